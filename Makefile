@@ -1,0 +1,85 @@
+# `make` prints what there is. Every target sets up what it needs in .venv first.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+MARK := $(VENV)/.complete
+
+.PHONY: help demo test test-core lint format peers bench interop clean check-python check-java
+
+help: ## print this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+check-python:
+	@$(PYTHON) -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "horolog needs Python 3.11 or newer with venv and ensurepip. Debian/Ubuntu: apt-get install python3 python3-venv; macOS: brew install python@3.12. Another interpreter: make PYTHON=python3.12 ..."; exit 1; }
+
+check-java:
+	@java -version >/dev/null 2>&1 || { \
+	  echo "Spark needs a Java 17 or newer that runs. Debian/Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17 (and follow its note on linking). Without Java: make test-core."; exit 1; }
+	@version=$$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1); \
+	  test "$${version:-0}" -ge 17 || { echo "Spark needs Java 17 or newer; 'java' is version $$version. Set JAVA_HOME and PATH to a newer one."; exit 1; }
+
+$(MARK): pyproject.toml constraints.txt | check-python
+	@test -d $(VENV) || { echo "Setting up $(VENV): about 600 MB to download the first time (Spark is most of it)."; $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  --editable '.[uvloop,arrow,spark,demo]' --group lint --group test
+	@touch $(MARK)
+
+demo: check-java $(MARK) ## the main job: a broker, real clients, Spark, a report (under two minutes)
+	@$(BIN)/horolog demo
+
+test: check-java $(MARK) ## all tests that need no peer (under ten minutes)
+	@$(BIN)/python -m pytest -m "not interop"
+
+test-core: $(MARK) ## the tests that need no Java
+	@$(BIN)/python -m pytest -m "not spark and not interop"
+
+lint: $(MARK) ## style, types, layers
+	@$(BIN)/ruff format --check src tests bench tools
+	@$(BIN)/ruff check src tests bench tools
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(MARK) ## put the code in the house style
+	@$(BIN)/ruff format src tests bench tools
+	@$(BIN)/ruff check --fix src tests bench tools
+
+PEERS := .peers/kafka-4 .peers/kafka-3.9 .peers/spark .peers/go .peers/node
+INTEROP := tests/interop/clients
+BENCH ?= produce unbatched fetch start lookup
+BENCH_OPTIONS ?= --quick
+
+peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.x and 3.9), Spark's Kafka connector, a Go and a Node client: 150 MB
+
+.peers/%/.complete: tools/peers/pom.xml | check-java
+	@command -v mvn >/dev/null || { echo "no peer: fetching peers needs Maven. Debian/Ubuntu: apt-get install maven; macOS: brew install maven."; exit 1; }
+	@rm -rf $(@D)
+	@mvn --quiet --batch-mode --file $< --activate-profiles $* dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D) \
+	  || { echo "no peer: Maven could not fetch $*."; exit 1; }
+	@touch $@
+
+.peers/go/.complete: $(wildcard $(INTEROP)/go/*)
+	@command -v go >/dev/null || { echo "no peer: the Go client needs Go 1.21 or newer. Debian/Ubuntu: apt-get install golang-go; macOS: brew install go."; exit 1; }
+	@cd $(INTEROP)/go && GOMODCACHE=$(CURDIR)/.peers/go/modules GOFLAGS=-modcacherw go build -o $(CURDIR)/.peers/go/client . \
+	  || { echo "no peer: Go could not build its client."; exit 1; }
+	@touch $@
+
+.peers/node/.complete: $(INTEROP)/node/package.json
+	@command -v npm >/dev/null || { echo "no peer: KafkaJS needs Node 18 or newer with npm. Debian/Ubuntu: apt-get install npm; macOS: brew install node."; exit 1; }
+	@mkdir -p $(@D) && cp $< $(@D)
+	@npm --prefix $(@D) install --no-package-lock --no-audit --no-fund --ignore-scripts --loglevel=error >/dev/null \
+	  || { echo "no peer: npm could not fetch KafkaJS."; exit 1; }
+	@touch $@
+
+bench: $(MARK) peers ## figures beside Apache Kafka: make bench BENCH=produce BENCH_OPTIONS=
+	@for each in $(BENCH); do $(BIN)/python -m bench.$$each $(BENCH_OPTIONS) || exit; done
+	@$(BIN)/python -m bench.decode --records 200000
+
+interop: $(MARK) peers ## the Java client, Kafka's own tools, Go and Node clients against horolog
+	@$(BIN)/python -m pytest tests/interop
+
+clean: ## remove what was built
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,80 @@
+"""What all tests share: the support modules on the path, hypothesis profiles, and brokers."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from horolog.clock import Clock
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+if TYPE_CHECKING:
+    from running_broker import BrokerProcess, RunningBroker
+
+settings.register_profile(
+    "horolog",
+    deadline=None,  # shared machines pause at will
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("horolog")
+
+
+class MakeBroker(Protocol):
+    """Starts a broker that is stopped when the test ends."""
+
+    def __call__(
+        self,
+        *,
+        log_dir: Path | None = None,
+        clock: Clock | None = None,
+        new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+        **settings: str,
+    ) -> "RunningBroker":
+        """`settings` under Kafka's names with underscores: `num_partitions="3"`."""
+        ...
+
+
+@pytest.fixture
+def make_broker(tmp_path: Path) -> Iterator[MakeBroker]:
+    """Brokers in this process."""
+    from running_broker import RunningBroker, new_event_loop  # noqa: PLC0415 - most tests need no broker
+
+    brokers: list[RunningBroker] = []
+
+    def make(
+        *,
+        log_dir: Path | None = None,
+        clock: Clock | None = None,
+        new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+        **settings: str,
+    ) -> RunningBroker:
+        directory = tmp_path / f"broker-{len(brokers)}" if log_dir is None else log_dir
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        brokers.append(RunningBroker(directory, named, clock, new_loop or new_event_loop))
+        return brokers[-1]
+
+    yield make
+    for broker in brokers:
+        broker.stop()
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker) -> "RunningBroker":
+    """A broker in this process, on the machine's clock."""
+    return make_broker()
+
+
+@pytest.fixture
+def broker_process(tmp_path: Path) -> Iterator["BrokerProcess"]:
+    """A broker in a process of its own, to be killed."""
+    from running_broker import BrokerProcess  # noqa: PLC0415 - most tests need no broker
+
+    process = BrokerProcess(tmp_path / "broker")
+    yield process
+    process.kill()
