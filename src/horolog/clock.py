@@ -1,0 +1,189 @@
+"""The only reader of the clock. Record time in milliseconds since the epoch.
+
+A clock governs record time alone: stamping, bounds, rolling, retention, delayed
+deletion, expiry. Network timeouts use the event loop's own time and never move
+with it.
+"""
+
+import re
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol, TypeAlias
+
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+Moment: TypeAlias = int | str | datetime
+"""Milliseconds since 1970, ISO-8601 with a zone (`2026-11-20T09:00Z`), an aware datetime."""
+Duration: TypeAlias = int | str | timedelta
+"""Milliseconds, a text such as `8d`, `90m`, `1h30m`, `-250ms`, a timedelta."""
+
+_UNITS_MS = {
+    "ms": 1,
+    "s": SECOND_MS,
+    "m": MINUTE_MS,
+    "h": HOUR_MS,
+    "d": DAY_MS,
+    "w": 7 * DAY_MS,
+}
+_PART = re.compile(r"([0-9]+)(ms|s|m|h|d|w)")
+_PARTS = re.compile(rf"([+-]?)((?:{_PART.pattern})+)")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+class Clock(Protocol):
+    """What tells record time."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        ...
+
+
+class SystemClock:
+    """The machine's wall clock."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000  # noqa: TID251 - this is the one place
+
+
+class ManualClock:
+    """A clock in somebody's hand: it stands still, or runs on from where it was put.
+
+    ManualClock("2020-01-01T00:00Z")   stands still there until it is told to move
+    ManualClock.following()            goes with the machine's clock until then
+
+    May be turned and read by several threads.
+    """
+
+    def __init__(self, now: Moment = 1_700_000_000_000) -> None:
+        self._turning = threading.Lock()
+        # (what it shows, True), or (how far it is ahead of the machine, False): replaced as one.
+        self._state = (moment_ms(now), True)
+
+    @classmethod
+    def following(cls) -> "ManualClock":
+        """A clock that shows the machine's time, for now."""
+        clock = cls()
+        clock.follow()
+        return clock
+
+    def __repr__(self) -> str:
+        return f"<ManualClock {'at' if self.is_frozen else 'running at'} {self.now_ms()} ms>"
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        shown_ms, frozen = self._state
+        return shown_ms if frozen else shown_ms + _machine_ms()
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it stands still."""
+        return self._state[1]
+
+    def advance(self, by: Duration) -> int:
+        """Move by so much, backwards if negative; the new time. It runs on if it ran."""
+        by_ms = duration_ms(by)
+        with self._turning:
+            self._put(self.now_ms() + by_ms, frozen=self.is_frozen)
+        return self.now_ms()
+
+    def set(self, to: Moment) -> int:
+        """Jump to a moment; the new time. It runs on from there if it ran."""
+        to_ms = moment_ms(to)
+        with self._turning:
+            self._put(to_ms, frozen=self.is_frozen)
+        return self.now_ms()
+
+    def freeze(self, at: Moment | None = None) -> int:
+        """Stand still, here or at a moment; the time it shows from now on."""
+        at_ms = None if at is None else moment_ms(at)
+        with self._turning:
+            self._put(self.now_ms() if at_ms is None else at_ms, frozen=True)
+        return self.now_ms()
+
+    def run(self) -> int:
+        """Run on from where it stands, as fast as the machine's clock; the time now."""
+        with self._turning:
+            self._put(self.now_ms(), frozen=False)
+        return self.now_ms()
+
+    def follow(self) -> int:
+        """Show the machine's time again, and run with it; the time now."""
+        with self._turning:
+            self._state = (0, False)
+        return self.now_ms()
+
+    def _put(self, now_ms: int, *, frozen: bool) -> None:
+        _check_range(now_ms)
+        self._state = (now_ms if frozen else now_ms - _machine_ms(), frozen)
+
+
+def moment_ms(moment: Moment) -> int:
+    """Milliseconds since the epoch.
+
+    Raises:
+        ValueError: a text that is no time, or a time without a zone; says what to write.
+        TypeError: neither a number, a text nor a datetime.
+    """
+    if isinstance(moment, str):
+        if _NUMBER.fullmatch(moment.strip()):
+            return _check_range(int(moment))
+        try:
+            moment = datetime.fromisoformat(moment.strip())
+        except ValueError:
+            raise ValueError(
+                f"{moment} is not a time: write it as 2026-11-20T09:00:00Z, or as milliseconds "
+                "since 1970"
+            ) from None
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise ValueError(f"{moment.isoformat()} has no zone: add Z for UTC, or +01:00")
+        return (moment - _EPOCH) // _MS
+    return _check_range(_whole(moment, "a moment is milliseconds since 1970, a text or a datetime"))
+
+
+def duration_ms(duration: Duration) -> int:
+    """Milliseconds.
+
+    Raises:
+        ValueError: a text that is no duration; says what to write.
+        TypeError: neither a number, a text nor a timedelta.
+    """
+    if isinstance(duration, timedelta):
+        return duration // _MS
+    if not isinstance(duration, str):
+        return _whole(duration, "a duration is milliseconds, a text or a timedelta")
+    text = duration.strip()
+    if _NUMBER.fullmatch(text):
+        return int(text)
+    match = _PARTS.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"{duration} is not a duration: write it as 8d, 90m, 1h30m or -250ms (w, d, h, m, s, "
+            "ms), or as milliseconds"
+        )
+    parts_ms = sum(int(count) * _UNITS_MS[unit] for count, unit in _PART.findall(match[2]))
+    return -parts_ms if match[1] == "-" else parts_ms
+
+
+def _machine_ms() -> int:
+    return SystemClock().now_ms()
+
+
+def _whole(value: int, complaint: str) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{complaint}, not {value!r}")
+    return value
+
+
+def _check_range(now_ms: int) -> int:
+    """A record has 64 bits for its time."""
+    if not -(1 << 63) <= now_ms < 1 << 63:
+        raise ValueError(f"{now_ms} ms is beyond 64 bits")
+    return now_ms

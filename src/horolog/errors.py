@@ -1,0 +1,105 @@
+"""Everything that can go wrong, sorted by who has to act.
+
+    HorologError
+    ├── RequestRefused        the caller acts: answered with a Kafka error code
+    │   └── RecordsRejected       and which records of the batch were at fault
+    ├── Damaged               nobody's request is wrong, the bytes are
+    │   ├── CorruptBatch          from a socket: refuse it; from disk: truncate there
+    │   ├── CorruptIndex          rebuild it from the log
+    │   └── CorruptFile           a checkpoint or metadata file that cannot be read
+    ├── StorageFailed         the disk refused: full, gone, read-only
+    └── Misconfigured         the operator acts: the process does not start
+
+A bug is none of these. Bugs are assertion failures; nothing catches them but
+the connection, which logs the traceback and closes.
+
+Kafka's numbers and which of them may be retried come from kio's table.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+__all__ = [
+    "CorruptBatch",
+    "CorruptFile",
+    "CorruptIndex",
+    "Damaged",
+    "ErrorCode",
+    "HorologError",
+    "Misconfigured",
+    "RecordError",
+    "RecordsRejected",
+    "RequestRefused",
+    "StorageFailed",
+    "code_for",
+]
+
+
+class HorologError(Exception):
+    """The root of all errors that are not bugs."""
+
+
+class RequestRefused(HorologError):
+    """A request that Kafka answers with an error code and we with a sentence besides."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class RecordError(NamedTuple):
+    """One record of a rejected batch: its position in the batch, and why."""
+
+    batch_index: int
+    message: str
+
+
+class RecordsRejected(RequestRefused):
+    """A batch refused for what some of its records say (KIP-32, KIP-937, KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, errors: Sequence[RecordError]) -> None:
+        super().__init__(code, message)
+        self.errors = tuple(errors)
+
+
+class Damaged(HorologError):
+    """Bytes that are not what they claim to be."""
+
+
+class CorruptBatch(Damaged):
+    """A record batch that breaks format v2; `position` counts bytes from the buffer's start."""
+
+    def __init__(self, message: str, position: int | None = None) -> None:
+        super().__init__(message if position is None else f"{message} (at byte {position})")
+        self.position = position
+
+
+class CorruptIndex(Damaged):
+    """An index that contradicts itself or its log."""
+
+
+class CorruptFile(Damaged):
+    """A checkpoint or metadata file that cannot be read."""
+
+
+class StorageFailed(HorologError):
+    """The disk refused a read or a write; what was acknowledged before still stands."""
+
+
+class Misconfigured(HorologError):
+    """A setting or a directory that the process cannot start with."""
+
+
+def code_for(error: HorologError) -> ErrorCode:
+    """What a client is told. The only place where errors become Kafka's numbers."""
+    match error:
+        case RequestRefused():
+            return error.code
+        case CorruptBatch():
+            return ErrorCode.corrupt_message
+        case StorageFailed():
+            return ErrorCode.kafka_storage_error
+        case _:
+            return ErrorCode.unknown_server_error
