@@ -1,0 +1,160 @@
+"""Changes of settings while the broker runs: AlterConfigs and IncrementalAlterConfigs (KIP-339).
+
+Nothing is changed here; what comes back is what should be stored. A refusal carries
+Kafka's code: `invalid_config` for topics, `invalid_request` for brokers (as Kafka has it
+until KAFKA-13609 is settled).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from enum import IntEnum
+from typing import NamedTuple
+
+from horolog.config.setting import Setting, UpdateMode
+from horolog.config.settings import Settings
+from horolog.config.tables import broker_setting, topic_setting
+from horolog.config.topic import TopicConfig
+from horolog.config.values import Kind
+from horolog.errors import ErrorCode, Misconfigured, RequestRefused
+
+
+class Operation(IntEnum):
+    """What to do with a setting; the numbers of IncrementalAlterConfigs."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    """One setting to change; deleting needs no value."""
+
+    name: str
+    operation: Operation
+    value: str | None
+
+
+def check_topic(settings: Settings, overrides: Mapping[str, str | None]) -> TopicConfig:
+    """What a topic with these settings would obey; `RequestRefused` if they make no sense."""
+    given = {name: _required(name, value) for name, value in overrides.items()}
+    try:
+        return settings.topic_config(given)
+    except ValueError as cause:
+        raise RequestRefused(ErrorCode.invalid_config, str(cause)) from None
+
+
+def alter_topic(
+    settings: Settings, overrides: Mapping[str, str], changes: Sequence[Change]
+) -> dict[str, str]:
+    """The topic's own settings after `changes`, checked as a whole."""
+    _refuse_doubles(changes)
+    after = dict(overrides)
+    for change in changes:
+        try:
+            setting = topic_setting(change.name) if change.operation != Operation.DELETE else None
+        except ValueError as cause:
+            raise RequestRefused(ErrorCode.invalid_config, str(cause)) from None
+        current = _effective(settings, setting, after) if setting else None
+        _apply(after, change, setting, current)
+    check_topic(settings, after)
+    return after
+
+
+def alter_broker(settings: Settings, changes: Sequence[Change], *, cluster_wide: bool) -> Settings:
+    """The settings after `changes` to this broker's dynamic layer, or to the cluster's."""
+    _refuse_doubles(changes)
+    layer = dict(settings.dynamic_default if cluster_wide else settings.dynamic_broker)
+    for change in changes:
+        setting = _changeable(change.name, cluster_wide=cluster_wide)
+        current = next((text for (_, _, text), _ in settings.given_for_broker(setting)), None)
+        _apply(layer, change, setting, current or setting.default)
+    if cluster_wide:
+        return checked(replace(settings, dynamic_default=layer))
+    return checked(replace(settings, dynamic_broker=layer))
+
+
+def replace_broker(
+    settings: Settings, values: Mapping[str, str | None], *, cluster_wide: bool
+) -> Settings:
+    """The settings with a whole dynamic layer replaced (AlterConfigs)."""
+    layer = {name: _required(name, value) for name, value in values.items()}
+    for name in layer:
+        _changeable(name, cluster_wide=cluster_wide)
+    if cluster_wide:
+        return checked(replace(settings, dynamic_default=layer))
+    return checked(replace(settings, dynamic_broker=layer))
+
+
+def checked(settings: Settings) -> Settings:
+    """The same, if a broker can run with them; else `RequestRefused`."""
+    try:
+        settings.broker_config()
+    except Misconfigured as cause:
+        raise RequestRefused(ErrorCode.invalid_request, str(cause)) from None
+    return settings
+
+
+def _changeable(name: str, *, cluster_wide: bool) -> Setting:
+    try:
+        setting = broker_setting(name)
+    except ValueError as cause:
+        raise RequestRefused(ErrorCode.invalid_config, str(cause)) from None
+    if setting.update is UpdateMode.READ_ONLY:
+        raise RequestRefused(
+            ErrorCode.invalid_request,
+            f"Cannot update these configs dynamically: {name}. It is read when the broker starts",
+        )
+    if cluster_wide and setting.update is UpdateMode.PER_BROKER:
+        raise RequestRefused(
+            ErrorCode.invalid_request,
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            f"{name}",
+        )
+    return setting
+
+
+def _effective(settings: Settings, setting: Setting, overrides: Mapping[str, str]) -> str | None:
+    for (_, _, text), _ in settings.given_for_topic(setting, overrides):
+        return text
+    return setting.default
+
+
+def _apply(
+    layer: dict[str, str], change: Change, setting: Setting | None, current: str | None
+) -> None:
+    if change.operation == Operation.DELETE:
+        layer.pop(change.name, None)
+        return
+    value = _required(change.name, change.value)
+    if change.operation == Operation.SET:
+        layer[change.name] = value
+        return
+    if setting is None or setting.kind is not Kind.LIST:
+        raise RequestRefused(
+            ErrorCode.invalid_config,
+            f"Can't {change.operation.name} to key {change.name} because its type is not LIST.",
+        )
+    parts = [part for part in (current or "").split(",") if part]
+    operands = [part.strip() for part in value.split(",")]
+    if change.operation == Operation.APPEND:
+        parts += [part for part in operands if part not in parts]
+    else:
+        parts = [part for part in parts if part not in operands]
+    layer[change.name] = ",".join(parts)
+
+
+def _refuse_doubles(changes: Sequence[Change]) -> None:
+    names = Counter(change.name for change in changes)
+    doubles = sorted(name for name, count in names.items() if count > 1)
+    if doubles:
+        raise RequestRefused(
+            ErrorCode.invalid_request, f"Error due to duplicate config keys: {', '.join(doubles)}"
+        )
+
+
+def _required(name: str, value: str | None) -> str:
+    if value is None:
+        raise RequestRefused(ErrorCode.invalid_request, f"Null value not supported for : {name}")
+    return value

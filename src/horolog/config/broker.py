@@ -1,0 +1,70 @@
+"""One broker's settings as values: typed, with Kafka's names in Python's spelling.
+
+Only what the broker obeys is here. What it accepts without effect, or refuses, is in
+`horolog.config.broker_table` with the reason. Times are milliseconds unless the name
+says otherwise.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from horolog.config.listeners import Endpoint
+
+INT_MAX = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Every broker setting that is obeyed. Immutable: a change makes a new one.
+
+    The broker's defaults for topics (`log.retention.ms`, ...) are not here: they end in
+    a `TopicConfig`, see `Settings.topic_config`.
+    """
+
+    # Who I am, and where I am reached.
+    node_id: int = 1
+    broker_rack: str | None = None
+    listeners: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
+    advertised_listeners: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
+
+    # Connections.
+    socket_listen_backlog_size: int = 50
+    socket_send_buffer_bytes: int = 102_400
+    socket_receive_buffer_bytes: int = 102_400
+    socket_request_max_bytes: int = 104_857_600
+    queued_max_request_bytes: int = -1
+    connections_max_idle_ms: int = 600_000
+    max_connections: int = INT_MAX
+    max_connections_per_ip: int = INT_MAX
+    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    fetch_max_bytes: int = 57_671_680
+
+    # Topics.
+    auto_create_topics_enable: bool = True
+    delete_topic_enable: bool = True
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+
+    # The log directory.
+    log_dir: str = "horolog-data"
+    num_recovery_threads_per_data_dir: int = 2
+    log_retention_check_interval_ms: int = 300_000
+    log_initial_task_delay_ms: int = 30_000
+    log_flush_offset_checkpoint_interval_ms: int = 60_000
+
+    # Producers and groups.
+    producer_id_expiration_ms: int = 86_400_000
+    producer_id_expiration_check_interval_ms: int = 600_000
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = INT_MAX
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_minutes: int = 10_080
+    offsets_retention_check_interval_ms: int = 600_000
+
+    # Our own.
+    horolog_adopt_defaults: bool = False
+    horolog_max_batch_uncompressed_bytes: int = 1 << 30
+    horolog_max_buffered_bytes: int = 512 << 20
+    horolog_timestamp_warn_ahead_ms: int = 3_600_000

@@ -1,0 +1,117 @@
+"""Settings as DescribeConfigs tells them: value, where it comes from, and what stood behind it."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from horolog.config.setting import Setting, Status, UpdateMode
+from horolog.config.settings import Given, Settings, Source
+from horolog.config.tables import broker_settings, topic_settings
+from horolog.config.values import Kind, Value, to_text
+
+
+class Synonym(NamedTuple):
+    """One place that a value could come from; hidden values are `None`."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+class ConfigEntry(NamedTuple):
+    """One setting as it stands; a hidden or absent value is `None`."""
+
+    name: str
+    value: str | None
+    source: Source
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[Synonym, ...]
+    kind: Kind
+    documentation: str
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody gave it (answers before version 1 say only this)."""
+        return self.source is Source.DEFAULT
+
+
+def describe_topic(
+    settings: Settings, overrides: Mapping[str, str], names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """Every setting of a topic, or those of `names` that exist; `overrides` are its own."""
+    entries = []
+    for setting in _asked_for(topic_settings(), names):
+        given = list(settings.given_for_topic(setting, overrides))
+        difference = settings.bound_from_difference(setting, overrides)
+        if difference:
+            given.insert(0, difference)
+        if given or not (setting.internal or setting.gone):
+            entries.append(_entry(setting, given, _topic_defaults(setting), read_only=False))
+    return entries
+
+
+def describe_broker(settings: Settings, names: Collection[str] | None = None) -> list[ConfigEntry]:
+    """Every setting of the broker, or those of `names` that exist."""
+    entries = []
+    for setting in _asked_for(broker_settings(), names):
+        given = list(settings.given_for_broker(setting))
+        if given or not (setting.internal or setting.gone):
+            read_only = setting.update is UpdateMode.READ_ONLY
+            defaults = _broker_defaults(setting)
+            entries.append(_entry(setting, given, defaults, read_only=read_only))
+    return entries
+
+
+def describe_cluster(settings: Settings, names: Collection[str] | None = None) -> list[ConfigEntry]:
+    """What was set cluster-wide while running, and nothing else."""
+    alone = Settings(dynamic_default=settings.dynamic_default)
+    return [entry for entry in describe_broker(alone, names) if not entry.is_default]
+
+
+def documentation(setting: Setting) -> str:
+    """What a setting is for, and what comes of it here."""
+    if setting.status is Status.OBEYED:
+        return setting.doc
+    return f"{setting.doc} {setting.status.value.capitalize()}: {setting.why}."
+
+
+def _asked_for(table: Mapping[str, Setting], names: Collection[str] | None) -> Iterator[Setting]:
+    for name, setting in table.items():
+        if not names or name in names:
+            yield setting
+
+
+def _entry(
+    setting: Setting,
+    given: list[tuple[Given, Value]],
+    defaults: tuple[Synonym, ...],
+    *,
+    read_only: bool,
+) -> ConfigEntry:
+    value = to_text(given[0][1]) if given else setting.default
+    named = tuple(
+        Synonym(place.name, None if setting.sensitive else place.text, place.source)
+        for place, _ in given
+    )
+    return ConfigEntry(
+        name=setting.name,
+        value=None if setting.sensitive else value,
+        source=given[0][0].source if given else Source.DEFAULT,
+        read_only=read_only,
+        sensitive=setting.sensitive,
+        synonyms=named + defaults,
+        kind=setting.kind,
+        documentation=documentation(setting),
+    )
+
+
+def _topic_defaults(setting: Setting) -> tuple[Synonym, ...]:
+    fallbacks = (broker_settings()[name] for name in setting.falls_back_to)
+    found = tuple(synonym for fallback in fallbacks for synonym in _broker_defaults(fallback))
+    return found or _broker_defaults(setting)
+
+
+def _broker_defaults(setting: Setting) -> tuple[Synonym, ...]:
+    if setting.default is None or setting.sensitive:
+        return ()
+    return (Synonym(setting.name, setting.default, Source.DEFAULT),)

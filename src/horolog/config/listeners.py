@@ -1,0 +1,147 @@
+"""Where a broker listens and what it tells clients: `listeners`, `advertised.listeners`.
+
+    listeners=PLAINTEXT://127.0.0.1:9092,PLAINTEXT://[::1]:9092
+              name        host      port
+
+A port of 0 takes a free one, and an advertised port of 0 means the port that was taken.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+_ENDPOINT = re.compile(
+    r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9A-Fa-f:.]*(?:%[\w.-]+)?\]|[^:/\[\]\s]*):(?P<port>[0-9]{1,5})"
+)
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - named to be refused
+
+
+class Endpoint(NamedTuple):
+    """One listener: its name, and a host without brackets; an empty host means every address."""
+
+    name: str
+    host: str
+    port: int
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether it listens on every address."""
+        return self.host in _WILDCARDS
+
+    def __str__(self) -> str:
+        return f"{self.name}://{host_port(self.host, self.port)}"
+
+
+def host_port(host: str, port: int) -> str:
+    """The pair as one writes it; IPv6 addresses in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_endpoint(text: str, setting: str) -> Endpoint:
+    """Read NAME://HOST:PORT; `ValueError` names the setting and shows the form."""
+    match = _ENDPOINT.fullmatch(text)
+    if not match or int(match["port"]) > 65535:
+        raise ValueError(
+            f"Invalid value {text} for configuration {setting}: "
+            "allowed is NAME://HOST:PORT, with an IPv6 address in brackets"
+        )
+    return Endpoint(match["name"].upper(), match["host"].strip("[]"), int(match["port"]))
+
+
+def parse_protocols(text: str) -> dict[str, str]:
+    """Read `listener.security.protocol.map`: NAME:PROTOCOL,NAME:PROTOCOL."""
+    protocols = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, protocol = part.partition(":")
+        if protocol.upper() not in _PROTOCOLS:
+            raise ValueError(
+                f"Invalid value {part} for configuration listener.security.protocol.map: "
+                f"allowed is NAME:PROTOCOL, the protocol one of {', '.join(_PROTOCOLS)}"
+            )
+        protocols[name.upper()] = protocol.upper()
+    return protocols
+
+
+def resolve_listeners(
+    listeners: Iterable[str],
+    advertised: Iterable[str],
+    protocols: Mapping[str, str],
+    controllers: Collection[str],
+) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
+    """Where to listen and what to tell clients, without the listeners of controllers.
+
+    A listener that is not advertised is told as it is.
+
+    Raises:
+        ValueError: A listener that cannot be served, or an address that no client could use.
+    """
+    skipped = {name.upper() for name in controllers}
+    served = _serving(listeners, "listeners", skipped)
+    if not served:
+        raise ValueError("listeners names no listener for clients; add one: PLAINTEXT://HOST:PORT")
+    for endpoint in served:
+        _require_plaintext(endpoint, protocols)
+    _require_distinct(served)
+    told = _serving(advertised, "advertised.listeners", skipped)
+    _require_usable(told, {endpoint.name for endpoint in served})
+    names = {endpoint.name for endpoint in told}
+    rest = tuple(endpoint for endpoint in served if endpoint.name not in names)
+    for endpoint in rest:
+        _require_address(endpoint)
+    return served, told + rest
+
+
+def _serving(texts: Iterable[str], setting: str, skipped: Collection[str]) -> tuple[Endpoint, ...]:
+    endpoints = (parse_endpoint(text, setting) for text in texts)
+    return tuple(endpoint for endpoint in endpoints if endpoint.name not in skipped)
+
+
+def _require_plaintext(endpoint: Endpoint, protocols: Mapping[str, str]) -> None:
+    protocol = protocols.get(endpoint.name, endpoint.name)
+    if protocol not in _PROTOCOLS:
+        raise ValueError(
+            f"listeners={endpoint}: no protocol is given for the name {endpoint.name}; "
+            f"add it to listener.security.protocol.map as {endpoint.name}:PLAINTEXT"
+        )
+    if protocol != "PLAINTEXT":
+        raise ValueError(
+            f"listeners={endpoint} asks for {protocol}, and this broker speaks PLAINTEXT only: "
+            "it knows neither TLS nor SASL yet"
+        )
+
+
+def _require_distinct(endpoints: Sequence[Endpoint]) -> None:
+    # One name may serve IPv4 and IPv6 side by side (KIP-797).
+    names = Counter((endpoint.name, ":" in endpoint.host) for endpoint in endpoints)
+    ports = Counter((endpoint.host, endpoint.port) for endpoint in endpoints if endpoint.port)
+    for endpoint in endpoints:
+        if names[endpoint.name, ":" in endpoint.host] > 1:
+            raise ValueError(f"listeners: the name {endpoint.name} is given twice")
+        if ports[endpoint.host, endpoint.port] > 1:
+            raise ValueError(f"listeners: {endpoint} takes a port that is already taken")
+
+
+def _require_usable(advertised: Sequence[Endpoint], served: Collection[str]) -> None:
+    for endpoint in advertised:
+        if endpoint.name not in served:
+            raise ValueError(
+                f"advertised.listeners={endpoint}: there is no listener {endpoint.name}; "
+                f"allowed are {', '.join(sorted(served))}"
+            )
+        if endpoint.is_wildcard:
+            raise ValueError(
+                f"advertised.listeners={endpoint}: clients cannot connect to this address; "
+                "give one that they can reach"
+            )
+
+
+def _require_address(endpoint: Endpoint) -> None:
+    if endpoint.is_wildcard:
+        raise ValueError(
+            f"listeners={endpoint} listens on every address, and clients must be told one. "
+            f"Add the line advertised.listeners={endpoint.name}://HOST:{endpoint.port} "
+            f"(on the command line: --advertise HOST:{endpoint.port}), HOST being localhost for "
+            "clients on this machine and this machine's name or address for others"
+        )

@@ -1,0 +1,99 @@
+"""One row of the settings tables: name, type, default, rule, words, and whether it is obeyed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from horolog.config.rules import Rule
+from horolog.config.values import Kind, Value, parse
+
+
+class Status(Enum):
+    """What comes of a setting that somebody gives."""
+
+    OBEYED = "obeyed"
+    ACCEPTED = "accepted without effect"
+    REFUSED = "refused"
+
+
+class UpdateMode(Enum):
+    """How a broker setting may change while the broker runs (KIP-226)."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A setting under Kafka's name.
+
+    Attributes:
+        name: Kafka's name.
+        kind: Kafka's type.
+        default: Its default as text; `None` if it is absent unless given.
+        rule: What is allowed beyond the type.
+        doc: What it is for, in a sentence.
+        status: What comes of it here, and in `why` the reason unless it is obeyed.
+        update: How a broker setting may change; topic settings always may.
+        falls_back_to: The broker settings that a topic setting falls back to, strongest first.
+        aliases: Older names of the same setting, weaker than its own.
+        refused_values: Values that Kafka knows and that are refused here, with the reason.
+        internal: Kafka has it for its tests and never lists it.
+        gone: Kafka 4 removed it; it is listed only where it is given.
+    """
+
+    name: str
+    kind: Kind
+    default: str | None
+    rule: Rule | None
+    doc: str
+    status: Status
+    why: str
+    update: UpdateMode
+    falls_back_to: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    refused_values: Mapping[str, str] = field(default_factory=dict)
+    internal: bool = False
+    gone: bool = False
+
+    @property
+    def field_name(self) -> str:
+        """The attribute of `TopicConfig` or `BrokerConfig` that an obeyed setting ends in."""
+        return self.name.replace(".", "_")
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether its value is never shown."""
+        return self.kind is Kind.PASSWORD
+
+    @property
+    def allowed(self) -> str:
+        """What may be given, in words."""
+        kind = self.kind.name.lower()
+        article = "an" if kind == "int" else "a"
+        return f"{article} {kind}" + (f", {self.rule.words}" if self.rule else "")
+
+    def read(self, text: str, given_as: str | None = None) -> Value:
+        """The value of `text`; `ValueError` with name, value and what is allowed."""
+        name = given_as or self.name
+        shown = "[hidden]" if self.sensitive else text
+        complaint = f"Invalid value {shown} for configuration {name}: "
+        try:
+            value = parse(self.kind, text)
+        except ValueError as cause:
+            raise ValueError(f"{complaint}{cause}; allowed is {self.allowed}") from None
+        self._refuse_parts(name, value)
+        if self.rule and not self.rule.accepts(value):
+            raise ValueError(f"{complaint}allowed is {self.allowed}")
+        if self.status is Status.REFUSED and value != self._default_value():
+            raise ValueError(f"{name}={shown} is refused: {self.why}")
+        return value
+
+    def _default_value(self) -> Value:
+        return parse(self.kind, self.default) if self.default is not None else ""
+
+    def _refuse_parts(self, name: str, value: Value) -> None:
+        for part in value if isinstance(value, tuple) else (str(value),):
+            if part in self.refused_values:
+                raise ValueError(f"{name}={part} is refused: {self.refused_values[part]}")

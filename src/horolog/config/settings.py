@@ -1,0 +1,207 @@
+"""What is set where, and what follows from it.
+
+A topic setting is looked for, strongest first, among the topic's own settings, the
+broker's dynamic ones, the cluster-wide dynamic ones, and the file that the broker
+was started with; then Kafka's default stands.
+
+The bounds on time (KIP-937) are resolved name by name and then combined: a bound of
+its own wins, unless it is 2^63-1, over the deprecated `message.timestamp.difference.max.ms`,
+and that wins over a default. (Kafka 3.9 cannot tell its default from a given 2^63-1.
+Kafka 4's default of one hour for the future would hide every difference if it counted
+as given.)
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from ipaddress import ip_address
+from typing import Any, NamedTuple
+
+from horolog.config.broker import BrokerConfig
+from horolog.config.listeners import parse_protocols, resolve_listeners
+from horolog.config.setting import Setting
+from horolog.config.tables import broker_setting, broker_settings, topic_setting, topic_settings
+from horolog.config.topic import LONG_MAX, TimestampType, TopicConfig
+from horolog.config.values import Value
+from horolog.errors import Misconfigured
+
+_UNITS_MS = {"hours": 3_600_000, "minutes": 60_000}
+_BEFORE = "message.timestamp.before.max.ms"
+_AFTER = "message.timestamp.after.max.ms"
+_DIFFERENCE = "message.timestamp.difference.max.ms"
+
+
+class Source(IntEnum):
+    """Where a value was given; the numbers are those of a DescribeConfigs answer (KIP-226)."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class Given(NamedTuple):
+    """A value as it was given: where, under which name, and as which text."""
+
+    source: Source
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a broker was told: in its file, cluster-wide while running, and alone while running."""
+
+    static: Mapping[str, str] = field(default_factory=dict)
+    dynamic_default: Mapping[str, str] = field(default_factory=dict)
+    dynamic_broker: Mapping[str, str] = field(default_factory=dict)
+
+    def topic_config(self, overrides: Mapping[str, str] | None = None) -> TopicConfig:
+        """What a topic with these settings of its own obeys.
+
+        Raises:
+            ValueError: An unknown name or a bad value, in a sentence.
+        """
+        overrides = overrides or {}
+        for name, text in overrides.items():
+            topic_setting(name).read(text, name)
+        values: dict[str, Any] = {}
+        for name in TopicConfig.__dataclass_fields__:
+            setting = topic_settings()[name.replace("_", ".")]
+            values[name] = _typed(name, self._topic_value(setting, overrides))
+        return TopicConfig(**values)
+
+    def broker_config(self) -> BrokerConfig:
+        """What the broker obeys; `Misconfigured` with a sentence where that makes no sense."""
+        try:
+            return self._broker_config()
+        except ValueError as cause:
+            raise Misconfigured(str(cause)) from None
+
+    def given_for_topic(
+        self, setting: Setting, overrides: Mapping[str, str]
+    ) -> Iterator[tuple[Given, Value]]:
+        """Every value given for a topic setting, the one that counts first."""
+        for name in (setting.name, *setting.aliases):
+            if name in overrides:
+                text = overrides[name]
+                yield Given(Source.TOPIC, name, text), setting.read(text, name)
+        for source, layer in self._layers():
+            for fallback in map(broker_setting, setting.falls_back_to):
+                for name in (fallback.name, *fallback.aliases):
+                    if name in layer:
+                        value = fallback.read(layer[name], name)
+                        yield Given(source, name, layer[name]), _in_ms(value, fallback.name)
+
+    def given_for_broker(self, setting: Setting) -> Iterator[tuple[Given, Value]]:
+        """Every value given for a broker setting, the one that counts first."""
+        for source, layer in self._layers():
+            for name in (setting.name, *setting.aliases):
+                if name in layer:
+                    yield (
+                        Given(source, name, layer[name]),
+                        broker_setting(name).read(layer[name], name),
+                    )
+
+    def bound_from_difference(
+        self, setting: Setting, overrides: Mapping[str, str]
+    ) -> tuple[Given, Value] | None:
+        """The deprecated difference, where it decides about a bound on time."""
+        if setting.name not in (_BEFORE, _AFTER):
+            return None
+        own = next(self.given_for_topic(setting, overrides), None)
+        if own and own[1] != LONG_MAX:
+            return None
+        return next(self.given_for_topic(topic_settings()[_DIFFERENCE], overrides), None)
+
+    def _layers(self) -> Iterator[tuple[Source, Mapping[str, str]]]:
+        yield Source.DYNAMIC_BROKER, self.dynamic_broker
+        yield Source.DYNAMIC_DEFAULT_BROKER, self.dynamic_default
+        yield Source.STATIC_BROKER, self.static
+
+    def _topic_value(self, setting: Setting, overrides: Mapping[str, str]) -> Value | None:
+        if difference := self.bound_from_difference(setting, overrides):
+            return difference[1]
+        if setting.name == "segment.bytes":
+            internal = topic_settings()["internal.segment.bytes"]
+            for _, value in self.given_for_topic(internal, overrides):
+                return value
+        for _, value in self.given_for_topic(setting, overrides):
+            return value
+        return setting.read(setting.default) if setting.default is not None else None
+
+    def _broker_value(self, name: str) -> Any:
+        setting = broker_settings()[name]
+        for given, value in self.given_for_broker(setting):
+            if given.name == "broker.id" and value == -1:
+                continue
+            return value
+        return setting.read(setting.default) if setting.default is not None else None
+
+    def _broker_config(self) -> BrokerConfig:
+        for layer in (self.static, self.dynamic_default, self.dynamic_broker):
+            for name, text in layer.items():
+                broker_setting(name).read(text, name)
+        self.topic_config()
+        special = {
+            "listeners",
+            "advertised_listeners",
+            "log_dir",
+            "max_connections_per_ip_overrides",
+        }
+        values = {
+            name: self._broker_value(name.replace("_", "."))
+            for name in BrokerConfig.__dataclass_fields__
+            if name not in special
+        }
+        values["listeners"], values["advertised_listeners"] = resolve_listeners(
+            self._broker_value("listeners"),
+            self._broker_value("advertised.listeners") or (),
+            parse_protocols(self._broker_value("listener.security.protocol.map")),
+            self._broker_value("controller.listener.names") or (),
+        )
+        values["log_dir"] = self._log_dir()
+        values["max_connections_per_ip_overrides"] = _connection_limits(
+            self._broker_value("max.connections.per.ip.overrides") or ""
+        )
+        return BrokerConfig(**values)
+
+    def _log_dir(self) -> str:
+        directories = self._broker_value("log.dirs") or self._broker_value("log.dir")
+        if len(directories) != 1:
+            raise ValueError(
+                f"log.dirs={','.join(directories)}: one directory is served; "
+                "run one broker for each, or join the disks below one file system"
+            )
+        return str(directories[0])
+
+
+def _in_ms(value: Value, name: str) -> Value:
+    unit = _UNITS_MS.get(name.rpartition(".")[2], 1)
+    return value * unit if isinstance(value, int) and unit > 1 and value > 0 else value
+
+
+def _typed(field_name: str, value: Any) -> Any:
+    if field_name == "message_timestamp_type":
+        return (
+            TimestampType.LOG_APPEND_TIME if value == "LogAppendTime" else TimestampType.CREATE_TIME
+        )
+    return frozenset(value) if field_name == "cleanup_policy" else value
+
+
+def _connection_limits(text: str) -> dict[str, int]:
+    """By address, spelled as sockets spell it."""
+    limits = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        host, _, count = part.rpartition(":")
+        try:
+            if not (count.isascii() and count.isdigit()):
+                raise ValueError(count)
+            limits[str(ip_address(host.strip("[]")))] = int(count)
+        except ValueError:
+            raise ValueError(
+                f"Invalid value {part} for configuration max.connections.per.ip.overrides: "
+                "allowed is ADDRESS:COUNT, the address in digits (names are not looked up)"
+            ) from None
+    return limits

@@ -1,0 +1,109 @@
+"""The two tables of settings, read from `topic_settings.txt` and `broker_settings.txt`.
+
+Loaded when first asked for, so that importing `horolog.config` costs nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from horolog.config.rules import rule_of
+from horolog.config.setting import Setting, Status, UpdateMode
+from horolog.config.values import Kind
+
+# Older names: KIP-32 calls the bound and the type by these, for topics and brokers alike.
+_ALIASES = {
+    "message.timestamp.difference.max.ms": ("max.message.time.difference.ms",),
+    "log.message.timestamp.difference.max.ms": ("max.message.time.difference.ms",),
+    "log.message.timestamp.type": ("message.timestamp.type",),
+    "node.id": ("broker.id",),
+}
+_REFUSED_VALUES = {
+    name: {"compact": "there is no compaction yet; allowed is delete, or nothing"}
+    for name in ("cleanup.policy", "log.cleanup.policy")
+}
+_STATUS = {
+    "obeyed": Status.OBEYED,
+    "accepted": Status.ACCEPTED,
+    "refused": Status.REFUSED,
+}
+
+
+@cache
+def topic_settings() -> Mapping[str, Setting]:
+    """Every topic setting by name."""
+    return {setting.name: setting for setting in _read_table("topic_settings.txt")}
+
+
+@cache
+def broker_settings() -> Mapping[str, Setting]:
+    """Every broker setting by name."""
+    return {setting.name: setting for setting in _read_table("broker_settings.txt")}
+
+
+def topic_setting(name: str) -> Setting:
+    """The topic setting called `name`, now or earlier; `ValueError` if there is none."""
+    return _find(name, topic_settings(), "topic")
+
+
+def broker_setting(name: str) -> Setting:
+    """The broker setting called `name`, now or earlier; `ValueError` if there is none."""
+    if name.startswith("listener.name."):
+        raise ValueError(
+            f"Unknown broker config name: {name}. Listeners have no settings of their own here"
+        )
+    return _find(name, broker_settings(), "broker")
+
+
+def _find(name: str, table: Mapping[str, Setting], scope: str) -> Setting:
+    if name in table:
+        return table[name]
+    for setting in table.values():
+        if name in setting.aliases:
+            return setting
+    raise ValueError(f"Unknown {scope} config name: {name}{_suggestion(name, table, scope)}")
+
+
+def _suggestion(name: str, table: Mapping[str, Setting], scope: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake pays for it
+
+    other = broker_settings() if scope == "topic" else topic_settings()
+    if name in other:
+        inherits = [s.name for s in topic_settings().values() if name in s.falls_back_to]
+        meant = inherits[0] if scope == "topic" and inherits else other[name].falls_back_to[:1]
+        if meant:
+            return f". Did you mean {meant if isinstance(meant, str) else meant[0]}?"
+    close = get_close_matches(name, table, n=1, cutoff=0.75)
+    return f". Did you mean {close[0]}?" if close else ""
+
+
+def _read_table(file_name: str) -> Iterator[Setting]:
+    of_topics = file_name.startswith("topic")
+    status, why = Status.OBEYED, ""
+    text = Path(__file__).with_name(file_name).read_text(encoding="utf-8")
+    for line in text.splitlines():
+        if line.startswith("["):
+            word, _, why = line.strip("[]").partition(": ")
+            status = _STATUS[word]
+        elif line and not line.startswith("#"):
+            yield _read_row(line, status, why, of_topics=of_topics)
+
+
+def _read_row(line: str, status: Status, why: str, *, of_topics: bool) -> Setting:
+    name, kind, default, words, fifth, doc = (cell.strip() for cell in line.split("|", 5))
+    kind, _, mark = kind.partition(", ")
+    return Setting(
+        name=name,
+        kind=Kind[kind.upper()],
+        default=default or None,
+        rule=rule_of(words),
+        doc=doc,
+        status=status,
+        why=why,
+        update=UpdateMode.CLUSTER_WIDE if of_topics else UpdateMode(fifth),
+        falls_back_to=tuple(fifth.split(", ")) if of_topics and fifth else (),
+        aliases=_ALIASES.get(name, ()),
+        refused_values=_REFUSED_VALUES.get(name, {}),
+        internal=mark == "internal",
+        gone=mark == "gone",
+    )

@@ -1,0 +1,58 @@
+"""One topic's settings as values: typed, with Kafka's names in Python's spelling.
+
+`segment.bytes` becomes `segment_bytes`. Times are milliseconds. The defaults are
+those of Apache Kafka 4.x; the rules for each are in `horolog.config.topic_table`.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+DAY_MS = 24 * 60 * 60 * 1000
+LONG_MAX = (1 << 63) - 1
+NO_TIMESTAMP = -1
+"""What a record without a timestamp says (KIP-32)."""
+
+
+class TimestampType(IntEnum):
+    """Whose time a record carries (KIP-32); the numbers are those of attribute bit 3."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+    @property
+    def kafka_name(self) -> str:
+        """The value of `message.timestamp.type`."""
+        return "LogAppendTime" if self else "CreateTime"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """Every topic setting that is obeyed. Immutable: a change makes a new one.
+
+    `message_timestamp_before_max_ms` and `message_timestamp_after_max_ms` are final: the
+    deprecated `message.timestamp.difference.max.ms` has already been considered (KIP-937).
+    `segment_bytes` is final too (`internal.segment.bytes`). `retention_ms` and
+    `retention_bytes` are negative where there is no limit.
+    """
+
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = LONG_MAX
+    flush_ms: int = LONG_MAX
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 1_048_588
+    message_timestamp_after_max_ms: int = 3_600_000
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    min_insync_replicas: int = 1
+    preallocate: bool = False
+    retention_bytes: int = -1
+    retention_ms: int = 7 * DAY_MS
+    segment_bytes: int = 1 << 30
+    segment_index_bytes: int = 10 << 20
+    segment_jitter_ms: int = 0
+    segment_ms: int = 7 * DAY_MS

@@ -1,0 +1,76 @@
+"""Setting values between text and Python: Kafka's types, read as strictly as Kafka reads them."""
+
+import math
+import re
+from enum import IntEnum
+
+Value = bool | int | float | str | tuple[str, ...]
+
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
+_BITS = {"INT": 32, "SHORT": 16, "LONG": 64}
+
+
+class Kind(IntEnum):
+    """A setting's type; the numbers are those of a DescribeConfigs answer (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+def parse(kind: Kind, text: str) -> Value:
+    """Read a value; `ValueError` says in a few words what it is not."""
+    text = text.strip()
+    match kind:
+        case Kind.BOOLEAN:
+            return _parse_boolean(text)
+        case Kind.INT | Kind.SHORT | Kind.LONG:
+            return _parse_whole(kind, text)
+        case Kind.DOUBLE:
+            return _parse_double(text)
+        case Kind.LIST:
+            return tuple(part.strip() for part in text.split(",")) if text else ()
+        case _:
+            return text
+
+
+def to_text(value: Value) -> str:
+    """The value as Kafka shows it."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case tuple():
+            return ",".join(value)
+        case _:
+            return str(value)
+
+
+def _parse_boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("neither true nor false")
+    return text.lower() == "true"
+
+
+def _parse_whole(kind: Kind, text: str) -> int:
+    if not _WHOLE_NUMBER.fullmatch(text):
+        raise ValueError("not a whole number")
+    number, limit = int(text), 1 << (_BITS[kind.name] - 1)
+    if not -limit <= number < limit:
+        raise ValueError(f"beyond {_BITS[kind.name]} bits")
+    return number
+
+
+def _parse_double(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError("not a number") from None
+    if not math.isfinite(number):
+        raise ValueError("not a finite number")
+    return number

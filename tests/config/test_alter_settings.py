@@ -1,0 +1,104 @@
+"""Changes while the broker runs."""
+
+import pytest
+
+from horolog.config import (
+    Change,
+    Operation,
+    Settings,
+    alter_broker,
+    alter_topic,
+    check_topic,
+    replace_broker,
+)
+from horolog.errors import ErrorCode, RequestRefused
+
+SET, DELETE, APPEND, SUBTRACT = Operation
+
+
+def test_settings_are_set_and_deleted() -> None:
+    changes = [Change("segment.ms", SET, "5"), Change("retention.ms", DELETE, None)]
+    after = alter_topic(Settings(), {"retention.ms": "9", "segment.bytes": "99"}, changes)
+    assert after == {"segment.ms": "5", "segment.bytes": "99"}
+
+
+def test_lists_are_appended_to_and_subtracted_from() -> None:
+    name = "leader.replication.throttled.replicas"
+    after = alter_topic(Settings(), {name: "1:1,2:2"}, [Change(name, APPEND, "2:2,3:3")])
+    assert after == {name: "1:1,2:2,3:3"}
+    assert alter_topic(Settings(), after, [Change(name, SUBTRACT, "1:1,9:9")]) == {name: "2:2,3:3"}
+
+
+def test_a_list_starts_from_what_it_inherits() -> None:
+    change = Change("cleanup.policy", SUBTRACT, "delete")
+    assert alter_topic(Settings(), {}, [change]) == {"cleanup.policy": ""}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "complaint"),
+    [
+        ([Change("segment.ms", SET, "x")], ErrorCode.invalid_config, "not a whole number"),
+        ([Change("nonsense", SET, "1")], ErrorCode.invalid_config, "Unknown topic config name"),
+        ([Change("segment.ms", APPEND, "1")], ErrorCode.invalid_config, "type is not LIST"),
+        ([Change("segment.ms", SET, None)], ErrorCode.invalid_request, "Null value"),
+        ([Change("cleanup.policy", APPEND, "compact")], ErrorCode.invalid_config, "compaction"),
+        (
+            [Change("segment.ms", SET, "1"), Change("segment.ms", DELETE, None)],
+            ErrorCode.invalid_request,
+            "duplicate config keys: segment.ms",
+        ),
+    ],
+)
+def test_a_topics_bad_change_is_refused(
+    changes: list[Change], code: ErrorCode, complaint: str
+) -> None:
+    with pytest.raises(RequestRefused, match=complaint) as refusal:
+        alter_topic(Settings(), {}, changes)
+    assert refusal.value.code is code
+
+
+def test_a_new_topics_settings_are_checked_as_a_whole() -> None:
+    assert check_topic(Settings(), {"segment.ms": "5"}).segment_ms == 5
+    with pytest.raises(RequestRefused, match="Null value"):
+        check_topic(Settings(), {"segment.ms": None})
+
+
+def test_broker_settings_change_for_one_or_for_all() -> None:
+    change = [Change("log.message.timestamp.after.max.ms", SET, "77")]
+    for_all = alter_broker(Settings(), change, cluster_wide=True)
+    assert for_all.dynamic_default == {"log.message.timestamp.after.max.ms": "77"}
+    assert for_all.topic_config().message_timestamp_after_max_ms == 77
+    for_one = alter_broker(Settings(), change, cluster_wide=False)
+    assert for_one.dynamic_broker == {"log.message.timestamp.after.max.ms": "77"}
+    undone = [Change("log.message.timestamp.after.max.ms", DELETE, None)]
+    assert alter_broker(for_all, undone, cluster_wide=True) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "cluster_wide", "complaint"),
+    [
+        ("num.partitions", "3", True, "Cannot update these configs dynamically: num.partitions"),
+        ("sasl.jaas.config", "", True, "broker id must be specified: sasl.jaas.config"),
+        ("sasl.jaas.config", "x", False, r"sasl\.jaas\.config=\[hidden\] is refused"),
+        ("message.max.bytes", "-1", True, "allowed is an int, at least 0"),
+    ],
+)
+def test_a_brokers_bad_change_is_refused(
+    name: str, value: str, cluster_wide: bool, complaint: str
+) -> None:
+    with pytest.raises(RequestRefused, match=complaint) as refusal:
+        alter_broker(Settings(), [Change(name, SET, value)], cluster_wide=cluster_wide)
+    assert refusal.value.code is ErrorCode.invalid_request
+
+
+def test_an_unknown_broker_setting_is_refused() -> None:
+    with pytest.raises(RequestRefused, match="Unknown broker config name"):
+        alter_broker(Settings(), [Change("nonsense", SET, "1")], cluster_wide=True)
+
+
+def test_a_whole_layer_is_replaced_by_the_older_request() -> None:
+    before = Settings(dynamic_default={"message.max.bytes": "5"})
+    after = replace_broker(before, {"log.roll.ms": "6"}, cluster_wide=True)
+    assert after.dynamic_default == {"log.roll.ms": "6"}
+    with pytest.raises(RequestRefused, match="Cannot update"):
+        replace_broker(before, {"num.partitions": "6"}, cluster_wide=True)

@@ -1,0 +1,91 @@
+"""What DescribeConfigs tells."""
+
+from horolog.config import (
+    ConfigEntry,
+    Kind,
+    Settings,
+    Source,
+    Synonym,
+    describe_broker,
+    describe_cluster,
+    describe_topic,
+)
+
+
+def one(entries: list[ConfigEntry]) -> ConfigEntry:
+    (entry,) = entries
+    return entry
+
+
+def test_a_topics_value_tells_where_it_comes_from_and_what_stood_behind_it() -> None:
+    settings = Settings(
+        static={"log.retention.hours": "5"}, dynamic_default={"log.retention.ms": "7"}
+    )
+    entry = one(describe_topic(settings, {"retention.ms": "9"}, ["retention.ms"]))
+    assert (entry.value, entry.source, entry.kind) == ("9", Source.TOPIC, Kind.LONG)
+    assert not entry.read_only
+    assert not entry.is_default
+    assert entry.synonyms == (
+        Synonym("retention.ms", "9", Source.TOPIC),
+        Synonym("log.retention.ms", "7", Source.DYNAMIC_DEFAULT_BROKER),
+        Synonym("log.retention.hours", "5", Source.STATIC_BROKER),
+        Synonym("log.retention.hours", "168", Source.DEFAULT),
+    )
+
+
+def test_an_inherited_value_is_shown_in_the_topics_own_unit() -> None:
+    settings = Settings(static={"log.retention.hours": "5"})
+    entry = one(describe_topic(settings, {}, ["retention.ms"]))
+    assert (entry.value, entry.source) == ("18000000", Source.STATIC_BROKER)
+
+
+def test_a_bound_that_a_difference_decides_says_so() -> None:
+    overrides = {"max.message.time.difference.ms": "5"}
+    entry = one(describe_topic(Settings(), overrides, ["message.timestamp.after.max.ms"]))
+    assert (entry.value, entry.source) == ("5", Source.TOPIC)
+    assert entry.synonyms[0].name == "max.message.time.difference.ms"
+
+
+def test_a_topic_shows_what_kafka_4_shows_and_the_rest_only_where_it_is_given() -> None:
+    shown = {entry.name for entry in describe_topic(Settings(), {})}
+    assert {"segment.ms", "cleanup.policy", "remote.storage.enable"} <= shown
+    hidden = {"internal.segment.bytes", "message.timestamp.difference.max.ms"}
+    assert not hidden & shown
+    given = {"internal.segment.bytes": "99", "message.timestamp.difference.max.ms": "5"}
+    assert hidden <= {entry.name for entry in describe_topic(Settings(), given)}
+
+
+def test_a_broker_shows_its_settings_and_hides_its_secrets() -> None:
+    settings = Settings(static={"ssl.key.password": "", "num.partitions": "3"})
+    entries = {entry.name: entry for entry in describe_broker(settings)}
+    assert len(entries) > 300
+    assert "zookeeper.connect" not in entries
+    partitions = entries["num.partitions"]
+    assert (partitions.value, partitions.source) == ("3", Source.STATIC_BROKER)
+    assert partitions.read_only
+    assert not entries["log.retention.ms"].read_only
+    assert entries["log.retention.ms"].value is None
+    password = entries["ssl.key.password"]
+    assert password.sensitive
+    assert password.value is None
+    assert password.synonyms == (Synonym("ssl.key.password", None, Source.STATIC_BROKER),)
+
+
+def test_the_documentation_says_what_comes_of_a_setting_here() -> None:
+    entry = one(describe_broker(Settings(), ["num.io.threads"]))
+    assert "Accepted without effect: one event loop" in entry.documentation
+
+
+def test_the_cluster_shows_only_what_was_set_for_it() -> None:
+    settings = Settings(
+        static={"num.partitions": "3"},
+        dynamic_default={"message.max.bytes": "5"},
+        dynamic_broker={"message.max.bytes": "6"},
+    )
+    entry = one(describe_cluster(settings))
+    assert (entry.name, entry.value) == ("message.max.bytes", "5")
+    assert entry.source is Source.DYNAMIC_DEFAULT_BROKER
+
+
+def test_unknown_names_are_passed_over() -> None:
+    assert describe_topic(Settings(), {}, ["nonsense"]) == []

@@ -1,0 +1,103 @@
+"""Values between text and Python, and the messages of refusals."""
+
+import pytest
+
+from horolog.config.rules import rule_of
+from horolog.config.tables import broker_settings, topic_settings
+from horolog.config.values import Kind, Value, parse, to_text
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (Kind.BOOLEAN, "TRUE", True),
+        (Kind.BOOLEAN, " false ", False),
+        (Kind.INT, "+5", 5),
+        (Kind.INT, "-2147483648", -(1 << 31)),
+        (Kind.LONG, " 9223372036854775807 ", (1 << 63) - 1),
+        (Kind.SHORT, "32767", 32767),
+        (Kind.DOUBLE, "1e-1", 0.1),
+        (Kind.LIST, "compact, delete", ("compact", "delete")),
+        (Kind.LIST, "", ()),
+        (Kind.STRING, " CreateTime ", "CreateTime"),
+        (Kind.PASSWORD, "x", "x"),
+    ],
+)
+def test_what_kafka_reads_is_read(kind: Kind, text: str, value: Value) -> None:
+    assert parse(kind, text) == value
+    assert parse(kind, to_text(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "complaint"),
+    [
+        (Kind.BOOLEAN, "yes", "neither true nor false"),
+        (Kind.BOOLEAN, "", "neither true nor false"),
+        (Kind.INT, "", "not a whole number"),
+        (Kind.INT, "1e9", "not a whole number"),
+        (Kind.INT, "2_000", "not a whole number"),
+        (Kind.INT, "٣", "not a whole number"),
+        (Kind.INT, "1.0", "not a whole number"),
+        (Kind.INT, "2147483648", "beyond 32 bits"),
+        (Kind.LONG, "9223372036854775808", "beyond 64 bits"),
+        (Kind.LONG, "1" * 5000, "not a whole number"),
+        (Kind.SHORT, "32768", "beyond 16 bits"),
+        (Kind.DOUBLE, "abc", "not a number"),
+        (Kind.DOUBLE, "NaN", "not a finite number"),
+    ],
+)
+def test_what_kafka_does_not_read_is_refused(kind: Kind, text: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        parse(kind, text)
+
+
+@pytest.mark.parametrize(
+    ("words", "good", "bad"),
+    [
+        ("at least 14", 14, 13),
+        ("at least 1, or -1", -1, 0),
+        ("1 to 9, or -1", -1, 0),
+        ("1 to 9, or -1", 9, 10),
+        ("0 to 1", 0.5, 1.5),
+        ("-131072 to 22", -131072, 23),
+        ("CreateTime or LogAppendTime", "LogAppendTime", "createtime"),
+        ("ES256 or RS256, in any case", "es256", "none"),
+        ("any of compact, delete", ("delete",), ("delete", "keep")),
+        ("any of compact, delete", (), ("",)),
+        ("* or partition:broker,partition:broker,...", ("*",), ("*", "1:2")),
+        ("* or partition:broker,partition:broker,...", ("1:2", "3:4"), ("x",)),
+    ],
+)
+def test_the_words_of_a_rule_are_the_rule(words: str, good: Value, bad: Value) -> None:
+    rule = rule_of(words)
+    assert rule is not None
+    assert rule.accepts(good)
+    assert not rule.accepts(bad)
+
+
+def test_a_refusal_names_the_setting_the_value_and_what_is_allowed() -> None:
+    with pytest.raises(ValueError, match=r"^Invalid value x for configuration segment\.ms: not a "):
+        topic_settings()["segment.ms"].read("x")
+    with pytest.raises(
+        ValueError, match=r"value 3 .* segment\.bytes: allowed is an int, at least 1"
+    ):
+        topic_settings()["segment.bytes"].read("3")
+
+
+def test_a_password_is_never_repeated() -> None:
+    with pytest.raises(ValueError, match=r"ssl\.key\.password=\[hidden\] is refused") as refusal:
+        broker_settings()["ssl.key.password"].read("geheim")
+    assert "geheim" not in str(refusal.value)
+
+
+def test_a_refused_setting_may_keep_its_default() -> None:
+    assert topic_settings()["remote.storage.enable"].read("false") is False
+    assert broker_settings()["authorizer.class.name"].read("") == ""
+    with pytest.raises(ValueError, match="there are no access rights"):
+        broker_settings()["authorizer.class.name"].read("org.apache.kafka.Authorizer")
+
+
+@pytest.mark.parametrize("text", ["compact", "compact,delete", "delete, compact"])
+def test_compaction_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ValueError, match=r"cleanup\.policy=compact is refused: .* no compaction"):
+        topic_settings()["cleanup.policy"].read(text)

@@ -1,0 +1,18 @@
+from pathlib import Path
+
+from horolog.config.page import settings_page
+from horolog.config.tables import broker_settings, topic_settings
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "settings.md"
+
+
+def test_the_page_of_settings_is_fresh() -> None:
+    assert PAGE.read_text() == settings_page(), (
+        "run: python -m horolog.config.page > docs/settings.md"
+    )
+
+
+def test_the_page_has_a_row_for_every_setting() -> None:
+    rows = [line for line in settings_page().splitlines() if line.startswith("| `")]
+    assert len(rows) == len(topic_settings()) + len(broker_settings())
+    assert all(row.count(" | ") == 6 for row in rows)

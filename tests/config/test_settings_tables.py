@@ -1,0 +1,177 @@
+"""The tables against what Apache Kafka itself prints (tools/KafkaSettings.java)."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import horolog
+from horolog.config import BrokerConfig, Setting, Settings, Status, TopicConfig, UpdateMode
+from horolog.config.describe import documentation
+from horolog.config.tables import broker_setting, broker_settings, topic_setting, topic_settings
+
+KAFKA_LIST = Path(__file__).with_name("kafka_4.3.1_settings.txt")
+OURS = {scope: table() for scope, table in (("topic", topic_settings), ("broker", broker_settings))}
+
+# Where a default of Kafka's would be wrong for a broker that stands alone.
+OTHER_DEFAULTS = {
+    "listeners",  # Kafka's wildcard address needs a host name that clients can use
+    "log.dir",  # not below /tmp, where data is lost at the next boot
+    "node.id",  # Kafka has none
+    "process.roles",  # Kafka has none
+}
+OTHER_RULES = {
+    "segment.bytes",  # small segments are allowed, see docs/settings.md
+    "log.segment.bytes",
+    "internal.segment.bytes",  # Kafka checks nothing
+    # Kafka checks these later, in words of its own:
+    "log.retention.ms",
+    "log.retention.minutes",
+    "log.retention.hours",
+}
+OTHER_MODES = {"listeners", "listener.security.protocol.map"}  # sockets are opened once
+
+
+class KafkaRow(NamedTuple):
+    scope: str
+    name: str
+    kind: str
+    default: str
+    valid: str
+    mode: str
+    internal: str
+
+
+def kafka_rows() -> list[KafkaRow]:
+    lines = KAFKA_LIST.read_text().splitlines()
+    assert lines[0].startswith("# Apache Kafka 4.")
+    return [KafkaRow(*(cell.strip() for cell in line.split(" | "))) for line in lines[1:]]
+
+
+def in_our_words(valid: str) -> str:
+    """Kafka's words for what is valid, as our table has them."""
+    if re.fullmatch(r"|non-.*", valid):
+        return ""
+    if valid == "[1,...,9] or -1":
+        return "1 to 9, or -1"
+    if valid.startswith("[partitionId]"):
+        return "* or partition:broker,partition:broker,..."
+    if match := re.fullmatch(r"\[(-?[\d.]+),\.\.\.(?:,(-?[\d.]+))?\]", valid):
+        return f"{match[1]} to {match[2]}" if match[2] else f"at least {match[1]}"
+    if match := re.fullmatch(r"\(case insensitive\) \[(.*)\]", valid):
+        return " or ".join(match[1].split(", ")) + ", in any case"
+    return " or ".join(valid.strip("[]").split(", "))
+
+
+@pytest.mark.parametrize("row", kafka_rows(), ids=lambda row: f"{row.scope}:{row.name}")
+def test_a_setting_of_kafka_stands_in_our_table_as_kafka_has_it(row: KafkaRow) -> None:
+    ours = OURS[row.scope][row.name]
+    assert ours.kind.name.lower() == row.kind
+    assert ours.internal == (row.internal == "internal")
+    assert not ours.gone
+    if row.name not in OTHER_DEFAULTS:
+        assert (ours.default or "") == row.default
+    if row.name not in OTHER_RULES:
+        words = ours.rule.words if ours.rule else ""
+        if words.startswith("any of "):
+            assert sorted(words.removeprefix("any of ").split(", ")) == sorted(
+                row.valid.strip("[]").split(", ")
+            )
+        else:
+            assert words == in_our_words(row.valid)
+    if row.scope == "broker" and row.name not in OTHER_MODES:
+        assert ours.update.value == row.mode
+
+
+def test_what_our_tables_have_beyond_kafka_is_named_as_such() -> None:
+    kafka = {(row.scope, row.name) for row in kafka_rows()}
+    dynamic_only = {
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+    for scope, table in OURS.items():
+        for name, setting in table.items():
+            if (scope, name) not in kafka:
+                assert setting.gone or name.startswith("horolog.") or name in dynamic_only, name
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [*topic_settings().values(), *broker_settings().values()],
+    ids=lambda setting: setting.name,
+)
+def test_a_row_is_complete_and_its_default_is_allowed(setting: Setting) -> None:
+    if setting.default is not None:
+        setting.read(setting.default)
+    assert setting.doc.endswith((".", "..."))
+    assert bool(setting.why) == (setting.status is not Status.OBEYED)
+    if setting.status is not Status.OBEYED:
+        assert setting.why in documentation(setting)
+
+
+def test_every_fallback_is_a_broker_setting_of_the_same_family() -> None:
+    for setting in topic_settings().values():
+        for name in setting.falls_back_to:
+            assert broker_settings()[name].status is setting.status, name
+
+
+def test_every_field_of_the_typed_settings_is_an_obeyed_setting_and_the_other_way_round() -> None:
+    obeyed = {s.field_name for s in topic_settings().values() if s.status is Status.OBEYED}
+    resolved = {"message_timestamp_difference_max_ms", "internal_segment_bytes"}
+    assert set(TopicConfig.__dataclass_fields__) == obeyed - resolved
+
+    fallbacks = {name for s in topic_settings().values() for name in s.falls_back_to}
+    obeyed = {
+        s.field_name
+        for s in broker_settings().values()
+        if s.status is Status.OBEYED and s.name not in fallbacks
+    }
+    resolved = {"broker_id", "listener_security_protocol_map", "log_dirs"}
+    assert set(BrokerConfig.__dataclass_fields__) == obeyed - resolved
+
+
+@pytest.mark.parametrize(
+    "field", [*TopicConfig.__dataclass_fields__, *BrokerConfig.__dataclass_fields__]
+)
+def test_somebody_reads_every_setting_that_is_said_to_be_obeyed(field: str) -> None:
+    source = Path(horolog.__file__).parent
+    readers = (
+        path for path in source.rglob("*.py") if "config" not in path.relative_to(source).parts
+    )
+    assert any(re.search(rf"\.{field}\b", path.read_text()) for path in readers)
+
+
+def test_the_typed_defaults_are_those_of_the_table() -> None:
+    assert Settings().topic_config() == TopicConfig()
+    assert Settings().broker_config() == BrokerConfig()
+
+
+def test_an_unknown_name_is_refused_with_the_likely_one() -> None:
+    with pytest.raises(ValueError, match=r"Unknown topic config name: segmnt\.ms\. Did you mean s"):
+        topic_setting("segmnt.ms")
+    with pytest.raises(ValueError, match=r"Did you mean retention\.ms\?"):
+        topic_setting("log.retention.ms")
+    with pytest.raises(ValueError, match=r"Did you mean log\.roll\.ms\?"):
+        broker_setting("segment.ms")
+    with pytest.raises(ValueError, match=r"Unknown broker config name: nonsense$"):
+        broker_setting("nonsense")
+    with pytest.raises(ValueError, match="no settings of their own"):
+        broker_setting("listener.name.external.ssl.keystore.location")
+
+
+def test_older_names_lead_to_their_settings() -> None:
+    assert topic_setting("max.message.time.difference.ms").name == (
+        "message.timestamp.difference.max.ms"
+    )
+    assert broker_setting("max.message.time.difference.ms").name == (
+        "log.message.timestamp.difference.max.ms"
+    )
+    assert broker_setting("message.timestamp.type").name == "log.message.timestamp.type"
+
+
+def test_the_bounds_on_time_may_change_cluster_wide_while_running() -> None:  # KIP-937
+    for name in ("before.max.ms", "after.max.ms", "difference.max.ms", "type"):
+        setting = broker_settings()[f"log.message.timestamp.{name}"]
+        assert setting.update is UpdateMode.CLUSTER_WIDE
