@@ -1,0 +1,247 @@
+"""The header of a record batch of format v2 (KIP-98), and what can be done without its records.
+
+     0  i64  base_offset           23  i32  last_offset_delta     51  i16  producer_epoch
+     8  i32  batch_length          27  i64  base_timestamp        53  i32  base_sequence
+    12  i32  leader_epoch          35  i64  max_timestamp         57  i32  records_count
+    16  i8   magic (2)             43  i64  producer_id           61       records
+    17  u32  crc (CRC-32C of all from byte 21)
+    21  i16  attributes: bits 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control,
+             6 delete horizon in base_timestamp (KIP-534)
+
+`batch_length` counts from byte 12. The CRC leaves out the first 17 bytes, so that a
+leader can assign offsets and epoch without touching it.
+
+Formats v0 and v1 share the first twelve bytes and the place of the magic byte;
+they are recognised here, and refused as not read yet.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import crc32c
+
+from horolog.config import TimestampType
+from horolog.errors import CorruptBatch
+from horolog.record.compression import Buffer, Codec
+
+HEADER_SIZE = 61
+LOG_OVERHEAD = 12
+MAGIC_POSITION = 16
+MAGIC = 2
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_SIZE_TO_MAGIC = struct.Struct(">iib")  # from byte 8: batch_length, leader_epoch, magic
+_CRC_START = 21
+_CRC_COVERED = struct.Struct(">hiqqqhii")  # the header from byte 21
+_SMALLEST_LENGTH = 14  # of any format: an empty message of v0
+
+_CODECS = tuple(Codec)
+_TIMESTAMP_TYPES = tuple(TimestampType)
+
+_CODEC_BITS = 0x07
+_LOG_APPEND_TIME_BIT = 0x08
+_TRANSACTIONAL_BIT = 0x10
+_CONTROL_BIT = 0x20
+_DELETE_HORIZON_BIT = 0x40
+_KNOWN_BITS = 0x7F
+_SEQUENCES = 1 << 31  # after 2147483647 comes 0
+
+
+class BatchHeader(NamedTuple):
+    """A header as read, nothing believed yet: only magic and a possible length are certain."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, header included."""
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record; compaction keeps it even when that record is gone."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that follows this batch."""
+        return self.last_offset + 1
+
+    @property
+    def codec(self) -> Codec:
+        """The codec of the records.
+
+        Raises:
+            CorruptBatch: the batch names a codec that Kafka does not have (5 to 7).
+        """
+        codec = self.attributes & _CODEC_BITS
+        if codec >= len(_CODECS):
+            raise CorruptBatch(
+                f"Unknown compression codec {codec} in the batch at offset {self.base_offset}"
+            )
+        return _CODECS[codec]
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """Whose clock the records' timestamps come from."""
+        return _TIMESTAMP_TYPES[self.attributes >> 3 & 1]
+
+    @property
+    def is_transactional(self) -> bool:
+        """Part of a transaction, or a marker that ends one."""
+        return bool(self.attributes & _TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """Holds markers that no consumer is shown."""
+        return bool(self.attributes & _CONTROL_BIT)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """`base_timestamp` is when tombstones may go (KIP-534), not the first record's time."""
+        return bool(self.attributes & _DELETE_HORIZON_BIT)
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record, wrapping after 2147483647; -1 without sequences."""
+        if self.base_sequence == -1:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
+
+
+def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`; the records after it need not be there.
+
+    Raises:
+        CorruptBatch: too few bytes, another format than v2, or a length no batch can have.
+    """
+    if position < 0 or len(buffer) - position < HEADER_SIZE:
+        raise CorruptBatch(
+            f"Record batch is corrupt (the size {max(0, len(buffer) - position)} is smaller than "
+            f"the minimum allowed overhead {HEADER_SIZE})",
+            position,
+        )
+    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    _check_size_and_magic(header.batch_length, header.magic, position)
+    return header
+
+
+def iter_headers(buffer: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every whole batch from `start` on.
+
+    Ends before a batch that the buffer holds only in part: fetches and live files
+    end like that and nothing is wrong.
+
+    Raises:
+        CorruptBatch: what follows is no batch of format v2.
+    """
+    end = len(buffer)
+    position = start
+    while end - position > MAGIC_POSITION:
+        length, _, magic = _SIZE_TO_MAGIC.unpack_from(buffer, position + 8)
+        _check_size_and_magic(length, magic, position)
+        if end - position < length + LOG_OVERHEAD:
+            return
+        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        yield position, header
+        position += header.size
+
+
+def _check_size_and_magic(length: int, magic: int, position: int) -> None:
+    if length < _SMALLEST_LENGTH:
+        raise CorruptBatch(
+            f"Record size {length} is less than the minimum record overhead ({_SMALLEST_LENGTH})",
+            position,
+        )
+    if magic in (0, 1):
+        raise CorruptBatch(
+            f"Record format v{magic} is not read yet; only batches of format v2 are", position
+        )
+    if magic != MAGIC:
+        raise CorruptBatch(f"Invalid magic found in record: {magic}", position)
+    if length + LOG_OVERHEAD < HEADER_SIZE:
+        raise CorruptBatch(
+            f"Record batch is corrupt (the size {length + LOG_OVERHEAD} is smaller than the "
+            f"minimum allowed overhead {HEADER_SIZE})",
+            position,
+        )
+
+
+def verify_crc(buffer: Buffer, position: int = 0, header: BatchHeader | None = None) -> None:
+    """Check the batch at `position` against its own checksum.
+
+    Raises:
+        CorruptBatch: the checksum differs, or the buffer ends within the batch.
+    """
+    header = header or parse_header(buffer, position)
+    end = position + header.size
+    if end > len(buffer):
+        raise CorruptBatch(
+            f"The batch at offset {header.base_offset} is {header.size} bytes long and only "
+            f"{len(buffer) - position} are there",
+            position,
+        )
+    computed = crc32c.crc32c(memoryview(buffer)[position + _CRC_START : end])
+    if computed != header.crc:
+        raise CorruptBatch(
+            f"Record is corrupt (stored crc = {header.crc}, computed crc = {computed})", position
+        )
+
+
+def restamp(
+    header: BatchHeader,
+    batch: Buffer,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    timestamp_type: TimestampType | None = None,
+    max_timestamp: int | None = None,
+) -> bytes:
+    """The 61 header bytes of `batch` as a leader stores them; the records stay as they are.
+
+    Only a change of timestamp type or largest timestamp costs a pass over the
+    records, for the CRC; as in Kafka, attribute bits without a meaning (7 to 15)
+    are then dropped.
+    """
+    attributes = header.attributes
+    if timestamp_type is not None and timestamp_type != header.timestamp_type:
+        attributes = (attributes & ~_LOG_APPEND_TIME_BIT) | (timestamp_type << 3)
+    if max_timestamp is None:
+        max_timestamp = header.max_timestamp
+    crc = header.crc
+    rest = header[7:]
+    if attributes != header.attributes or max_timestamp != header.max_timestamp:
+        attributes &= _KNOWN_BITS
+        rest = (header.base_timestamp, max_timestamp, *header[9:])
+        covered = _CRC_COVERED.pack(attributes, header.last_offset_delta, *rest)
+        records = memoryview(batch)[HEADER_SIZE : header.size]
+        crc = crc32c.crc32c(records, crc32c.crc32c(covered))
+    return _HEADER.pack(
+        base_offset,
+        header.batch_length,
+        leader_epoch,
+        MAGIC,
+        crc,
+        attributes,
+        header.last_offset_delta,
+        *rest,
+    )
+
+
+def pack_header(header: BatchHeader, records: Buffer) -> bytes:
+    """The 61 bytes of `header` with the CRC that these records give it; `header.crc` is ignored."""
+    crc = crc32c.crc32c(records, crc32c.crc32c(_CRC_COVERED.pack(*header[5:])))
+    return _HEADER.pack(*header._replace(crc=crc))

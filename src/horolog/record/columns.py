@@ -1,0 +1,315 @@
+"""Record batches to Arrow tables and back: the log as columns.
+
+    key binary, value binary, offset int64, timestamp_ms int64, timestamp_type int32
+    headers list<struct<key: string, value: binary>>          (only when asked for)
+
+All fields are nullable and the types plain (32-bit ends), as Spark wants them. A
+table never exceeds `max_bytes`, unless a single record does; a large batch is
+spread over several tables and never decompressed as a whole.
+
+Nothing else here imports pyarrow, but for what serves this module: `row_buffers`, where
+tables grow, and `column_writer`, the way back.
+"""
+
+from array import array
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+
+from horolog.config import TimestampType
+from horolog.errors import CorruptBatch, RequestRefused
+from horolog.record import column_twins as twins
+from horolog.record.batch import HEADER_SIZE, BatchHeader, iter_headers, parse_header, verify_crc
+from horolog.record.builder import read_records
+from horolog.record.column_writer import encode, encode_batches
+from horolog.record.compression import Buffer, Codec, decompress_chunks
+from horolog.record.row_buffers import EVERYTHING, INT64_MAX, INT64_MIN, Range, RowBuffers
+from horolog.record.scan import scan_batch
+
+__all__ = [
+    "DEFAULT_COLUMNS",
+    "DecodeStatistics",
+    "batch_schema",
+    "decode",
+    "encode",
+    "encode_batches",
+]
+
+DEFAULT_COLUMNS = ("key", "value", "offset", "timestamp_ms", "timestamp_type")
+MAX_TABLE_BYTES = 8 << 20
+MAX_BATCH_BYTES = 1 << 30
+
+_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": pa.list_(pa.field("element", _HEADER)),
+    "offset": pa.int64(),
+    "timestamp_ms": pa.int64(),
+    "timestamp_type": pa.int32(),
+}
+_PLAN_BYTES = 512 << 10  # little enough to be in the cache still after the CRCs
+_MAX_MARKER_BYTES = 1 << 20
+_ABORT = b"\x00\x00"  # the type in a control record's key, after its version
+
+
+def batch_schema(columns: Sequence[str] = DEFAULT_COLUMNS) -> pa.Schema:
+    """The schema of what `decode` yields for these columns, in this order."""
+    if not columns:
+        raise ValueError("A table needs at least one column to have rows")
+    unknown = [name for name in columns if name not in _TYPES]
+    if unknown:
+        raise ValueError(f"No such columns: {unknown}; there are {list(_TYPES)}")
+    return pa.schema([pa.field(name, _TYPES[name]) for name in columns])
+
+
+@dataclass
+class DecodeStatistics:
+    """What `decode` did, counted as it goes."""
+
+    batches: int = 0
+    """Whole batches met."""
+    batches_skipped: int = 0
+    """Of these, passed by on the word of their header: nothing decompressed."""
+    bytes_decoded: int = 0
+    """Bytes of records gone through, decompressed."""
+    rows: int = 0
+    next_offset: int | None = None
+    """The offset after the last whole batch, also when none of its records was wanted."""
+
+
+def decode(
+    buffer: Buffer,
+    *,
+    start_offset: int | None = None,
+    end_offset: int | None = None,
+    from_ms: int | None = None,
+    to_ms: int | None = None,
+    columns: Sequence[str] = DEFAULT_COLUMNS,
+    max_bytes: int = MAX_TABLE_BYTES,
+    skip_control: bool = True,
+    max_batch_bytes: int = MAX_BATCH_BYTES,
+    aborted: Iterable[tuple[int, int]] | None = None,
+    check_crcs: bool = True,
+    statistics: DecodeStatistics | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The records of all whole batches in `buffer`, in offset order, as tables of at least a row.
+
+    Exact to the record: offsets from `start_offset` to before `end_offset`, timestamps
+    from `from_ms` to before `to_ms` (compared as plain numbers, -1 included). Only
+    `columns` are copied. A batch that its header rules out is not even decompressed.
+
+    `aborted` are the (producer id, first offset) pairs of a read-committed fetch: the
+    records of those transactions are left out.
+
+    Raises:
+        CorruptBatch: a batch breaks the format, or its CRC (unless not `check_crcs`).
+        RequestRefused: one batch decompresses to more than `max_batch_bytes`.
+    """
+    schema = batch_schema(columns)
+    wanted = Range(
+        first_ms=INT64_MIN if from_ms is None else max(INT64_MIN, from_ms),
+        last_ms=INT64_MAX if to_ms is None else min(INT64_MAX, to_ms - 1),
+        first_offset=INT64_MIN if start_offset is None else max(INT64_MIN, start_offset),
+        last_offset=INT64_MAX if end_offset is None else min(INT64_MAX, end_offset - 1),
+    )
+    statistics = statistics if statistics is not None else DecodeStatistics()
+    transactions = None if aborted is None else _AbortedTransactions(aborted)
+    view = memoryview(buffer)
+    decoder = _Decoder(view, RowBuffers(schema, max_bytes, wanted), max_batch_bytes, statistics)
+    try:
+        for position, header in iter_headers(view):
+            statistics.batches += 1
+            statistics.next_offset = header.next_offset
+            is_aborted = transactions is not None and transactions.drop(
+                header, view[position : position + header.size]
+            )
+            is_hidden = is_aborted or (skip_control and header.is_control)
+            if is_hidden or not _may_meet(header, wanted):
+                statistics.batches_skipped += 1
+                continue
+            if check_crcs:
+                verify_crc(view, position, header)
+            yield from decoder.add(position, header)
+        yield from decoder.finish()
+    except (CorruptBatch, RequestRefused):
+        yield from decoder.finish()  # what came before is still good
+        raise
+
+
+def _may_meet(header: BatchHeader, wanted: Range) -> bool:
+    """Whether a record of the batch can be wanted, as far as the header tells.
+
+    The header bounds times from above only: records may be older than the base
+    timestamp, which is just the first one's.
+    """
+    if header.records_count == 0:
+        return False
+    if wanted == EVERYTHING:
+        return True
+    if header.max_timestamp < wanted.first_ms:
+        return False
+    if header.next_offset <= wanted.first_offset or header.base_offset > wanted.last_offset:
+        return False
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return header.max_timestamp <= wanted.last_ms
+    return not wanted.is_empty
+
+
+class _Decoder:
+    """Takes batches in order; gives tables as they become full.
+
+    Many batches are gathered at a time: uncompressed ones where they lie, small
+    compressed ones side by side. A large compressed batch goes piece by piece.
+    """
+
+    def __init__(
+        self,
+        buffer: memoryview,
+        rows: RowBuffers,
+        max_batch_bytes: int,
+        statistics: DecodeStatistics,
+    ) -> None:
+        self._buffer = buffer
+        self._rows = rows
+        self._max_batch_bytes = max_batch_bytes
+        self._statistics = statistics
+        self._plan = array("q")
+        self._planned: list[int] = []  # positions: thousands of headers would wake the collector
+        self._planned_bytes = 0
+        self._unpacked: list[Buffer] = []  # what the plan is about, unless it is the buffer
+
+    def add(self, position: int, header: BatchHeader) -> Iterator[pa.RecordBatch]:
+        """Take the batch at a position; the tables that are full now."""
+        if header.records_count < 0:
+            raise CorruptBatch(
+                f"Found invalid record count {header.records_count} in magic v2 batch", position
+            )
+        start, end = position + HEADER_SIZE, position + header.size
+        if header.codec is Codec.NONE:
+            if self._unpacked:
+                yield from self._gather_planned()
+        else:
+            if self._planned and not self._unpacked:
+                yield from self._gather_planned()
+            payload = self._buffer[start:end]
+            pieces = decompress_chunks(header.codec, payload, max_bytes=self._max_batch_bytes)
+            first, second = next(pieces, b""), next(pieces, None)
+            if second is not None:
+                yield from self._gather_planned()
+                yield from self._gather_pieces(position, header, chain((first, second), pieces))
+                return
+            start, end = self._planned_bytes, self._planned_bytes + len(first)
+            self._unpacked.append(first)
+        self._plan.extend(_stretch(header, start, end))
+        self._planned.append(position)
+        self._planned_bytes += end - start
+        if self._planned_bytes >= _PLAN_BYTES:
+            yield from self._gather_planned()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """The tables of all that was taken and not given yet, up to what is wrong with it."""
+        try:
+            yield from self._gather_planned()
+        except CorruptBatch:
+            yield from self._rest()
+            raise
+        yield from self._rest()
+
+    def _rest(self) -> Iterator[pa.RecordBatch]:
+        if self._rows.count:
+            yield self._table()
+
+    def _table(self) -> pa.RecordBatch:
+        self._statistics.rows += self._rows.count
+        return self._rows.finish()
+
+    def _gather_planned(self) -> Iterator[pa.RecordBatch]:
+        if not self._planned:
+            return
+        data = b"".join(self._unpacked) if self._unpacked else self._buffer
+        plan, planned = self._plan, self._planned
+        self._statistics.bytes_decoded += self._planned_bytes
+        self._plan, self._planned, self._planned_bytes, self._unpacked = array("q"), [], 0, []
+        self._rows.start(plan)
+        status = yield from self._gather(data)
+        if status != twins.DONE:
+            raise self._malformed(planned[self._rows.stretch])
+
+    def _gather_pieces(
+        self, position: int, header: BatchHeader, pieces: Iterable[Buffer]
+    ) -> Iterator[pa.RecordBatch]:
+        plan = array("q", _stretch(header, 0, 0))
+        carry = bytearray()
+        status = twins.CUT_OFF
+        for piece in pieces:
+            self._statistics.bytes_decoded += len(piece)
+            if carry:
+                carry += piece
+                if len(carry) < self._rows.need:
+                    continue
+            data = memoryview(carry or piece)
+            plan[twins.END] = len(data)
+            self._rows.start(plan)
+            status = yield from self._gather(data)
+            if status == twins.MALFORMED:
+                break
+            carry = bytearray(data[self._rows.position :])
+        if status != twins.DONE:
+            raise self._malformed(position)
+
+    def _gather(self, data: Buffer) -> Generator[pa.RecordBatch, None, int]:
+        """Gather to the end of the plan; DONE, CUT_OFF or MALFORMED."""
+        while (status := self._rows.gather(data)) == twins.FULL:
+            if self._rows.count:
+                yield self._table()
+            self._rows.reserve(self._rows.need)
+        return status
+
+    def _malformed(self, position: int) -> CorruptBatch:
+        """What is wrong, in the words of the one function that says so."""
+        header = parse_header(self._buffer, position)
+        batch = self._buffer[position : position + header.size]
+        try:
+            scan_batch(batch, header, max_bytes=self._max_batch_bytes)
+        except CorruptBatch as error:
+            return error
+        raise AssertionError(f"scan and decode disagree on the batch at {header.base_offset}")
+
+
+def _stretch(header: BatchHeader, start: int, end: int) -> tuple[int, ...]:
+    """What `gather` must know of a batch whose records lie there."""
+    append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    base = header.max_timestamp if append_time else header.base_timestamp
+    return start, end, header.records_count, header.base_offset, base, append_time
+
+
+class _AbortedTransactions:
+    """Which batches a read-committed consumer leaves out (KIP-98).
+
+    A producer's transaction is aborted from its listed first offset on, up to its
+    next abort marker.
+    """
+
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        self._ahead = sorted(((first, producer) for producer, first in aborted), reverse=True)
+        self._open: set[int] = set()
+
+    def drop(self, header: BatchHeader, batch: memoryview) -> bool:
+        """Whether this batch, the next in offset order, belongs to an aborted transaction."""
+        while self._ahead and self._ahead[-1][0] <= header.last_offset:
+            self._open.add(self._ahead.pop()[1])
+        if header.producer_id not in self._open or not header.is_transactional:
+            return False
+        if not header.is_control:
+            return True
+        if _is_abort_marker(batch):
+            self._open.discard(header.producer_id)
+        return False
+
+
+def _is_abort_marker(batch: memoryview) -> bool:
+    marker = next(read_records(batch, max_bytes=_MAX_MARKER_BYTES), None)
+    return marker is not None and (marker.key or b"")[2:4] == _ABORT

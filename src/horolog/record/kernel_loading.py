@@ -1,0 +1,40 @@
+"""When kernels are loaded: on request, once, and if wished in the background."""
+
+import importlib
+import threading
+from types import ModuleType
+
+_WORTH_LOADING_BYTES = 1 << 20  # what twins go through in the time that loading takes
+
+
+class LazyKernels:
+    """A module of kernels that nobody waits for unless they ask to."""
+
+    def __init__(self, module_name: str) -> None:
+        self._module_name = module_name
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._work_bytes = 0
+        self.module: ModuleType | None = None
+        """None until it is loaded; twins serve meanwhile."""
+
+    def load(self) -> None:
+        """Import the module, compiling what no cache holds; returns when it is ready."""
+        with self._lock:
+            if self.module is None:
+                self.module = importlib.import_module(self._module_name)
+
+    def load_in_background(self) -> threading.Thread:
+        """Begin to load, unless that has begun; the thread that does it may be joined."""
+        with self._lock:
+            if self._thread is None:
+                name = f"load {self._module_name}"
+                self._thread = threading.Thread(target=self.load, name=name, daemon=True)
+                self._thread.start()
+            return self._thread
+
+    def note_work(self, size: int) -> None:
+        """Count what twins had to do; begin to load once there has been enough of it."""
+        self._work_bytes += size
+        if self._work_bytes >= _WORTH_LOADING_BYTES:
+            self.load_in_background()

@@ -1,0 +1,211 @@
+"""Growing Arrow columns that `gather` appends records to.
+
+The arrays are allocated once a table at the size of its budget: memory that is
+never written to costs nothing, and no row has to ask for room in each column.
+"""
+
+from array import array
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from horolog.record import column_twins as twins
+from horolog.record.compression import Buffer
+from horolog.record.kernel_loading import LazyKernels
+
+_Bytes = npt.NDArray[np.uint8]
+_Ends = npt.NDArray[np.int32]
+
+INT64_MIN = -(1 << 63)
+INT64_MAX = (1 << 63) - 1
+
+column_kernels = LazyKernels("horolog.record.column_kernels")
+
+_FILLED = slice(twins.ROWS, twins.HEADER_VALUE_BYTES + 1)
+_WANT = {"key": twins.WANT_KEY, "value": twins.WANT_VALUE, "headers": twins.WANT_HEADERS}
+
+
+class _ByteColumn:
+    """A binary column: where each row ends, the bytes, and which rows are not null."""
+
+    def __init__(self, rows: int, room: int) -> None:
+        self.ends: _Ends = _empty(rows + 1, np.int32)
+        self.ends[0] = 0
+        self.data: _Bytes = _empty(room, np.uint8)
+        self.valid: _Bytes = _empty(rows, np.uint8)
+
+    def finish(self, rows: int, has_nulls: bool, type_: pa.DataType) -> pa.Array:
+        ends = _fitted(self.ends, rows + 1)
+        data = _fitted(self.data, int(ends[-1]))
+        validity = None
+        if has_nulls:
+            validity = pa.py_buffer(np.packbits(self.valid[:rows], bitorder="little"))
+        return pa.Array.from_buffers(
+            type_, rows, [validity, pa.py_buffer(ends), pa.py_buffer(data)]
+        )
+
+
+class Range(NamedTuple):
+    """What rows are wanted, of times and of offsets; both ends included, all of 64 bits."""
+
+    first_ms: int
+    last_ms: int
+    first_offset: int
+    last_offset: int
+
+    @property
+    def is_empty(self) -> bool:
+        """No row can lie in it."""
+        return self.first_ms > self.last_ms or self.first_offset > self.last_offset
+
+
+EVERYTHING = Range(INT64_MIN, INT64_MAX, INT64_MIN, INT64_MAX)
+
+
+class RowBuffers:
+    """The rows of the table being filled, at most `max_bytes` of them at 32 bytes and up a row."""
+
+    def __init__(self, schema: pa.Schema, max_bytes: int, wanted: Range) -> None:
+        if not 0 < max_bytes < 1 << 31:
+            raise ValueError(f"max_bytes is {max_bytes}; a table's columns end within 2 GiB")
+        self._schema = schema
+        self._max_bytes = max_bytes
+        self._state = array("q", bytes(8 * twins.GATHER_STATE_SIZE))
+        self._state[twins.WANTED] = sum(_WANT.get(name, 0) for name in schema.names)
+        if not wanted.is_empty:
+            self._state[: len(wanted)] = array("q", wanted)
+        self._state_array = np.frombuffer(self._state, np.int64)
+        self.reserve(0)
+
+    @property
+    def count(self) -> int:
+        """Rows so far."""
+        return self._state[twins.ROWS]
+
+    @property
+    def stretch(self) -> int:
+        """Which stretch of the plan `gather` stopped in."""
+        return self._state[twins.STRETCH]
+
+    @property
+    def position(self) -> int:
+        """Where in the data `gather` stopped."""
+        return self._state[twins.POSITION]
+
+    @property
+    def need(self) -> int:
+        """Bytes of the record that `gather` stopped at, or the room it takes; 0 if not known."""
+        return self._state[twins.NEED]
+
+    def reserve(self, room: int) -> None:
+        """Start a new table with room for a row of this cost, if that is above `max_bytes`."""
+        room = max(room, self._max_bytes)
+        wanted = self._state[twins.WANTED]
+        rows = room // twins.ROW_BYTES
+        headers = room // twins.HEADER_BYTES if wanted & twins.WANT_HEADERS else 0
+        self._offsets = _empty(rows, np.int64)
+        self._times = _empty(rows, np.int64)
+        self._types = _empty(rows, np.int32)
+        self._key = _column(wanted & twins.WANT_KEY, rows, room)
+        self._value = _column(wanted & twins.WANT_VALUE, rows, room)
+        self._header_ends: _Ends = np.zeros(1, np.int32)
+        if wanted & twins.WANT_HEADERS:
+            self._header_ends = _empty(rows + 1, np.int32)
+            self._header_ends[0] = 0
+        self._header_key = _column(wanted & twins.WANT_HEADERS, headers, room)
+        self._header_value = _column(wanted & twins.WANT_HEADERS, headers, room)
+        self._outputs = twins.Outputs(
+            self._offsets,
+            self._times,
+            self._types,
+            self._key.ends,
+            self._key.data,
+            self._key.valid,
+            self._value.ends,
+            self._value.data,
+            self._value.valid,
+            self._header_ends,
+            self._header_key.ends,
+            self._header_key.data,
+            self._header_value.ends,
+            self._header_value.data,
+            self._header_value.valid,
+        )
+        for index in range(_FILLED.start, _FILLED.stop):
+            self._state[index] = 0
+        self._state[twins.BYTES_LEFT] = room
+        self._state[twins.SEEN] = 0
+
+    def start(self, plan: "array[int]") -> None:
+        """Take up a plan of stretches, or of one piece of a stretch."""
+        self._plan = plan
+        self._plan_array = np.frombuffer(plan, np.int64)
+        self._state[twins.STRETCH] = self._state[twins.POSITION] = 0
+        if column_kernels.module is None:
+            last = len(plan) - twins.STRETCH_SIZE
+            column_kernels.note_work(plan[last + twins.END] - plan[twins.START])
+
+    def gather(self, data: Buffer) -> int:
+        """Append the records of the plan, going on where the last call stopped."""
+        kernels = column_kernels.module
+        if kernels is None:
+            outputs = (item.data for item in self._outputs)
+            return twins.gather(memoryview(data), self._plan, self._state, *outputs)
+        array_ = np.frombuffer(memoryview(data).toreadonly(), np.uint8)
+        status = kernels.gather(array_, self._plan_array, self._state_array, *self._outputs)
+        return int(status)
+
+    def finish(self) -> pa.RecordBatch:
+        """The rows so far as a table; the next ones start another."""
+        seen = self._state[twins.SEEN]
+        columns = []
+        for field in self._schema:
+            match field.name:
+                case "key":
+                    column = self._key.finish(self.count, bool(seen & twins.NULL_KEY), field.type)
+                case "value":
+                    nulls = bool(seen & twins.NULL_VALUE)
+                    column = self._value.finish(self.count, nulls, field.type)
+                case "headers":
+                    column = self._finish_headers(field.type)
+                case "offset":
+                    column = pa.array(_fitted(self._offsets, self.count))
+                case "timestamp_ms":
+                    column = pa.array(_fitted(self._times, self.count))
+                case _:
+                    column = pa.array(_fitted(self._types, self.count))
+            columns.append(column)
+        table = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        self.reserve(0)
+        return table
+
+    def _finish_headers(self, type_: pa.DataType) -> pa.Array:
+        seen = self._state[twins.SEEN]
+        count = self._state[twins.HEADERS]
+        keys = self._header_key.finish(count, has_nulls=False, type_=pa.binary())
+        values = self._header_value.finish(
+            count, bool(seen & twins.NULL_HEADER_VALUE), type_.value_type.field("value").type
+        )
+        if seen & twins.NOT_ASCII:
+            keys = pa.array([key.as_py().decode("utf-8", "replace") for key in keys], pa.string())
+        else:
+            keys = keys.view(pa.string())
+        headers = pa.StructArray.from_arrays([keys, values], fields=list(type_.value_type))
+        ends = pa.py_buffer(_fitted(self._header_ends, self.count + 1))
+        return pa.Array.from_buffers(type_, self.count, [None, ends], children=[headers])
+
+
+def _column(wanted: int, rows: int, room: int) -> _ByteColumn:
+    return _ByteColumn(rows, room) if wanted else _ByteColumn(0, 0)
+
+
+def _empty(count: int, kind: Any) -> Any:
+    """An array from Arrow's pool, which keeps what was freed: fresh pages cost more than rows."""
+    return np.frombuffer(pa.allocate_buffer(count * np.dtype(kind).itemsize), kind, count)
+
+
+def _fitted(values: Any, count: int) -> Any:
+    """The first values; copied when they fill little of the array, which the table would pin."""
+    return values[:count] if 8 * count >= len(values) else values[:count].copy()

@@ -1,0 +1,221 @@
+"""What validation and time lookups need to know of a batch's records.
+
+A batch is walked once, in pieces, through its decompression; neither a bomb nor
+a record of a gigabyte is ever held. The walk itself is a numba kernel, or its
+plain-Python twin until the kernels are loaded: importing this module imports
+neither numba nor numpy.
+
+Any malformation is a CorruptBatch that names the record and the byte. Header
+keys are not checked to be UTF-8: Kafka's readers replace what is not.
+"""
+
+import threading
+from array import array
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from horolog.config import TimestampType
+from horolog.errors import CorruptBatch
+from horolog.record import twins
+from horolog.record.batch import HEADER_SIZE, BatchHeader
+from horolog.record.compression import Buffer, Codec, decompress_chunks
+from horolog.record.kernel_loading import LazyKernels
+
+_INT64_MIN = -(1 << 63)
+_INT64_MAX = (1 << 63) - 1
+
+_WRONG = {
+    twins.LONG_VARINT: "a varint is too long",
+    twins.BAD_LENGTH: "its length is negative",
+    twins.BEYOND_RECORD: "a field runs past the record's end",
+    twins.BAD_HEADER_COUNT: "its number of headers is impossible",
+    twins.NULL_HEADER_KEY: "a header has no key",
+    twins.UNUSED_BYTES: "it is longer than its fields",
+}
+
+_FRESH_STATE = array("q", bytes(8 * twins.STATE_SIZE))
+
+_kernels = LazyKernels("horolog.record.kernels")
+
+
+def load_kernels() -> None:
+    """Load or compile the kernels of this module; returns when they serve."""
+    _kernels.load()
+
+
+def load_kernels_in_background() -> threading.Thread:
+    """Begin to load the kernels, if that has not begun; plain Python serves meanwhile."""
+    return _kernels.load_in_background()
+
+
+def kernels_ready() -> bool:
+    """Whether the kernels serve."""
+    return _kernels.module is not None
+
+
+class RecordFacts(NamedTuple):
+    """What one pass over the records of a batch tells.
+
+    Timestamps are true ones (base plus delta, or the append time). A timestamp of
+    -1 means that a record has none and counts neither as largest nor as smallest:
+    both are None where no record has one.
+    """
+
+    count: int  # type: ignore[assignment]  # Kafka's noun; nobody counts occurrences in facts
+    max_timestamp: int | None
+    min_timestamp: int | None
+    offset_delta_of_max: int | None
+    """Of the first record that has the largest timestamp."""
+    has_null_key: bool
+    dense_offsets: bool
+    """Whether the offset deltas are 0, 1, 2, ..."""
+
+
+def scan_batch(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> RecordFacts:
+    """Check every record of a whole batch and sum up what they say. The CRC is not looked at.
+
+    Raises:
+        CorruptBatch: the records break the format, or are not as many as declared.
+        RequestRefused: they decompress to more than `max_bytes`.
+    """
+    state = _new_state(header)
+    _walk(batch, header, state, max_bytes)
+    null_key, dense = state[twins.NULL_KEYS] != 0, state[twins.SPARSE] == 0
+    if not state[twins.TIMED]:
+        return RecordFacts(state[twins.COUNT], None, None, None, null_key, dense)
+    return RecordFacts(
+        state[twins.COUNT],
+        state[twins.MAX],
+        state[twins.MIN],
+        state[twins.MAX_DELTA],
+        null_key,
+        dense,
+    )
+
+
+def timestamps(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> "array[int]":
+    """The timestamp of every record in order; raises as `scan_batch` does."""
+    times = array("q")
+    _walk(batch, header, _new_state(header), max_bytes, times)
+    return times
+
+
+def find_at_or_after(
+    batch: Buffer,
+    header: BatchHeader,
+    timestamp_ms: int,
+    min_offset: int,
+    *,
+    max_bytes: int = _INT64_MAX,
+) -> tuple[int, int] | None:
+    """Timestamp and offset of the first record at or after both; None if there is none.
+
+    Raises as `scan_batch` does, for what comes before that record.
+    """
+    return _find(batch, header, twins.AT_OR_AFTER, timestamp_ms, min_offset, max_bytes)
+
+
+def find_equal(
+    batch: Buffer,
+    header: BatchHeader,
+    timestamp_ms: int,
+    min_offset: int = 0,
+    *,
+    max_bytes: int = _INT64_MAX,
+) -> tuple[int, int] | None:
+    """Timestamp and offset of the first record with exactly this timestamp."""
+    return _find(batch, header, twins.EQUAL, timestamp_ms, min_offset, max_bytes)
+
+
+def _find(
+    batch: Buffer,
+    header: BatchHeader,
+    search: int,
+    timestamp_ms: int,
+    min_offset: int,
+    max_bytes: int,
+) -> tuple[int, int] | None:
+    if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
+        raise ValueError(f"{timestamp_ms} is no 64-bit timestamp")
+    state = _new_state(header)
+    state[twins.SEARCH] = search
+    state[twins.TARGET] = timestamp_ms
+    state[twins.MIN_DELTA] = max(_INT64_MIN, min(min_offset - header.base_offset, _INT64_MAX))
+    if _walk(batch, header, state, max_bytes) != twins.FOUND:
+        return None
+    return state[twins.TIMESTAMP], header.base_offset + state[twins.DELTA]
+
+
+def _new_state(header: BatchHeader) -> "array[int]":
+    if header.records_count < 0:
+        raise CorruptBatch(f"Found invalid record count {header.records_count} in magic v2 batch")
+    state = _FRESH_STATE[:]
+    state[twins.RECORDS_LEFT] = header.records_count
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        state[twins.APPEND_TIME] = 1
+        state[twins.BASE] = header.max_timestamp
+    else:
+        state[twins.BASE] = header.base_timestamp
+    return state
+
+
+def _walk(
+    batch: Buffer,
+    header: BatchHeader,
+    state: "array[int]",
+    max_bytes: int,
+    times: "array[int] | None" = None,
+) -> int:
+    """Feed the records to the walk, piece by piece, and judge how it ends."""
+    payload = memoryview(batch)[HEADER_SIZE : header.size]
+    if len(payload) != header.size - HEADER_SIZE:
+        raise CorruptBatch(
+            f"The batch at offset {header.base_offset} is {header.size} bytes long and only "
+            f"{len(batch)} are there"
+        )
+    codec = header.codec if header.records_count else Codec.NONE  # nothing to decompress
+    pieces: Iterable[Buffer] = (payload,)
+    if codec is not Codec.NONE:
+        pieces = decompress_chunks(codec, payload, max_bytes=max_bytes)
+    walk = twins.walk if _kernels.module is None else _kernels.module.walk
+    carry = b""
+    passed = 0
+    for chunk in pieces:
+        piece = carry + bytes(chunk) if carry else chunk
+        if times is None:
+            status = walk(piece, state)
+        else:
+            count = state[twins.COUNT]
+            room = twins.times_for(piece, state)
+            status = walk(piece, state, room)
+            times += room[: state[twins.COUNT] - count]
+        position = state[twins.POSITION]
+        if status == twins.FOUND:
+            return status
+        if status != twins.DONE:
+            raise _malformed(header, state, status, passed + position)
+        carry = bytes(piece[position:])
+        passed += position
+    if state[twins.RECORDS_LEFT]:
+        raise CorruptBatch(
+            "Incorrect declared batch size, premature EOF reached: "
+            f"{state[twins.COUNT]} of {header.records_count} records are there",
+            _place(header, passed + len(carry)),
+        )
+    return twins.DONE
+
+
+def _malformed(
+    header: BatchHeader, state: "array[int]", status: int, position: int
+) -> CorruptBatch:
+    if status == twins.LEFTOVER:
+        what = "Incorrect declared batch size, records still remaining in file"
+    else:
+        what = f"Record {state[twins.COUNT]} of the batch is malformed: {_WRONG[status]}"
+    if header.codec is not Codec.NONE:
+        what += f", at byte {position} of the decompressed records"
+    return CorruptBatch(what, _place(header, position))
+
+
+def _place(header: BatchHeader, position: int) -> int | None:
+    return HEADER_SIZE + position if header.codec is Codec.NONE else None

@@ -1,0 +1,307 @@
+"""The plain-Python twin of every kernel; it defines what the kernel must answer.
+
+Twins serve until the kernels are loaded; from then on the kernels do, since even
+for a single record calling one costs less than this. They run over `bytes`:
+numpy's scalars would wrap around at 8 bits.
+
+`walk` goes through the records of a batch that arrives in pieces of any size.
+It holds no record: what has been read of the current one is in the state, an
+array of 64-bit integers that twin and kernel share, and at most the first bytes
+of one varint are handed back for the next call. `_whole_records` is the fast
+way through records that lie in the piece as a whole; at anything odd it steps
+back, and `_fields` goes field by field and names what is wrong.
+"""
+
+from array import array
+from collections.abc import MutableSequence
+from typing import Final
+
+from horolog.record.compression import Buffer
+
+# The state: where the walk is ...
+PHASE: Final = 0  # which field comes next
+SKIP: Final = 1  # bytes of the current key or value still to pass
+LEFT: Final = 2  # bytes of the current record not yet read
+RECORDS_LEFT: Final = 3
+HEADERS_LEFT: Final = 4
+POSITION: Final = 5  # out: bytes of this piece that are done with; on error, the field at fault
+# ... what it must know of the batch ...
+BASE: Final = 6  # the base timestamp; with APPEND_TIME the timestamp of every record
+APPEND_TIME: Final = 7
+# ... what it has seen ...
+TIMESTAMP: Final = 8  # of the current record
+DELTA: Final = 9
+COUNT: Final = 10
+TIMED: Final = 11  # whether a record had a timestamp, that is another than -1
+MAX: Final = 12
+MIN: Final = 13
+MAX_DELTA: Final = 14  # offset delta of the first record with the largest timestamp
+NULL_KEYS: Final = 15
+SPARSE: Final = 16  # an offset delta was not the record's position
+# ... and what it looks for.
+SEARCH: Final = 17
+TARGET: Final = 18
+MIN_DELTA: Final = 19
+STATE_SIZE: Final = 20
+
+NO_SEARCH: Final = 0
+AT_OR_AFTER: Final = 1
+EQUAL: Final = 2
+
+AT_RECORD: Final = 0
+AT_ATTRIBUTES: Final = 1
+AT_TIMESTAMP: Final = 2
+AT_OFFSET: Final = 3
+AT_KEY: Final = 4
+AT_VALUE: Final = 5
+AT_HEADER_COUNT: Final = 6
+AT_HEADER_KEY: Final = 7
+AT_HEADER_VALUE: Final = 8
+
+# What a walk answers.
+DONE: Final = 0  # the piece is used up
+FOUND: Final = 1  # TIMESTAMP and DELTA are those of the record looked for
+LONG_VARINT: Final = 2
+BAD_LENGTH: Final = 3
+BEYOND_RECORD: Final = 4
+BAD_HEADER_COUNT: Final = 5
+NULL_HEADER_KEY: Final = 6
+UNUSED_BYTES: Final = 7
+LEFTOVER: Final = 8
+NEXT_RECORD: Final = 9  # not an answer: _fields has finished a record
+
+_NO_TIMESTAMP: Final = -1
+_MASK32: Final = (1 << 32) - 1
+_MASK64: Final = (1 << 64) - 1
+_SIGN: Final = 1 << 63
+
+_SHORTEST_RECORD = 7  # a length and six fields of a byte each
+
+
+class OddError(Exception):
+    """A record is not as it should be; never leaves the twins."""
+
+
+def times_for(piece: Buffer, state: MutableSequence[int]) -> "array[int]":
+    """Room for the timestamps of all records that may end within a piece."""
+    return array("q", bytes(8 * min(len(piece) // _SHORTEST_RECORD + 1, state[RECORDS_LEFT])))
+
+
+def walk(
+    piece: Buffer, state: MutableSequence[int], times: MutableSequence[int] | None = None
+) -> int:
+    """Go through one piece of records; DONE, FOUND, or what is wrong at POSITION.
+
+    Each record that ends in this piece leaves its timestamp in `times`, which must
+    have the size that `times_for` gives.
+    """
+    data = bytes(piece)
+    first = state[COUNT]
+    position, status = 0, NEXT_RECORD
+    while status == NEXT_RECORD:
+        if state[PHASE] == AT_RECORD:
+            position, status = _whole_records(data, position, state, times, first)
+            if status == FOUND:
+                break
+        position, status = _fields(data, position, state, times, first)
+    state[POSITION] = position
+    return status
+
+
+def _whole_records(
+    data: bytes,
+    position: int,
+    state: MutableSequence[int],
+    times: MutableSequence[int] | None,
+    first: int,
+) -> tuple[int, int]:
+    """Go through the sound records that lie in `data` as a whole."""
+    end = len(data)
+    base, append_time = state[BASE], state[APPEND_TIME]
+    start = position
+    try:
+        while state[RECORDS_LEFT]:
+            start = position
+            size, position = read_varint(data, position, 5)
+            body_end = position + size
+            if size < 0 or body_end > end:
+                break
+            timestamp, position = read_varint(data, position + 1, 10)
+            timestamp = base if append_time else to_int64(base + timestamp)
+            delta, position = read_varint(data, position, 5)
+            key_size, position = read_varint(data, position, 5)
+            if key_size > 0:
+                position += key_size
+            size, position = read_varint(data, position, 5)
+            if size > 0:
+                position += size
+            count, position = read_varint(data, position, 5)
+            if count:
+                position = _headers(data, position, count)
+            if position != body_end:
+                break
+            if key_size < 0:
+                state[NULL_KEYS] = 1
+            start = position
+            if _finish_record(state, timestamp, delta, times, first):
+                return position, FOUND
+    except (IndexError, OddError):
+        pass
+    return start, DONE
+
+
+def _headers(data: bytes, position: int, count: int) -> int:
+    if count < 0:
+        raise OddError
+    for _ in range(count):
+        length, position = read_varint(data, position, 5)
+        if length < 0:
+            raise OddError
+        length, position = read_varint(data, position + length, 5)
+        if length > 0:
+            position += length
+    return position
+
+
+def read_varint(data: bytes, position: int, longest: int) -> tuple[int, int]:
+    """A zigzag number of at most `longest` bytes, and where it ends.
+
+    Raises:
+        IndexError: `data` ends before the number does.
+        OddError: the number is longer.
+    """
+    raw = data[position]
+    if raw <= 0x7F:
+        return raw >> 1 ^ -(raw & 1), position + 1
+    raw &= 0x7F
+    for index in range(1, longest):
+        byte = data[position + index]
+        raw |= (byte & 0x7F) << 7 * index
+        if byte <= 0x7F:
+            raw &= _MASK32 if longest == 5 else _MASK64  # Java drops the bits that do not fit
+            return raw >> 1 ^ -(raw & 1), position + index + 1
+    raise OddError
+
+
+def to_int64(value: int) -> int:
+    """`value` as Java's 64 bits hold it."""
+    if -_SIGN <= value < _SIGN:
+        return value
+    return (value + _SIGN & _MASK64) - _SIGN
+
+
+def _finish_record(
+    state: MutableSequence[int],
+    timestamp: int,
+    delta: int,
+    times: MutableSequence[int] | None,
+    first: int,
+) -> bool:
+    """Count a record in; whether it is the one looked for."""
+    count = state[COUNT]
+    if times is not None:
+        times[count - first] = timestamp
+    if delta != count:
+        state[SPARSE] = 1
+    state[COUNT] = count + 1
+    state[RECORDS_LEFT] -= 1
+    if timestamp != _NO_TIMESTAMP:
+        if not state[TIMED]:
+            state[MAX] = state[MIN] = timestamp
+            state[MAX_DELTA] = delta
+            state[TIMED] = 1
+        elif timestamp > state[MAX]:
+            state[MAX] = timestamp
+            state[MAX_DELTA] = delta
+        elif timestamp < state[MIN]:
+            state[MIN] = timestamp
+    search = state[SEARCH]
+    if search == NO_SEARCH or delta < state[MIN_DELTA]:
+        return False
+    target = state[TARGET]
+    if timestamp == target or (search == AT_OR_AFTER and timestamp > target):
+        state[TIMESTAMP], state[DELTA] = timestamp, delta
+        return True
+    return False
+
+
+def _fields(
+    data: bytes,
+    position: int,
+    state: MutableSequence[int],
+    times: MutableSequence[int] | None,
+    first: int,
+) -> tuple[int, int]:
+    """Go on field by field to the end of the record, of the piece, or to what is wrong."""
+    end = len(data)
+    while True:
+        if state[SKIP]:
+            step = min(state[SKIP], end - position)
+            position += step
+            state[SKIP] -= step
+            state[LEFT] -= step
+            if state[SKIP]:
+                return position, DONE
+        phase = state[PHASE]
+        if phase == AT_HEADER_KEY and not state[HEADERS_LEFT]:
+            if state[LEFT]:
+                return position, UNUSED_BYTES
+            state[PHASE] = AT_RECORD
+            found = _finish_record(state, state[TIMESTAMP], state[DELTA], times, first)
+            return position, FOUND if found else NEXT_RECORD
+        if phase != AT_RECORD and not state[LEFT]:
+            return position, BEYOND_RECORD
+        if position == end:
+            return position, DONE
+        if phase == AT_RECORD and not state[RECORDS_LEFT]:
+            return position, LEFTOVER
+        if phase == AT_ATTRIBUTES:
+            position += 1
+            state[LEFT] -= 1
+            state[PHASE] = AT_TIMESTAMP
+            continue
+        longest = 10 if phase == AT_TIMESTAMP else 5
+        within = longest if phase == AT_RECORD else min(longest, state[LEFT])
+        piece = data[position : position + within]
+        try:
+            value, size = read_varint(piece, 0, longest)
+        except IndexError:
+            return position, BEYOND_RECORD if len(piece) == within else DONE
+        except OddError:
+            return position, LONG_VARINT
+        if phase != AT_RECORD:
+            state[LEFT] -= size
+        status = _take(state, phase, value)
+        if status != DONE:
+            return position, status
+        position += size
+
+
+def _take(state: MutableSequence[int], phase: int, value: int) -> int:
+    """Note the value of one field; DONE, or what is wrong with it."""
+    if phase == AT_RECORD:
+        if value < 0:
+            return BAD_LENGTH
+        state[LEFT] = value
+    elif phase == AT_TIMESTAMP:
+        state[TIMESTAMP] = state[BASE] if state[APPEND_TIME] else to_int64(state[BASE] + value)
+    elif phase == AT_OFFSET:
+        state[DELTA] = value
+    elif phase == AT_HEADER_COUNT:
+        if not 0 <= value <= state[LEFT]:
+            return BAD_HEADER_COUNT
+        state[HEADERS_LEFT] = value
+    else:  # the length of a key or value
+        if value > state[LEFT]:
+            return BEYOND_RECORD
+        if value < 0 and phase == AT_HEADER_KEY:
+            return NULL_HEADER_KEY
+        if value < 0 and phase == AT_KEY:
+            state[NULL_KEYS] = 1
+        state[SKIP] = max(0, value)
+    if phase == AT_HEADER_VALUE:
+        state[HEADERS_LEFT] -= 1
+        state[PHASE] = AT_HEADER_KEY
+    else:
+        state[PHASE] = phase + 1
+    return DONE

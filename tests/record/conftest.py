@@ -1,0 +1,24 @@
+"""What the tests of records share."""
+
+import random
+
+import pytest
+
+from horolog.record import row_buffers, scan
+
+
+@pytest.fixture
+def rng() -> random.Random:
+    return random.Random(20_241_121)
+
+
+@pytest.fixture(params=["twins", "kernels"])
+def both(request, monkeypatch) -> str:
+    """Run a test with the plain twins and with the kernels."""
+    for lazy in (scan._kernels, row_buffers.column_kernels):
+        if request.param == "kernels":
+            lazy.load()
+        else:
+            monkeypatch.setattr(lazy, "module", None)
+            monkeypatch.setattr(lazy, "load_in_background", lambda: None)
+    return request.param

@@ -1,0 +1,268 @@
+"""Every codec both ways, next to other implementations, and under bombs and damage."""
+
+import gzip
+import struct
+import subprocess
+import sys
+import threading
+import tracemalloc
+import warnings
+import zlib
+from contextlib import suppress
+
+import aiokafka.codec
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
+from horolog.record.compression import Codec, compress, decompress, decompress_chunks
+
+with warnings.catch_warnings(action="ignore"):  # kafka-python still reads its schemas the old way
+    import kafka.codec
+
+PACKED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+LIMIT = 1 << 30
+BOMB_BYTES = 64 << 20
+TEXT = b'{"at": 1700000000000, "page": "/checkout", "user": "u-1234"}\n' * 5000
+
+
+def with_each(codecs):
+    return pytest.mark.parametrize("codec", codecs, ids=lambda codec: codec.name.lower())
+
+
+@with_each(list(Codec))
+@given(data=st.binary(max_size=300), times=st.integers(1, 400))
+def test_what_was_packed_comes_back(codec, data, times):
+    packed = compress(codec, data * times)
+    assert decompress(codec, memoryview(packed), max_bytes=LIMIT) == data * times
+
+
+@with_each(PACKED)
+@pytest.mark.parametrize("level", [1, 9])
+def test_a_level_changes_the_size_and_not_the_data(codec, level):
+    packed = compress(codec, TEXT, level)
+    assert decompress(codec, packed, max_bytes=LIMIT) == TEXT
+
+
+@with_each(PACKED)
+@pytest.mark.parametrize("chunk_bytes", [1, 7, 1000, 1 << 20])
+def test_pieces_are_never_larger_than_asked_and_never_empty(codec, chunk_bytes):
+    data = TEXT[: min(len(TEXT), chunk_bytes * 2000)]
+    pieces = list(
+        decompress_chunks(codec, compress(codec, data), max_bytes=LIMIT, chunk_bytes=chunk_bytes)
+    )
+    assert b"".join(pieces) == data
+    assert all(1 <= len(piece) <= chunk_bytes for piece in pieces)
+
+
+def test_bytes_that_are_not_packed_are_not_copied():
+    data = bytearray(b"records")
+    (piece,) = decompress_chunks(Codec.NONE, memoryview(data), max_bytes=1)
+    data[0] = ord("R")
+    assert piece == b"Records"
+    assert list(decompress_chunks(Codec.NONE, b"", max_bytes=1)) == []
+
+
+@with_each(PACKED)
+def test_the_limit_is_the_last_size_that_passes(codec):
+    packed = compress(codec, TEXT)
+    assert decompress(codec, packed, max_bytes=len(TEXT)) == TEXT
+    with pytest.raises(RequestRefused, match=f"more than {len(TEXT) - 1} bytes") as caught:
+        decompress(codec, packed, max_bytes=len(TEXT) - 1)
+    assert caught.value.code is ErrorCode.message_too_large
+
+
+# -- other implementations ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("codec", "pack"),
+    [
+        (Codec.GZIP, gzip.compress),
+        (Codec.GZIP, lambda data: gzip.compress(data[:100]) + gzip.compress(data[100:])),
+        (Codec.GZIP, aiokafka.codec.gzip_encode),
+        (Codec.SNAPPY, aiokafka.codec.snappy_encode),
+        (Codec.SNAPPY, lambda data: bytes(cramjam.snappy.compress_raw(data))),
+        (Codec.LZ4, kafka.codec.lz4_encode),
+        (Codec.LZ4, aiokafka.codec.lz4_encode),
+        (Codec.LZ4, lambda data: lz4.frame.compress(data, block_linked=True, store_size=True)),
+        (Codec.ZSTD, kafka.codec.zstd_encode),
+        (Codec.ZSTD, aiokafka.codec.zstd_encode),
+        (Codec.ZSTD, lambda data: zstandard.compress(data[:9]) + zstandard.compress(data[9:])),
+    ],
+)
+def test_what_others_pack_is_read(codec, pack):
+    assert decompress(codec, bytes(pack(TEXT)), max_bytes=LIMIT) == TEXT
+
+
+@pytest.mark.parametrize(
+    ("codec", "unpack"),
+    [
+        (Codec.GZIP, gzip.decompress),
+        (Codec.GZIP, aiokafka.codec.gzip_decode),
+        (Codec.SNAPPY, aiokafka.codec.snappy_decode),
+        (Codec.LZ4, kafka.codec.lz4_decode),
+        (Codec.LZ4, aiokafka.codec.lz4_decode),
+        (Codec.ZSTD, kafka.codec.zstd_decode),
+        (Codec.ZSTD, aiokafka.codec.zstd_decode),
+    ],
+)
+def test_what_we_pack_is_read_by_others(codec, unpack):
+    assert bytes(unpack(compress(codec, TEXT))) == TEXT
+
+
+def test_snappy_comes_in_xerials_frame_with_its_blocks():
+    packed = compress(Codec.SNAPPY, TEXT)
+    assert packed[:16] == b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    (size,) = struct.unpack_from(">i", packed, 16)
+    assert cramjam.snappy.decompress_raw_len(packed[20 : 20 + size]) == 32 << 10
+
+
+def test_lz4_blocks_do_not_lean_on_each_other_since_java_refuses_those():
+    assert not lz4.frame.get_frame_info(compress(Codec.LZ4, TEXT))["block_linked"]
+
+
+def test_streams_of_snappy_may_follow_one_another():
+    packed = compress(Codec.SNAPPY, b"one") + compress(Codec.SNAPPY, b"two")
+    assert decompress(Codec.SNAPPY, packed, max_bytes=6) == b"onetwo"
+
+
+# -- bombs -------------------------------------------------------------------------------
+
+
+def bomb(codec: Codec) -> bytes:
+    """Sixty-four megabytes of zeros, packed without ever being there as a whole."""
+    zeros = bytes(1 << 20)
+    count = BOMB_BYTES // len(zeros)
+    match codec:
+        case Codec.GZIP:
+            packer = zlib.compressobj(wbits=31)
+            return b"".join(packer.compress(zeros) for _ in range(count)) + packer.flush()
+        case Codec.LZ4:
+            with lz4.frame.LZ4FrameCompressor() as frame:
+                parts = [frame.begin(), *(frame.compress(zeros) for _ in range(count))]
+                return b"".join([*parts, frame.flush()])
+        case _:
+            stream = zstandard.ZstdCompressor().compressobj()
+            return b"".join(stream.compress(zeros) for _ in range(count)) + stream.flush()
+
+
+@with_each([Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_a_bomb_is_refused_at_the_limit_and_never_held(codec):
+    packed = bomb(codec)
+    assert len(packed) < 2 << 20
+    tracemalloc.start()
+    try:
+        with pytest.raises(RequestRefused):
+            for _ in decompress_chunks(codec, packed, max_bytes=BOMB_BYTES - 1):
+                pass
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 << 20
+
+
+@with_each([Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_a_bomb_read_to_its_end_costs_the_process_next_to_nothing(codec):
+    """Measured from outside, since codecs do not allocate through Python."""
+    program = (
+        "import resource, sys\n"
+        "from horolog.record.compression import Codec, compress, decompress_chunks\n"
+        "codec = Codec(int(sys.argv[1]))\n"
+        "packed = sys.stdin.buffer.read()\n"
+        "list(decompress_chunks(codec, compress(codec, b'warm'), max_bytes=9))\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "size = sum(len(piece) for piece in decompress_chunks(codec, packed, max_bytes=1 << 30))\n"
+        "after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "print(size, after - before)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(int(codec))],
+        input=bomb(codec),
+        capture_output=True,
+        check=True,
+    )
+    size, grown_kib = map(int, done.stdout.split())
+    assert size == BOMB_BYTES
+    unit = 1 << 20 if sys.platform == "darwin" else 1 << 10
+    assert grown_kib < 16 * unit
+
+
+def test_snappy_that_claims_more_than_snappy_can_pack_is_corrupt_before_it_costs_memory():
+    liar = b"\xff\xff\xff\xff\x0f" + b"\x00x" * 50  # says it holds four gigabytes
+    for packed in (liar, b"\x82SNAPPY\x00" + struct.pack(">iii", 1, 1, len(liar)) + liar):
+        tracemalloc.start()
+        try:
+            with pytest.raises(CorruptBatch, match="claim to hold 4294967295"):
+                decompress(Codec.SNAPPY, packed, max_bytes=LIMIT)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        finally:
+            tracemalloc.stop()
+
+
+def test_the_best_that_snappy_can_pack_is_believed():
+    packed = bytes(cramjam.snappy.compress_raw(bytes(1 << 20)))
+    assert decompress(Codec.SNAPPY, packed, max_bytes=1 << 20) == bytes(1 << 20)
+
+
+# -- damage ------------------------------------------------------------------------------
+
+
+@with_each(PACKED)
+@given(data=st.binary(max_size=60))
+def test_bytes_of_no_codec_are_corrupt_or_nothing(codec, data):
+    with suppress(CorruptBatch, RequestRefused):
+        decompress(codec, data, max_bytes=1 << 20)
+
+
+@with_each(PACKED)
+@given(data=st.data())
+def test_a_damaged_stream_raises_nothing_but_corrupt(codec, data):
+    packed = bytearray(compress(codec, TEXT[:3000]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(packed) - 1))
+        packed[at] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(packed)))
+    with suppress(CorruptBatch, RequestRefused):
+        decompress(codec, packed[:cut], max_bytes=1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("packed", "says"),
+    [
+        (b"\x82SNAPPY\x00" + struct.pack(">iiH", 1, 1, 5), "no whole length"),
+        (b"\x82SNAPPY\x00" + struct.pack(">iii", 1, 1, 5) + b"abc", "5 bytes of 3 left"),
+        (b"\x82SNAPPY\x00" + struct.pack(">iii", 1, 1, -5) + b"abc", "-5 bytes of 3 left"),
+        (b"", "nothing to decompress"),
+    ],
+)
+def test_a_broken_xerial_frame_is_named(packed, says):
+    with pytest.raises(CorruptBatch, match=says):
+        decompress(Codec.SNAPPY, packed, max_bytes=LIMIT)
+
+
+def test_half_a_gzip_stream_is_named():
+    with pytest.raises(CorruptBatch, match="gzip: the stream ends early"):
+        decompress(Codec.GZIP, compress(Codec.GZIP, TEXT)[:-9], max_bytes=LIMIT)
+
+
+def test_zstd_readers_of_one_thread_and_of_many_do_not_disturb_each_other():
+    packed = compress(Codec.ZSTD, TEXT)
+    outer = decompress_chunks(Codec.ZSTD, packed, max_bytes=LIMIT, chunk_bytes=1000)
+    inner = decompress_chunks(Codec.ZSTD, packed, max_bytes=LIMIT, chunk_bytes=1000)
+    assert all(a == b for a, b in zip(outer, inner, strict=True))
+    results: list[bytes] = []
+
+    def read() -> None:
+        results.extend(decompress(Codec.ZSTD, packed, max_bytes=LIMIT) for _ in range(20))
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [TEXT] * 80

@@ -1,0 +1,194 @@
+"""Kernels come when asked for, in the background, with a cache wherever one can be kept."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numba
+import pytest
+from batches import BASE_OFFSET, generated_batch
+
+from horolog.record import kernel_cache, kernel_loading, row_buffers, scan
+from horolog.record.batch import parse_header
+from horolog.record.builder import Record, build_batch
+from horolog.record.columns import decode
+from horolog.record.compression import Codec
+from horolog.record.kernel_cache import compile_kernel
+from horolog.record.kernel_loading import LazyKernels
+
+
+def plus_one(number):
+    return number + 1
+
+
+SIGNATURE = numba.int64(numba.int64)
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch) -> tuple[Path, Path]:
+    """The user's cache and the temporary directory, both empty."""
+    home, temporary = tmp_path / "home", tmp_path / "temporary"
+    home.mkdir()
+    temporary.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    return home, temporary
+
+
+def cached(place: Path) -> list[Path]:
+    return sorted(path for path in place.rglob("*") if path.suffix in (".nbi", ".nbc"))
+
+
+def test_compiled_code_is_kept_in_the_users_cache_and_found_again(places):
+    home, temporary = places
+    assert compile_kernel(SIGNATURE, plus_one)(1) == 2
+    assert len(cached(home)) == 2
+    again = compile_kernel(SIGNATURE, plus_one)
+    assert again(1) == 2
+    assert sum(again.stats.cache_hits.values()) == 1
+    assert cached(temporary) == []
+
+
+def test_without_a_home_the_temporary_directory_serves(places, monkeypatch):
+    home, temporary = places
+    home.rmdir()
+    home.write_text("a file can hold no cache, not even for root")
+    assert compile_kernel(SIGNATURE, plus_one)(1) == 2
+    assert len(cached(temporary)) == 2
+    assert (temporary / f"horolog-{os.getuid()}").stat().st_mode & 0o777 == 0o700
+
+
+def test_without_any_place_it_works_without_a_cache(places):
+    for place in places:
+        place.rmdir()
+        place.write_text("")
+    kernel = compile_kernel(SIGNATURE, plus_one)
+    assert kernel(1) == 2
+    assert sum(kernel.stats.cache_hits.values()) == 0
+
+
+@pytest.mark.parametrize("trap", ["open to all", "a link"])
+def test_a_directory_that_others_can_write_is_not_believed(places, trap):
+    home, temporary = places
+    home.rmdir()
+    home.write_text("")
+    place = temporary / f"horolog-{os.getuid()}"
+    if trap == "a link":
+        (temporary / "elsewhere").mkdir()
+        place.symlink_to(temporary / "elsewhere")
+    else:
+        place.mkdir()
+        place.chmod(0o777)
+    assert compile_kernel(SIGNATURE, plus_one)(1) == 2
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x80\x04nonsense", b"\x00" * 200])
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+def test_a_damaged_cache_is_passed_by(places, damage, suffix):
+    home, _ = places
+    compile_kernel(SIGNATURE, plus_one)
+    for path in cached(home):
+        if path.suffix == suffix:
+            path.write_bytes(damage)
+    assert compile_kernel(SIGNATURE, plus_one)(1) == 2
+
+
+def test_a_change_in_any_source_file_means_another_cache(places, tmp_path, monkeypatch):
+    home, _ = places
+    compile_kernel(SIGNATURE, plus_one)
+    (tmp_path / "kernels.py").write_text("# changed")
+    monkeypatch.setattr(kernel_cache, "__file__", str(tmp_path / "kernel_cache.py"))
+    kernel_cache._sources_digest.cache_clear()
+    try:
+        compile_kernel(SIGNATURE, plus_one)
+    finally:
+        kernel_cache._sources_digest.cache_clear()
+    assert len(list((home / "horolog").iterdir())) == 2
+
+
+def test_numbas_own_setting_stays_as_the_user_has_it(places, monkeypatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "/the/users/own")
+    compile_kernel(SIGNATURE, plus_one)
+    assert numba.config.CACHE_DIR == "/the/users/own"
+
+
+def test_a_process_without_a_writable_home_gets_its_kernels(tmp_path):
+    """The whole way once, as in a container: nothing can be written but the temporary directory."""
+    (tmp_path / "file").write_text("")
+    program = (
+        "from horolog.record import scan\n"
+        "from horolog.record.batch import parse_header\n"
+        "from horolog.record.builder import Record, build_batch\n"
+        "assert not scan.kernels_ready()\n"
+        "scan.load_kernels_in_background().join()\n"
+        "assert scan.kernels_ready()\n"
+        "batch = build_batch([Record(5, None, b'')] * 3)\n"
+        "print(scan.scan_batch(batch, parse_header(batch), max_bytes=0).count)\n"
+    )
+    environment = {
+        "HOME": str(tmp_path / "file"),
+        "TMPDIR": str(tmp_path),
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, check=True
+    )
+    assert done.stdout.strip() == b"3"
+    assert cached(tmp_path)
+
+
+def test_nothing_heavy_is_imported_by_what_a_broker_imports():
+    program = (
+        "import sys\n"
+        "import horolog.record.batch, horolog.record.builder, horolog.record.scan\n"
+        "print([name for name in ('numba', 'numpy', 'pyarrow') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout.strip() == b"[]"
+
+
+def test_kernels_are_loaded_once_however_often_they_are_asked_for(monkeypatch):
+    imported = []
+    monkeypatch.setattr(
+        kernel_loading.importlib,
+        "import_module",
+        lambda name: imported.append(name) or kernel_cache,
+    )
+    lazy = LazyKernels("some.kernels")
+    assert lazy.module is None
+    first = lazy.load_in_background()
+    assert lazy.load_in_background() is first
+    first.join()
+    lazy.load()
+    assert imported == ["some.kernels"]
+    assert lazy.module is kernel_cache
+
+
+def test_a_scan_gives_the_same_facts_before_and_after_the_kernels_come(rng, monkeypatch):
+    batch = generated_batch(rng, count=40, codec=Codec.GZIP, base_offset=BASE_OFFSET)
+    header = parse_header(batch.data)
+    with monkeypatch.context() as before:
+        before.setattr(scan._kernels, "module", None)
+        assert not scan.kernels_ready()
+        facts = scan.scan_batch(batch.data, header, max_bytes=1 << 20)
+    scan.load_kernels()
+    assert scan.kernels_ready()
+    assert scan.scan_batch(batch.data, header, max_bytes=1 << 20) == facts
+
+
+def test_much_decoding_brings_the_kernels_and_a_little_does_not(monkeypatch):
+    started = []
+    lazy = LazyKernels("some.kernels")
+    monkeypatch.setattr(lazy, "load_in_background", lambda: started.append(1))
+    monkeypatch.setattr(row_buffers, "column_kernels", lazy)
+    small = build_batch([Record(1, None, b"v")])
+    assert sum(table.num_rows for table in decode(small)) == 1
+    assert started == []
+    large = build_batch([Record(1, None, bytes(1 << 20))])
+    assert sum(table.num_rows for table in decode(large)) == 1
+    assert started

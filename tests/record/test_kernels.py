@@ -1,0 +1,285 @@
+"""Each kernel equals its twin on whatever bytes it gets, and reads and writes nothing else.
+
+Every case runs the kernel inside two buffers that are poisoned in different ways:
+a read beyond the end would give different answers, a write beyond it is seen.
+"""
+
+import random
+from array import array
+from collections import Counter
+
+import numpy as np
+from batches import ALL_COLUMNS, BASE_OFFSET, generated_record
+
+from horolog.record import column_kernels, column_twins, kernels, scan, twins
+from horolog.record.batch import HEADER_SIZE, parse_header
+from horolog.record.builder import build_batch
+from horolog.record.columns import batch_schema, decode
+
+POISONS = (0x00, 0xFF, 0x81)
+MARGIN = 64
+CASES = 4_000
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+TIMES = (0, -1, 1, 63, 64, -65, 1 << 40, INT64_MAX, INT64_MIN)
+SIZES = (0, 1, 2, 5, 63, 64, 150)
+# Sizes that are not so, with what Java makes of them: the 32 lowest bits.
+WRONG = (-1, -2, 1, 2, 64, 8_191, (1 << 31) - 1, -(1 << 31), 1 << 33, INT64_MAX, INT64_MIN)
+RAW = (b"", b"\x80", b"\xff" * 5, b"\xff" * 4 + b"\x7f", b"\x80" * 4, b"\x80" * 10, b"\x80" * 11)
+
+
+class HostileRecords:
+    """Records field by field; a wound is likely to lie inside a record that is sound otherwise."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._wounds = rng.choice((0.0, 0.02, 0.1))
+        self.count = rng.choice((1, 1, 2, 5))
+        self.data = b"".join(self._record(index) for index in range(self.count))
+        if rng.random() < 0.1:
+            self.data = self.data[: rng.randrange(len(self.data) + 1)]
+        if rng.random() < 0.05:
+            self.data += rng.choice((b"\x00", b"\x80", self.data))
+        if rng.random() < 0.1:
+            self.count += rng.choice((-1, 1))
+
+    def _record(self, index: int) -> bytes:
+        pick = self._rng.choice
+        body = b"\x00" + self._number(pick(TIMES)) + self._number(pick((index, index, 7, -1)))
+        body += self._bytes() + self._bytes()
+        headers = pick((0, 0, 0, 1, 3))
+        body += self._number(headers)
+        for _ in range(headers):
+            body += self._bytes(pick(SIZES)) + self._bytes()
+        return self._number(len(body)) + body
+
+    def _bytes(self, size: int | None = None) -> bytes:
+        size = self._rng.choice((-1, *SIZES)) if size is None else size
+        return self._number(size) + self._rng.randbytes(max(0, size))
+
+    def _number(self, value: int) -> bytes:
+        if self._rng.random() < self._wounds:
+            match self._rng.randrange(3):
+                case 0:
+                    return self._rng.choice(RAW)
+                case 1:
+                    value = self._rng.choice(WRONG)
+                case _:
+                    value += self._rng.choice((-1, 1))
+        raw = (value << 1 ^ value >> 63) & (1 << 64) - 1
+        out = bytearray()
+        while raw > 0x7F:
+            out.append(raw & 0x7F | 0x80)
+            raw >>= 7
+        if self._rng.random() < 0.02 and len(out) < 4:
+            return bytes([*out, raw | 0x80, 0])  # longer than it need be
+        return bytes([*out, raw])
+
+
+def walk_state(rng: random.Random, count: int) -> "array[int]":
+    state = array("q", bytes(8 * twins.STATE_SIZE))
+    state[twins.RECORDS_LEFT] = max(0, count)
+    state[twins.BASE] = rng.choice((1_000, -1, INT64_MAX, INT64_MIN))
+    state[twins.APPEND_TIME] = rng.random() < 0.2
+    state[twins.SEARCH] = rng.choice((0, 0, 1, 2))
+    state[twins.TARGET] = rng.choice((1_000, 1_064, -1, INT64_MAX, INT64_MIN))
+    state[twins.MIN_DELTA] = rng.choice((0, 1, 3, INT64_MIN, INT64_MAX))
+    return state
+
+
+def poisoned(data: bytes, poison: int) -> memoryview:
+    """The bytes in the middle of a buffer of something else."""
+    buffer = bytes([poison]) * MARGIN + data + bytes([poison]) * MARGIN
+    return memoryview(buffer)[MARGIN : MARGIN + len(data)]
+
+
+def run_walk(walk, data: bytes, state: "array[int]", cuts: list[int], poison: int | None = None):
+    """Walk in pieces as the scan does; all that can be seen from outside."""
+    state, carry, seen = state[:], b"", []
+    for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
+        piece = carry + data[start:end]
+        times = twins.times_for(piece, state)
+        if poison is not None:
+            status = walk(poisoned(piece, poison), state, times)
+        else:
+            status = walk(piece, state, times)
+        seen.append((status, list(state), list(times)))
+        if status != twins.DONE:
+            break
+        carry = piece[state[twins.POSITION] :]
+        assert len(carry) <= 10
+    return seen
+
+
+def test_the_walk_of_kernel_and_twin_is_the_same_step_by_step(rng):
+    endings = Counter()
+    for _ in range(CASES):
+        hostile = HostileRecords(rng)
+        data, state = hostile.data, walk_state(rng, hostile.count)
+        cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.choice((0, 0, 1, 5))))
+        expected = run_walk(twins.walk, data, state, cuts)
+        endings[expected[-1][0]] += 1
+        for poison in POISONS:
+            assert run_walk(kernels.walk, data, state, cuts, poison) == expected
+    assert set(endings) == set(range(twins.NEXT_RECORD))  # every answer there is was met
+
+
+def test_the_walk_of_kernel_and_twin_is_the_same_over_many_records(rng):
+    records = [generated_record(rng) for _ in range(2_000)]
+    data = build_batch(records, base_offset=BASE_OFFSET)
+    fresh = scan._new_state(parse_header(data))
+    assert run_walk(kernels.walk, data[HEADER_SIZE:], fresh, [], 0xFF) == run_walk(
+        twins.walk, data[HEADER_SIZE:], fresh, []
+    )
+
+
+class Guarded:
+    """An output array between margins that must stay as they are."""
+
+    def __init__(self, size: int, kind, poison: int) -> None:
+        self._whole = np.frombuffer(
+            bytearray([poison]) * ((size + 2 * MARGIN) * np.dtype(kind).itemsize), kind
+        )
+        self.array = self._whole[MARGIN : MARGIN + size]
+        self._margins = self._margin_bytes()
+
+    def _margin_bytes(self) -> tuple[bytes, bytes]:
+        return self._whole[:MARGIN].tobytes(), self._whole[-MARGIN:].tobytes()
+
+    def assert_margins_stand(self) -> None:
+        assert self._margin_bytes() == self._margins
+
+
+def outputs(room: int, poison: int) -> list[Guarded]:
+    rows, headers = room // column_twins.ROW_BYTES, room // column_twins.HEADER_BYTES
+    shapes = [
+        (rows, np.int64),
+        (rows, np.int64),
+        (rows, np.int32),
+        *[(rows + 1, np.int32), (room, np.uint8), (rows, np.uint8)] * 2,
+        (rows + 1, np.int32),
+        (headers + 1, np.int32),
+        (room, np.uint8),
+        (headers + 1, np.int32),
+        (room, np.uint8),
+        (headers, np.uint8),
+    ]
+    return [Guarded(size, kind, poison) for size, kind in shapes]
+
+
+def gather_state(rng: random.Random) -> "array[int]":
+    state = array("q", bytes(8 * column_twins.GATHER_STATE_SIZE))
+    state[column_twins.FIRST_MS] = rng.choice((INT64_MIN, INT64_MIN, 1_000, 1_001))
+    state[column_twins.LAST_MS] = rng.choice((INT64_MAX, INT64_MAX, 1_000, 1_063))
+    state[column_twins.FIRST_OFFSET] = rng.choice((INT64_MIN, INT64_MIN, BASE_OFFSET + 1))
+    state[column_twins.LAST_OFFSET] = rng.choice((INT64_MAX, INT64_MAX, BASE_OFFSET + 1))
+    state[column_twins.WANTED] = rng.randrange(8)
+    state[column_twins.BYTES_LEFT] = rng.choice((2_000, rng.randrange(400)))
+    return state
+
+
+def gather_plan(rng: random.Random) -> "tuple[bytes, array[int]]":
+    """Stretches of records with bytes between that belong to none."""
+    data, plan = b"", array("q")
+    for _ in range(rng.choice((1, 1, 3))):
+        data += rng.choice((b"", b"\x00", b"\xff" * 61))
+        hostile = HostileRecords(rng)
+        base, base_offset = rng.choice((1_000, INT64_MAX)), rng.choice((BASE_OFFSET, INT64_MAX))
+        start = len(data)
+        data += hostile.data
+        plan.extend((start, len(data), hostile.count, base_offset, base, rng.random() < 0.2))
+    return data + rng.choice((b"", b"\x02" * 9)), plan
+
+
+def run_gather(gather, data: bytes, plan: "array[int]", state: "array[int]", poison: int):
+    """Answer, plan, state, and all that was written."""
+    plan, state = plan[:], state[:]
+    guarded = outputs(state[column_twins.BYTES_LEFT], poison)
+    arrays = [item.array for item in guarded]
+    if gather is column_twins.gather:
+        status = gather(data, plan, state, *(item.data for item in arrays))
+    else:
+        piece = np.frombuffer(poisoned(data, poison), np.uint8) if data else np.empty(0, np.uint8)
+        piece.flags.writeable = False
+        status = gather(
+            piece, np.frombuffer(plan, np.int64), np.frombuffer(state, np.int64), *arrays
+        )
+    for item in guarded:
+        item.assert_margins_stand()
+    return status, list(plan), list(state), [item.tobytes() for item in arrays]
+
+
+def test_gathering_by_kernel_and_twin_gives_the_same_columns(rng):
+    endings = Counter()
+    for case in range(CASES):
+        data, plan = gather_plan(rng)
+        state = gather_state(rng)
+        poison = POISONS[case % len(POISONS)]
+        expected = run_gather(column_twins.gather, data, plan, state, poison)
+        endings[expected[0]] += 1
+        assert run_gather(column_kernels.gather, data, plan, state, poison) == expected
+    answers = {"DONE", "CUT_OFF", "FULL", "MALFORMED"}
+    assert set(endings) == {getattr(column_twins, name) for name in answers}
+
+
+def scatter_inputs(rng: random.Random, rows: int):
+    """Columns as the writer takes them, with nulls and headers now and then."""
+
+    def bytes_column(count: int):
+        sizes = [rng.choice((0, 0, 1, 7, 63, 64, 200)) for _ in range(count)]
+        skipped = rng.choice((0, 5))  # a slice begins within its data
+        ends = np.cumsum([skipped, *sizes]).astype(np.int64)
+        data = np.frombuffer(rng.randbytes(int(ends[-1]) + 3), np.uint8)
+        valid = np.array([rng.random() < 0.7 for _ in range(count)], np.uint8)
+        return ends, data, valid if rng.random() < 0.7 else np.empty(0, np.uint8)
+
+    times = np.array(
+        [rng.choice((-1, 0, 1_000, 1_063, 1_064, INT64_MIN, INT64_MAX)) for _ in range(rows)],
+        np.int64,
+    )
+    per_row = [rng.choice((0, 0, 1, 3)) for _ in range(rows)]
+    header_ends = np.cumsum([0, *per_row]).astype(np.int64)
+    headers = int(header_ends[-1])
+    return (
+        times,
+        *bytes_column(rows),
+        *bytes_column(rows),
+        header_ends,
+        *bytes_column(headers)[:2],
+        *bytes_column(headers),
+    )
+
+
+def run_scatter(scatter, columns, room: int, poison: int):
+    """Answer, state, and the bytes written."""
+    state = array("q", bytes(8 * column_twins.SCATTER_STATE_SIZE))
+    state[column_twins.MAX_TIMESTAMP] = -1
+    state[column_twins.BASE_TIMESTAMP] = 1_000
+    out = Guarded(room, np.uint8, poison)
+    if scatter is column_twins.scatter:
+        status = scatter(out.array.data, state, *(column.data for column in columns))
+    else:
+        status = scatter(out.array, np.frombuffer(state, np.int64), *columns)
+    out.assert_margins_stand()
+    return status, list(state), out.array.tobytes()
+
+
+def test_scattering_by_kernel_and_twin_gives_the_same_bytes(rng):
+    for case in range(CASES // 8):
+        columns = scatter_inputs(rng, rng.choice((0, 1, 5, 20)))
+        poison = POISONS[case % len(POISONS)]
+        _, state, _ = run_scatter(column_twins.scatter, columns, 20_000, poison)
+        exact = state[column_twins.FILLED]
+        for room in (20_000, exact, max(0, exact - 1), rng.randrange(400)):
+            expected = run_scatter(column_twins.scatter, columns, room, poison)
+            assert run_scatter(column_kernels.scatter, columns, room, poison) == expected
+
+
+def test_kernels_take_buffers_that_cannot_be_written_and_ones_that_can(rng):
+    data = build_batch([generated_record(rng) for _ in range(5)])
+    for buffer in (data, bytearray(data), memoryview(data), memoryview(bytearray(data))):
+        state = scan._new_state(parse_header(data))
+        assert kernels.walk(buffer[HEADER_SIZE:], state) == twins.DONE
+        assert state[twins.COUNT] == 5
+        (table,) = decode(buffer, columns=ALL_COLUMNS)
+        assert table.schema == batch_schema(ALL_COLUMNS)
+        assert table.num_rows == 5

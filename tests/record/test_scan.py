@@ -1,0 +1,366 @@
+"""Facts, times and lookups inside a batch, against what was generated; and all malformations."""
+
+import tracemalloc
+from contextlib import suppress
+
+import pytest
+import zstandard
+from batches import (
+    AROUND_MS,
+    BASE_OFFSET,
+    INT64_MAX,
+    INT64_MIN,
+    MAX_BYTES,
+    GeneratedBatch,
+    batches,
+    generated_record,
+    make_batch,
+    timestamps_ms,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horolog.config import NO_TIMESTAMP
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
+from horolog.record import scan
+from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
+from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.compression import Codec, compress, decompress_chunks
+from horolog.record.scan import (
+    RecordFacts,
+    find_at_or_after,
+    find_equal,
+    scan_batch,
+    timestamps,
+)
+
+pytestmark = pytest.mark.usefixtures("both")
+
+
+def scanned(data: bytes) -> RecordFacts:
+    return scan_batch(data, parse_header(data), max_bytes=MAX_BYTES)
+
+
+@given(batch=batches())
+def test_the_facts_are_those_of_what_was_generated(batch: GeneratedBatch):
+    timed = [time for time in batch.timestamps if time != NO_TIMESTAMP]
+    largest = max(timed, default=None)
+    assert scanned(batch.data) == RecordFacts(
+        count=len(batch.sent),
+        max_timestamp=largest,
+        min_timestamp=min(timed, default=None),
+        offset_delta_of_max=None if largest is None else batch.timestamps.index(largest),
+        has_null_key=any(record.key is None for record in batch.sent),
+        dense_offsets=True,
+    )
+
+
+@given(batch=batches())
+def test_every_timestamp_comes_back_in_order(batch: GeneratedBatch):
+    header = parse_header(batch.data)
+    assert list(timestamps(batch.data, header, max_bytes=MAX_BYTES)) == batch.timestamps
+
+
+@given(batch=batches(), data=st.data())
+def test_a_lookup_finds_the_first_record_at_or_after(batch: GeneratedBatch, data: st.DataObject):
+    near = st.sampled_from(batch.timestamps).flatmap(
+        lambda time: st.integers(max(INT64_MIN, time - 1), min(INT64_MAX, time + 1))
+    )
+    target = data.draw(near | timestamps_ms())
+    min_offset = batch.base_offset + data.draw(st.integers(-2, len(batch.sent) + 1))
+    header = parse_header(batch.data)
+    later = [r for r in batch.records if r.timestamp >= target and r.offset >= min_offset]
+    equal = [r for r in batch.records if r.timestamp == target and r.offset >= min_offset]
+    found = find_at_or_after(batch.data, header, target, min_offset)
+    assert found == ((later[0].timestamp, later[0].offset) if later else None)
+    found = find_equal(batch.data, header, target, min_offset)
+    assert found == ((target, equal[0].offset) if equal else None)
+
+
+def test_a_lookup_from_any_offset_at_all_is_answered():
+    batch = make_batch([Record(5, None, None)])
+    header = parse_header(batch.data)
+    assert find_at_or_after(batch.data, header, 5, -(1 << 70)) == (5, BASE_OFFSET)
+    assert find_at_or_after(batch.data, header, 5, 1 << 70) is None
+    with pytest.raises(ValueError, match="64-bit"):
+        find_at_or_after(batch.data, header, 1 << 63, 0)
+
+
+def test_offset_deltas_with_gaps_are_noticed_and_true():
+    kept = [Record(7, b"k", b"v"), Record(9, b"k", b"v")]
+    data = _with_records(_record(0, 0) + _record(2, 5), count=2, base_timestamp=7)
+    facts = scanned(data)
+    assert not facts.dense_offsets
+    assert facts.offset_delta_of_max == 5
+    assert find_at_or_after(data, parse_header(data), 8, 0) == (9, BASE_OFFSET + 5)
+    assert scanned(build_batch(kept)).dense_offsets
+
+
+def test_base_and_delta_wrap_at_64_bits_as_javas_do():
+    data = _with_records(_record(10, 0), count=1, base_timestamp=INT64_MAX)
+    assert scanned(data).max_timestamp == INT64_MIN + 9
+    data = _with_records(_record(-10, 0), count=1, base_timestamp=INT64_MIN)
+    assert list(timestamps(data, parse_header(data), max_bytes=9)) == [INT64_MAX - 9]
+
+
+def test_a_base_that_is_a_delete_horizon_changes_nothing():
+    data = _with_records(_record(-4_000, 0), count=1, base_timestamp=9_000, attributes=0x40)
+    assert scanned(data).max_timestamp == 5_000
+
+
+def test_no_timestamp_counts_neither_as_largest_nor_as_smallest():
+    facts = scanned(build_batch([Record(-1, None, b""), Record(-5000, None, b"")]))
+    assert (facts.max_timestamp, facts.min_timestamp, facts.offset_delta_of_max) == (
+        -5000,
+        -5000,
+        1,
+    )
+    facts = scanned(build_batch([Record(-1, None, b"")] * 2))
+    assert (facts.max_timestamp, facts.min_timestamp, facts.offset_delta_of_max) == (None,) * 3
+
+
+def test_an_empty_batch_has_no_facts_but_its_emptiness():
+    assert scanned(build_batch([], base_offset=BASE_OFFSET)) == RecordFacts(
+        0, None, None, None, has_null_key=False, dense_offsets=True
+    )
+
+
+# -- bytes as they should not be -----------------------------------------------------------
+
+
+def _varint(value: int) -> bytes:
+    raw = (value << 1 ^ value >> 63) & ((1 << 64) - 1)
+    out = bytearray()
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    return bytes([*out, raw])
+
+
+def _record(time_delta: int, offset_delta: int, tail: bytes = b"\x02k\x02v\x00") -> bytes:
+    body = b"\x00" + _varint(time_delta) + _varint(offset_delta) + tail
+    return _varint(len(body)) + body
+
+
+def _with_records(
+    records: bytes,
+    *,
+    count: int,
+    base_timestamp: int = 1_000,
+    attributes: int = 0,
+    codec: Codec = Codec.NONE,
+) -> bytes:
+    payload = compress(codec, records)
+    header = parse_header(build_batch([Record(1, b"k", b"v")], base_offset=BASE_OFFSET))._replace(
+        batch_length=49 + len(payload),
+        attributes=attributes | codec,
+        base_timestamp=base_timestamp,
+        max_timestamp=base_timestamp,
+        last_offset_delta=max(0, count - 1),
+        records_count=count,
+    )
+    return pack_header(header, payload) + payload
+
+
+GOOD = _record(1, 0)
+MALFORMED = {
+    "fewer records than declared": (GOOD, 2, "premature EOF reached: 1 of 2 records are there"),
+    "more records than declared": (GOOD * 3, 2, "records still remaining in file"),
+    "bytes after the records": (GOOD + b"\x00", 1, "records still remaining in file"),
+    "bytes without records": (b"\x00", 0, "records still remaining in file"),
+    "no records at all": (b"", 1, "premature EOF reached: 0 of 1"),
+    "a negative count": (GOOD, -1, "Found invalid record count -1"),
+    "a record cut off": (GOOD + GOOD[:-1], 2, "premature EOF reached: 1 of 2"),
+    "a record cut off in its length": (GOOD + b"\x80", 2, "premature EOF reached: 1 of 2"),
+    "a length shorter than the fields": (
+        b"\x0e" + GOOD[1:],
+        1,
+        "Record 0 .* past the record's end",
+    ),
+    "a length longer than the fields": (
+        b"\x14" + GOOD[1:] + b"\0",
+        1,
+        "0 .* longer than its fields",
+    ),
+    "a length of zero": (b"\x00", 1, "Record 0 .* past the record's end"),
+    "a negative length": (GOOD + b"\x01", 2, "Record 1 .* its length is negative"),
+    "a length of two gigabytes": (b"\xfe\xff\xff\xff\x0f" + GOOD, 1, "premature EOF"),
+    "a length of six bytes": (b"\x80" * 5 + b"\x00", 1, "Record 0 .* varint is too long"),
+    "a time of eleven bytes": (b"\x20\x00" + b"\x80" * 10 + GOOD, 1, "varint is too long"),
+    "a time that ends the record": (b"\x06\x00\x80\x80" + GOOD, 1, "past the record's end"),
+    "a key beyond the record": (_record(1, 0, b"\x20k\x02v\x00"), 1, "past the record's end"),
+    "a key of two gigabytes": (_record(1, 0, b"\xfe\xff\xff\xff\x0f"), 1, "past the record's end"),
+    "a value beyond the record": (_record(1, 0, b"\x02k\x20v\x00"), 1, "past the record's end"),
+    "no header count": (_record(1, 0, b"\x02k\x02v"), 1, "past the record's end"),
+    "a negative header count": (_record(1, 0, b"\x02k\x02v\x01"), 1, "headers is impossible"),
+    "more headers than bytes": (_record(1, 0, b"\x02k\x02v\x06ab"), 1, "headers is impossible"),
+    "two billion headers": (_record(1, 0, b"\x02k\x02v\xfe\xff\xff\xff\x0f"), 1, "is impossible"),
+    "a header without a key": (_record(1, 0, b"\x02k\x02v\x02\x01\x00"), 1, "a header has no key"),
+    "a header without a value": (_record(1, 0, b"\x02k\x02v\x02\x02k"), 1, "past the record's end"),
+    "a header value beyond": (
+        _record(1, 0, b"\x02k\x02v\x02\x02k\x04x"),
+        1,
+        "past the record's end",
+    ),
+}
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4], ids=["plain", "packed"])
+@pytest.mark.parametrize(("records", "count", "says"), MALFORMED.values(), ids=MALFORMED.keys())
+def test_every_malformation_is_corrupt_and_named(records, count, says, codec):
+    data = _with_records(records, count=count, codec=codec)
+    if codec is not Codec.NONE and count == 0:
+        says = "records still remaining"
+    for ask in (scanned, lambda data: timestamps(data, parse_header(data), max_bytes=MAX_BYTES)):
+        with pytest.raises(CorruptBatch, match=says):
+            ask(data)
+
+
+@pytest.mark.parametrize("name", [name for name in MALFORMED if name != "bytes without records"])
+def test_the_reader_that_makes_records_refuses_the_same(name):
+    """But for bytes without records: it makes none, and so looks at none, as Kafka's consumer."""
+    records, count, _ = MALFORMED[name]
+    with pytest.raises(CorruptBatch):
+        list(read_records(_with_records(records, count=count)))
+
+
+def test_a_malformation_is_placed_to_the_byte():
+    data = _with_records(GOOD + _record(1, 1, b"\x02k\x20v\x00"), count=2)
+    with pytest.raises(CorruptBatch) as caught:
+        scanned(data)
+    assert caught.value.position == HEADER_SIZE + len(GOOD) + 1 + 3 + 2
+    packed = _with_records(GOOD + _record(1, 1, b"\x02k\x20v\x00"), count=2, codec=Codec.GZIP)
+    with pytest.raises(CorruptBatch, match="at byte 15 of the decompressed records") as caught:
+        scanned(packed)
+    assert caught.value.position is None
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"\x01\x01\x00",  # null key and value
+        b"\x09\x03\x00",  # any negative length is null
+        b"\x00\x00\x00",
+        b"\x82\x00k\x82\x80\x80\x80\x00v\x00",  # varints longer than they need be
+        b"\x02k\x82\x80\x80\x80\x70v\x00",  # and bits beyond the 32nd, which Java drops
+        b"\x02k\x02v\x04\x00\x01\x02\xff\x00",  # header keys empty and no UTF-8
+    ],
+)
+def test_what_kafka_reads_is_read(tail):
+    data = _with_records(_record(5, 0, tail), count=1)
+    assert scanned(data).max_timestamp == 1_005
+
+
+def test_a_buffer_that_ends_within_the_batch_is_corrupt():
+    data = make_batch([Record(1, None, b"v" * 100)]).data
+    header = parse_header(data)
+    with pytest.raises(CorruptBatch, match="only 100 are there"):
+        scan_batch(data[:100], header, max_bytes=MAX_BYTES)
+
+
+def test_bytes_after_the_batch_are_not_looked_at(rng):
+    data = make_batch([generated_record(rng) for _ in range(9)]).data
+    assert scanned(data + b"\xff" * 50) == scanned(data)
+
+
+@given(data=st.data())
+def test_mutations_raise_nothing_but_corrupt_or_refused(data: st.DataObject):
+    batch = data.draw(batches(max_records=4))
+    header = parse_header(batch.data)
+    payload = bytearray(batch.data[HEADER_SIZE:])
+    for _ in range(data.draw(st.integers(0, 4))):
+        at = data.draw(st.integers(0, len(payload)))
+        match data.draw(st.sampled_from(("flip", "cut", "insert"))):
+            case "flip" if at < len(payload):
+                payload[at] ^= 1 << data.draw(st.integers(0, 7))
+            case "cut":
+                del payload[at : at + data.draw(st.integers(0, 5))]
+            case _:
+                payload[at:at] = data.draw(st.binary(max_size=11))
+    header = header._replace(
+        batch_length=49 + len(payload),
+        records_count=header.records_count + data.draw(st.sampled_from((0, 0, -1, 1, 1 << 30))),
+        attributes=header.attributes ^ data.draw(st.sampled_from((0, 0, 1, 2, 4, 8))),
+    )
+    mutated = pack_header(header, payload) + payload
+    header = parse_header(mutated)
+    for ask in (
+        lambda: scan_batch(mutated, header, max_bytes=1 << 20),
+        lambda: timestamps(mutated, header, max_bytes=1 << 20),
+        lambda: find_at_or_after(mutated, header, AROUND_MS, BASE_OFFSET, max_bytes=1 << 20),
+    ):
+        with suppress(CorruptBatch, RequestRefused):
+            ask()
+
+
+# -- size ----------------------------------------------------------------------------------
+
+
+def test_records_are_counted_across_pieces_of_any_size(rng, monkeypatch):
+    """The walk must not care where decompression happens to pause."""
+    batch = make_batch([generated_record(rng) for _ in range(30)], codec=Codec.ZSTD)
+    header = parse_header(batch.data)
+    whole = scanned(batch.data)
+    for size in (1, 2, 10, 997):
+        monkeypatch.setattr(scan, "decompress_chunks", _in_pieces(size))
+        assert scanned(batch.data) == whole
+        assert list(timestamps(batch.data, header, max_bytes=MAX_BYTES)) == batch.timestamps
+        last = batch.records[-1].offset
+        assert find_at_or_after(batch.data, header, INT64_MIN, last)[1] == last
+
+
+@pytest.mark.parametrize(("records", "count", "says"), MALFORMED.values(), ids=MALFORMED.keys())
+def test_a_malformation_is_the_same_wherever_the_pieces_end(records, count, says, monkeypatch):
+    data = _with_records(records, count=count, codec=Codec.ZSTD)
+    with pytest.raises(CorruptBatch, match=says) as whole:
+        scanned(data)
+    for size in (1, 2, 5):
+        monkeypatch.setattr(scan, "decompress_chunks", _in_pieces(size))
+        with pytest.raises(CorruptBatch) as pieces:
+            scanned(data)
+        assert str(pieces.value) == str(whole.value)
+
+
+def _in_pieces(size: int):
+    def pieces(codec, data, *, max_bytes):
+        return decompress_chunks(codec, data, max_bytes=max_bytes, chunk_bytes=size)
+
+    return pieces
+
+
+def test_a_record_of_a_quarter_gigabyte_in_a_small_batch_is_never_held():
+    size = 256 << 20
+    tail = b"\x02k" + _varint(size)
+    start = _varint(1 + 1 + 1 + len(tail) + size + 1) + b"\x00\x00\x00" + tail
+    stream = zstandard.ZstdCompressor().compressobj()
+    zeros = bytes(1 << 20)
+    payload = (
+        b"".join(
+            [
+                stream.compress(start),
+                *(stream.compress(zeros) for _ in range(256)),
+                stream.compress(b"\0"),
+            ]
+        )
+        + stream.flush()
+    )
+    header = parse_header(build_batch([Record(1, b"k", b"v")], codec=Codec.ZSTD))
+    header = header._replace(batch_length=49 + len(payload))
+    data = pack_header(header, payload) + payload
+    tracemalloc.start()
+    try:
+        assert scan_batch(data, header, max_bytes=1 << 30).count == 1
+        with pytest.raises(RequestRefused) as caught:
+            scan_batch(data, header, max_bytes=size)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert caught.value.code is ErrorCode.message_too_large
+    assert peak < 4 << 20
+
+
+def test_a_million_headers_of_a_record_are_passed_in_pieces(both):
+    count = 1_000_000 if both == "kernels" else 50_000
+    body = b"\x00\x00\x00\x01\x01" + _varint(count) + b"\x00\x01" * count
+    data = _with_records(_varint(len(body)) + body, count=1, codec=Codec.ZSTD)
+    assert scanned(data).count == 1
