@@ -1,0 +1,148 @@
+"""Which of Kafka's APIs are answered, and in which versions.
+
+`SUPPORTED` is the single source: a version is in it when kio has its schema, Apache Kafka 4.x
+serves it, and it can be answered right. The broker advertises what its handlers serve of it.
+"""
+
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+__all__ = ["FLEXIBLE_FROM", "SUPPORTED", "ApiKey", "Versions", "advertised"]
+
+
+class ApiKey(IntEnum):
+    """Kafka's numbers for the requests known here."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
+    DESCRIBE_CLUSTER = 60
+
+    @property
+    def title(self) -> str:
+        """Kafka's spelling: `ListOffsets`."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+class Versions(NamedTuple):
+    """A range of versions, both ends included."""
+
+    min: int
+    max: int
+
+    def covers(self, version: int) -> bool:
+        """Whether `version` lies in the range."""
+        return self.min <= version <= self.max
+
+    def common(self, other: "Versions") -> "Versions | None":
+        """The versions in both ranges."""
+        both = Versions(max(self.min, other.min), min(self.max, other.max))
+        return both if both.min <= both.max else None
+
+
+SUPPORTED: Final = MappingProxyType(
+    {
+        ApiKey.PRODUCE: Versions(3, 13),
+        ApiKey.FETCH: Versions(4, 18),
+        ApiKey.LIST_OFFSETS: Versions(1, 11),
+        ApiKey.METADATA: Versions(0, 13),
+        ApiKey.OFFSET_COMMIT: Versions(2, 10),
+        ApiKey.OFFSET_FETCH: Versions(1, 10),
+        ApiKey.FIND_COORDINATOR: Versions(0, 6),
+        ApiKey.JOIN_GROUP: Versions(0, 9),
+        ApiKey.HEARTBEAT: Versions(0, 4),
+        ApiKey.LEAVE_GROUP: Versions(0, 5),
+        ApiKey.SYNC_GROUP: Versions(0, 5),
+        ApiKey.DESCRIBE_GROUPS: Versions(0, 6),
+        ApiKey.LIST_GROUPS: Versions(0, 5),
+        ApiKey.API_VERSIONS: Versions(0, 4),
+        ApiKey.CREATE_TOPICS: Versions(2, 7),
+        ApiKey.DELETE_TOPICS: Versions(1, 6),
+        ApiKey.DELETE_RECORDS: Versions(0, 2),
+        # 6 only adds two-phase commit (KIP-939), unstable in Kafka itself.
+        ApiKey.INIT_PRODUCER_ID: Versions(0, 5),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4),
+        ApiKey.DESCRIBE_CONFIGS: Versions(1, 4),
+        ApiKey.ALTER_CONFIGS: Versions(0, 2),
+        ApiKey.DESCRIBE_LOG_DIRS: Versions(1, 5),
+        ApiKey.CREATE_PARTITIONS: Versions(0, 3),
+        ApiKey.DELETE_GROUPS: Versions(0, 2),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1),
+        ApiKey.OFFSET_DELETE: Versions(0, 0),
+        ApiKey.DESCRIBE_CLUSTER: Versions(0, 2),
+    }
+)
+
+# The first version with compact strings, tagged fields and the longer headers (KIP-482).
+# Kept here so that a header can be read without loading a schema; OffsetDelete never got one.
+FLEXIBLE_FROM: Final = MappingProxyType(
+    {
+        ApiKey.PRODUCE: 9,
+        ApiKey.FETCH: 12,
+        ApiKey.LIST_OFFSETS: 6,
+        ApiKey.METADATA: 9,
+        ApiKey.OFFSET_COMMIT: 8,
+        ApiKey.OFFSET_FETCH: 6,
+        ApiKey.FIND_COORDINATOR: 3,
+        ApiKey.JOIN_GROUP: 6,
+        ApiKey.HEARTBEAT: 4,
+        ApiKey.LEAVE_GROUP: 4,
+        ApiKey.SYNC_GROUP: 4,
+        ApiKey.DESCRIBE_GROUPS: 5,
+        ApiKey.LIST_GROUPS: 3,
+        ApiKey.API_VERSIONS: 3,
+        ApiKey.CREATE_TOPICS: 5,
+        ApiKey.DELETE_TOPICS: 4,
+        ApiKey.DELETE_RECORDS: 2,
+        ApiKey.INIT_PRODUCER_ID: 2,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
+        ApiKey.DESCRIBE_CONFIGS: 4,
+        ApiKey.ALTER_CONFIGS: 2,
+        ApiKey.DESCRIBE_LOG_DIRS: 2,
+        ApiKey.CREATE_PARTITIONS: 2,
+        ApiKey.DELETE_GROUPS: 2,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+        ApiKey.OFFSET_DELETE: 0x7FFF,
+        ApiKey.DESCRIBE_CLUSTER: 0,
+    }
+)
+
+
+def is_flexible(api_key: ApiKey, version: int) -> bool:
+    """Whether this version has compact strings, tagged fields and the longer headers."""
+    return version >= FLEXIBLE_FROM[api_key]
+
+
+def advertised(api_key: ApiKey) -> Versions:
+    """The range to tell clients.
+
+    Produce is told from 0 though 0 to 2 are refused: old librdkafka looks for those exact
+    versions before it turns on compression and message format 2, and Apache Kafka 4 tells the
+    same (KAFKA-18659).
+    """
+    served = SUPPORTED[api_key]
+    return Versions(0, served.max) if api_key is ApiKey.PRODUCE else served

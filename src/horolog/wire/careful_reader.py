@@ -1,0 +1,177 @@
+"""Bytes to named tuples as Apache Kafka reads them, and the place of what is wrong in them."""
+
+import sys
+from struct import Struct
+from typing import Any, Final
+from uuid import UUID
+
+from horolog.wire.packing import INT16, INT32, NO_UUID, NUMBERS, Bytes
+from horolog.wire.schema import Field, Shape
+
+__all__ = ["MAX_FIELDS", "Unreadable", "read_carefully"]
+
+MAX_FIELDS: Final = 250_000
+"""A field takes about a microsecond; hostile bytes shall not keep a broker busy for longer."""
+
+
+class Unreadable(Exception):  # noqa: N818 - the house names errors by what happened
+    """Bytes that do not follow the protocol."""
+
+    def __init__(self, what: str, position: int) -> None:
+        super().__init__(what)
+        self.what = what
+        self.position = position
+        self.path: list[str] = []
+
+    def __str__(self) -> str:
+        where = "".join(reversed(self.path)).lstrip(".")
+        return f"{where or 'message'} at byte {self.position}: {self.what}"
+
+
+def read_carefully(
+    shape: Shape,
+    data: Bytes,
+    position: int = 0,
+    *,
+    may_trail: bool,
+    max_fields: int = sys.maxsize,
+) -> Any:
+    """A whole message; its records are slices of `data`, and so views of a view.
+
+    `may_trail` says whether bytes may follow it.
+
+    Raises:
+        Unreadable: with the path of the field, the byte and what is wrong.
+    """
+    cursor = _Cursor(data, position, max_fields)
+    message = cursor.structure(shape)
+    if cursor.position != len(data) and not may_trail:
+        raise Unreadable(f"{len(data) - cursor.position} bytes too many", cursor.position)
+    return message
+
+
+class _Cursor:
+    """A place in a message that moves as things are read."""
+
+    def __init__(self, data: Bytes, position: int, max_fields: int) -> None:
+        self.data = data
+        self.position = position
+        self.max_fields = max_fields
+        self.fields_left = max_fields
+
+    def structure(self, shape: Shape) -> Any:
+        values = [self.field(each, shape.is_flexible) for each in shape.plain]
+        if shape.is_flexible:
+            values += self.tagged(shape)
+        return shape.tuple_type(*values)
+
+    def tagged(self, shape: Shape) -> list[Any]:
+        """The tagged fields, or their defaults; unknown ones are skipped."""
+        by_tag = {each.tag: each for each in shape.tagged}
+        values = {each.tag: each.default for each in shape.tagged}
+        for _ in range(self.uvarint()):
+            tag = self.uvarint()
+            end = self.uvarint() + self.position
+            self.spend()
+            if end > len(self.data):
+                raise Unreadable(f"tagged field {tag} ends at byte {end}", self.position)
+            if tag not in by_tag:
+                self.position = end
+                continue
+            each = by_tag[tag]
+            values[tag] = self.field(each, is_flexible=True)
+            if self.position != end:
+                raise Unreadable(f"tagged field {tag} is not as long as it says", self.position)
+        return list(values.values())
+
+    def field(self, each: Field, is_flexible: bool) -> Any:
+        try:
+            if not each.is_array:
+                return self.value(each, is_flexible)
+            count = self.length(is_flexible)
+            if count is None:
+                if not each.is_nullable:
+                    raise Unreadable("an array that must not be null is null", self.position)
+                return None
+            return tuple(self.item(each, is_flexible, index) for index in range(count))
+        except Unreadable as error:
+            error.path.append(f".{each.name}")
+            raise
+
+    def item(self, each: Field, is_flexible: bool, index: int) -> Any:
+        try:
+            return self.value(each, is_flexible)
+        except Unreadable as error:
+            error.path.append(f"[{index}]")
+            raise
+
+    def value(self, each: Field, is_flexible: bool) -> Any:
+        self.spend()
+        if each.shape is not None:
+            return self.structure(each.shape)
+        number = NUMBERS.get(each.type)
+        if number is not None:
+            return self.number(number)
+        match each.type:
+            case "uuid":
+                raw = bytes(self.take(16))
+                return None if raw == NO_UUID else UUID(bytes=raw)
+            case "string":
+                size = self.string_size(is_flexible)
+            case _:
+                size = self.length(is_flexible)
+        if size is None:
+            if not each.is_nullable or each.is_array:
+                raise Unreadable("a value that must not be null is null", self.position)
+            return None
+        taken = self.take(size)
+        match each.type:
+            case "string":
+                return str(taken, "utf-8", "replace")
+            case "records":
+                return taken
+            case _:
+                return bytes(taken)
+
+    def number(self, number: Struct) -> Any:
+        return number.unpack(self.take(number.size))[0]
+
+    def string_size(self, is_flexible: bool) -> int | None:
+        return self.length(True) if is_flexible else self.fits(self.number(INT16))
+
+    def length(self, is_flexible: bool) -> int | None:
+        """A count of bytes or elements, or null. An element takes a byte at least."""
+        return self.fits(self.uvarint() - 1 if is_flexible else self.number(INT32))
+
+    def fits(self, count: int) -> int | None:
+        if count < -1:
+            raise Unreadable(f"a length of {count}", self.position)
+        left = len(self.data) - self.position
+        if count > left:
+            raise Unreadable(f"a length of {count} where {left} bytes are left", self.position)
+        return None if count == -1 else count
+
+    def uvarint(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self.take(1)[0]
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+        raise Unreadable("a varint of more than five bytes", self.position)
+
+    def take(self, size: int) -> Bytes:
+        end = self.position + size
+        if end > len(self.data):
+            raise Unreadable(
+                f"{size} bytes wanted where {len(self.data) - self.position} are left",
+                self.position,
+            )
+        taken = self.data[self.position : end]
+        self.position = end
+        return taken
+
+    def spend(self) -> None:
+        self.fields_left -= 1
+        if self.fields_left < 0:
+            raise Unreadable(f"not readable in {self.max_fields} fields", self.position)

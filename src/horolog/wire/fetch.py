@@ -1,0 +1,143 @@
+"""The answer to a fetch, packed by hand around the records, which are never copied.
+
+v4   throttle_time_ms i32, topics[name, partitions[index i32, error_code i16, high_watermark i64,
+     last_stable_offset i64, aborted_transactions[producer_id i64, first_offset i64] or null,
+     records bytes]]
+v5   log_start_offset i64, after last_stable_offset
+v7   error_code i16, session_id i32, after throttle_time_ms
+v11  preferred_read_replica i32, before the records
+v12  compact lengths; tagged in a partition: diverging_epoch 0, current_leader 1, snapshot_id 2
+v13  topics by id
+v16  tagged in the answer: node_endpoints 0
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from horolog.wire.leaders import CurrentLeader, Node, current_leader_field, nodes_field
+from horolog.wire.packing import INT32, Bytes, compact_string, string, tagged, uuid_bytes, uvarint
+
+__all__ = [
+    "AbortedTransaction",
+    "EpochEnd",
+    "FetchedPartition",
+    "FetchedTopic",
+    "encode_fetch_response",
+]
+
+_TOP_V7: Final = Struct(">ihi")
+_PARTITION_V4: Final = Struct(">ihqq")
+_PARTITION_V5: Final = Struct(">ihqqq")
+_ABORTED: Final = Struct(">qq")
+_EPOCH_END: Final = Struct(">iqx")
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction whose records a committed reader leaves out."""
+
+    producer_id: int
+    first_offset: int
+
+
+class EpochEnd(NamedTuple):
+    """Where an epoch ended, for a follower whose log has gone another way."""
+
+    epoch: int
+    end_offset: int
+
+
+class FetchedPartition(NamedTuple):
+    """What one partition gave. As it stands without more, the shape of an error."""
+
+    partition_index: int
+    error_code: int = 0
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    records: Bytes = b""
+    aborted_transactions: Sequence[AbortedTransaction] | None = None  # null: read uncommitted
+    preferred_read_replica: int = -1
+    diverging_epoch: EpochEnd | None = None
+    current_leader: CurrentLeader | None = None
+
+
+class FetchedTopic(NamedTuple):
+    """One topic of the answer; `topic_id` is what v13 and later send instead of the name."""
+
+    name: str
+    topic_id: UUID | None
+    partitions: Sequence[FetchedPartition]
+
+
+def encode_fetch_response(
+    version: int,
+    topics: Sequence[FetchedTopic],
+    *,
+    throttle_time_ms: int = 0,
+    error_code: int = 0,
+    session_id: int = 0,
+    node_endpoints: Sequence[Node] = (),
+) -> list[Bytes]:
+    """The body of the answer as buffers to send one after another, records as they were given."""
+    is_flexible = version >= 12
+    parts: list[Bytes] = []
+    out = bytearray()
+    if version >= 7:
+        out += _TOP_V7.pack(throttle_time_ms, error_code, session_id)
+    else:
+        out += INT32.pack(throttle_time_ms)
+    out += _count(is_flexible, len(topics))
+    for topic in topics:
+        if version >= 13:
+            out += uuid_bytes(topic.topic_id)
+        else:
+            out += compact_string(topic.name) if is_flexible else string(topic.name)
+        out += _count(is_flexible, len(topic.partitions))
+        for partition in topic.partitions:
+            _before_records(out, version, partition)
+            if len(partition.records):
+                parts += (out, partition.records)
+                out = bytearray()
+            if is_flexible:
+                out += _partition_tags(partition)
+        if is_flexible:
+            out.append(0)
+    if is_flexible:
+        out += nodes_field(node_endpoints) if version >= 16 else b"\x00"
+    if out:
+        parts.append(out)
+    return parts
+
+
+def _before_records(out: bytearray, version: int, it: FetchedPartition) -> None:
+    """All of a partition up to and with the length of its records."""
+    is_flexible = version >= 12
+    out += _PARTITION_V5.pack(*it[:5]) if version >= 5 else _PARTITION_V4.pack(*it[:4])
+    if it.aborted_transactions is None:
+        out += b"\x00" if is_flexible else b"\xff\xff\xff\xff"
+    else:
+        out += _count(is_flexible, len(it.aborted_transactions))
+        for aborted in it.aborted_transactions:
+            out += _ABORTED.pack(*aborted)
+            if is_flexible:
+                out.append(0)
+    if version >= 11:
+        out += INT32.pack(it.preferred_read_replica)
+    out += _count(is_flexible, len(it.records))
+
+
+def _partition_tags(it: FetchedPartition) -> bytes:
+    if it.diverging_epoch is None and it.current_leader is None:
+        return b"\x00"
+    fields = []
+    if it.diverging_epoch is not None:
+        fields.append((0, _EPOCH_END.pack(*it.diverging_epoch)))
+    if it.current_leader is not None:
+        fields.append(current_leader_field(1, it.current_leader))
+    return tagged(*fields)
+
+
+def _count(is_flexible: bool, count: int) -> bytes:
+    return uvarint(count + 1) if is_flexible else INT32.pack(count)

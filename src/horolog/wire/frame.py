@@ -1,0 +1,170 @@
+"""The frame around every message: its length, and the header of request or answer.
+
+    request:  length i32, api_key i16, api_version i16, correlation_id i32,
+              client_id nullable string, [v2: tagged fields], body
+    answer:   length i32, correlation_id i32, [v1: tagged fields], body
+
+Flexible versions have the v2 and v1 headers; the client id keeps its two-byte length, and
+ApiVersions is always answered with header v0, as a client asks before it knows (KIP-511).
+"""
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Final, NamedTuple
+
+from horolog.errors import ErrorCode
+from horolog.wire.api import SUPPORTED, ApiKey, Versions, is_flexible
+from horolog.wire.malformed import MalformedRequest, MalformedResponse
+from horolog.wire.packing import EMPTY_TAGS, INT32, Bytes, string
+
+__all__ = [
+    "LENGTH_BYTES",
+    "RequestHeader",
+    "frame_length",
+    "parse_request_header",
+    "parse_response_header",
+    "request_prefix",
+    "response_prefix",
+    "unsupported_api_versions",
+]
+
+LENGTH_BYTES: Final = 4
+MAX_REQUEST_BYTES: Final = 104_857_600  # socket.request.max.bytes, Kafka's default
+MIN_REQUEST_BYTES: Final = 10  # key, version, correlation id and a client id's length
+
+_FIXED = Struct(">hhih")
+_API_RANGE = Struct(">hhh")
+
+
+class RequestHeader(NamedTuple):
+    """Who asks what; `body_position` counts from the start of the frame without its length."""
+
+    api_key: ApiKey
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_position: int
+
+    @property
+    def title(self) -> str:
+        """What logs call it: `Metadata v12`."""
+        return f"{self.api_key.title} v{self.api_version}"
+
+
+def frame_length(prefix: Bytes, max_bytes: int = MAX_REQUEST_BYTES) -> int:
+    """The size of the request that follows these four bytes.
+
+    Raises:
+        MalformedRequest: negative, too small for a header, or larger than `max_bytes`.
+    """
+    (length,) = INT32.unpack_from(prefix)
+    if length < MIN_REQUEST_BYTES:
+        raise MalformedRequest(f"a request of {length} bytes is too short for a header")
+    if length > max_bytes:
+        raise MalformedRequest(
+            f"a request of {length} bytes is larger than socket.request.max.bytes={max_bytes}"
+        )
+    return int(length)
+
+
+def parse_request_header(frame: Bytes) -> RequestHeader:
+    """The header of a request; `frame` is the request without its length.
+
+    The version may be one that is not served: the caller looks it up. For an ApiVersions newer
+    than ours only the part that never changes is read, so that it can be told our range.
+
+    Raises:
+        MalformedRequest: an unknown API, or bytes that end within the header.
+    """
+    if len(frame) < MIN_REQUEST_BYTES:
+        raise MalformedRequest(f"a request of {len(frame)} bytes is too short for a header")
+    key, version, correlation_id, client_id_length = _FIXED.unpack_from(frame)
+    try:
+        api_key = ApiKey(key)
+    except ValueError:
+        raise MalformedRequest(f"API key {key} (version {version}) is not served here") from None
+    position = MIN_REQUEST_BYTES
+    client_id = None
+    if client_id_length >= 0:
+        end = position + client_id_length
+        if end > len(frame):
+            raise MalformedRequest(f"client id of {client_id_length} bytes at byte 8 is cut short")
+        client_id = str(frame[position:end], "utf-8", "replace")
+        position = end
+    elif client_id_length < -1:
+        raise MalformedRequest(f"client id of {client_id_length} bytes at byte 8")
+    newer = api_key is ApiKey.API_VERSIONS and version > SUPPORTED[api_key].max
+    if is_flexible(api_key, version) and not newer:
+        position = _skip_tags(frame, position)
+    return RequestHeader(api_key, version, correlation_id, client_id, position)
+
+
+def _skip_tags(frame: Bytes, position: int) -> int:
+    """Past the tagged fields of a header: Kafka has defined none yet."""
+    try:
+        if frame[position] == 0:
+            return position + 1
+        count, position = _uvarint(frame, position)
+        for _ in range(count):
+            _, position = _uvarint(frame, position)
+            size, position = _uvarint(frame, position)
+            position += size
+            if position > len(frame):
+                raise IndexError
+    except IndexError:
+        raise MalformedRequest(f"the header's tagged fields end at byte {len(frame)}") from None
+    return position
+
+
+def _uvarint(frame: Bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = frame[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+    raise MalformedRequest(f"a varint of more than five bytes ends at byte {position}")
+
+
+def response_prefix(api_key: ApiKey, version: int, correlation_id: int, body_size: int) -> bytes:
+    """Length and header of an answer; the `body_size` bytes of its body follow."""
+    if is_flexible(api_key, version) and api_key is not ApiKey.API_VERSIONS:
+        return INT32.pack(5 + body_size) + INT32.pack(correlation_id) + EMPTY_TAGS
+    return INT32.pack(4 + body_size) + INT32.pack(correlation_id)
+
+
+def request_prefix(
+    api_key: ApiKey, version: int, correlation_id: int, client_id: str | None, body_size: int
+) -> bytes:
+    """Length and header of a request; the `body_size` bytes of its body follow."""
+    tags = EMPTY_TAGS if is_flexible(api_key, version) else b""
+    text = string(client_id)
+    length = 8 + len(text) + len(tags) + body_size
+    return INT32.pack(length) + _FIXED.pack(api_key, version, correlation_id, 0)[:8] + text + tags
+
+
+def parse_response_header(frame: Bytes, api_key: ApiKey, version: int) -> tuple[int, int]:
+    """Correlation id and body position of an answer without its length.
+
+    Raises:
+        MalformedResponse: bytes that end within the header.
+    """
+    if len(frame) < 4:
+        raise MalformedResponse(f"an answer of {len(frame)} bytes is too short for a header")
+    (correlation_id,) = INT32.unpack_from(frame)
+    if api_key is ApiKey.API_VERSIONS or not is_flexible(api_key, version):
+        return correlation_id, 4
+    try:
+        return correlation_id, _skip_tags(frame, 4)
+    except MalformedRequest as error:
+        raise MalformedResponse(str(error)) from None
+
+
+def unsupported_api_versions(ranges: Mapping[ApiKey, Versions]) -> bytes:
+    """The body that answers an ApiVersions of a version not served: v0, error 35 (KIP-511)."""
+    return (
+        ErrorCode.unsupported_version.to_bytes(2, "big")
+        + INT32.pack(len(ranges))
+        + b"".join(_API_RANGE.pack(key, *versions) for key, versions in ranges.items())
+    )

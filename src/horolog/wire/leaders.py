@@ -1,0 +1,47 @@
+"""Where the leader is now: the hints that produce and fetch answers carry (KIP-951)."""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from horolog.wire.packing import EMPTY_TAGS, INT32, compact_string, tagged, uvarint
+
+__all__ = ["CurrentLeader", "Node", "current_leader_field", "nodes_field"]
+
+_LEADER: Final = Struct(">iix")
+
+
+class CurrentLeader(NamedTuple):
+    """The leader of a partition, for a client that asked another broker."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+class Node(NamedTuple):
+    """Where a broker is reached."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+def current_leader_field(tag: int, leader: CurrentLeader) -> tuple[int, bytes]:
+    """The tagged field of a partition."""
+    return tag, _LEADER.pack(*leader)
+
+
+def nodes_field(nodes: Sequence[Node]) -> bytes:
+    """All tagged fields of an answer: the nodes under tag 0, if any."""
+    if not nodes:
+        return EMPTY_TAGS
+    packed = b"".join(
+        INT32.pack(node.node_id)
+        + compact_string(node.host)
+        + INT32.pack(node.port)
+        + compact_string(node.rack)
+        + EMPTY_TAGS
+        for node in nodes
+    )
+    return tagged((0, uvarint(len(nodes) + 1) + packed))

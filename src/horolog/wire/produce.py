@@ -1,0 +1,104 @@
+"""The answer to a produce request, packed by hand: one goes out for every request.
+
+v0   topics[name, partitions[index i32, error_code i16, base_offset i64]]
+v1   throttle_time_ms i32, after the topics
+v2   log_append_time_ms i64: the append time, or -1 where the topic keeps create time (KIP-32)
+v5   log_start_offset i64
+v8   record_errors[batch_index i32, message], error_message (KIP-467)
+v9   compact lengths, tagged fields
+v10  tagged: current_leader of a partition, node_endpoints of the answer (KIP-951)
+v13  topics by id
+
+Versions 0 to 2 are never served, only refused in a shape that their senders can read.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from horolog.errors import RecordError
+from horolog.wire.leaders import CurrentLeader, Node, current_leader_field, nodes_field
+from horolog.wire.packing import INT32, compact_string, string, tagged, uuid_bytes, uvarint
+
+__all__ = ["ProducedPartition", "ProducedTopic", "encode_produce_response"]
+
+_PARTITION_V0: Final = Struct(">ihq")
+_PARTITION_V2: Final = Struct(">ihqq")
+_PARTITION_V5: Final = Struct(">ihqqq")
+_NOTHING_MORE: Final = {8: b"\x00\x00\x00\x00\xff\xff", 9: b"\x01\x00\x00"}
+
+
+class ProducedPartition(NamedTuple):
+    """What became of one partition's batch; times in milliseconds, -1 for none."""
+
+    partition_index: int
+    error_code: int = 0
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    record_errors: Sequence[RecordError] = ()
+    error_message: str | None = None
+    current_leader: CurrentLeader | None = None
+
+
+class ProducedTopic(NamedTuple):
+    """One topic of the answer; `topic_id` is what v13 and later send instead of the name."""
+
+    name: str
+    topic_id: UUID | None
+    partitions: Sequence[ProducedPartition]
+
+
+def encode_produce_response(
+    version: int,
+    topics: Sequence[ProducedTopic],
+    *,
+    throttle_time_ms: int = 0,
+    node_endpoints: Sequence[Node] = (),
+) -> bytes:
+    """The body of the answer."""
+    is_flexible = version >= 9
+    out = bytearray()
+    out += uvarint(len(topics) + 1) if is_flexible else INT32.pack(len(topics))
+    for topic in topics:
+        if version >= 13:
+            out += uuid_bytes(topic.topic_id)
+        else:
+            out += compact_string(topic.name) if is_flexible else string(topic.name)
+        count = len(topic.partitions)
+        out += uvarint(count + 1) if is_flexible else INT32.pack(count)
+        for partition in topic.partitions:
+            _partition(out, version, partition)
+        if is_flexible:
+            out.append(0)
+    if version >= 1:
+        out += INT32.pack(throttle_time_ms)
+    if is_flexible:
+        out += nodes_field(node_endpoints) if version >= 10 else b"\x00"
+    return bytes(out)
+
+
+def _partition(out: bytearray, version: int, it: ProducedPartition) -> None:
+    if version >= 5:
+        out += _PARTITION_V5.pack(*it[:5])
+    elif version >= 2:
+        out += _PARTITION_V2.pack(*it[:4])
+    else:
+        out += _PARTITION_V0.pack(*it[:3])
+    if version < 8:
+        return
+    if not it.record_errors and it.error_message is None and it.current_leader is None:
+        out += _NOTHING_MORE[min(version, 9)]
+        return
+    is_flexible = version >= 9
+    count = len(it.record_errors)
+    out += uvarint(count + 1) if is_flexible else INT32.pack(count)
+    for batch_index, message in it.record_errors:
+        out += INT32.pack(batch_index)
+        out += compact_string(message) + b"\x00" if is_flexible else string(message)
+    out += compact_string(it.error_message) if is_flexible else string(it.error_message)
+    if version >= 10 and it.current_leader is not None:
+        out += tagged(current_leader_field(0, it.current_leader))
+    elif is_flexible:
+        out.append(0)

@@ -1,0 +1,158 @@
+"""What a message of one API and version looks like, taken from kio's dataclasses.
+
+The only module that knows kio. Two of its choices are undone here: durations and moments are
+plain `int`s of milliseconds, under Kafka's own names (`timeout_ms`, `max_wait_ms`,
+`log_append_time_ms`), and error codes are plain `int`s, as a newer peer may send one that we do
+not know. What is read becomes a named tuple with kio's names for all else.
+
+Loading one version costs 5 to 10 ms, so it happens on first use and nothing is loaded at import.
+"""
+
+from collections import namedtuple
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import timedelta
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin
+
+from horolog.wire.api import SUPPORTED, ApiKey
+
+__all__ = ["REQUIRED", "Field", "Kind", "Shape", "knows", "load"]
+
+Kind: TypeAlias = Literal["request", "response"]
+
+REQUIRED: Final = object()
+"""The default of a field that must be given."""
+
+_PLAIN: Final = {
+    "timedelta_i32": "int32",
+    "timedelta_i64": "int64",
+    "datetime_i64": "int64",
+    "error_code": "int16",
+}
+_MILLISECONDS: Final = frozenset({"timedelta_i32", "timedelta_i64", "datetime_i64"})
+
+
+class Field(NamedTuple):
+    """One field on the wire."""
+
+    name: str
+    type: str  # kio's name of a primitive ("int32", "string", ...); "" for a structure
+    shape: "Shape | None"
+    is_array: bool
+    is_nullable: bool
+    tag: int | None
+    default: Any
+
+
+class Shape(NamedTuple):
+    """One structure on the wire."""
+
+    tuple_type: type[Any]  # the named tuple that reading makes of it, `fields` in order
+    is_flexible: bool
+    plain: tuple[Field, ...]  # always there, in wire order
+    tagged: tuple[Field, ...]  # there only if not as usual, in rising order of tags (KIP-482)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """All fields."""
+        return self.plain + self.tagged
+
+    @property
+    def name(self) -> str:
+        """Kafka's name."""
+        return self.tuple_type.__name__
+
+
+@cache
+def load(kind: Kind, api_key: ApiKey, version: int) -> Shape:
+    """The shape of a message.
+
+    Raises:
+        LookupError: kio has no such version.
+    """
+    from kio.index import (  # noqa: PLC0415 - the broker starts before it needs a schema
+        KioIndexError,
+        load_request_schema,
+        load_response_schema,
+    )
+
+    try:
+        if kind == "request":
+            return _shape(load_request_schema(api_key, version))
+        return _shape(load_response_schema(api_key, version))
+    except KioIndexError as error:
+        raise LookupError(f"{api_key.title} v{version} has no schema") from error
+
+
+@cache
+def knows(kind: Kind, api_key: ApiKey, name: str) -> bool:
+    """Whether any version of this message has a field of that name, at any depth."""
+    versions = SUPPORTED[api_key]
+    return any(
+        name in _names(load(kind, api_key, version))
+        for version in range(versions.max, versions.min - 1, -1)
+    )
+
+
+@cache
+def _names(shape: Shape) -> frozenset[str]:
+    inner = (_names(each.shape) for each in shape.fields if each.shape is not None)
+    return frozenset(each.name for each in shape.fields).union(*inner)
+
+
+@cache
+def _shape(entity: type[Any]) -> Shape:
+    described = [_describe(each) for each in fields(entity)]
+    plain = tuple(each for each in described if each.tag is None)
+    tagged = sorted(
+        (each for each in described if each.tag is not None), key=lambda it: it.tag or 0
+    )
+    names = [each.name for each in (*plain, *tagged)]
+    tuple_type = namedtuple(entity.__name__, names)  # type: ignore[misc]
+    return Shape(tuple_type, bool(entity.__flexible__), plain, tuple(tagged))
+
+
+def _describe(declared: Any) -> Field:
+    kafka_type = declared.metadata.get("kafka_type", "")
+    inner, is_array, is_nullable = _take_apart(declared.type)
+    shape = None if kafka_type else _shape(inner)
+    assert shape is None or is_array or "tag" in declared.metadata, "a bare structure"
+    return Field(
+        name=declared.name + "_ms" if kafka_type in _MILLISECONDS else declared.name,
+        type=_PLAIN.get(kafka_type, kafka_type),
+        shape=shape,
+        is_array=is_array,
+        is_nullable=is_nullable and kafka_type not in _PLAIN,
+        tag=declared.metadata.get("tag"),
+        default=_default(declared, shape, is_nullable=is_nullable),
+    )
+
+
+def _take_apart(annotation: Any) -> tuple[Any, bool, bool]:
+    """Inner type, whether it is an array, whether null is allowed."""
+    is_nullable = get_origin(annotation) in (UnionType, Union)
+    if is_nullable:
+        (annotation,) = (each for each in get_args(annotation) if each is not NoneType)
+    if get_origin(annotation) is tuple:
+        return get_args(annotation)[0], True, is_nullable
+    return annotation, False, is_nullable
+
+
+def _default(declared: Any, shape: Shape | None, *, is_nullable: bool) -> Any:
+    value = declared.default
+    kafka_type = declared.metadata.get("kafka_type", "")
+    if value is MISSING:
+        if is_nullable:
+            return None
+        # No throttling and no error are what an answer that is silent about them means.
+        return 0 if kafka_type == "error_code" or declared.name == "throttle_time" else REQUIRED
+    if isinstance(value, timedelta):
+        return value // timedelta(milliseconds=1)
+    if kafka_type == "datetime_i64":
+        return -1
+    if kafka_type == "error_code":
+        return int(value)
+    if shape is not None and is_dataclass(value):
+        return shape.tuple_type(*(each.default for each in shape.fields))
+    return value

@@ -1,0 +1,151 @@
+"""Dictionaries to bytes: one writer per message and version, built once and kept by the codec.
+
+A message is written from nested mappings and sequences in the field names of any version: fields
+that this version lacks are dropped, missing ones take their default. A name that no version has
+is a slip of the caller and raises.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from reprlib import repr as short_repr
+from struct import error as StructError  # noqa: N812 - a class with a lower-case name
+from typing import Any, Final, TypeAlias
+
+from horolog.wire.api import ApiKey
+from horolog.wire.packing import (
+    INT32,
+    NUMBERS,
+    compact_string,
+    string,
+    tagged,
+    uuid_bytes,
+    uvarint,
+)
+from horolog.wire.schema import REQUIRED, Field, Kind, Shape, knows
+
+__all__ = ["Unwritable", "Writer", "writer_of"]
+
+Writer: TypeAlias = Callable[[bytearray, Any], None]
+Encode: TypeAlias = Callable[[Any], bytes]
+_MISSING: Final = object()
+
+
+class Unwritable(ValueError):  # noqa: N818 - the house names errors by what happened
+    """A value that its field cannot hold, a field forgotten, or a name that no version has."""
+
+
+def writer_of(shape: Shape, kind: Kind, api_key: ApiKey) -> Writer:
+    """The writer of one structure and all that it holds."""
+    names = frozenset(each.name for each in shape.fields)
+    plain: list[tuple[str, Writer, Any]] = []
+    marked: list[tuple[str, int, Writer, Any]] = []
+    for each in shape.fields:
+        write_value = _value_writer(each, shape.is_flexible, kind, api_key)
+        if each.tag is None:
+            plain.append((each.name, write_value, each.default))
+        else:
+            marked.append((each.name, each.tag, write_value, each.default))
+
+    def write(out: bytearray, answer: Mapping[str, Any]) -> None:
+        given = 0
+        name = ""
+        value: Any = None
+        try:
+            for name, write_value, default in plain:
+                value = answer.get(name, _MISSING)
+                if value is _MISSING:
+                    if default is REQUIRED:
+                        raise Unwritable(f"{shape.name}.{name} has no default and was not given")
+                    value = default
+                else:
+                    given += 1
+                write_value(out, value)
+            if marked:
+                present = []
+                for name, tag, write_value, default in marked:
+                    value = answer.get(name)
+                    given += name in answer
+                    # An empty list is the default `()`, and defaults are not sent.
+                    if value is not None and value != default and (value or default != ()):
+                        data = bytearray()
+                        write_value(data, value)
+                        present.append((tag, bytes(data)))
+                out += tagged(*present)
+            elif shape.is_flexible:
+                out.append(0)
+        except (StructError, TypeError, AttributeError) as error:
+            raise Unwritable(f"{shape.name}.{name} cannot hold {short_repr(value)}") from error
+        if given != len(answer):
+            for name in answer.keys() - names:
+                if not knows(kind, api_key, name):
+                    raise Unwritable(f"no version of {api_key.title} {kind} has a field {name!r}")
+
+    return write
+
+
+def _value_writer(each: Field, is_flexible: bool, kind: Kind, api_key: ApiKey) -> Writer:
+    if each.shape is not None:
+        write_item = writer_of(each.shape, kind, api_key)
+    elif each.type in {"bytes", "records"}:
+        write_item = partial(_write_bytes, _compact_length if is_flexible else _length, each)
+    else:
+        encode = _encoder(each, is_flexible)
+
+        def write_item(out: bytearray, value: Any) -> None:
+            out += encode(value)
+
+    if not each.is_array:
+        return write_item
+
+    write_length = _compact_length if is_flexible else _length
+
+    def write_array(out: bytearray, items: Any) -> None:
+        if items is None and each.is_nullable:
+            out += write_length(None)
+            return
+        out += write_length(len(items))
+        for item in items:
+            write_item(out, item)
+
+    return write_array
+
+
+def _length(count: int | None) -> bytes:
+    return INT32.pack(-1 if count is None else count)
+
+
+def _compact_length(count: int | None) -> bytes:
+    return uvarint(0 if count is None else count + 1)
+
+
+def _encoder(each: Field, is_flexible: bool) -> Encode:
+    """How one primitive becomes bytes; null is refused where the field does not allow it."""
+    number = NUMBERS.get(each.type)
+    if number is not None:
+        return number.pack
+    match each.type:
+        case "uuid":
+            return uuid_bytes
+        case "string":
+            encode: Encode = compact_string if is_flexible else string
+        case _:
+            raise NotImplementedError(f"no field of type {each.type!r} is known")
+    # In an array the null that is allowed is the array's, never an element's.
+    return encode if each.is_nullable and not each.is_array else partial(_not_null, encode)
+
+
+def _write_bytes(
+    write_length: Callable[[int | None], bytes], each: Field, out: bytearray, value: Any
+) -> None:
+    """Bytes of any size, copied once."""
+    if value is None and each.is_nullable and not each.is_array:
+        out += write_length(None)
+        return
+    out += write_length(len(value))
+    out += value
+
+
+def _not_null(encode: Encode, value: Any) -> bytes:
+    if value is None:
+        raise TypeError("null where the protocol has none")
+    return encode(value)
