@@ -1,0 +1,34 @@
+"""Files: an embedded log in Apache Kafka's own layout, usable without a broker.
+
+    config = TopicConfig()
+    log_dir = LogDir.open(
+        path, broker_config=BrokerConfig(), topic_config=lambda topic: config, now_ms=now_ms
+    )
+    log = log_dir.create("events", 0, uuid4(), config, now_ms)
+    log.append(prepare(batch, config, now_ms), now_ms)
+    log.find_by_timestamp(...), log.read(offset, max_bytes).read()
+    log_dir.close()
+
+Knows no socket, no event loop and no clock: the time is passed in, in milliseconds.
+"""
+
+from horolog.storage.log import Appended, DeletedSegment, Log
+from horolog.storage.log_dir import LogDir
+from horolog.storage.lookup import TimestampOffset
+from horolog.storage.names import TopicPartition
+from horolog.storage.recovery import Recovery
+from horolog.storage.slices import Slice
+from horolog.storage.validate import Prepared, prepare
+
+__all__ = [
+    "Appended",
+    "DeletedSegment",
+    "Log",
+    "LogDir",
+    "Prepared",
+    "Recovery",
+    "Slice",
+    "TimestampOffset",
+    "TopicPartition",
+    "prepare",
+]

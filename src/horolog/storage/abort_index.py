@@ -1,0 +1,56 @@
+"""Which offsets belong to aborted transactions (KIP-98). Exists only where some were.
+
+    0  i16  version (0)         10  i64  first offset      26  i64  last stable offset
+    2  i64  producer id         18  i64  last offset
+
+34 bytes an entry, in the order in which the transactions ended.
+"""
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import NamedTuple
+
+from horolog.errors import CorruptIndex
+from horolog.storage.files import Files
+
+_FORMAT = Struct(">hqqqq")
+_VERSION = 0
+_MAX_BYTES = (1 << 31) - 1
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction: its producer, its first record, its marker, and what was stable."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def read_aborted(files: Files, path: str) -> list[AbortedTransaction]:
+    """The aborted transactions that ended in a segment; empty if there is no such file.
+
+    Raises:
+        CorruptIndex: the file is not what its format says.
+    """
+    data = files.read_whole(path, _MAX_BYTES)
+    if data is None:
+        return []
+    if len(data) % _FORMAT.size:
+        raise CorruptIndex(f"{path}: {len(data)} bytes are no whole number of entries")
+    found = []
+    for version, *fields in _FORMAT.iter_unpack(data):
+        entry = AbortedTransaction(*fields)
+        if version != _VERSION or not 0 <= entry.first_offset <= entry.last_offset:
+            raise CorruptIndex(f"{path}: version {version} of {entry} cannot be")
+        found.append(entry)
+    return found
+
+
+def write_aborted(files: Files, path: str, entries: Iterable[AbortedTransaction]) -> None:
+    """Replace the file of a segment; remove it where there is nothing to tell."""
+    content = b"".join(_FORMAT.pack(_VERSION, *entry) for entry in entries)
+    if content:
+        files.replace(path, content, sync=False)
+    else:
+        files.remove(path)

@@ -1,0 +1,199 @@
+"""Kafka's small text files, and one of our own; each is replaced at once.
+
+offset checkpoints      `0`, the number of entries, then `topic partition offset` lines
+leader-epoch-checkpoint `0`, the number of entries, then `epoch start_offset` lines
+partition.metadata      `version: 0`, `topic_id: <22 characters of url-safe base64>`
+meta.properties         `key=value` lines: version, node.id, cluster.id, directory.id
+append-time-checkpoint  ours: `0`, then the last append time given out, in milliseconds
+
+Whatever does not look exactly like that is a `CorruptFile`, and its reader says
+how to go on without it.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+from uuid import UUID
+
+from horolog.errors import CorruptFile
+from horolog.storage.files import Files
+from horolog.storage.names import TopicPartition
+
+_MAX_BYTES = 64 << 20  # a line for each of a million partitions
+_VERSION = "0"
+_T = TypeVar("_T")
+
+
+class EpochStart(NamedTuple):
+    """A leader epoch and the first offset that was written in it."""
+
+    epoch: int
+    start_offset: int
+
+
+class MetaProperties(NamedTuple):
+    """Whose log directory this is; `others` are lines of which we only keep the text."""
+
+    cluster_id: str | None
+    node_id: int | None
+    directory_id: str | None
+    others: Mapping[str, str]
+
+
+def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
+    """An offset checkpoint; empty if there is no such file.
+
+    Raises:
+        CorruptFile: it is not what its format says.
+    """
+
+    def entry(topic: str, partition: str, offset: str) -> tuple[TopicPartition, int]:
+        return TopicPartition(topic, int(partition)), int(offset)
+
+    return dict(_read_counted(files, path, entry, 3))
+
+
+def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replace an offset checkpoint."""
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    _write_counted(files, path, lines)
+
+
+def read_epochs(files: Files, path: str) -> list[EpochStart]:
+    """A leader epoch checkpoint; empty if there is no such file.
+
+    Raises:
+        CorruptFile: it is not what its format says, or its epochs do not grow.
+    """
+    epochs = _read_counted(files, path, lambda epoch, start: EpochStart(int(epoch), int(start)), 2)
+    for before, after in pairwise(epochs):
+        if after.epoch <= before.epoch or after.start_offset < before.start_offset:
+            raise CorruptFile(f"{path}: epoch {after} cannot follow {before}")
+    return epochs
+
+
+def write_epochs(files: Files, path: str, epochs: Sequence[EpochStart]) -> None:
+    """Replace a leader epoch checkpoint."""
+    _write_counted(files, path, [f"{entry.epoch} {entry.start_offset}" for entry in epochs])
+
+
+def read_topic_id(files: Files, path: str) -> UUID | None:
+    """The topic id in a `partition.metadata`, None if there is no such file.
+
+    Raises:
+        CorruptFile: it holds no id.
+    """
+    text = _read(files, path)
+    if text is None:
+        return None
+    encoded = _properties(text, ":").get("topic_id", "")
+    try:
+        return UUID(bytes=base64.urlsafe_b64decode(encoded + "=="))
+    except (ValueError, binascii.Error):
+        raise CorruptFile(f"{path} holds no topic id: {text[:80]!r}") from None
+
+
+def write_topic_id(files: Files, path: str, topic_id: UUID) -> None:
+    """Write a `partition.metadata`."""
+    files.replace(path, f"version: 0\ntopic_id: {kafka_uuid(topic_id)}".encode())
+
+
+def kafka_uuid(value: UUID) -> str:
+    """An id as Kafka prints it."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def read_meta_properties(files: Files, path: str) -> MetaProperties | None:
+    """A `meta.properties` of version 0 (`broker.id`) or 1 (`node.id`), None if there is none.
+
+    Raises:
+        CorruptFile: the node id is no number.
+    """
+    text = _read(files, path)
+    if text is None:
+        return None
+    values = _properties(text, "=")
+    version = values.pop("version", "0")
+    node = values.pop("node.id", None) if version != "0" else values.pop("broker.id", None)
+    try:
+        node_id = None if node is None else int(node)
+    except ValueError:
+        raise CorruptFile(f"{path}: {node!r} is no node id") from None
+    cluster, directory = values.pop("cluster.id", None), values.pop("directory.id", None)
+    return MetaProperties(cluster, node_id, directory, values)
+
+
+def write_meta_properties(files: Files, path: str, meta: MetaProperties) -> None:
+    """Replace a `meta.properties`, as version 1."""
+    values = {
+        "cluster.id": meta.cluster_id,
+        "node.id": meta.node_id,
+        "directory.id": meta.directory_id,
+        **meta.others,
+    }
+    lines = [f"{name}={value}" for name, value in values.items() if value is not None]
+    files.replace(path, "\n".join(["version=1", *lines, ""]).encode())
+
+
+def read_append_time(files: Files, path: str) -> int | None:
+    """The last append time that was given out, None if none ever was.
+
+    Raises:
+        CorruptFile: it holds no time.
+    """
+    text = _read(files, path)
+    if text is None:
+        return None
+    lines = text.splitlines()
+    if len(lines) != 2 or lines[0] != _VERSION or not lines[1].isdecimal():
+        raise CorruptFile(f"{path} holds no append time: {text[:80]!r}")
+    return int(lines[1])
+
+
+def write_append_time(files: Files, path: str, append_time_ms: int) -> None:
+    """Replace the last append time; it need only survive a kill, as the records do."""
+    files.replace(path, f"{_VERSION}\n{append_time_ms}\n".encode(), sync=False)
+
+
+def _read(files: Files, path: str) -> str | None:
+    data = files.read_whole(path, _MAX_BYTES)
+    if data is None:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise CorruptFile(f"{path} is not text") from None
+
+
+def _read_counted(files: Files, path: str, entry: Callable[..., _T], width: int) -> list[_T]:
+    text = _read(files, path)
+    if text is None:
+        return []
+    version, count, *lines = text.splitlines() if text.count("\n") else ["", ""]
+    if version != _VERSION or not count.isdecimal() or int(count) != len(lines):
+        raise CorruptFile(f"{path} does not begin with its version and {len(lines)} entries")
+    entries = []
+    for line in lines:
+        fields = line.split()
+        try:
+            if len(fields) != width:
+                raise ValueError
+            entries.append(entry(*fields))
+        except ValueError:
+            raise CorruptFile(f"{path}: {line!r} is no entry") from None
+    return entries
+
+
+def _write_counted(files: Files, path: str, lines: Sequence[str]) -> None:
+    files.replace(path, "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode())
+
+
+def _properties(text: str, separator: str) -> dict[str, str]:
+    values = {}
+    for line in text.splitlines():
+        name, found, value = line.partition(separator)
+        if found and not line.startswith("#"):
+            values[name.strip()] = value.strip()
+    return values

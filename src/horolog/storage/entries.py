@@ -1,0 +1,135 @@
+"""Fixed-width entries in a file, seen as a sequence that can be searched by a column.
+
+The file may be longer than what is in use: Kafka preallocates the indexes of the
+active segment with zeros and cuts them when the segment is finished. Entries
+are read from the page cache with `pread`; nothing is kept in memory but their
+number.
+
+One thread appends; any number may search what was there when they began.
+"""
+
+from bisect import bisect_right
+from struct import Struct
+
+from horolog.errors import CorruptIndex
+from horolog.storage.files import FileMissing, Files
+
+_BLOCK_ENTRIES = 512  # what a search reads at once when it has come close
+
+
+class Entries:
+    """The entries of one index file; `capacity` is how many a new file has room for."""
+
+    __slots__ = ("_count", "_files", "_layout", "capacity", "path")
+
+    def __init__(self, files: Files, path: str, layout: Struct, max_bytes: int) -> None:
+        self.path = path
+        self.capacity = max_bytes // layout.size
+        self._files = files
+        self._layout = layout
+        self._count: int | None = None
+
+    def __len__(self) -> int:
+        """How many are in use; a file met for the first time is asked by its length."""
+        if self._count is None:
+            self._count = self._used()
+        return self._count
+
+    def __getitem__(self, index: int) -> tuple[int, ...]:
+        width = self._layout.size
+        file = self._files.get(self.path)
+        data = self._files.read_at(file, width, index * width)
+        if len(data) < width:
+            raise CorruptIndex(f"{self.path} ends before entry {index}")
+        return self._layout.unpack(data)
+
+    @property
+    def allocated_bytes(self) -> int:
+        """The length of a file of full capacity."""
+        return self.capacity * self._layout.size
+
+    def append(self, *values: int) -> None:
+        """Write one more entry at the end of those in use."""
+        count = len(self)
+        file = self._files.get(self.path)
+        self._files.write_at(file, [self._layout.pack(*values)], count * self._layout.size)
+        self._count = count + 1
+
+    def search(self, column: int, value: int) -> int:
+        """How many entries, from the first on, have `column` at or below `value`."""
+        low, high = 0, len(self)
+        if high == 0:
+            return 0
+        file = self._files.get(self.path)
+        width, unpack_from = self._layout.size, self._layout.unpack_from
+        while high - low > _BLOCK_ENTRIES:
+            middle = (low + high) // 2
+            if self[middle][column] <= value:
+                low = middle + 1
+            else:
+                high = middle
+        block = self._files.read_at(file, (high - low) * width, low * width)
+        there = range(len(block) // width)
+        return low + bisect_right(
+            there, value, key=lambda index: unpack_from(block, index * width)[column]
+        )
+
+    def read(self) -> bytes:
+        """All that are in use, as they are; empty if there is no such file."""
+        width = self._layout.size
+        try:
+            data = self._files.read_at(self._files.get(self.path), len(self) * width, 0)
+        except FileMissing:
+            return b""
+        return data[: len(data) // width * width]
+
+    def create(self) -> None:
+        """Begin with an empty file of full capacity."""
+        self._files.create(self.path, self.allocated_bytes)
+        self._count = 0
+
+    def keep(self, count: int) -> None:
+        """Forget all entries from number `count` on; the file keeps its length."""
+        self._count = min(count, len(self))
+
+    def recount(self) -> None:
+        """Ask the file again how many are in use."""
+        self._count = None
+
+    def trim(self) -> None:
+        """Cut the file after the last entry in use."""
+        self._files.truncate(self._files.get(self.path), len(self) * self._layout.size)
+
+    def allocate(self) -> None:
+        """Make room for more entries, with zeros behind those in use."""
+        self.trim()  # what was forgotten must not come back as an entry
+        self.capacity = max(self.capacity, len(self))
+        self._files.truncate(self._files.get(self.path), self.allocated_bytes)
+
+    def _used(self) -> int:
+        """Entries before the zeros at the end, if any.
+
+        Every entry but the first differs from zero, since both columns grow; the first
+        is told from padding by the second, and given up where that cannot tell.
+        """
+        try:
+            file = self._files.get(self.path)
+        except FileMissing:
+            return 0
+        size = self._files.size(self.path)
+        low, high = 0, size // self._layout.size
+        if high == 0:
+            return 0
+        zero = bytes(self._layout.size)
+        width = self._layout.size
+        if self._files.read_at(file, width, (high - 1) * width) != zero:
+            return high
+        while low < high:
+            middle = (low + high) // 2
+            if middle > 0 and self._files.read_at(file, width, middle * width) != zero:
+                low = middle + 1
+            elif middle == 0:
+                return 1 if self._files.read_at(file, width, 0) != zero else 0
+            else:
+                high = middle
+        return low

@@ -1,0 +1,309 @@
+"""Every file operation of the storage, so that faults can be put in front of each.
+
+Files are written at positions with `pwritev` and read with `pread`; nothing is
+mapped into memory. A bounded number of them stays open, the least recently used
+is closed first. An `OpenFile` closes itself when the last that holds it lets
+go, so a slice that is still being sent outlives the file's eviction, renaming
+and removal.
+
+Safe for any number of threads.
+"""
+
+import errno
+import fcntl
+import os
+import resource
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from horolog.errors import StorageFailed
+from horolog.record.compression import Buffer
+
+_TEMPORARY = ".tmp"
+_OPEN_FILE_LOCK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
+_WHOLE_FILE = Struct("hhqqi4x")  # Linux's struct flock on 64 bits
+_FEW_FILES = 64
+_MANY_FILES = 2048
+
+
+def default_max_open() -> int:
+    """A quarter of what the process may open: connections need the rest."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(_FEW_FILES, min(_MANY_FILES, soft // 4 if soft > 0 else _MANY_FILES))
+
+
+class FileMissing(StorageFailed):
+    """There is no file of that name; whoever asked knows whether that is damage."""
+
+
+class OpenFile:
+    """A file descriptor that is closed when nobody holds it any more."""
+
+    __slots__ = ("fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+class Files:
+    """Opens, reads, writes, syncs and renames; every failure is a `StorageFailed` with the path.
+
+    Read-only, it opens nothing for writing, and whoever asks it to change a file has a bug.
+    """
+
+    def __init__(self, *, max_open: int | None = None, read_only: bool = False) -> None:
+        self.read_only = read_only
+        self._max_open = default_max_open() if max_open is None else max_open
+        self._open: OrderedDict[str, OpenFile] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def open_count(self) -> int:
+        """How many files are kept open."""
+        return len(self._open)
+
+    def is_open(self, path: str) -> bool:
+        """Whether `get` would find the file open already."""
+        return path in self._open
+
+    def get(self, path: str) -> OpenFile:
+        """The file at `path`, opened if it is not.
+
+        Raises:
+            FileMissing: there is none.
+            StorageFailed: it cannot be opened.
+        """
+        with self._lock:
+            file = self._open.get(path)
+            if file is not None:
+                self._open.move_to_end(path)
+                return file
+        file = self._opened(path, os.O_RDONLY if self.read_only else os.O_RDWR)
+        return self._keep(file)
+
+    def create(self, path: str, size: int = 0) -> OpenFile:
+        """A new empty file, sparse up to `size`; one that is there already is emptied."""
+        file = self._opened(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        if size:
+            self.truncate(file, size)
+        return self._keep(file)
+
+    def forget(self, path: str) -> None:
+        """Keep `path` open no longer."""
+        with self._lock:
+            self._open.pop(path, None)
+
+    def close(self) -> None:
+        """Keep nothing open; files that somebody still holds close when they let go."""
+        with self._lock:
+            self._open.clear()
+
+    def read_at(self, file: OpenFile, size: int, position: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        try:
+            data = os.pread(file.fd, size, position)
+            if len(data) == size or not data:
+                return data
+            parts = [data]
+            while data:
+                position += len(data)
+                size -= len(data)
+                data = os.pread(file.fd, size, position)
+                parts.append(data)
+        except OSError as error:
+            raise _failed("read", file.path, error) from error
+        return b"".join(parts)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file of this name."""
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        """The length of a file; 0 if it is not there."""
+        try:
+            return os.stat(path).st_size
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise _failed("look at", path, error) from error
+
+    def modified_ms(self, path: str) -> int:
+        """When a file was last changed, by its file system."""
+        try:
+            return os.stat(path).st_mtime_ns // 1_000_000
+        except OSError as error:
+            raise _failed("look at", path, error) from error
+
+    def write_at(self, file: OpenFile, parts: Sequence[Buffer], position: int) -> None:
+        """Write all of `parts` at `position`; a write that falls short is continued.
+
+        Raises:
+            StorageFailed: the disk refused; any part may have been written.
+        """
+        try:
+            written = self._pwritev(file.fd, parts, position)
+            total = sum(map(len, parts))
+            if written < total:
+                self._write_rest(file, b"".join(parts), written, position)
+        except OSError as error:
+            raise _failed("write", file.path, error) from error
+
+    def _write_rest(self, file: OpenFile, data: bytes, done: int, position: int) -> None:
+        view = memoryview(data)
+        while done < len(view):
+            written = self._pwritev(file.fd, [view[done:]], position + done)
+            if written == 0:
+                raise OSError(errno.EIO, "wrote nothing")
+            done += written
+
+    def truncate(self, file: OpenFile, size: int) -> None:
+        """Cut or sparsely lengthen a file to `size`."""
+        try:
+            self._ftruncate(file.fd, size)
+        except OSError as error:
+            raise _failed("truncate", file.path, error) from error
+
+    def sync(self, file: OpenFile) -> None:
+        """Wait until the disk has what was written."""
+        try:
+            self._fsync(file.fd)
+        except OSError as error:
+            raise _failed("sync", file.path, error) from error
+
+    def sync_directory(self, path: str) -> None:
+        """Make names that were created, renamed or removed in a directory last."""
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                self._fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise _failed("sync", path, error) from error
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file or directory another name, replacing what had it."""
+        try:
+            self._rename(source, target)
+        except OSError as error:
+            raise _failed("rename", source, error) from error
+        self.forget(source)
+        self.forget(target)
+
+    def remove(self, path: str) -> None:
+        """Remove a file; nothing if it is gone already."""
+        try:
+            self._unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise _failed("remove", path, error) from error
+        self.forget(path)
+
+    def replace(self, path: str, content: bytes, *, sync: bool = True) -> None:
+        """Put a whole small file in place at once: readers see the old or the new content."""
+        temporary = path + _TEMPORARY
+        file = self._opened(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        self.write_at(file, [content], 0)
+        if sync:
+            self.sync(file)
+        self.rename(temporary, path)
+
+    def read_whole(self, path: str, max_bytes: int) -> bytes | None:
+        """All of a small file, None if it is not there.
+
+        Raises:
+            StorageFailed: it cannot be read, or is longer than such a file can be.
+        """
+        try:
+            file = self._opened(path, os.O_RDONLY)
+        except FileMissing:
+            return None
+        data = self.read_at(file, max_bytes + 1, 0)
+        if len(data) > max_bytes:
+            raise StorageFailed(f"{path} is longer than {max_bytes} bytes")
+        return data
+
+    def _opened(self, path: str, flags: int) -> OpenFile:
+        try:
+            try:
+                return OpenFile(path, self._os_open(path, flags | os.O_CLOEXEC))
+            except OSError as error:
+                if error.errno != errno.EMFILE:
+                    raise
+                self.close()  # others may have taken what was ours: make room once
+                return OpenFile(path, self._os_open(path, flags | os.O_CLOEXEC))
+        except FileNotFoundError:
+            raise FileMissing(f"{path} is not there") from None
+        except OSError as error:
+            raise _failed("open", path, error) from error
+
+    def _keep(self, file: OpenFile) -> OpenFile:
+        with self._lock:
+            self._open[file.path] = file
+            self._open.move_to_end(file.path)
+            evicted = []
+            while len(self._open) > self._max_open:
+                evicted.append(self._open.popitem(last=False))
+        return file
+
+    # What a test may make fail.
+
+    def _os_open(self, path: str, flags: int) -> int:
+        return os.open(path, flags, 0o644)
+
+    def _pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(fd, parts, position)
+
+    def _ftruncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def _fsync(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def _rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def _unlink(self, path: str) -> None:
+        os.unlink(path)
+
+
+def lock_directory(path: str) -> int:
+    """Lock a file against other processes; the descriptor holds the lock until it is closed.
+
+    The lock is of the kind that Java takes, so that a Kafka and we exclude each other, but it
+    belongs to the descriptor and not to the process, where the system has such locks.
+
+    Raises:
+        BlockingIOError: somebody else holds it.
+        StorageFailed: the file cannot be opened.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise _failed("open", path, error) from error
+    try:
+        if _OPEN_FILE_LOCK is None:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            fcntl.fcntl(fd, _OPEN_FILE_LOCK, _WHOLE_FILE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _failed(what: str, path: str, error: OSError) -> StorageFailed:
+    hint = ""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        hint = "; raise the limit of open files (ulimit -n)"
+    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = "; free some space, writing resumes by itself"
+    return StorageFailed(f"Cannot {what} {path}: {error.strerror or error}{hint}")

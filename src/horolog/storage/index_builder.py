@@ -1,0 +1,130 @@
+"""What the indexes of a segment must hold, told by its batch headers in order.
+
+The one rule for both ways an index comes to be: while batches are appended, and
+when it is made again from the log. A batch is indexed when more than
+`index.interval.bytes` lie between it and the last one that was; the time index
+grows only with the largest timestamp. Tests hold the two against each other.
+
+Entries that lie there already and are true are kept, though the rule would not ask
+for them: a close in the middle of a segment has written its largest time so far,
+and another interval may have been in force.
+"""
+
+from collections.abc import Callable, Iterable
+from struct import Struct
+
+from horolog.config import NO_TIMESTAMP, TimestampType
+from horolog.record.batch import BatchHeader
+from horolog.storage.checkpoints import EpochStart
+from horolog.storage.time_index import TimeEntry
+
+_OFFSET_ENTRY = Struct(">ii")
+_TIME_ENTRY = Struct(">qi")
+
+
+class FoundEntries:
+    """The entries of an index as they lie there, held against the log batch by batch."""
+
+    def __init__(self, content: bytes, layout: Struct, offset_column: int) -> None:
+        self.untrue = 0
+        """How many of them are of no batch, or say something else than it does."""
+        self._entries = layout.iter_unpack(content)
+        self._offset_column = offset_column
+        self._next: tuple[int, ...] | None = next(self._entries, None)
+
+    def take(self, first: int, last: int, says: Callable[[tuple[int, ...]], bool]) -> bool:
+        """Whether there is a true entry for the next batch, of these relative offsets."""
+        is_there = False
+        while self._next is not None and self._next[self._offset_column] <= last:
+            is_true = self._next[self._offset_column] >= first and says(self._next)
+            is_there |= is_true
+            self.untrue += not is_true
+            self._next = next(self._entries, None)
+        return is_there
+
+    def finish(self) -> None:
+        """Count what is left as untrue: the log has no such batches."""
+        self.untrue += (self._next is not None) + sum(1 for _ in self._entries)
+        self._next = None
+
+
+class IndexBuilder:
+    """Takes every batch of a segment once and knows the segment's facts at the end."""
+
+    def __init__(
+        self,
+        base_offset: int,
+        interval_bytes: int,
+        found_offsets: bytes = b"",
+        found_times: bytes = b"",
+    ) -> None:
+        self.next_offset = base_offset
+        self.largest: TimeEntry | None = None
+        self.first_timestamp: int | None = None
+        self.last_append_time: int | None = None
+        self.has_markers = False
+        """Whether transactions ended in the segment."""
+        self.epochs: list[EpochStart] = []
+        self.last_entry_position = 0
+        self.end = 0
+        self.offset_entries = bytearray()
+        self.time_entries = bytearray()
+        self._found_offsets = FoundEntries(found_offsets, _OFFSET_ENTRY, offset_column=0)
+        self._found_times = FoundEntries(found_times, _TIME_ENTRY, offset_column=1)
+        self._base_offset = base_offset
+        self._interval_bytes = interval_bytes
+        self._last_time = NO_TIMESTAMP
+
+    def add(self, position: int, header: BatchHeader) -> None:
+        """Take the batch at `position`, which follows the one added before."""
+        timestamp, last_offset = header.max_timestamp, header.last_offset
+        first, last = header.base_offset - self._base_offset, last_offset - self._base_offset
+        if position == 0:
+            self.first_timestamp = None if timestamp == NO_TIMESTAMP else timestamp
+        is_largest = is_later(timestamp, self.largest)
+        if is_largest:
+            self.largest = TimeEntry(timestamp, last_offset)
+        if self._found_times.take(first, last, lambda e: is_largest and e[0] == timestamp):
+            self._add_time()
+        is_found = self._found_offsets.take(first, last, lambda entry: entry[1] == position)
+        if is_found or position - self.last_entry_position > self._interval_bytes:
+            self.offset_entries += _OFFSET_ENTRY.pack(last, position)
+            self._add_time()
+            self.last_entry_position = position
+        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            self.last_append_time = max(timestamp, self.last_append_time or timestamp)
+        self.has_markers |= header.is_control
+        if header.leader_epoch > (self.epochs[-1].epoch if self.epochs else -1):
+            self.epochs.append(EpochStart(header.leader_epoch, header.base_offset))
+        self.next_offset = last_offset + 1
+        self.end = position + header.size
+
+    def add_all(self, headers: Iterable[tuple[int, BatchHeader]]) -> "IndexBuilder":
+        """Take all batches of a segment and finish; itself."""
+        for position, header in headers:
+            self.add(position, header)
+        self.finish()
+        return self
+
+    def finish(self) -> None:
+        """Add the last time entry, so that it holds the largest timestamp."""
+        self._add_time()
+        self._found_offsets.finish()
+        self._found_times.finish()
+
+    @property
+    def untrue(self) -> int:
+        """How many of the entries found there were not what the log says."""
+        return self._found_offsets.untrue + self._found_times.untrue
+
+    def _add_time(self) -> None:
+        if self.largest is not None and self.largest.timestamp > self._last_time:
+            self._last_time, offset = self.largest
+            self.time_entries += _TIME_ENTRY.pack(self._last_time, offset - self._base_offset)
+
+
+def is_later(timestamp: int, largest: TimeEntry | None) -> bool:
+    """Whether a batch's largest timestamp is a new largest; -1 is no timestamp at all."""
+    if timestamp == NO_TIMESTAMP:
+        return False
+    return largest is None or timestamp > largest.timestamp

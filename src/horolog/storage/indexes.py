@@ -1,0 +1,386 @@
+"""Both indexes of one segment, what they make known of it, and whether they may be believed.
+
+They are believed when this process has written them, or when they are exactly as
+their seal says (seal.py). Any others are compared with the headers of the whole
+segment before a lookup by time or a retention relies on them, and made again where
+they differ. Whenever an entry is used, believed or not, the batch it points to is
+looked at: one that is not what the entry says ends the belief.
+
+One writer while the segment grows; any number of readers. A finished segment is
+mended by the reader that notices.
+"""
+
+import logging
+import threading
+
+from horolog.config import NO_TIMESTAMP, TopicConfig
+from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
+from horolog.record.batch import HEADER_SIZE, parse_header
+from horolog.storage import names
+from horolog.storage.files import FileMissing, Files, OpenFile
+from horolog.storage.headers import find_batch, walk_headers
+from horolog.storage.index_builder import IndexBuilder, is_later
+from horolog.storage.offset_index import OffsetIndex, OffsetPosition
+from horolog.storage.seal import Seal, file_crc, read_seal, tail_crc, write_seal
+from horolog.storage.time_index import TimeEntry, TimeIndex
+
+_logger = logging.getLogger(__name__)
+
+
+class LogFile:
+    """The `.log` file of a segment, found under its name or the one it has once deleted."""
+
+    __slots__ = ("files", "is_abandoned", "path")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self.files = files
+        self.path = path
+        self.is_abandoned = False
+        """Its directory has another name, and what now has this path is another's."""
+
+    def open(self) -> OpenFile:
+        """The file, open.
+
+        Raises:
+            StorageFailed: it is not there.
+        """
+        if self.is_abandoned:
+            raise StorageFailed(f"{self.path} is gone")
+        try:
+            return self.files.get(self.path)
+        except FileMissing:
+            try:
+                return self.files.get(self.path + names.DELETED)
+            except FileMissing:
+                raise StorageFailed(f"{self.path} is gone") from None
+
+
+class Indexes:
+    """The offset index and the time index of a segment; see the module."""
+
+    def __init__(self, log: LogFile, stem: str, base_offset: int, config: TopicConfig) -> None:
+        files, max_bytes = log.files, config.segment_index_bytes
+        self.offsets = OffsetIndex(files, stem + names.OFFSET_INDEX, base_offset, max_bytes)
+        self.times = TimeIndex(files, stem + names.TIME_INDEX, base_offset, max_bytes)
+        self.are_full = False
+        """Whether one of them has no room for another entry, so that the segment must end."""
+        self.gone = False  # the files have other names now, and are not made again
+        self._log = log
+        self._files = files
+        self._seal_path = stem + names.SEAL
+        self._base_offset = base_offset
+        self._interval_bytes = config.index_interval_bytes
+        self._bytes_since_entry = 0
+        self._largest: TimeEntry | None = None
+        self._largest_known = False
+        self._checked = False
+        self.is_growing = False
+        """Whether they have room for more entries, and are only changed by whoever appends."""
+        self._repair = threading.Lock()
+
+    # Of the segment that is appended to.
+
+    def create(self) -> None:
+        """Begin with empty files that have room for all entries."""
+        self.offsets.entries.create()
+        self.times.entries.create()
+        self._files.remove(self._seal_path)
+        self._largest_known = self._checked = self.is_growing = True
+        self._measure()
+
+    def add(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Take note of the batch that was written at `position`.
+
+        Raises:
+            StorageFailed: the disk refused; nothing was noted.
+        """
+        largest = self._largest
+        if is_later(max_timestamp, largest):
+            largest = TimeEntry(max_timestamp, last_offset)
+        if self._bytes_since_entry > self._interval_bytes:
+            try:
+                self._add_entries(position, last_offset, largest)
+                self._measure()
+            except FileMissing:
+                # Somebody took it away: the next append ends the segment, which makes it again.
+                self._checked, self.are_full = False, True
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size
+        self._largest = largest
+
+    def _add_entries(self, position: int, last_offset: int, largest: TimeEntry | None) -> None:
+        count = len(self.offsets.entries)
+        self.offsets.append(last_offset, position)
+        if largest is not None:
+            try:
+                self.times.maybe_append(*largest)
+            except StorageFailed:
+                self.offsets.entries.keep(count)
+                raise
+
+    def finish(self, log_size: int, next_offset: int) -> None:
+        """Write the last time entry, cut both files to what is in use, and seal them."""
+        if not self._are_whole():
+            self._make_again(log_size)
+        else:
+            if self._largest is not None:
+                self.times.maybe_append(*self._largest)
+            self.offsets.entries.trim()
+            self.times.entries.trim()
+            self._seal(log_size, next_offset)
+        self.is_growing = False
+
+    def reopen(self, log_size: int) -> None:
+        """Make room again in the indexes of a finished segment, to append to it.
+
+        Bytes are counted from the last entry as if nothing had happened, so that indexes
+        made again are the same; Kafka begins to count anew and leaves a wider gap.
+        """
+        with self._repair:  # no reader mends them from here on
+            if not self._are_whole():
+                self._make_again(log_size)
+            self._files.remove(self._seal_path)
+            self.offsets.entries.allocate()
+            self.times.entries.allocate()
+            self._bytes_since_entry = log_size - self.offsets.last.position
+            self.is_growing = True
+        self._measure()
+
+    def _are_whole(self) -> bool:
+        return self._checked and all(
+            self._files.exists(index.entries.path) for index in (self.offsets, self.times)
+        )
+
+    def _measure(self) -> None:
+        self.are_full = self.offsets.is_full or self.times.is_full
+
+    def truncate_to(self, offset: int, log_size: int) -> None:
+        """Forget the entries at and after `offset`, and the largest timestamp, to grow again.
+
+        Args:
+            offset: of the batch at which the log will be cut.
+            log_size: of the log before that.
+        """
+        if not self.check(log_size):
+            self._make_again(log_size)
+        self.is_growing = True
+        self._files.remove(self._seal_path)
+        self.offsets.truncate_to(offset)
+        self.times.truncate_to(offset)
+        self._largest, self._largest_known = None, False
+
+    def relearn_largest(self, log_size: int) -> int | None:
+        """Find the largest timestamp of what truncation left; the offset after it, if any."""
+        last = self.times.last
+        largest = last if last.timestamp != NO_TIMESTAMP else None
+        next_offset = None
+        start = self.position_before(last.offset, log_size) if largest is not None else 0
+        for _, header in walk_headers(self._files, self._log.open(), start, log_size):
+            if is_later(header.max_timestamp, largest):
+                largest = TimeEntry(header.max_timestamp, header.last_offset)
+            next_offset = header.next_offset
+        self._largest, self._largest_known = largest, True
+        return next_offset
+
+    @property
+    def are_ready(self) -> bool:
+        """Whether the next `add` finds the files open that it writes to."""
+        return self._bytes_since_entry <= self._interval_bytes or (
+            self._files.is_open(self.offsets.entries.path)
+            and self._files.is_open(self.times.entries.path)
+        )
+
+    # Of any segment.
+
+    def largest(self, log_size: int) -> TimeEntry | None:
+        """The largest timestamp, and the last offset of the batch that first reached it.
+
+        From appending, from the seal, or else from all headers: never from the time
+        index alone. None if no record has a timestamp.
+        """
+        if not self._largest_known:
+            with self._repair:
+                if not self._largest_known:
+                    seal = self._valid_seal(log_size)
+                    if seal is None:
+                        self._make_again(log_size)
+                    else:
+                        self._largest, self._largest_known = seal.largest, True
+        return self._largest
+
+    def check(self, log_size: int) -> bool:
+        """Whether both indexes are what the log says; they are made so if they can be.
+
+        Raises:
+            CorruptBatch: the log itself is damaged, so nobody can tell.
+        """
+        if not self._checked and not self.is_growing:
+            with self._repair:
+                if not self._checked and not self.is_growing:
+                    seal = self._valid_seal(log_size)
+                    if seal is None or not self._matches_crc(seal):
+                        self._make_again(log_size)
+                    else:
+                        self._largest, self._largest_known = seal.largest, True
+                        self._checked = True
+        return self._checked
+
+    def position_before(self, offset: int, log_size: int) -> int:
+        """Where to start walking to find the batch of an offset: at that batch or before it."""
+        entry = self._entry_before(offset)
+        if entry.position == 0 or self._points_to_its_batch(entry, log_size):
+            return entry.position
+        self._distrust()
+        if self.is_growing or not self.check(log_size):
+            return 0
+        return self._entry_before(offset).position
+
+    def position_for(self, timestamp: int, from_offset: int, log_size: int) -> int:
+        """Where to start walking to find a moment, at or after an offset."""
+        for _ in range(2):  # once more if the indexes had to be made again
+            if not self.check(log_size):
+                break
+            entry = self._time_before(timestamp)
+            if entry is None:
+                continue
+            if entry.timestamp == NO_TIMESTAMP or entry.offset <= from_offset:
+                break
+            position = self._position_of(entry, log_size)
+            if position is not None:
+                return position
+            self._distrust()
+        return self.position_before(from_offset, log_size)
+
+    def _position_of(self, entry: TimeEntry, log_size: int) -> int | None:
+        """Where the batch lies that a time entry names; None if the log has no such batch."""
+        start = self.position_before(entry.offset, log_size)
+        found = find_batch(self._files, self._log.open(), start, log_size, entry.offset)
+        if found is None:
+            return None
+        position, header = found
+        names_it = header.base_offset <= entry.offset and header.max_timestamp == entry.timestamp
+        return position if names_it else None
+
+    def adopt(self, facts: IndexBuilder) -> None:
+        """Take over what a walk over all headers found, and write the indexes it built."""
+        self._largest, self._largest_known = facts.largest, True
+        self._bytes_since_entry = facts.end - facts.last_entry_position
+        self._replace(self.offsets, facts.offset_entries)
+        self._replace(self.times, facts.time_entries)
+        self._checked = True
+        self.is_growing = False
+        self._seal(facts.end, facts.next_offset)
+
+    def scan(self, log_size: int, *, keep: bool = True) -> IndexBuilder:
+        """What both must hold, from the headers of the whole log; true entries are kept.
+
+        Raises:
+            CorruptBatch: the log is damaged.
+        """
+        facts = IndexBuilder(
+            self._base_offset,
+            self._interval_bytes,
+            self.offsets.entries.read() if keep else b"",
+            self.times.entries.read() if keep else b"",
+        )
+        return facts.add_all(walk_headers(self._files, self._log.open(), 0, log_size))
+
+    def seal_facts(self, log_size: int) -> Seal | None:
+        """What the seal says, if it is of exactly these files and both indexes are whole."""
+        seal = self._valid_seal(log_size)
+        if seal is None or not self._matches_crc(seal):
+            return None
+        self._largest, self._largest_known, self._checked = seal.largest, True, True
+        return seal
+
+    def _entry_before(self, offset: int) -> OffsetPosition:
+        try:
+            return self.offsets.lookup(offset)
+        except (FileMissing, CorruptIndex):
+            self._distrust()
+            return OffsetPosition(self._base_offset, 0)
+
+    def _time_before(self, timestamp: int) -> TimeEntry | None:
+        try:
+            return self.times.lookup(timestamp)
+        except (FileMissing, CorruptIndex):
+            self._distrust()
+            return None
+
+    def _points_to_its_batch(self, entry: OffsetPosition, log_size: int) -> bool:
+        """Kafka before 0.11 wrote the first offset of the batch, since then it is the last."""
+        if not 0 < entry.position <= log_size - HEADER_SIZE:
+            return False
+        try:
+            header = parse_header(
+                self._files.read_at(self._log.open(), HEADER_SIZE, entry.position)
+            )
+        except CorruptBatch:
+            return False
+        return header.base_offset <= entry.offset <= header.last_offset
+
+    def _distrust(self) -> None:
+        if self._checked:
+            _logger.warning("%s does not fit its log", self.offsets.entries.path)
+        self._checked = False
+        if not self.is_growing:
+            self.offsets.reload()
+            self.times.reload()
+            if not self._files.read_only:
+                self._files.remove(self._seal_path)
+
+    def _make_again(self, log_size: int) -> None:
+        facts = self.scan(log_size)
+        if facts.untrue:
+            _logger.warning("%d index entries do not fit %s", facts.untrue, self._log.path)
+        if self._files.read_only or self.gone:
+            self._largest, self._largest_known = facts.largest, True
+        else:
+            self.adopt(facts)
+
+    def _replace(self, index: OffsetIndex | TimeIndex, content: bytearray) -> None:
+        path, wanted = index.entries.path, bytes(content)
+        # A preallocated file is long: one of another length is not read to be told apart.
+        is_right = (
+            self._files.exists(path)
+            and self._files.size(path) == len(wanted)
+            and self._files.read_whole(path, len(wanted)) == wanted
+        )
+        if not is_right:
+            self._files.replace(path, wanted, sync=False)
+        index.reload()
+
+    def _seal(self, log_size: int, next_offset: int) -> None:
+        offsets, times = self.offsets.entries.path, self.times.entries.path
+        seal = Seal(
+            log_size=log_size,
+            next_offset=next_offset,
+            largest=self._largest,
+            offset_index_size=self._files.size(offsets),
+            offset_index_crc=file_crc(self._files, offsets),
+            time_index_size=self._files.size(times),
+            time_index_crc=file_crc(self._files, times),
+            log_tail_crc=tail_crc(self._files, self._log.open(), log_size),
+        )
+        write_seal(self._files, self._seal_path, seal)
+
+    def _valid_seal(self, log_size: int) -> Seal | None:
+        seal = read_seal(self._files, self._seal_path)
+        if seal is None:
+            return None
+        sizes = (seal.log_size, seal.offset_index_size, seal.time_index_size)
+        found = (
+            log_size,
+            self._files.size(self.offsets.entries.path),
+            self._files.size(self.times.entries.path),
+        )
+        if sizes != found:
+            return None
+        is_same = tail_crc(self._files, self._log.open(), log_size) == seal.log_tail_crc
+        return seal if is_same else None
+
+    def _matches_crc(self, seal: Seal) -> bool:
+        return (
+            file_crc(self._files, self.offsets.entries.path) == seal.offset_index_crc
+            and file_crc(self._files, self.times.entries.path) == seal.time_index_crc
+        )

@@ -1,0 +1,123 @@
+"""Files that a start finds in a partition's directory and that do not belong there any more.
+
+    *.tmp                 a small file whose replacement was interrupted: removed
+    *.deleted             of segments that were deleted: removed
+    *.cleaned             a compaction that had not ended: removed
+    *.swap                one that had ended: its segments take the place of those they replace
+    indexes without log   removed
+
+In an adopted directory `.deleted` and `.cleaned` files and lone indexes stay: they do no
+harm, and nobody asked us to tidy up a backup.
+"""
+
+import os
+from collections.abc import Iterable
+
+from horolog.errors import CorruptBatch
+from horolog.storage import names
+from horolog.storage.files import Files, OpenFile
+from horolog.storage.headers import walk_headers
+
+_COPY_BYTES = 1 << 20
+_INDEX_SUFFIXES = frozenset(names.SEGMENT_SUFFIXES) - {names.LOG}
+
+
+def tidy(files: Files, directory: str, *, keep: bool) -> tuple[set[str], list[str]]:
+    """Bring a directory into order; the names that stay, and sentences on what was done.
+
+    Args:
+        files: the way to the disk.
+        directory: of one partition.
+        keep: leave what does no harm.
+    """
+    present = set(os.listdir(directory))
+    notes = []
+    if any(name.endswith(names.SWAP) for name in present):
+        notes += _finish_compaction(files, directory, sorted(present))
+        present = set(os.listdir(directory))
+    for name in sorted(present):
+        obsolete = name.endswith((names.DELETED, names.CLEANED)) or _is_lone_index(name, present)
+        if name.endswith(".tmp") or (obsolete and not keep):
+            files.remove(f"{directory}/{name}")
+            present.remove(name)
+            notes.append(f"Removed {directory}/{name}, a leftover")
+    return present, notes
+
+
+def base_offsets(present: Iterable[str], suffix: str) -> list[int]:
+    """The base offsets of the files of one kind among these names, in order."""
+    found = (names.base_offset_of(name, suffix) for name in present if name.endswith(suffix))
+    return sorted(base for base in found if base is not None)
+
+
+def set_aside(files: Files, log: OpenFile, start: int, end: int) -> None:
+    """Copy a stretch of a log into a file beside it, before it is cut off."""
+    target = files.create(f"{log.path}.{start}{names.CUT}")
+    for position in range(start, end, _COPY_BYTES):
+        part = files.read_at(log, min(_COPY_BYTES, end - position), position)
+        files.write_at(target, [part], position - start)
+    files.sync(target)
+    files.forget(target.path)
+
+
+def _is_lone_index(name: str, present: set[str]) -> bool:
+    stem, dot, suffix = name.rpartition(".")
+    if dot + suffix not in _INDEX_SUFFIXES or stem + names.LOG in present:
+        return False
+    return names.base_offset_of(name, dot + suffix) is not None
+
+
+def _finish_compaction(files: Files, directory: str, entries: list[str]) -> list[str]:
+    """Kafka's order: what was being cleaned is void, and with it any swap at or after it."""
+    cleaned = [base for name in entries if (base := _base_of(name, names.CLEANED)) is not None]
+    swaps = [name for name in entries if name.endswith(names.SWAP)]
+    if cleaned:
+        for name in swaps:
+            base = _base_of(name, names.SWAP)
+            if base is not None and base >= min(cleaned):
+                files.remove(f"{directory}/{name}")
+                swaps = [kept for kept in swaps if kept != name]
+    if not swaps:
+        return []
+    _remove_replaced(files, directory, swaps)
+    for name in swaps:
+        path = f"{directory}/{name}"
+        files.rename(path, path.removesuffix(names.SWAP))
+    return [f"Finished a compaction in {directory}: {', '.join(swaps)}"]
+
+
+def _remove_replaced(files: Files, directory: str, swaps: list[str]) -> None:
+    ends = []
+    for name in swaps:
+        base = names.base_offset_of(name, names.LOG + names.SWAP)
+        if base is not None:
+            ends.append((base, _next_offset(files, f"{directory}/{name}", base)))
+    if not ends:
+        return
+    first, last = min(base for base, _ in ends), max(end for _, end in ends)
+    for base in base_offsets(os.listdir(directory), names.LOG):
+        if first <= base < last:
+            for suffix in names.SEGMENT_SUFFIXES:
+                files.remove(f"{directory}/{names.segment_file(base, suffix)}")
+
+
+def _next_offset(files: Files, path: str, base_offset: int) -> int:
+    next_offset = base_offset
+    try:
+        for _, header in walk_headers(files, files.get(path), 0, files.size(path)):
+            next_offset = header.next_offset
+    except CorruptBatch:
+        pass  # recovery will say it; what can be read is what it replaces
+    return next_offset
+
+
+def _base_of(name: str, temporary: str) -> int | None:
+    """The base offset in the name of any of a segment's files with a suffix of a compaction."""
+    if not name.endswith(temporary):
+        return None
+    stem = name.removesuffix(temporary)
+    for suffix in names.SEGMENT_SUFFIXES:
+        base = names.base_offset_of(stem, suffix)
+        if base is not None:
+            return base
+    return None

@@ -1,0 +1,513 @@
+"""One partition: its segments, the offsets it gives out, the times it is searched by.
+
+One writer at a time (the caller's duty, and asserted), any number of readers. The
+segments are a tuple that is replaced, never changed; a reader takes it once, and what
+it holds stays readable after retention has taken the segment away. A read never sees
+beyond the log end, and the log end moves only when a batch is in the file whole.
+
+Nothing here waits for the disk but `flush` and what `will_block` announces. What must
+happen later is returned: a roll asks for a flush, a deletion for the removal of files.
+"""
+
+import os
+import random
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+from uuid import UUID
+
+from horolog.config import NO_TIMESTAMP, TimestampType, TopicConfig
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.record.batch import restamp
+from horolog.storage import names, retention
+from horolog.storage.abort_index import AbortedTransaction, read_aborted
+from horolog.storage.append_times import AppendTimes
+from horolog.storage.epochs import LeaderEpochs
+from horolog.storage.files import Files
+from horolog.storage.leftovers import base_offsets
+from horolog.storage.lookup import TimestampOffset, find_by_timestamp, find_max_timestamp
+from horolog.storage.names import TopicPartition
+from horolog.storage.producer_replay import replay
+from horolog.storage.producers import Producers, remove_snapshot
+from horolog.storage.segment import Segment
+from horolog.storage.slices import Slice
+from horolog.storage.validate import MAX_UNCOMPRESSED_BYTES, Prepared
+
+
+class Appended(NamedTuple):
+    """What became of a batch."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """-1 on a CreateTime topic; of a duplicate, the largest timestamp of the original."""
+    log_start_offset: int
+    rolled: bool
+    """The segments before the active one want a `flush_rolled`, which may be in another thread."""
+    duplicate: bool
+    ahead_ms: int
+    """How far the append time is ahead of the clock, because the clock went back."""
+
+
+class DeletedSegment(NamedTuple):
+    """A segment that retention took away, and why."""
+
+    base_offset: int
+    size: int
+    reason: str
+
+
+class Log:
+    """See the module. `config` and `leader_epoch` may be replaced at any time."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        partition: TopicPartition,
+        config: TopicConfig,
+        segments: Sequence[Segment],
+        *,
+        topic_id: UUID | None,
+        producers: Producers,
+        epochs: LeaderEpochs,
+        append_times: AppendTimes,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        retention_exempt: bool = False,
+        is_settled: bool = False,
+        max_batch_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
+    ) -> None:
+        self.topic, self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self.directory = directory
+        self.segments: tuple[Segment, ...] = tuple(segments)
+        self.log_start_offset = log_start_offset
+        self.recovery_point = recovery_point
+        self.leader_epoch = epochs.latest + 1
+        self.epochs = epochs
+        self.producers = producers
+        self._unended = producers.unended()
+        self.retention_exempt = retention_exempt
+        """Adopted, not ours to shorten: no retention, no rolling by time."""
+        self._append_times = append_times
+        self._files = files
+        self._max_batch_bytes = max_batch_uncompressed_bytes
+        self._is_settled = is_settled  # all files are as `close` leaves them
+        self._flushed_ms: int | None = None
+        self._new_names = True
+        self._to_remove: list[tuple[int, str]] = []
+        self._writing = threading.Lock()
+        self._flushing = threading.Lock()
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record will have."""
+        return self.segments[-1].end.next_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """What consumers may read up to; a log without replicas shows all it has."""
+        return self.log_end_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def last_append_time_ms(self) -> int | None:
+        """The last append time that was given out."""
+        return self._append_times.last
+
+    # Appending.
+
+    def append(self, prepared: Prepared, now_ms: int) -> Appended:
+        """Give a batch its offsets, and its append time where the topic wants that; write it.
+
+        Raises:
+            RequestRefused: an idempotent producer is out of sequence (45) or fenced (47).
+            StorageFailed: the disk refused. The log is as it was, unless it was the flush that
+                `flush.messages` asks for: then the batch is in the log, as in Kafka.
+        """
+        if not self._writing.acquire(blocking=False):
+            raise AssertionError(f"two writers of {self} at a time")
+        try:
+            return self._append(prepared, now_ms)
+        finally:
+            self._writing.release()
+
+    def _append(self, prepared: Prepared, now_ms: int) -> Appended:
+        header = prepared.header
+        if header.producer_id >= 0:
+            # Before any roll, which in Kafka even a duplicate may cause.
+            written = self.producers.find_duplicate(header)
+            if written is not None:
+                return Appended(
+                    written.base_offset,
+                    written.last_offset,
+                    written.timestamp,
+                    self.log_start_offset,
+                    rolled=False,
+                    duplicate=True,
+                    ahead_ms=0,
+                )
+        self._is_settled = False
+        if not self.segments[-1].is_growing:
+            self.segments[-1].reopen()
+        stamps = prepared.timestamp_type is TimestampType.LOG_APPEND_TIME
+        timestamp = self._append_times.next(now_ms) if stamps else prepared.max_timestamp
+        rolled = self._must_roll(prepared, timestamp, now_ms)
+        if rolled:
+            self._roll(now_ms)
+        active = self.segments[-1]
+        base_offset = active.end.next_offset
+        last_offset = base_offset + header.last_offset_delta
+        if self.epochs.latest != self.leader_epoch:
+            self.epochs.assign(self.leader_epoch, base_offset)
+        stamped = restamp(
+            header,
+            prepared.batch,
+            base_offset=base_offset,
+            leader_epoch=self.leader_epoch,
+            timestamp_type=prepared.timestamp_type,
+            max_timestamp=timestamp,
+        )
+        active.append(stamped, prepared.records, last_offset, timestamp)
+        if stamps:
+            self._append_times.gave(timestamp)
+        if header.producer_id >= 0:
+            self.producers.update(header, last_offset, timestamp, now_ms)
+        if last_offset + 1 - self.recovery_point >= self.config.flush_messages:
+            self.flush()
+        return Appended(
+            base_offset,
+            last_offset,
+            timestamp if stamps else NO_TIMESTAMP,
+            self.log_start_offset,
+            rolled,
+            duplicate=False,
+            ahead_ms=timestamp - now_ms if stamps else 0,
+        )
+
+    def will_block(self, prepared: Prepared, now_ms: int) -> bool:
+        """Whether appending this batch now would open, create or sync files."""
+        stamps = prepared.timestamp_type is TimestampType.LOG_APPEND_TIME
+        timestamp = self._append_times.next(now_ms) if stamps else prepared.max_timestamp
+        active = self.segments[-1]
+        end_offset = active.end.next_offset + prepared.header.last_offset_delta + 1
+        return (
+            not active.is_ready
+            or self.epochs.latest != self.leader_epoch
+            or end_offset - self.recovery_point >= self.config.flush_messages
+            or self._must_roll(prepared, timestamp, now_ms)
+        )
+
+    def _must_roll(self, prepared: Prepared, timestamp: int, now_ms: int) -> bool:
+        active, config = self.segments[-1], self.config
+        if active.size == 0:
+            return False
+        header = prepared.header
+        last_offset = active.end.next_offset + header.last_offset_delta
+        if not active.has_room(header.size, last_offset, config.segment_bytes):
+            return True
+        return (
+            not self.retention_exempt
+            and active.waited_ms(timestamp, now_ms) > config.segment_ms - active.jitter_ms
+        )
+
+    def roll(self, now_ms: int) -> None:
+        """Finish the active segment, if it holds anything, and begin another."""
+        with self._exclusively():
+            if self.segments[-1].size:
+                self._roll(now_ms)
+
+    def _roll(self, now_ms: int) -> None:
+        self._is_settled = False
+        active = self.segments[-1]
+        active.finish()
+        base_offset = active.end.next_offset
+        self._append_times.save()
+        self.producers.write(self._files, self.directory, base_offset)
+        segment = new_segment(self._files, self.directory, base_offset, self.config, now_ms)
+        self._new_names = True
+        self.segments = (*self.segments, segment)
+
+    # Reading.
+
+    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool = True) -> Slice:
+        """The stretch of a file that a fetch from `offset` is answered with.
+
+        It begins with the batch that holds the offset, or with the next one where
+        compaction has left a gap, and ends at the log end or within a segment.
+
+        Raises:
+            RequestRefused: the offset is out of range (1).
+            CorruptBatch: the file is damaged there.
+        """
+        end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= end_offset:
+            raise RequestRefused(
+                ErrorCode.offset_out_of_range,
+                f"Received request for offset {offset} for partition {self}, but we only have log "
+                f"segments in the range {self.log_start_offset} to {end_offset}.",
+            )
+        if offset < end_offset:
+            for segment in self._from(offset):
+                found = segment.slice(offset, max_bytes, min_one_batch=min_one_batch)
+                if found is not None:
+                    return found
+        return Slice(self._files, None, 0, 0)
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that reach into `[offset, end_offset)`.
+
+        A transaction that was open when its broker stopped for good has nobody left who
+        could end it; it counts as aborted, and so everything up to the log end is stable.
+        """
+        found = [
+            entry
+            for segment in self.segments
+            if (path := segment.txn_index_path) is not None
+            for entry in read_aborted(self._files, path)
+        ]
+        found += [
+            AbortedTransaction(producer_id, first_offset, end_offset, end_offset)
+            for producer_id, first_offset in self._unended
+        ]
+        return [e for e in found if e.last_offset >= offset and e.first_offset < end_offset]
+
+    def find_by_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The record with the smallest offset that is at or after a moment; see lookup.py."""
+        start = self.log_start_offset
+        return find_by_timestamp(self._from(start), timestamp, start, self._max_batch_bytes)
+
+    def find_max_timestamp(self) -> TimestampOffset | None:
+        """The first of the records with the largest timestamp; see lookup.py."""
+        start = self.log_start_offset
+        return find_max_timestamp(self._from(start), start, self._max_batch_bytes)
+
+    def _from(self, offset: int) -> tuple[Segment, ...]:
+        """The segment that holds an offset, and all that follow."""
+        segments = self.segments
+        return segments[max(0, bisect_right(segments, offset, key=_base_offset) - 1) :]
+
+    # Flushing.
+
+    def flush(self, up_to: int | None = None) -> None:
+        """Wait until the disk has all records before `up_to`, by default all there are.
+
+        May run beside appends, in another thread.
+
+        Raises:
+            StorageFailed: the disk refused; the recovery point stays where it was.
+        """
+        with self._flushing:
+            active = self.segments[-1]
+            target = self.log_end_offset if up_to is None else up_to
+            if target <= self.recovery_point:
+                return
+            for segment in self._from(self.recovery_point):
+                if segment.base_offset < target:
+                    segment.sync(indexes=segment is not active)
+            self._sync_names()
+            self.recovery_point = max(self.recovery_point, target)
+
+    def _sync_names(self) -> None:
+        if self._new_names:
+            self._new_names = False  # first, for a roll may come meanwhile
+            try:
+                self._files.sync_directory(self.directory)
+            except StorageFailed:
+                self._new_names = True
+                raise
+
+    def flush_rolled(self) -> None:
+        """Flush everything before the active segment, as Kafka does after a roll."""
+        self.flush(self.segments[-1].base_offset)
+
+    def flush_due(self, now_ms: int) -> bool:
+        """Whether `flush.ms` have passed since a flush was last due, with something to flush."""
+        if self.log_end_offset <= self.recovery_point:
+            self._flushed_ms = now_ms
+            return False
+        if self._flushed_ms is None:
+            self._flushed_ms = now_ms
+        if now_ms - self._flushed_ms < self.config.flush_ms:
+            return False
+        self._flushed_ms = now_ms
+        return True
+
+    # Shortening.
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Remove the batch that holds `offset` and all that follow; nothing beyond the end.
+
+        The log end is then the end of the last batch that stays, which is before `offset`
+        where that lay within a batch. (Kafka calls the offset itself the end, and has a gap.)
+        """
+        with self._exclusively():
+            if offset >= self.log_end_offset:
+                return
+            self._is_settled = False
+            self._append_times.save()  # what was cut off had been given out all the same
+            kept = tuple(s for s in self.segments if s.base_offset < offset)
+            dropped = self.segments[len(kept) :]
+            if not kept:
+                kept = (new_segment(self._files, self.directory, offset, self.config, now_ms),)
+                dropped = tuple(s for s in dropped if s.base_offset != offset)
+            self.segments = kept
+            for segment in reversed(dropped):
+                self._remove(segment)
+            kept[-1].truncate_to(offset, now_ms)
+            end_offset = self.log_end_offset
+            self.recovery_point = min(self.recovery_point, end_offset)
+            self.log_start_offset = min(self.log_start_offset, end_offset)
+            self.epochs.truncate_from_end(end_offset)
+            snapshots = base_offsets(os.listdir(self.directory), names.SNAPSHOT)
+            replay(self._files, self.directory, self.segments, self.producers, snapshots, now_ms)
+
+    def delete_records(self, offset: int) -> int:
+        """Let the log start at `offset` (-1: at the high watermark); the new log start.
+
+        The records are gone at once for readers, their segments at the next retention.
+
+        Raises:
+            RequestRefused: the offset is out of range (1), or the topic does not delete (44).
+        """
+        if "delete" not in self.config.cleanup_policy:
+            raise RequestRefused(
+                ErrorCode.policy_violation,
+                f"Cannot delete records of {self}: its cleanup.policy does not contain delete",
+            )
+        end_offset = self.high_watermark
+        if offset == -1:
+            offset = end_offset
+        if not 0 <= offset <= end_offset:
+            raise RequestRefused(
+                ErrorCode.offset_out_of_range,
+                f"Cannot increment the log start offset to {offset} of partition {self} since it "
+                f"is larger than the high watermark {end_offset}",
+            )
+        with self._exclusively():
+            self._start_at(offset)
+        return self.log_start_offset
+
+    def deletable(self, now_ms: int) -> list[DeletedSegment]:
+        """What retention would take away, and why; may run beside appends.
+
+        Of a segment without a seal this walks all headers, and then seals it, so
+        that `apply_retention`, which holds up appends, need not.
+        """
+        segments = self.segments
+        if self.retention_exempt:
+            return []
+        reasons = retention.deletable(
+            segments, self.config, self.log_start_offset, self.high_watermark, now_ms
+        )
+        return [
+            DeletedSegment(segment.base_offset, segment.size, reason)
+            for segment, reason in zip(segments, reasons, strict=False)
+        ]
+
+    def apply_retention(self, now_ms: int) -> list[DeletedSegment]:
+        """Take away what retention no longer keeps; which segments, and why.
+
+        Their files get names that say so and are removed by `remove_deleted` later.
+        """
+        with self._exclusively():
+            deleted = self.deletable(now_ms)
+            if len(deleted) == len(self.segments):
+                self._roll(now_ms)
+            doomed = self.segments[: len(deleted)]
+            # Readers lose sight of the segments before their files change names.
+            self.segments = self.segments[len(deleted) :]
+            self._start_at(self.segments[0].base_offset)
+            for segment in doomed:
+                due_ms = now_ms + self.config.file_delete_delay_ms
+                self._to_remove += [(due_ms, path) for path in segment.mark_deleted()]
+                remove_snapshot(self._files, self.directory, segment.base_offset)
+            return deleted
+
+    def _start_at(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    def _remove(self, segment: Segment) -> None:
+        for path in segment.mark_deleted():
+            self._files.remove(path)
+        remove_snapshot(self._files, self.directory, segment.base_offset)
+
+    @property
+    def has_deleted_files(self) -> bool:
+        """Whether `remove_deleted` has something to do, now or later."""
+        return bool(self._to_remove)
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Remove the files of deleted segments whose `file.delete.delay.ms` are over; how many."""
+        removed = 0
+        for due_ms, path in list(self._to_remove):
+            if due_ms <= now_ms:
+                self._files.remove(path)
+                self._to_remove.remove((due_ms, path))
+                removed += 1
+        return removed
+
+    # Closing.
+
+    def close(self) -> None:
+        """Finish the files so that the next start need not look into them.
+
+        Raises:
+            StorageFailed: the disk refused; the next start must recover this log.
+        """
+        with self._exclusively():
+            if not self._is_settled:
+                active = self.segments[-1]
+                active.finish()
+                self._append_times.save()
+                if self.log_end_offset > 0:  # as Kafka, which snapshots nothing for nothing
+                    self.producers.write(self._files, self.directory, self.log_end_offset)
+                active.sync(indexes=True)
+                self._is_settled = True
+        self.flush()
+
+    def abandon(self) -> None:
+        """Let go of the files of a log whose directory has another name now."""
+        for segment in self.segments:
+            segment.abandon()
+
+    @contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        if not self._writing.acquire(blocking=False):
+            raise AssertionError(f"two writers of {self} at a time")
+        try:
+            yield
+        finally:
+            self._writing.release()
+
+
+def new_segment(
+    files: Files, directory: str, base_offset: int, config: TopicConfig, now_ms: int
+) -> Segment:
+    """An empty segment to append to."""
+    return Segment.create(
+        files, directory, base_offset, config, created_ms=now_ms, jitter_ms=jitter_ms(config)
+    )
+
+
+def jitter_ms(config: TopicConfig) -> int:
+    """By how much earlier one segment ends: its share of `segment.jitter.ms`."""
+    bound = min(config.segment_jitter_ms, config.segment_ms)
+    return random.randrange(bound) if bound > 0 else 0  # noqa: S311 - spreads rolls, no secret
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

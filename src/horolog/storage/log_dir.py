@@ -1,0 +1,326 @@
+"""One data directory: locked, opened, its logs loaded; checkpointed and closed cleanly.
+
+A partition directory that is not ours (a Kafka's directory, a restored backup) is
+adopted: loaded and served, and nothing of it is deleted, rolled by time or tidied up.
+The internal topics of others are left alone altogether, and so is any directory whose
+log cannot be read.
+
+Opening and closing take as long as the disk does: never on an event loop.
+"""
+
+import json
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from horolog.config import BrokerConfig, TopicConfig
+from horolog.errors import CorruptFile, HorologError, Misconfigured, StorageFailed
+from horolog.storage import names
+from horolog.storage.append_times import AppendTimes
+from horolog.storage.checkpoints import (
+    MetaProperties,
+    kafka_uuid,
+    read_meta_properties,
+    read_offsets,
+    write_meta_properties,
+    write_offsets,
+    write_topic_id,
+)
+from horolog.storage.epochs import LeaderEpochs
+from horolog.storage.files import Files, lock_directory
+from horolog.storage.log import Log, new_segment
+from horolog.storage.names import TopicPartition
+from horolog.storage.producers import Producers
+from horolog.storage.recovery import LoadPlan, Recovery, load_log
+
+_INTERNAL_TOPICS = frozenset(
+    {
+        "__cluster_metadata",
+        "__consumer_offsets",
+        "__transaction_state",
+        "__share_group_state",
+        "__remote_log_metadata",
+    }
+)
+_CLEAN_MARK = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
+
+_logger = logging.getLogger(__name__)
+
+
+class LogDir:
+    """See the module. Made by `open`; to be closed with `close`."""
+
+    def __init__(
+        self, path: Path, files: Files, lock_fd: int, meta: MetaProperties, config: BrokerConfig
+    ) -> None:
+        self.path = path
+        self.meta = meta
+        self.logs: dict[TopicPartition, Log] = {}
+        self.adopted: list[TopicPartition] = []
+        """Partitions that are not ours, in order."""
+        self.unreadable: dict[TopicPartition, str] = {}
+        """Partitions that were not loaded, and why; their directories are untouched."""
+        self.recoveries: list[Recovery] = []
+        """What was done to open each log that needed something."""
+        self.was_clean = False
+        self._files = files
+        self._lock_fd: int | None = lock_fd
+        self._config = config
+        self._to_remove: list[tuple[int, str]] = []
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        broker_config: BrokerConfig,
+        topic_config: Callable[[str], TopicConfig],
+        now_ms: int,
+        is_ours: Callable[[str], bool] = lambda topic: True,
+        files: Files | None = None,
+    ) -> "LogDir":
+        """Lock a directory, made if it is not there, and load its logs.
+
+        Args:
+            path: the directory.
+            broker_config: the broker's settings.
+            topic_config: the settings of a topic by its name, of one that is not ours too.
+            now_ms: the clock, in milliseconds.
+            is_ours: whether a topic may be shortened; one that is not is adopted.
+            files: the way to the disk.
+
+        Raises:
+            Misconfigured: another broker has it, or it cannot be a log directory.
+            StorageFailed: the disk refused.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Misconfigured(f"log.dirs = {path} cannot be made: {error.strerror}") from error
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise Misconfigured(f"log.dirs = {path} is not writable")
+        try:
+            lock_fd = lock_directory(str(path / names.LOCK))
+        except BlockingIOError:
+            raise Misconfigured(
+                f"Failed to acquire lock on file .lock in {path}. A broker in another process is "
+                "using this directory."
+            ) from None
+        try:
+            files = files or Files()
+            log_dir = cls(path, files, lock_fd, _meta(files, path, broker_config), broker_config)
+            log_dir._load(topic_config, is_ours, now_ms)
+        except BaseException:
+            os.close(lock_fd)
+            raise
+        return log_dir
+
+    def _load(
+        self,
+        topic_config: Callable[[str], TopicConfig],
+        is_ours: Callable[[str], bool],
+        now_ms: int,
+    ) -> None:
+        mark = self._path(names.CLEAN_SHUTDOWN)
+        self.was_clean = self._files.exists(mark)
+        self._files.remove(mark)  # a crash from here on is one
+        points = self._read_checkpoint(names.RECOVERY_POINTS)
+        starts = self._read_checkpoint(names.LOG_START_OFFSETS)
+
+        def load(partition: TopicPartition) -> tuple[Log, Recovery] | HorologError:
+            plan = LoadPlan(
+                topic_config(partition.topic),
+                now_ms,
+                self.was_clean,
+                points.get(partition),
+                starts.get(partition, 0),
+                not is_ours(partition.topic),
+                self._config.horolog_max_batch_uncompressed_bytes,
+            )
+            try:
+                return load_log(self._files, self._path(str(partition)), partition, plan)
+            except HorologError as error:
+                return error
+
+        partitions = list(self._partitions(now_ms))
+        with ThreadPoolExecutor(self._config.num_recovery_threads_per_data_dir) as pool:
+            for partition, loaded in zip(partitions, pool.map(load, partitions), strict=True):
+                if isinstance(loaded, HorologError):
+                    self.unreadable[partition] = str(loaded)
+                    continue
+                log, recovery = loaded
+                self.logs[partition] = log
+                if recovery.notes or recovery.checked_bytes:
+                    self.recoveries.append(recovery)
+        self.adopted = [partition for partition in self.logs if not is_ours(partition.topic)]
+
+    def _partitions(self, now_ms: int) -> Iterable[TopicPartition]:
+        for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name):
+            if not entry.is_dir():
+                continue
+            if names.is_deleted_directory(entry.name):
+                self._to_remove.append((now_ms, entry.path))
+                continue
+            partition = names.partition_of(entry.name)
+            if partition is None:
+                continue  # -stray, -future, and whatever else is not ours to judge
+            if partition.topic not in _INTERNAL_TOPICS:
+                yield partition
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self._files, self._path(name))
+        except CorruptFile as error:
+            _logger.warning("A checkpoint is taken as empty: %s", error)
+            return {}
+
+    def create(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: uuid.UUID,
+        config: TopicConfig,
+        now_ms: int,
+    ) -> Log:
+        """Make a new, empty partition.
+
+        Raises:
+            StorageFailed: there is one, or the disk refused.
+        """
+        key = TopicPartition(topic, partition)
+        directory = self._path(str(key))
+        try:
+            os.mkdir(directory)
+        except OSError as error:
+            raise StorageFailed(f"Cannot create {directory}: {error.strerror}") from error
+        try:
+            log = self._new_log(directory, key, topic_id, config, now_ms)
+        except StorageFailed:
+            shutil.rmtree(directory, ignore_errors=True)  # or the next try would find it there
+            raise
+        self.logs[key] = log
+        return log
+
+    def _new_log(
+        self,
+        directory: str,
+        key: TopicPartition,
+        topic_id: uuid.UUID,
+        config: TopicConfig,
+        now_ms: int,
+    ) -> Log:
+        files = self._files
+        write_topic_id(files, f"{directory}/{names.PARTITION_METADATA}", topic_id)
+        log = Log(
+            files,
+            directory,
+            key,
+            config,
+            [new_segment(files, directory, 0, config, now_ms)],
+            topic_id=topic_id,
+            producers=Producers(),
+            epochs=LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}"),
+            append_times=AppendTimes(files, f"{directory}/{names.APPEND_TIME}"),
+            max_batch_uncompressed_bytes=self._config.horolog_max_batch_uncompressed_bytes,
+        )
+        files.sync_directory(str(self.path))
+        return log
+
+    def delete(self, topic: str, partition: int, now_ms: int) -> None:
+        """Take a partition away: its directory gets another name and is removed later.
+
+        Raises:
+            StorageFailed: the disk refused; the partition is as it was.
+        """
+        key = TopicPartition(topic, partition)
+        log = self.logs[key]
+        target = self._path(names.deleted_directory(key, uuid.uuid4()))
+        self._files.rename(log.directory, target)
+        del self.logs[key]
+        self.adopted = [kept for kept in self.adopted if kept != key]
+        log.abandon()
+        self._to_remove.append((now_ms + log.config.file_delete_delay_ms, target))
+        self._files.sync_directory(str(self.path))
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Remove directories of partitions deleted `file.delete.delay.ms` ago; how many."""
+        due = [path for due_ms, path in self._to_remove if due_ms <= now_ms]
+        self._to_remove = [entry for entry in self._to_remove if entry[0] > now_ms]
+        for path in due:
+            shutil.rmtree(path, ignore_errors=True)
+        return len(due)
+
+    def checkpoint(self) -> None:
+        """Write down how far each log is flushed, where it starts, and its high watermark."""
+        logs = list(self.logs.items())
+        write_offsets(
+            self._files,
+            self._path(names.RECOVERY_POINTS),
+            {key: log.recovery_point for key, log in logs},
+        )
+        write_offsets(
+            self._files,
+            self._path(names.LOG_START_OFFSETS),
+            {
+                key: log.log_start_offset
+                for key, log in logs
+                if log.log_start_offset > log.segments[0].base_offset
+            },
+        )
+        write_offsets(
+            self._files,
+            self._path(names.HIGH_WATERMARKS),
+            {key: log.high_watermark for key, log in logs},
+        )
+
+    def close(self, *, clean: bool = True) -> list[str]:
+        """Close every log and let go of the directory; what could not be closed cleanly.
+
+        Not clean, everything is left as a kill would leave it.
+        """
+        failures = []
+        if clean:
+            for log in self.logs.values():
+                try:
+                    log.close()
+                except StorageFailed as error:
+                    failures.append(f"{log}: {error}")
+            try:
+                self.checkpoint()
+                if not failures:
+                    self._files.replace(self._path(names.CLEAN_SHUTDOWN), _CLEAN_MARK)
+            except StorageFailed as error:
+                failures.append(str(error))
+        self.logs.clear()
+        self._files.close()
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+        return failures
+
+    def _path(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+
+def _meta(files: Files, path: Path, config: BrokerConfig) -> MetaProperties:
+    """Whose directory this is; a new one is given a cluster of its own."""
+    target = str(path / names.META_PROPERTIES)
+    try:
+        found = read_meta_properties(files, target)
+    except CorruptFile as error:
+        raise Misconfigured(f"{error}; mend or remove the file") from error
+    if found is not None and None not in (found.cluster_id, found.directory_id):
+        return found
+    cluster_id = found.cluster_id if found is not None else None
+    meta = MetaProperties(
+        cluster_id or kafka_uuid(uuid.uuid4()),
+        config.node_id if found is None or found.node_id is None else found.node_id,
+        kafka_uuid(uuid.uuid4()),
+        {} if found is None else found.others,
+    )
+    write_meta_properties(files, target, meta)
+    return meta

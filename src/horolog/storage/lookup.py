@@ -1,0 +1,131 @@
+"""Finding records by their timestamps: exact to the record, over all segments.
+
+Search asks every segment in the order of offsets whose largest timestamp reaches the
+target, so that the earliest offset wins; unlike Kafka (which looks into one segment
+only) it goes on when that segment has nothing to show, because its only matches lie
+before the log start.
+
+Targets below zero (KIP-228) are answered by walking, since neither Kafka's time index
+nor a largest timestamp that Kafka wrote says anything about times before 1970.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from horolog.config import NO_TIMESTAMP
+from horolog.record.batch import BatchHeader
+from horolog.record.builder import read_records
+from horolog.record.scan import find_at_or_after, find_equal
+from horolog.storage.segment import Segment
+
+
+class TimestampOffset(NamedTuple):
+    """A record's own timestamp and offset, and its batch's leader epoch (-1 if it has none)."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+def find_by_timestamp(
+    segments: Sequence[Segment], timestamp: int, from_offset: int, max_batch_bytes: int
+) -> TimestampOffset | None:
+    """The record with the smallest offset that is at or after both, None if there is none."""
+    for segment in segments:
+        largest = segment.largest() if timestamp >= 0 else None
+        if timestamp >= 0 and (largest is None or largest.timestamp < timestamp):
+            continue
+        found = _find_in(segment, timestamp, from_offset, max_batch_bytes)
+        if found is not None:
+            return found
+    return None
+
+
+def _find_in(
+    segment: Segment, timestamp: int, from_offset: int, max_batch_bytes: int
+) -> TimestampOffset | None:
+    end = segment.size
+    start = segment.indexes.position_for(timestamp, from_offset, end)
+    for position, header in segment.headers(start, end):
+        if header.max_timestamp < timestamp or header.last_offset < from_offset:
+            continue
+        batch = segment.read_batch(position, header)
+        if timestamp < 0:
+            found = _find_before_1970(batch, timestamp, from_offset)
+        else:
+            found = find_at_or_after(
+                batch, header, timestamp, from_offset, max_bytes=max_batch_bytes
+            )
+        if found is not None:
+            return TimestampOffset(*found, header.leader_epoch)
+    return None
+
+
+def find_max_timestamp(
+    segments: Sequence[Segment], from_offset: int, max_batch_bytes: int
+) -> TimestampOffset | None:
+    """The first of the records with the largest timestamp (KIP-734), None in an empty log.
+
+    Where no record has a timestamp this is the first record, with -1, as in Kafka.
+    """
+    best: TimestampOffset | None = None
+    for segment in segments:
+        largest = segment.largest()
+        top = NO_TIMESTAMP if largest is None else largest.timestamp
+        if segment.size == 0 or (best is not None and not _is_better(top, best)):
+            continue
+        found = _largest_in(segment, from_offset, max_batch_bytes)
+        if found is not None and (best is None or _is_better(found.timestamp, best)):
+            best = found
+    return best
+
+
+def _is_better(timestamp: int, best: TimestampOffset) -> bool:
+    """-1 is no timestamp, so that even one before 1970 is better."""
+    if timestamp == NO_TIMESTAMP:
+        return False
+    return best.timestamp == NO_TIMESTAMP or timestamp > best.timestamp
+
+
+def _largest_in(segment: Segment, from_offset: int, max_batch_bytes: int) -> TimestampOffset | None:
+    end = segment.size
+    largest = segment.largest()
+    start = 0
+    if largest is not None and largest.offset >= from_offset:
+        start = segment.indexes.position_before(largest.offset, end)
+    best: TimestampOffset | None = None
+    for position, header in segment.headers(start, end):
+        if header.last_offset < from_offset:
+            continue
+        if best is not None and not _is_better(header.max_timestamp, best):
+            continue
+        batch = segment.read_batch(position, header)
+        top = _top_from(batch, header, from_offset)
+        found = find_equal(batch, header, top, from_offset, max_bytes=max_batch_bytes)
+        if found is not None and (best is None or _is_better(found[0], best)):
+            best = TimestampOffset(*found, header.leader_epoch)
+        if best is not None and largest is not None and best.timestamp == largest.timestamp:
+            break
+    return best
+
+
+def _top_from(batch: bytes, header: BatchHeader, from_offset: int) -> int:
+    """The largest timestamp of the records from an offset on; the header knows it of them all."""
+    if header.base_offset >= from_offset:
+        return header.max_timestamp
+    times = [
+        record.timestamp
+        for record in read_records(batch)
+        if record.offset is not None and record.offset >= from_offset
+    ]
+    return max((time for time in times if time != NO_TIMESTAMP), default=NO_TIMESTAMP)
+
+
+def _find_before_1970(batch: bytes, timestamp: int, from_offset: int) -> tuple[int, int] | None:
+    """As `find_at_or_after`, but -1 is no timestamp; rare enough to go record by record."""
+    for record in read_records(batch):
+        if record.offset is None or record.offset < from_offset:
+            continue
+        if record.timestamp >= timestamp and record.timestamp != NO_TIMESTAMP:
+            return record.timestamp, record.offset
+    return None

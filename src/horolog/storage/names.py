@@ -1,0 +1,83 @@
+"""Kafka's names of directories and files, and the few of our own that Kafka ignores.
+
+    <log dir>/<topic>-<partition>/<base offset, 20 digits><suffix>
+
+A start of Kafka looks at `.log`, `.index`, `.timeindex`, `.txnindex`, `.snapshot`,
+`.deleted`, `.cleaned` and `.swap` and passes over every other name.
+"""
+
+import re
+from typing import NamedTuple
+from uuid import UUID
+
+LOG = ".log"
+OFFSET_INDEX = ".index"
+TIME_INDEX = ".timeindex"
+TXN_INDEX = ".txnindex"
+SNAPSHOT = ".snapshot"
+BATCHES = ".batches"  # ours: what Kafka's snapshot of producers has no place for
+SEAL = ".seal"  # ours: what a finished segment's indexes must look like
+SEGMENT_SUFFIXES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SEAL)
+
+DELETED = ".deleted"
+CLEANED = ".cleaned"
+SWAP = ".swap"
+CUT = ".cut"  # ours: what recovery cut off a log that it only adopted
+
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+APPEND_TIME = "append-time-checkpoint"  # ours: the last append time that was given out
+
+META_PROPERTIES = "meta.properties"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+
+_BASE_OFFSET = re.compile(r"\d{20}")
+_PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9]\d{0,9})")
+_DELETED_PARTITION = re.compile(r"\S+-\S+\.[0-9a-f]{32}-delete")
+_MAX_NAME = 255
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; prints as Kafka prints it."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def segment_file(base_offset: int, suffix: str) -> str:
+    """The name of one file of the segment that begins at `base_offset`."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def base_offset_of(name: str, suffix: str) -> int | None:
+    """The offset in a segment file's name, None if it is no such name."""
+    stem = name.removesuffix(suffix)
+    if len(stem) + len(suffix) != len(name) or not _BASE_OFFSET.fullmatch(stem):
+        return None
+    return int(stem)
+
+
+def partition_of(name: str) -> TopicPartition | None:
+    """The partition that a directory of this name holds, None if it holds none."""
+    match = _PARTITION.fullmatch(name)
+    if match is None or match["topic"] in (".", ".."):
+        return None
+    return TopicPartition(match["topic"], int(match["partition"]))
+
+
+def deleted_directory(partition: TopicPartition, unique: UUID) -> str:
+    """What a partition's directory is renamed to when its topic is deleted."""
+    suffix = f"-{partition.partition}.{unique.hex}-delete"
+    return f"{partition.topic[: _MAX_NAME - len(suffix)]}{suffix}"
+
+
+def is_deleted_directory(name: str) -> bool:
+    """Whether a directory waits for its removal after its topic was deleted."""
+    return _DELETED_PARTITION.fullmatch(name) is not None

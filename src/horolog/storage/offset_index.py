@@ -1,0 +1,69 @@
+"""Where in a segment's file an offset lives. Sparse; 8 bytes an entry.
+
+    0   4  offset, relative to the segment's base offset
+    4   4  position in the `.log` file
+
+An entry says: the batch that begins at `position` ends with `offset`. Offsets
+strictly grow, and so do positions; so a search from the entry at or before an
+offset never begins behind its batch.
+
+Files stay Kafka's to the byte. One thread appends, any number look up.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from horolog.storage.entries import Entries
+from horolog.storage.files import Files
+
+_FORMAT = Struct(">ii")
+ENTRY_SIZE = _FORMAT.size
+
+
+class OffsetPosition(NamedTuple):
+    """An absolute offset, and the file position of the batch that ends with it."""
+
+    offset: int
+    position: int
+
+
+class OffsetIndex:
+    """From offsets to positions, for one segment."""
+
+    __slots__ = ("base_offset", "entries")
+
+    def __init__(self, files: Files, path: str, base_offset: int, max_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.entries = Entries(files, path, _FORMAT, max_bytes)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the segment must be rolled before it can be indexed further."""
+        return len(self.entries) >= self.entries.capacity
+
+    @property
+    def last(self) -> OffsetPosition:
+        """The last entry; of an empty index the segment's beginning."""
+        return self[len(self.entries) - 1]
+
+    def __getitem__(self, index: int) -> OffsetPosition:
+        if index < 0:
+            return OffsetPosition(self.base_offset, 0)
+        offset, position = self.entries[index]
+        return OffsetPosition(self.base_offset + offset, position)
+
+    def append(self, offset: int, position: int) -> None:
+        """Index the batch at `position` that ends with `offset`."""
+        self.entries.append(offset - self.base_offset, position)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """The last entry not after `offset`; a search for the offset may start there."""
+        return self[self.entries.search(0, offset - self.base_offset) - 1]
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget the entries at and after `offset`."""
+        self.entries.keep(self.entries.search(0, offset - self.base_offset - 1))
+
+    def reload(self) -> None:
+        """Look at the file anew: it has been replaced."""
+        self.entries.recount()

@@ -1,0 +1,342 @@
+"""Opening one partition's directory, after a clean stop or any other.
+
+After a clean stop nothing is read but the seal of the active segment. Otherwise every
+batch from the recovery point's segment on is checked against its checksum, the log is
+cut at the first one that is damaged, and the indexes are made again. What was done is
+said in a `Recovery`.
+
+What is cut off a log that was only adopted is somebody's backup: it is set aside, in
+files whose names end in `.cut`, instead of removed.
+"""
+
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import NamedTuple
+from uuid import UUID
+
+from horolog.config import TopicConfig
+from horolog.errors import CorruptBatch, CorruptFile, CorruptIndex, StorageFailed
+from horolog.record.batch import LOG_OVERHEAD, BatchHeader, verify_crc
+from horolog.storage import leftovers, names
+from horolog.storage.abort_index import read_aborted
+from horolog.storage.append_times import AppendTimes
+from horolog.storage.checkpoints import EpochStart, read_epochs, read_topic_id
+from horolog.storage.epochs import LeaderEpochs
+from horolog.storage.files import Files
+from horolog.storage.index_builder import IndexBuilder
+from horolog.storage.log import Log, jitter_ms, new_segment
+from horolog.storage.names import TopicPartition
+from horolog.storage.producer_replay import mend_aborted, replay
+from horolog.storage.producers import Producers, remove_snapshot
+from horolog.storage.segment import Segment, SegmentEnd
+
+_OLD_OVERHEAD = Struct(">qiIb")  # of a message before format v2: offset, size, CRC-32, magic
+
+
+class LoadPlan(NamedTuple):
+    """How a partition's directory is to be opened."""
+
+    config: TopicConfig
+    now_ms: int
+    is_clean: bool
+    recovery_point: int | None = None
+    log_start_offset: int = 0
+    is_adopted: bool = False
+    max_batch_uncompressed_bytes: int = 1 << 30
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What opening a partition found and did; `notes` are sentences for the operator."""
+
+    partition: TopicPartition
+    checked_bytes: int = 0
+    removed_bytes: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def load_log(
+    files: Files, directory: str, partition: TopicPartition, plan: LoadPlan
+) -> tuple[Log, Recovery]:
+    """Open the log in a partition's directory.
+
+    Raises:
+        StorageFailed: it cannot be read, or is in a format that is not read yet; it is untouched.
+    """
+    report = Recovery(partition)
+    loader = _Loader(files, directory, plan, report)
+    return loader.load(partition), report
+
+
+class _Loader:
+    """The steps of opening one directory; lives as long as that takes."""
+
+    def __init__(self, files: Files, directory: str, plan: LoadPlan, report: Recovery) -> None:
+        self.files = files
+        self.directory = directory
+        self.plan = plan
+        self.report = report
+        self.segments: list[Segment] = []
+        self.epochs: list[EpochStart] = []
+        self.is_foreign = False  # nobody like us has closed it
+        self.with_markers: set[int] = set()  # base offsets, as far as segments were recovered
+        self.append_times = AppendTimes.read(files, f"{directory}/{names.APPEND_TIME}")
+
+    def load(self, partition: TopicPartition) -> Log:
+        plan = self.plan
+        present, notes = leftovers.tidy(self.files, self.directory, keep=plan.is_adopted)
+        self.report.notes += notes
+        self._find_segments(present)
+        if self.segments:
+            self._recover() if not plan.is_clean else self._open_active()
+        self._ensure_segment()
+        self._mend_missing_indexes(present)
+        end_offset = self.segments[-1].end.next_offset
+        log_start_offset = max(plan.log_start_offset, self.segments[0].base_offset)
+        epochs = self._load_epochs(log_start_offset, end_offset)
+        producers = Producers()
+        snapshots = self._snapshots(present, end_offset)
+        replay(self.files, self.directory, self.segments, producers, snapshots, plan.now_ms)
+        self._mend_aborted(snapshots)
+        point = plan.recovery_point or 0
+        return Log(
+            self.files,
+            self.directory,
+            partition,
+            plan.config,
+            self.segments,
+            topic_id=self._topic_id(),
+            producers=producers,
+            epochs=epochs,
+            append_times=self.append_times,
+            log_start_offset=log_start_offset,
+            recovery_point=end_offset if plan.is_clean else min(point, end_offset),
+            retention_exempt=plan.is_adopted,
+            is_settled=plan.is_clean and not self.is_foreign and not self.report.notes,
+            max_batch_uncompressed_bytes=plan.max_batch_uncompressed_bytes,
+        )
+
+    def _find_segments(self, present: set[str]) -> None:
+        for base_offset in leftovers.base_offsets(present, names.LOG):
+            path = f"{self.directory}/{names.segment_file(base_offset, names.LOG)}"
+            segment = Segment(
+                self.files,
+                self.directory,
+                base_offset,
+                self.plan.config,
+                size=self.files.size(path),
+                created_ms=self.plan.now_ms,
+                jitter_ms=jitter_ms(self.plan.config),
+            )
+            self.segments.append(segment)
+
+    def _open_active(self) -> None:
+        active = self.segments[-1]
+        seal = active.indexes.seal_facts(active.size)
+        if seal is not None:
+            active.end = SegmentEnd(active.size, seal.next_offset)
+            return
+        self.is_foreign = True
+        try:
+            facts = active.indexes.scan(active.size)
+        except CorruptBatch as error:
+            self.report.notes.append(f"It was marked clean, but is damaged: {error}")
+            self._recover_from(len(self.segments) - 1)
+            return
+        self._take_over(active, facts)
+
+    def _recover(self) -> None:
+        self._recover_from(self._first_unsure())
+
+    def _first_unsure(self) -> int:
+        """The segment that holds the recovery point, from which on nothing is sure.
+
+        A backup comes without a recovery point; there only its end can be torn, and a damaged
+        bit in its middle is no reason to cut off the rest.
+        """
+        last = len(self.segments) - 1
+        point = self.plan.recovery_point
+        if point is None:
+            return last if self.plan.is_adopted else 0
+        bases = [segment.base_offset for segment in self.segments]
+        return max(0, bisect_right(bases, point) - 1)
+
+    def _recover_from(self, first: int) -> None:
+        for index in range(first, len(self.segments)):
+            segment = self.segments[index]
+            before = segment.size
+            facts, damage = _walk_checked(segment, self.plan.config)
+            self.report.checked_bytes += before
+            if damage is not None:
+                _refuse_old_format(self.files, segment, facts.end)
+                self._cut(segment, facts, damage)
+                self._drop(self.segments[index + 1 :])
+                del self.segments[index + 1 :]
+            self._take_over(segment, facts)
+            if facts.has_markers:
+                self.with_markers.add(segment.base_offset)
+            if damage is not None:
+                break
+
+    def _take_over(self, segment: Segment, facts: IndexBuilder) -> None:
+        segment.adopt(facts)
+        if facts.last_append_time is not None:
+            self.append_times.gave(facts.last_append_time)
+        self.epochs += facts.epochs
+
+    def _cut(self, segment: Segment, facts: IndexBuilder, damage: CorruptBatch) -> None:
+        lost = segment.size - facts.end
+        self.report.removed_bytes += lost
+        self.report.notes.append(f"Cut {lost} bytes off {segment.log.path}: {damage}")
+        file = segment.log.open()
+        if self.plan.is_adopted:
+            leftovers.set_aside(self.files, file, facts.end, segment.size)
+        self.files.truncate(file, facts.end)
+        segment.forget_aborted_from(facts.next_offset)
+
+    def _drop(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            self.report.removed_bytes += segment.size
+            self.report.notes.append(f"Removed {segment.log.path}: it follows the damage")
+            for path in segment.mark_deleted():
+                if self.plan.is_adopted:
+                    self.files.rename(path, path.removesuffix(names.DELETED) + names.CUT)
+                else:
+                    self.files.remove(path)
+
+    def _ensure_segment(self) -> None:
+        start = self.plan.log_start_offset
+        if self.segments and self.segments[-1].end.next_offset < start:
+            self.report.notes.append(
+                f"The log ends at {self.segments[-1].end.next_offset}, before its start {start}: "
+                "it begins anew there"
+            )
+            self._drop(self.segments)
+            self.segments = []
+        if not self.segments:
+            self.segments.append(
+                new_segment(self.files, self.directory, start, self.plan.config, self.plan.now_ms)
+            )
+
+    def _mend_missing_indexes(self, present: set[str]) -> None:
+        for segment in self.segments[:-1]:
+            needed = [
+                names.segment_file(segment.base_offset, suffix)
+                for suffix in (names.OFFSET_INDEX, names.TIME_INDEX)
+            ]
+            missing = [name for name in needed if name not in present]
+            if missing and segment.size:
+                self.report.notes.append(
+                    f"Made again from {segment.log.path}: {', '.join(missing)}"
+                )
+                try:
+                    segment.indexes.check(segment.size)
+                except CorruptBatch as error:
+                    self.report.notes.append(f"{segment.log.path} is damaged: {error}")
+
+    def _mend_aborted(self, snapshots: list[int]) -> None:
+        for index, segment in enumerate(self.segments):
+            path, is_unsure = segment.txn_index_path, segment.base_offset in self.with_markers
+            try:
+                if path is not None:
+                    read_aborted(self.files, path)
+            except CorruptIndex as error:
+                self.report.notes.append(f"Made again from the log: {error}")
+                is_unsure = True
+            if is_unsure:
+                mend_aborted(self.files, self.directory, self.segments, index, snapshots)
+
+    def _snapshots(self, present: set[str], end_offset: int) -> list[int]:
+        """Those of producers. Of the ones that clean stops leave only the last is of use."""
+        found = leftovers.base_offsets(present, names.SNAPSHOT)
+        usable = [offset for offset in found if offset <= end_offset]
+        bases = {segment.base_offset for segment in self.segments}
+        for offset in usable[:-1]:
+            if offset not in bases and not self.plan.is_adopted:
+                remove_snapshot(self.files, self.directory, offset)
+                found.remove(offset)
+        return found
+
+    def _load_epochs(self, log_start_offset: int, end_offset: int) -> LeaderEpochs:
+        path = f"{self.directory}/{names.LEADER_EPOCHS}"
+        try:
+            entries = read_epochs(self.files, path)
+        except CorruptFile as error:
+            self.report.notes.append(f"Leader epochs are taken from the log: {error}")
+            entries = []
+        if not self.epochs and (self.is_foreign or not entries):
+            self._learn_from_last_batches()
+        epochs = LeaderEpochs(self.files, path, entries)
+        for epoch, start in self.epochs:
+            if epoch > epochs.latest:
+                epochs.assign(epoch, start)
+        epochs.truncate_from_end(end_offset)
+        epochs.truncate_from_start(log_start_offset)
+        return epochs
+
+    def _learn_from_last_batches(self) -> None:
+        """Somebody else's log: what its last batches tell of epochs and append times."""
+        for segment in reversed(self.segments):
+            if segment.size:
+                try:
+                    facts = segment.indexes.scan(segment.size)
+                except CorruptBatch:
+                    return
+                self.epochs = facts.epochs
+                if facts.last_append_time is not None:
+                    self.append_times.gave(facts.last_append_time)
+                return
+
+    def _topic_id(self) -> UUID | None:
+        try:
+            return read_topic_id(self.files, f"{self.directory}/{names.PARTITION_METADATA}")
+        except CorruptFile as error:
+            self.report.notes.append(str(error))
+            return None
+
+
+def _walk_checked(
+    segment: Segment, config: TopicConfig
+) -> tuple[IndexBuilder, CorruptBatch | None]:
+    """Facts of all batches up to the first that is damaged, and what is wrong with that one."""
+    facts = IndexBuilder(segment.base_offset, config.index_interval_bytes)
+    try:
+        return facts.add_all(_checked(segment, facts)), None
+    except CorruptBatch as damage:
+        facts.finish()
+        return facts, damage
+
+
+def _checked(segment: Segment, facts: IndexBuilder) -> Iterator[tuple[int, BatchHeader]]:
+    for position, header in segment.headers(0, segment.size):
+        if header.base_offset < facts.next_offset:
+            raise CorruptBatch(
+                f"the batch at byte {position} begins at offset {header.base_offset}, before "
+                f"{facts.next_offset}"
+            )
+        verify_crc(segment.read_batch(position, header), 0, header)
+        yield position, header
+
+
+def _refuse_old_format(files: Files, segment: Segment, position: int) -> None:
+    """Keep whole messages of format v0 or v1 from being taken for damage, and cut off.
+
+    Raises:
+        StorageFailed: there is such a message.
+    """
+    file = segment.log.open()
+    start = files.read_at(file, _OLD_OVERHEAD.size, position)
+    if len(start) < _OLD_OVERHEAD.size:
+        return
+    _, length, crc, magic = _OLD_OVERHEAD.unpack(start)
+    if magic not in (0, 1) or not 0 < length <= segment.size - position:
+        return
+    message = files.read_at(file, length, position + LOG_OVERHEAD)
+    if zlib.crc32(message[4:]) == crc:
+        raise StorageFailed(
+            f"{segment.log.path} holds messages of format v{magic}, which are not read yet; the "
+            "partition is left as it is"
+        )

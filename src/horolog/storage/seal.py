@@ -1,0 +1,102 @@
+"""What a finished segment's indexes must look like, so that damage is found before it is believed.
+
+Kafka's index files have no checksum. When a segment is rolled or closed, when its
+indexes were rebuilt, or when a scan of its headers has confirmed them, this file is
+put beside it, which Kafka passes over. 72 bytes, big-endian:
+
+     0  4   "hsl1"
+     4  4   flags: bit 0, the segment has a largest timestamp
+     8  8   size of `.log`
+    16  8   offset after the last batch
+    24  8   largest timestamp
+    32  8   last offset of the batch that first reached it
+    40  8   size of `.index`
+    48  4   CRC-32C of `.index`
+    52  8   size of `.timeindex`
+    60  4   CRC-32C of `.timeindex`
+    64  4   CRC-32C of the last 4096 bytes of `.log`, or of all it has
+    68  4   CRC-32C of all before
+
+A segment whose sizes or last bytes are others than in its seal has been changed by
+somebody else, and the seal says nothing about it. The largest timestamp may lie
+before 1970 (KIP-228), which `.timeindex` cannot say.
+"""
+
+import struct
+from typing import NamedTuple
+
+import crc32c
+
+from horolog.storage.files import FileMissing, Files, OpenFile
+from horolog.storage.time_index import TimeEntry
+
+_FORMAT = struct.Struct(">4sIqqqqqIqII")
+_CRC = struct.Struct(">I")
+_MAGIC = b"hsl1"
+_HAS_LARGEST = 1
+_CHUNK_BYTES = 1 << 20
+_TAIL_BYTES = 4096
+
+
+class Seal(NamedTuple):
+    """Facts of a finished segment."""
+
+    log_size: int
+    next_offset: int
+    largest: TimeEntry | None
+    offset_index_size: int
+    offset_index_crc: int
+    time_index_size: int
+    time_index_crc: int
+    log_tail_crc: int
+
+
+def write_seal(files: Files, path: str, seal: Seal) -> None:
+    """Write or replace a segment's seal."""
+    timestamp, offset = seal.largest or (0, 0)
+    content = _FORMAT.pack(
+        _MAGIC,
+        _HAS_LARGEST if seal.largest is not None else 0,
+        seal.log_size,
+        seal.next_offset,
+        timestamp,
+        offset,
+        seal.offset_index_size,
+        seal.offset_index_crc,
+        seal.time_index_size,
+        seal.time_index_crc,
+        seal.log_tail_crc,
+    )
+    files.replace(path, content + _CRC.pack(crc32c.crc32c(content)), sync=False)
+
+
+def read_seal(files: Files, path: str) -> Seal | None:
+    """A segment's seal; None if there is none, or one that is damaged: it is then made anew."""
+    data = files.read_whole(path, 1 << 16)
+    if data is None or len(data) != _FORMAT.size + _CRC.size:
+        return None
+    content, (crc,) = data[: _FORMAT.size], _CRC.unpack_from(data, _FORMAT.size)
+    magic, flags, log_size, next_offset, timestamp, offset, *rest = _FORMAT.unpack(content)
+    if magic != _MAGIC or crc32c.crc32c(content) != crc:
+        return None
+    largest = TimeEntry(timestamp, offset) if flags & _HAS_LARGEST else None
+    return Seal(log_size, next_offset, largest, *rest)
+
+
+def tail_crc(files: Files, log: OpenFile, size: int) -> int:
+    """CRC-32C of the end of a log of `size` bytes: cheap to compare, and of every log another."""
+    start = max(0, size - _TAIL_BYTES)
+    return crc32c.crc32c(files.read_at(log, size - start, start))
+
+
+def file_crc(files: Files, path: str) -> int:
+    """CRC-32C of a whole file, 0 of one that is not there."""
+    try:
+        file = files.get(path)
+    except FileMissing:
+        return 0
+    crc, position = 0, 0
+    while chunk := files.read_at(file, _CHUNK_BYTES, position):
+        crc = crc32c.crc32c(chunk, crc)
+        position += len(chunk)
+    return crc

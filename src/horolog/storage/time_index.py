@@ -1,0 +1,83 @@
+"""From which offset to start looking for a moment (KIP-33). Sparse; 12 bytes an entry.
+
+    0   8  timestamp, milliseconds
+    8   4  offset, relative to the segment's base offset
+
+An entry says: the largest timestamp so far is `timestamp`, and the batch that ends
+with `offset` was the first to reach it. So timestamps strictly grow, offsets never
+shrink, whatever is later than `timestamp` lies after `offset`, and the last entry
+of a finished segment holds its largest timestamp.
+
+What is below zero is never written: neither the -1 of a record without a time nor
+a time before 1970 (KIP-228), which Kafka could not have written either. Without
+any entry a lookup begins at the segment's base, which is always right.
+
+Files stay Kafka's to the byte. One thread appends, any number look up.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from horolog.config import NO_TIMESTAMP
+from horolog.storage.entries import Entries
+from horolog.storage.files import Files
+
+_FORMAT = Struct(">qi")
+ENTRY_SIZE = _FORMAT.size
+
+
+class TimeEntry(NamedTuple):
+    """A timestamp, and the absolute last offset of the batch that first reached it."""
+
+    timestamp: int
+    offset: int
+
+
+class TimeIndex:
+    """From moments to offsets, for one segment."""
+
+    __slots__ = ("_last", "base_offset", "entries")
+
+    def __init__(self, files: Files, path: str, base_offset: int, max_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.entries = Entries(files, path, _FORMAT, max_bytes)
+        self._last: TimeEntry | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether only the slot is left that the last entry of the segment needs."""
+        return len(self.entries) >= self.entries.capacity - 1
+
+    @property
+    def last(self) -> TimeEntry:
+        """The last entry; of an empty index "no time, at the segment's beginning"."""
+        if self._last is None:
+            self._last = self[len(self.entries) - 1]
+        return self._last
+
+    def __getitem__(self, index: int) -> TimeEntry:
+        if index < 0:
+            return TimeEntry(NO_TIMESTAMP, self.base_offset)
+        timestamp, offset = self.entries[index]
+        return TimeEntry(timestamp, self.base_offset + offset)
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Add the largest time seen so far, unless it is no later than the last entry."""
+        if timestamp <= self.last.timestamp:
+            return
+        self.entries.append(timestamp, offset - self.base_offset)
+        self._last = TimeEntry(timestamp, offset)
+
+    def lookup(self, timestamp: int) -> TimeEntry:
+        """The last entry not after `timestamp`; a search may start at its offset."""
+        return self[self.entries.search(0, timestamp) - 1]
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget the entries at and after `offset`."""
+        self.entries.keep(self.entries.search(1, offset - self.base_offset - 1))
+        self._last = None
+
+    def reload(self) -> None:
+        """Look at the file anew: it has been replaced."""
+        self.entries.recount()
+        self._last = None

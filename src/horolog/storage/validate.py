@@ -1,0 +1,383 @@
+"""What a leader checks before it appends. Pure: the same answer for the same arguments.
+
+The checks, their order, codes and texts are those of Kafka's produce path; where we
+answer differently the reason stands at the place. One record that is refused
+refuses its batch, and all records at fault are named (KIP-467).
+
+A batch is stored as it was sent, but for its header, unless the topic asks for
+another codec or its offsets are not 0, 1, 2, ...; then its records are packed anew.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from horolog.config import NO_TIMESTAMP, TimestampType, TopicConfig
+from horolog.errors import CorruptBatch, ErrorCode, RecordError, RecordsRejected, RequestRefused
+from horolog.record.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    BatchHeader,
+    pack_header,
+    parse_header,
+    verify_crc,
+)
+from horolog.record.builder import build_batch, read_records
+from horolog.record.compression import Buffer, Codec, compress, decompress
+from horolog.record.scan import RecordFacts, scan_batch, timestamps
+from horolog.storage.looks_like import looks_like
+
+MAX_UNCOMPRESSED_BYTES = 1 << 30
+MAX_RECORD_ERRORS = 1_000
+"""A hostile batch of a megabyte can hold millions of bad records; the answer names the first."""
+
+_CODEC_BITS = 0x07
+_LZ4_FLAGS = HEADER_SIZE + 4  # after the frame's magic number
+_LZ4_INDEPENDENT = 0x20
+_KEPT_BITS = 0x38  # timestamp type, transactional, control: what a rebuilt batch keeps
+_ZSTD_SINCE_PRODUCE = 7
+_RANGE = 1 << 64
+_INT64_MAX = (1 << 63) - 1
+_INT64_MIN = -(1 << 63)
+
+
+class Prepared(NamedTuple):
+    """A batch that may be appended; offsets, epoch and append time are still to be given."""
+
+    header: BatchHeader
+    batch: Buffer
+    records: memoryview
+    timestamp_type: TimestampType
+    """What the topic's records carry; an append time is still to be given."""
+    max_timestamp: int
+    """True maximum of the records' timestamps, below zero too (KIP-228); -1 if none has one."""
+    ahead_ms: int
+    """How far that is ahead of the clock; 0 if it is not."""
+
+
+def prepare(
+    batch: Buffer,
+    config: TopicConfig,
+    now_ms: int,
+    *,
+    partition: str = "",
+    produce_version: int | None = None,
+    max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
+) -> Prepared:
+    """Check what a producer sent for one partition.
+
+    Args:
+        batch: the record set of the request; bytes after it that are no whole batch are ignored.
+        config: the topic's settings.
+        now_ms: the leader's clock, in milliseconds.
+        partition: for texts, `topic-partition`.
+        produce_version: of the request; None is the newest.
+        max_uncompressed_bytes: what the records may decompress to.
+
+    Raises:
+        RequestRefused: with Kafka's code and a sentence.
+        RecordsRejected: some records are at fault, and which (32 or 87).
+        CorruptBatch: the checksum is wrong, or the header is no header (2).
+    """
+    header = _only_batch(batch, produce_version)
+    if header.base_offset != 0:
+        raise _invalid(
+            f"The baseOffset of the record batch in the append to {partition} should be 0, but it "
+            f"is {header.base_offset}"
+        )
+    _check_size(header.size, config, partition)
+    verify_crc(batch, 0, header)
+    codec = _codec(header, produce_version)
+    _check_lz4_frame(batch, codec)
+    _check_header(header)
+    batch = memoryview(batch)[: header.size]
+    facts = _scan(batch, header, max_uncompressed_bytes)
+    errors = list(
+        islice(_record_errors(batch, header, facts, config, now_ms, partition), MAX_RECORD_ERRORS)
+    )
+    if errors:
+        raise _rejected(errors)
+    target = _target_codec(config, codec)
+    if target is not codec or not facts.dense_offsets:
+        batch = _packed_anew(batch, header, facts, target, config, max_uncompressed_bytes)
+        header = parse_header(batch)
+        _check_size(header.size, config, partition)
+    largest = NO_TIMESTAMP if facts.max_timestamp is None else facts.max_timestamp
+    return Prepared(
+        header,
+        batch,
+        memoryview(batch)[HEADER_SIZE:],
+        config.message_timestamp_type,
+        largest,
+        max(0, largest - now_ms),
+    )
+
+
+def _only_batch(records: Buffer, produce_version: int | None) -> BatchHeader:
+    """The header of the one batch that a produce request may hold for a partition."""
+    version = "" if produce_version is None else f" with version {produce_version}"
+    if len(records) <= MAGIC_POSITION or not _is_whole(records, 0):
+        raise _invalid(
+            f"Produce requests{version} must have at least one record batch per partition"
+        )
+    if records[MAGIC_POSITION] != MAGIC:
+        raise _invalid(
+            f"Produce requests{version} are only allowed to contain record batches with magic "
+            "version 2"
+        )
+    header = parse_header(records)
+    if _is_whole(records, header.size):
+        raise _invalid(
+            f"Produce requests{version} are only allowed to contain exactly one record batch per "
+            "partition"
+        )
+    return header
+
+
+def _is_whole(records: Buffer, position: int) -> bool:
+    """Whether a batch of any format lies at a position; a length no batch has counts as one."""
+    if len(records) - position <= MAGIC_POSITION:
+        return False
+    length = int.from_bytes(records[position + 8 : position + 12], "big", signed=True)
+    return length + LOG_OVERHEAD <= len(records) - position
+
+
+def _check_size(size: int, config: TopicConfig, partition: str) -> None:
+    if size > config.max_message_bytes:
+        raise RequestRefused(
+            ErrorCode.message_too_large,
+            f"The record batch size in the append to {partition} is {size} bytes which exceeds "
+            f"the maximum configured value of {config.max_message_bytes}.",
+        )
+    if size > config.segment_bytes:
+        raise RequestRefused(
+            ErrorCode.record_list_too_large,
+            f"Message batch size is {size} bytes in append to partition {partition} which exceeds "
+            f"the maximum configured segment size of {config.segment_bytes}.",
+        )
+
+
+def _codec(header: BatchHeader, produce_version: int | None) -> Codec:
+    """The codec, if there is such a one; 76 says so where Kafka answers a meaningless -1."""
+    number = header.attributes & _CODEC_BITS
+    if number > Codec.ZSTD:
+        raise RequestRefused(
+            ErrorCode.unsupported_compression_type,
+            f"There is no compression codec {number}; Kafka has 0 none, 1 gzip, 2 snappy, 3 lz4 "
+            "and 4 zstd",
+        )
+    if (
+        number == Codec.ZSTD
+        and produce_version is not None
+        and produce_version < _ZSTD_SINCE_PRODUCE
+    ):
+        raise RequestRefused(
+            ErrorCode.unsupported_compression_type,
+            f"Produce requests with version {produce_version} are not allowed to use ZStandard "
+            "compression",
+        )
+    return Codec(number)
+
+
+def _check_lz4_frame(batch: Buffer, codec: Codec) -> None:
+    """Refuse a frame whose blocks lean on the ones before: no Java consumer could read it."""
+    if codec is Codec.LZ4 and len(batch) > _LZ4_FLAGS and not batch[_LZ4_FLAGS] & _LZ4_INDEPENDENT:
+        raise _invalid(
+            "The lz4 frame has blocks that depend on each other, which Kafka cannot read"
+        )
+
+
+def _check_header(header: BatchHeader) -> None:
+    if header.last_offset_delta < 0:
+        raise _invalid(
+            f"Batch has an invalid offset range: its last offset delta is "
+            f"{header.last_offset_delta}"
+        )
+    if header.records_count <= 0:
+        raise _invalid(f"Invalid reported count for record batch: {header.records_count}")
+    if header.last_offset_delta + 1 != header.records_count:
+        raise _invalid(
+            f"Inconsistent batch offset range [0, {header.last_offset_delta}] and count of records "
+            f"{header.records_count}"
+        )
+    if header.is_control:
+        raise _invalid("Clients are not allowed to write control records")
+    if header.is_transactional:
+        # What Kafka answers to a batch outside of a transaction; here there are none.
+        raise RequestRefused(
+            ErrorCode.invalid_txn_state,
+            "This broker runs no transactions: produce without transactional.id",
+        )
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise _invalid(
+            f"Invalid sequence number {header.base_sequence} in record batch with producerId "
+            f"{header.producer_id}"
+        )
+
+
+def _scan(batch: Buffer, header: BatchHeader, max_bytes: int) -> RecordFacts:
+    """The checksum holds, so nonsense inside is the producer's (87), not the wire's (2)."""
+    try:
+        return scan_batch(batch, header, max_bytes=max_bytes)
+    except CorruptBatch as error:
+        raise _invalid(str(error)) from error
+
+
+def _record_errors(
+    batch: Buffer,
+    header: BatchHeader,
+    facts: RecordFacts,
+    config: TopicConfig,
+    now_ms: int,
+    partition: str,
+) -> Iterator[tuple[ErrorCode, RecordError]]:
+    """Every record at fault with its first fault, in order."""
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        # Refused whatever the topic's type, as KIP-32 asks and Kafka did up to 3.5: since then
+        # a CreateTime topic lets such a batch in and calls the producer's claim a create time.
+        for index in range(facts.count):
+            yield (
+                ErrorCode.invalid_timestamp,
+                RecordError(
+                    index,
+                    f"Invalid timestamp type in message with offset {index}. Producer should not "
+                    "set timestamp type to LogAppendTime.",
+                ),
+            )
+        return
+    keyless = facts.has_null_key and "compact" in config.cleanup_policy
+    untimely = _may_be_untimely(facts, config, now_ms)
+    if not keyless and not untimely:
+        return
+    for index, record in enumerate(read_records(batch)) if keyless else ():
+        if record.key is None:
+            text = (
+                f"Compacted topic cannot accept message without key in topic partition {partition}."
+            )
+            yield ErrorCode.invalid_record, RecordError(index, text)
+        elif untimely and _is_untimely(record.timestamp, config, now_ms):
+            yield (
+                ErrorCode.invalid_timestamp,
+                _out_of_range(index, record.timestamp, config, now_ms),
+            )
+    if untimely and not keyless:
+        times = timestamps(batch, header, max_bytes=_INT64_MAX)  # the scan has bounded them
+        for index, timestamp in enumerate(times):
+            if _is_untimely(timestamp, config, now_ms):
+                yield (
+                    ErrorCode.invalid_timestamp,
+                    _out_of_range(index, timestamp, config, now_ms),
+                )
+
+
+def _may_be_untimely(facts: RecordFacts, config: TopicConfig, now_ms: int) -> bool:
+    if (
+        config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        or facts.min_timestamp is None
+        or facts.max_timestamp is None
+    ):
+        return False
+    oldest = now_ms - facts.min_timestamp
+    newest = facts.max_timestamp - now_ms
+    return not (
+        oldest <= config.message_timestamp_before_max_ms
+        and newest <= config.message_timestamp_after_max_ms
+    )
+
+
+def _is_untimely(timestamp: int, config: TopicConfig, now_ms: int) -> bool:
+    """KIP-937's bounds, inclusive; -1 is always allowed. Differences wrap at 64 bits, as Java's."""
+    if timestamp == NO_TIMESTAMP:
+        return False
+    age = (now_ms - timestamp + _INT64_MAX + 1) % _RANGE - _INT64_MAX - 1
+    ahead = (-age + _INT64_MAX + 1) % _RANGE - _INT64_MAX - 1
+    return (
+        age > config.message_timestamp_before_max_ms
+        or ahead > config.message_timestamp_after_max_ms
+    )
+
+
+def _out_of_range(index: int, timestamp: int, config: TopicConfig, now_ms: int) -> RecordError:
+    """Kafka's sentence, and a hint if the number makes sense in another unit.
+
+    A limit beyond 64 bits is printed as the largest there is; Kafka prints it wrapped.
+    """
+    earliest = max(_INT64_MIN, now_ms - config.message_timestamp_before_max_ms)
+    latest = min(_INT64_MAX, now_ms + config.message_timestamp_after_max_ms)
+    hint = looks_like(timestamp)
+    return RecordError(
+        index,
+        f"Timestamp {timestamp} of message with offset {index} is out of range. The timestamp "
+        f"should be within [{earliest}, {latest}]" + (f". {hint}" if hint else ""),
+    )
+
+
+def _rejected(errors: list[tuple[ErrorCode, RecordError]]) -> RecordsRejected:
+    """One error for the whole batch: a timestamp at fault decides over any other fault."""
+    records = [error for _, error in errors]
+    if any(code is ErrorCode.invalid_timestamp for code, _ in errors):
+        text = "One or more records have been rejected due to invalid timestamp"
+        return RecordsRejected(ErrorCode.invalid_timestamp, text, records)
+    first = ", ".join(
+        f"RecordError(batchIndex={error.batch_index}, message='{error.message}')"
+        for error in records[:3]
+    )
+    text = (
+        f"One or more records have been rejected due to {len(records)} record errors in total, "
+        f"and only showing the first three errors at most: [{first}]"
+    )
+    return RecordsRejected(ErrorCode.invalid_record, text, records)
+
+
+def _target_codec(config: TopicConfig, sent: Codec) -> Codec:
+    match config.compression_type:
+        case "producer":
+            return sent
+        case "uncompressed":
+            return Codec.NONE
+        case name:
+            return Codec[name.upper()]
+
+
+def _packed_anew(
+    batch: Buffer,
+    header: BatchHeader,
+    facts: RecordFacts,
+    target: Codec,
+    config: TopicConfig,
+    max_bytes: int,
+) -> bytes:
+    """The same records in the topic's codec, with offsets 0, 1, 2, ...
+
+    Kafka's builder refuses times before 1970 here (-1); ours keeps them (KIP-228).
+    """
+    if not facts.dense_offsets:
+        batch = build_batch(read_records(batch), base_offset=0)
+        data: Buffer = memoryview(batch)[HEADER_SIZE:]
+        header = header._replace(base_timestamp=parse_header(batch).base_timestamp)
+    else:
+        data = decompress(header.codec, memoryview(batch)[HEADER_SIZE:], max_bytes=max_bytes)
+    payload = compress(target, data, _level(target, config))
+    header = header._replace(
+        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
+        attributes=header.attributes & _KEPT_BITS | target,
+    )
+    return pack_header(header, payload) + payload
+
+
+def _level(codec: Codec, config: TopicConfig) -> int | None:
+    match codec:
+        case Codec.GZIP:
+            return config.compression_gzip_level
+        case Codec.LZ4:
+            return config.compression_lz4_level
+        case Codec.ZSTD:
+            return config.compression_zstd_level
+        case _:
+            return None
+
+
+def _invalid(message: str) -> RequestRefused:
+    return RequestRefused(ErrorCode.invalid_record, message)

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from horolog.errors import StorageFailed
+from horolog.storage.files import FileMissing, Files, default_max_open, lock_directory
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd"))
+
+
+def test_what_is_written_at_a_position_is_read_there(tmp_path: Path) -> None:
+    files = Files()
+    file = files.create(str(tmp_path / "a"))
+    files.write_at(file, (b"abc", memoryview(b"defg")), 5)
+    assert files.read_at(file, 100, 0) == b"\0\0\0\0\0abcdefg"
+    assert files.read_at(file, 2, 6) == b"bc"
+
+
+def test_no_more_files_than_allowed_stay_open_and_the_oldest_goes_first(tmp_path: Path) -> None:
+    files = Files(max_open=3)
+    before = open_descriptors()
+    for name in "abcde":
+        files.create(str(tmp_path / name))
+    assert open_descriptors() == before + 3
+    assert [files.is_open(str(tmp_path / name)) for name in "abcde"] == [False] * 2 + [True] * 3
+    files.get(str(tmp_path / "c"))
+    files.get(str(tmp_path / "a"))
+    assert files.is_open(str(tmp_path / "c"))
+    assert not files.is_open(str(tmp_path / "d"))
+    files.close()
+    assert open_descriptors() == before
+
+
+def test_a_file_that_is_held_stays_open_beyond_its_removal(tmp_path: Path) -> None:
+    files = Files(max_open=1)
+    before = open_descriptors()
+    held = files.create(str(tmp_path / "a"))
+    files.write_at(held, [b"still here"], 0)
+    files.create(str(tmp_path / "b"))
+    files.remove(str(tmp_path / "a"))
+    assert files.read_at(held, 100, 0) == b"still here"
+    del held
+    assert open_descriptors() == before + 1
+
+
+def test_a_write_that_falls_short_is_continued(tmp_path: Path) -> None:
+    class Stingy(Files):
+        def _pwritev(self, fd: int, parts: Sequence[bytes], position: int) -> int:
+            return os.pwrite(fd, b"".join(parts)[:3], position)
+
+    files = Stingy()
+    file = files.create(str(tmp_path / "a"))
+    files.write_at(file, (b"abcd", b"efgh", b"ij"), 2)
+    assert files.read_at(file, 100, 2) == b"abcdefghij"
+
+
+def test_a_refused_write_says_which_file_and_why(tmp_path: Path) -> None:
+    class Full(Files):
+        def _pwritev(self, fd: int, parts: Sequence[bytes], position: int) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    files = Full()
+    file = files.create(str(tmp_path / "a"))
+    with pytest.raises(StorageFailed, match=r"Cannot write .*/a: No space left.*free some space"):
+        files.write_at(file, [b"x"], 0)
+
+
+def test_a_replaced_file_is_the_old_or_the_new_one_never_between(tmp_path: Path) -> None:
+    target = str(tmp_path / "checkpoint")
+    Files().replace(target, b"old")
+
+    class Stops(Files):
+        def _rename(self, source: str, target: str) -> None:
+            raise OSError(errno.EIO, "stopped before the rename")
+
+    with pytest.raises(StorageFailed):
+        Stops().replace(target, b"new content")
+    assert Path(target).read_bytes() == b"old"
+    Files().replace(target, b"new content")
+    assert Path(target).read_bytes() == b"new content"
+
+
+def test_a_missing_file_is_told_apart(tmp_path: Path) -> None:
+    files = Files()
+    with pytest.raises(FileMissing):
+        files.get(str(tmp_path / "none"))
+    assert files.read_whole(str(tmp_path / "none"), 10) is None
+    assert files.size(str(tmp_path / "none")) == 0
+    files.remove(str(tmp_path / "none"))
+
+
+def test_a_small_file_that_is_too_long_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x" * 11)
+    with pytest.raises(StorageFailed, match="longer than 10"):
+        Files().read_whole(str(tmp_path / "a"), 10)
+
+
+def test_out_of_descriptors_room_is_made_once_and_then_the_limit_is_named(tmp_path: Path) -> None:
+    class Starved(Files):
+        refusals = 0
+
+        def _os_open(self, path: str, flags: int) -> int:
+            if self.refusals:
+                self.refusals -= 1
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super()._os_open(path, flags)
+
+    files = Starved()
+    files.create(str(tmp_path / "a"))
+    files.refusals = 1
+    files.create(str(tmp_path / "b"))
+    assert not files.is_open(str(tmp_path / "a"))
+    files.refusals = 2
+    with pytest.raises(StorageFailed, match="ulimit -n"):
+        files.create(str(tmp_path / "c"))
+
+
+def test_read_only_opens_nothing_for_writing(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    files = Files(read_only=True)
+    with pytest.raises(StorageFailed):
+        files.write_at(files.get(str(path)), [b"x"], 0)
+    assert path.read_bytes() == b"abc"
+
+
+def test_the_limit_leaves_descriptors_to_connections() -> None:
+    assert 64 <= default_max_open() <= 2048
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere flock and Java's lock are the same")
+def test_the_lock_is_one_that_java_sees(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    fd = lock_directory(str(path))
+    as_java_does = "import fcntl as f, sys; f.lockf(open(sys.argv[1], 'r+'), f.LOCK_EX | f.LOCK_NB)"
+    run = [sys.executable, "-c", as_java_does, str(path)]
+    assert b"BlockingIOError" in subprocess.run(run, capture_output=True, check=False).stderr
+    os.close(fd)
+    assert subprocess.run(run, check=False).returncode == 0
+
+
+def test_a_second_lock_is_refused_in_the_same_process_too(tmp_path: Path) -> None:
+    fd = lock_directory(str(tmp_path / ".lock"))
+    with pytest.raises(BlockingIOError):
+        lock_directory(str(tmp_path / ".lock"))
+    with pytest.raises(BlockingIOError):
+        lock_directory(str(tmp_path / ".lock"))
+    os.close(fd)
+    os.close(lock_directory(str(tmp_path / ".lock")))

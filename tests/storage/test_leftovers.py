@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from storelogs import NOW, append, new_log, partition_dir, reopened, times_in
+
+from horolog.config import TopicConfig
+
+CONFIG = TopicConfig(segment_bytes=300)
+FIRST, SECOND, THIRD = (f"{base:020d}" for base in (0, 3, 6))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Eight records in three segments, closed cleanly."""
+    with new_log(tmp_path, CONFIG) as log:
+        for number in range(8):
+            append(log, NOW + number)
+    with reopened(tmp_path, CONFIG) as (log_dir, _):
+        log_dir.close()
+    return tmp_path
+
+
+def offsets(path: Path, *, ours: bool = True) -> list[int]:
+    with reopened(path, CONFIG, ours=ours) as (_, log):
+        return [record.offset for record in times_in(log)]
+
+
+def put(path: Path, name: str, content: bytes = b"x") -> Path:
+    file = partition_dir(path) / name
+    file.write_bytes(content)
+    return file
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "00000000000000000000.log.deleted",
+        "00000000000000000000.index.deleted",
+        "00000000000000000000.snapshot.deleted",
+        "00000000000000000003.log.cleaned",
+        "00000000000000000099.index",
+        "00000000000000000099.timeindex",
+        "00000000000000000099.txnindex",
+        "00000000000000000099.seal",
+        "leader-epoch-checkpoint.tmp",
+    ],
+)
+def test_a_leftover_is_removed(path: Path, name: str) -> None:
+    file = put(path, name)
+    assert offsets(path) == list(range(8))
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["00000000000000000000.log.deleted", "00000000000000000099.index", "notes.txt"]
+)
+def test_in_an_adopted_directory_it_stays(path: Path, name: str) -> None:
+    file = put(path, name)
+    assert offsets(path, ours=False) == list(range(8))
+    assert file.read_bytes() == b"x"
+
+
+def test_files_of_nobody_stay(path: Path) -> None:
+    file = put(path, "notes.txt")
+    assert offsets(path) == list(range(8))
+    assert file.exists()
+
+
+def swap(path: Path, base: str) -> None:
+    """As a compaction leaves a segment whose turn it is."""
+    for suffix in (".log", ".index", ".timeindex"):
+        file = partition_dir(path) / f"{base}{suffix}"
+        shutil.copy(file, file.with_name(f"{file.name}.swap"))
+
+
+def test_a_swap_takes_the_place_of_what_it_replaces(path: Path) -> None:
+    swap(path, SECOND)
+    (partition_dir(path) / f"{SECOND}.log").write_bytes(b"half deleted")
+    assert offsets(path) == list(range(8))
+    assert not list(partition_dir(path).glob("*.swap"))
+
+
+def test_a_swap_of_two_segments_replaces_both(path: Path) -> None:
+    first = (partition_dir(path) / f"{FIRST}.log").read_bytes()
+    second = (partition_dir(path) / f"{SECOND}.log").read_bytes()
+    put(path, f"{FIRST}.log.swap", first + second)
+    assert offsets(path) == list(range(8))
+    names = sorted(file.name for file in partition_dir(path).glob("*.log"))
+    assert names == [f"{FIRST}.log", f"{THIRD}.log"]
+
+
+def test_a_swap_is_void_while_something_before_it_is_being_cleaned(path: Path) -> None:
+    swap(path, SECOND)
+    put(path, f"{SECOND}.log.swap", b"void")
+    put(path, f"{FIRST}.log.cleaned")
+    assert offsets(path) == list(range(8))
+    names = {file.name for file in partition_dir(path).iterdir()}
+    assert not any(name.endswith((".swap", ".cleaned")) for name in names)
+
+
+def test_a_swap_before_what_is_being_cleaned_is_valid(path: Path) -> None:
+    swap(path, FIRST)
+    (partition_dir(path) / f"{FIRST}.log").write_bytes(b"half deleted")
+    put(path, f"{SECOND}.log.cleaned")
+    assert offsets(path) == list(range(8))

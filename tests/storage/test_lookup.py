@@ -1,0 +1,141 @@
+"""Cases of lookup by time that have a name; the random ones are in test_lookup_model.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from storelogs import ANY_TIME, NOW, append, new_log
+
+from horolog.config import TopicConfig
+from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
+from horolog.record.compression import Codec
+from horolog.storage import Log, TimestampOffset
+
+CONFIG = TopicConfig(index_interval_bytes=0, segment_ms=1 << 60, **ANY_TIME)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with new_log(tmp_path, CONFIG) as log:
+        yield log
+
+
+def offset_at(log: Log, timestamp: int) -> int | None:
+    found = log.find_by_timestamp(timestamp)
+    return None if found is None else found.offset
+
+
+def test_a_late_record_does_not_hide_an_earlier_one(log: Log) -> None:
+    append(log, 100, 130)
+    append(log, 90)
+    append(log, 200)
+    expected = {90: 0, 95: 0, 100: 0, 101: 1, 120: 1, 130: 1, 131: 3, 200: 3, 201: None}
+    assert {moment: offset_at(log, moment) for moment in expected} == expected
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_the_answer_is_the_record_inside_the_batch(log: Log, codec: Codec) -> None:
+    append(log, NOW, NOW + 20, NOW + 10, codec=codec)
+    assert log.find_by_timestamp(NOW + 5) == TimestampOffset(NOW + 20, 1, 0)
+    assert log.find_by_timestamp(NOW + 11) == TimestampOffset(NOW + 20, 1, 0)
+    assert log.find_max_timestamp() == TimestampOffset(NOW + 20, 1, 0)
+
+
+def test_the_leader_epoch_is_that_of_the_batch(log: Log) -> None:
+    append(log, NOW)
+    log.leader_epoch = 5
+    append(log, NOW + 10)
+    assert log.find_by_timestamp(NOW + 1) == TimestampOffset(NOW + 10, 1, 5)
+    assert log.find_by_timestamp(NOW) == TimestampOffset(NOW, 0, 0)
+
+
+def test_the_search_goes_on_past_segments_without_times(log: Log) -> None:
+    """Kafka stops at the first segment whose file is young enough, and finds nothing."""
+    append(log, -1)
+    log.roll(NOW)
+    append(log, 1000)
+    assert offset_at(log, 500) == 1
+
+
+def test_the_search_goes_on_past_matches_that_lie_before_the_log_start(log: Log) -> None:
+    """Kafka looks into the first segment that reaches the target, and only there."""
+    append(log, 1000)
+    append(log, 10)
+    log.roll(NOW)
+    append(log, 2000)
+    log.delete_records(1)
+    assert offset_at(log, 500) == 2
+
+
+def test_segments_may_overlap_in_any_order(log: Log) -> None:
+    for times in ([500, 100], [900, 50], [300, 400], [950]):
+        append(log, *times)
+        log.roll(NOW)
+    expected = {50: 0, 500: 0, 501: 2, 900: 2, 901: 6, 951: None}
+    assert {moment: offset_at(log, moment) for moment in expected} == expected
+
+
+def test_nothing_is_told_apart_from_the_first_offset(log: Log) -> None:
+    assert log.find_by_timestamp(0) is None
+    assert log.find_max_timestamp() is None
+    append(log, 0)
+    assert log.find_by_timestamp(0) == TimestampOffset(0, 0, 0)
+    assert log.find_by_timestamp(1) is None
+
+
+def test_minus_one_is_no_time_and_others_below_zero_are(log: Log) -> None:
+    append(log, -1, -5000)
+    append(log, -2, -1)
+    append(log, 0)
+    expected = {-6000: 1, -5000: 1, -4999: 2, -2: 2, -1: 4, 0: 4}
+    assert {moment: offset_at(log, moment) for moment in expected} == expected
+
+
+def test_a_time_before_1970_is_found_where_kafka_wrote_minus_one(log: Log, tmp_path: Path) -> None:
+    """A leader of Kafka puts -1 into the header of a batch whose times are all below zero."""
+    append(log, -5000, -7000)
+    path = next(tmp_path.glob("events-3/*.log"))
+    data = path.read_bytes()
+    header = parse_header(data)._replace(max_timestamp=-1)
+    path.write_bytes(pack_header(header, data[HEADER_SIZE:]) + data[HEADER_SIZE:])
+    assert log.find_by_timestamp(-6000) == TimestampOffset(-5000, 0, 0)
+
+
+def test_the_largest_time_is_the_first_of_equals(log: Log) -> None:
+    append(log, NOW)
+    append(log, NOW + 5, NOW)
+    append(log, NOW + 5)
+    log.roll(NOW)
+    append(log, NOW + 5)
+    assert log.find_max_timestamp() == TimestampOffset(NOW + 5, 1, 0)
+
+
+def test_the_largest_time_lies_at_or_after_the_log_start(log: Log) -> None:
+    append(log, NOW + 50, NOW + 40, NOW + 45)
+    append(log, NOW + 10)
+    log.delete_records(1)
+    assert log.find_max_timestamp() == TimestampOffset(NOW + 45, 2, 0)
+    log.delete_records(3)
+    assert log.find_max_timestamp() == TimestampOffset(NOW + 10, 3, 0)
+
+
+def test_without_any_time_the_first_record_is_named_as_in_kafka(log: Log) -> None:
+    append(log, -1, -1)
+    append(log, -1)
+    assert log.find_max_timestamp() == TimestampOffset(-1, 0, 0)
+    append(log, -5000)
+    assert log.find_max_timestamp() == TimestampOffset(-5000, 3, 0)
+
+
+def test_two_logs_alike_but_for_their_indexes_answer_alike(tmp_path: Path) -> None:
+    answers = []
+    for interval in (0, 333, 4096, 1 << 30):
+        config = replace(CONFIG, index_interval_bytes=interval, segment_bytes=2000)
+        with new_log(tmp_path / str(interval), config) as log:
+            for number in range(60):
+                append(log, number * 37 % 100, number)
+            answers.append([log.find_by_timestamp(moment) for moment in range(102)])
+    assert answers.count(answers[0]) == 4

@@ -1,0 +1,182 @@
+"""Lookups by time against a brute-force model, over random logs and all that happens to them.
+
+The truth is what was generated, never what our decoder says; every moment is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from storelogs import (
+    ANY_TIME,
+    NOW,
+    TOPIC_ID,
+    Truth,
+    append,
+    first_at_or_after,
+    largest,
+    moments,
+    open_dir,
+    snapshot_of,
+    times_in,
+)
+
+from horolog.config import TimestampType, TopicConfig
+from horolog.record.compression import Codec
+from horolog.storage import Log, LogDir, TopicPartition
+
+CLOSE = st.integers(NOW - 20, NOW + 20)
+WILD = st.sampled_from([-1, -1, 0, 1, -5000, -2, -(1 << 63), (1 << 63) - 1, NOW * 1000])
+BATCH = st.tuples(
+    st.lists(CLOSE | CLOSE | WILD, min_size=1, max_size=4), st.sampled_from(list(Codec))
+)
+RESTARTS = [
+    "clean",
+    "kill",
+    "adopted kill",
+    "clean, lost indexes",
+    "clean, lost time indexes",
+    "clean, lost seals",
+    "kill, lost indexes",
+]
+LOST = {
+    "lost indexes": (".index", ".timeindex"),
+    "lost time indexes": (".timeindex",),
+    "lost seals": (".seal",),
+}
+STEP = st.one_of(
+    BATCH,
+    BATCH,
+    BATCH,
+    st.just("roll"),
+    st.sampled_from(RESTARTS),
+    st.tuples(st.just("truncate"), st.floats(0, 1)),
+    st.tuples(st.just("delete records"), st.floats(0, 1)),
+)
+
+
+@dataclass
+class Story:
+    """A log, what happens to it, and what must be found in it."""
+
+    path: Path
+    config: TopicConfig
+    truth: list[Truth] = field(default_factory=list)
+    copies: int = 0
+
+    def __post_init__(self) -> None:
+        self.log_dir: LogDir = open_dir(self.path, self.config)
+        self.log: Log = self.log_dir.create("events", 3, TOPIC_ID, self.config, NOW)
+
+    def perform(self, step: object) -> None:
+        match step:
+            case "roll":
+                self.log.roll(NOW)
+            case "truncate", float(share):
+                self.truncate(share)
+            case "delete records", float(share):
+                end = self.log.log_end_offset
+                self.log.delete_records(round(share * end))
+            case str(how):
+                self.restart(how)
+            case list(times), Codec() as codec:
+                self.append(times, codec)
+
+    def append(self, times: list[int], codec: Codec) -> None:
+        now = NOW + len(self.truth)
+        done = append(self.log, *times, codec=codec, now=now)
+        stamps = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        for offset, timestamp in enumerate(times, done.base_offset):
+            self.truth.append(Truth(offset, done.log_append_time_ms if stamps else timestamp))
+
+    def truncate(self, share: float) -> None:
+        offset = round(share * self.log.log_end_offset)
+        start = self.log.log_start_offset
+        self.log.truncate_to(max(offset, start), NOW)
+        end = self.log.log_end_offset
+        assert end <= max(offset, start)
+        self.truth = [record for record in self.truth if record.offset < end]
+
+    def restart(self, how: str) -> None:
+        start = self.log.log_start_offset
+        if how.startswith("clean"):
+            assert self.log_dir.close() == []
+        else:
+            self.log_dir.checkpoint()  # what Kafka also writes only now and then
+            self.path = snapshot_of(self.path, self.path.with_name(f"copy-{self.copies}"))
+            self.copies += 1
+            self.log_dir.close(clean=False)
+        lost = LOST.get(how.partition(", ")[2], ())
+        for path in self.path.glob("events-3/*"):
+            if path.suffix in lost:
+                path.unlink()
+        self.log_dir = open_dir(self.path, self.config, ours=how != "adopted kill")
+        self.log = self.log_dir.logs[TopicPartition("events", 3)]
+        assert self.log.log_start_offset == start
+
+    def check(self) -> None:
+        start = self.log.log_start_offset
+        visible = [record for record in self.truth if record.offset >= start]
+        assert times_in(self.log) == visible
+        for moment in moments(visible):
+            found = self.log.find_by_timestamp(moment)
+            expected = first_at_or_after(visible, moment)
+            assert (found and Truth(found.offset, found.timestamp)) == expected, moment
+        top = self.log.find_max_timestamp()
+        assert (top and Truth(top.offset, top.timestamp)) == largest(visible)
+
+
+@contextmanager
+def no_complaints() -> Iterator[None]:
+    """Wrong indexes mend themselves and answer right; that any were wrong is a fault here."""
+    heard: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("horolog.storage")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+    assert heard == []
+
+
+@settings(max_examples=80)
+@given(
+    steps=st.lists(STEP, min_size=6, max_size=40),
+    interval=st.sampled_from([0, 150, 4096]),
+    segment_bytes=st.sampled_from([400, 1000, 100_000]),
+    index_bytes=st.sampled_from([36, 1200]),
+    timestamp_type=st.sampled_from(
+        [TimestampType.CREATE_TIME] * 2 + [TimestampType.LOG_APPEND_TIME]
+    ),
+)
+def test_every_moment_is_answered_as_the_generator_would(
+    steps: list[object],
+    interval: int,
+    segment_bytes: int,
+    index_bytes: int,
+    timestamp_type: TimestampType,
+) -> None:
+    config = TopicConfig(
+        index_interval_bytes=interval,
+        segment_bytes=segment_bytes,
+        segment_index_bytes=index_bytes,
+        message_timestamp_type=timestamp_type,
+        **ANY_TIME,
+    )
+    with TemporaryDirectory() as directory, no_complaints():
+        story = Story(Path(directory) / "log", config)
+        for step in steps:
+            story.perform(step)
+        story.check()
+        story.restart("clean")
+        story.check()
+        story.log_dir.close(clean=False)

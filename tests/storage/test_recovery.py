@@ -1,0 +1,402 @@
+"""What a start makes of a directory that was not left cleanly, and of other people's."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from storelogs import (
+    NOW,
+    Truth,
+    append,
+    batch,
+    first_at_or_after,
+    moments,
+    new_log,
+    open_dir,
+    partition_dir,
+    records_in,
+    reopened,
+    snapshot_of,
+    times_in,
+)
+
+from horolog.config import TopicConfig
+from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
+from horolog.storage import Log, TopicPartition
+from horolog.storage.checkpoints import EpochStart
+
+CONFIG = TopicConfig(index_interval_bytes=0, segment_bytes=1000)
+COUNT = 25
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Of 25 batches in several segments, killed; nothing was ever flushed."""
+    with new_log(tmp_path / "log", CONFIG) as log:
+        for number in range(COUNT):
+            append(log, NOW + number * 7 % 20, NOW + number)
+        assert len(log.segments) > 2
+    return tmp_path / "log"
+
+
+def truth() -> list[Truth]:
+    times = [t for number in range(COUNT) for t in (NOW + number * 7 % 20, NOW + number)]
+    return [Truth(offset, time) for offset, time in enumerate(times)]
+
+
+def logs(path: Path) -> list[Path]:
+    return sorted(partition_dir(path).glob("*.log"))
+
+
+def expect(log: Log, records: list[Truth]) -> None:
+    assert times_in(log) == records
+    assert log.log_end_offset == (records[-1].offset + 1 if records else log.log_start_offset)
+    for moment in moments(records):
+        found = log.find_by_timestamp(moment)
+        assert (found and Truth(found.offset, found.timestamp)) == first_at_or_after(
+            records, moment
+        )
+    assert append(log, NOW + 99).base_offset == log.log_end_offset - 1
+
+
+def test_a_kill_loses_nothing_that_was_in_the_page_cache(path: Path) -> None:
+    with reopened(path, CONFIG) as (log_dir, log):
+        (recovery,) = log_dir.recoveries
+        assert recovery.removed_bytes == 0
+        assert recovery.checked_bytes == log.size
+        assert recovery.notes == []
+        expect(log, truth())
+
+
+def test_the_recovery_point_is_not_moved_by_a_recovery(path: Path) -> None:
+    with reopened(path, CONFIG) as (_, log):
+        assert log.recovery_point == 0
+        log.flush()
+        assert log.recovery_point == log.log_end_offset
+
+
+def test_only_what_lies_from_the_recovery_point_on_is_checked(path: Path) -> None:
+    with reopened(path, CONFIG) as (log_dir, log):
+        log.flush()
+        log_dir.checkpoint()
+        append(log, NOW)
+        snapshot_of(path, path.with_name("killed"))
+        active = log.segments[-1].size
+    with reopened(path.with_name("killed"), CONFIG) as (log_dir, _):
+        assert log_dir.recoveries[0].checked_bytes == active
+
+
+def test_the_recovery_point_at_the_beginning_of_a_segment_spares_the_one_before(
+    path: Path,
+) -> None:
+    with reopened(path, CONFIG) as (log_dir, log):
+        log.flush_rolled()
+        assert log.recovery_point == log.segments[-1].base_offset
+        log_dir.checkpoint()
+        snapshot_of(path, path.with_name("killed"))
+        active = log.segments[-1].size
+    with reopened(path.with_name("killed"), CONFIG) as (log_dir, log):
+        assert log_dir.recoveries[0].checked_bytes == active
+        log.truncate_to(log.recovery_point - 1, NOW)
+        assert log.recovery_point == log.log_end_offset
+
+
+@pytest.mark.parametrize("left", ["header", "half", "all but a byte", "a byte"])
+def test_a_torn_last_batch_is_cut_off(path: Path, left: str) -> None:
+    last = logs(path)[-1]
+    data = last.read_bytes()
+    *_, (position, header) = iter_headers(data)
+    size = header.size
+    keep = {"header": HEADER_SIZE, "half": size // 2, "all but a byte": size - 1, "a byte": 1}
+    last.write_bytes(data[: position + keep[left]])
+    with reopened(path, CONFIG) as (log_dir, log):
+        (recovery,) = log_dir.recoveries
+        assert recovery.removed_bytes == keep[left]
+        assert f"Cut {keep[left]} bytes off" in recovery.notes[0]
+        expect(log, truth()[:-2])
+
+
+@pytest.mark.parametrize("zeros", [1, 16, 61, 5000])
+def test_a_tail_of_zeros_is_cut_off(path: Path, zeros: int) -> None:
+    last = logs(path)[-1]
+    last.write_bytes(last.read_bytes() + bytes(zeros))
+    with reopened(path, CONFIG) as (log_dir, log):
+        assert log_dir.recoveries[0].removed_bytes == zeros
+        expect(log, truth())
+
+
+def test_garbage_behind_the_last_batch_is_cut_off(path: Path) -> None:
+    last = logs(path)[-1]
+    last.write_bytes(last.read_bytes() + b"\x5a" * 300)
+    with reopened(path, CONFIG) as (_, log):
+        expect(log, truth())
+
+
+def test_a_flipped_bit_cuts_the_log_there_and_drops_what_follows(path: Path) -> None:
+    second = logs(path)[1]
+    data = bytearray(second.read_bytes())
+    (_, first), (position, header), *_ = iter_headers(bytes(data))
+    data[position + 70] ^= 1
+    second.write_bytes(data)
+    later = logs(path)[2:]
+    with reopened(path, CONFIG) as (log_dir, log):
+        (recovery,) = log_dir.recoveries
+        assert "stored crc" in recovery.notes[0]
+        assert len(recovery.notes) == 1 + len(later)
+        assert log.log_end_offset == first.next_offset == header.base_offset
+        assert not any(path.exists() for path in later)
+        expect(log, truth()[: header.base_offset])
+
+
+def test_a_batch_twice_is_damage(path: Path) -> None:
+    last = logs(path)[-1]
+    data = last.read_bytes()
+    *_, (position, header) = iter_headers(data)
+    last.write_bytes(data + data[position : position + header.size])
+    with reopened(path, CONFIG) as (log_dir, log):
+        assert "before" in log_dir.recoveries[0].notes[0]
+        expect(log, truth())
+
+
+@pytest.mark.parametrize("suffixes", [(".index",), (".timeindex",), (".index", ".timeindex")])
+@pytest.mark.parametrize("content", [None, b"", b"  ", bytes(120), b"\xff" * 120])
+def test_indexes_are_made_again_whatever_a_kill_left_of_them(
+    path: Path, suffixes: tuple[str, ...], content: bytes | None
+) -> None:
+    for suffix in suffixes:
+        for index in partition_dir(path).glob(f"*{suffix}"):
+            index.unlink()
+            if content is not None:
+                index.write_bytes(content)
+    with reopened(path, CONFIG) as (_, log):
+        expect(log, truth())
+        assert log.segments[0].indexes.offsets.last.offset > 0
+
+
+def test_rebuilt_indexes_are_those_of_a_clean_log(path: Path) -> None:
+    def files() -> dict[str, bytes]:
+        return {
+            file.name: file.read_bytes()
+            for file in partition_dir(path).iterdir()
+            if file.suffix in (".index", ".timeindex")
+        }
+
+    with reopened(path, CONFIG) as (log_dir, _):
+        log_dir.close()
+    clean = files()
+    for file in partition_dir(path).iterdir():
+        if file.suffix in (".index", ".timeindex", ".seal"):
+            file.unlink()
+    with reopened(path, CONFIG) as (log_dir, _):
+        assert log_dir.was_clean
+        log_dir.close()
+    assert files() == clean
+
+
+@pytest.mark.parametrize("then", ["roll", "append", "close"])
+def test_lost_indexes_of_an_empty_segment_are_made_again(path: Path, then: str) -> None:
+    with reopened(path, CONFIG) as (log_dir, log):
+        log.roll(NOW)
+        log_dir.close()
+    for file in partition_dir(path).glob("*.*index"):
+        file.unlink()
+    for file in partition_dir(path).glob("*.index"):
+        file.unlink()
+    with reopened(path, CONFIG) as (log_dir, log):
+        if then == "roll":
+            log.roll(NOW)
+        elif then == "append":
+            append(log, NOW)
+        assert log_dir.close() == []
+    with reopened(path, CONFIG) as (_, log):
+        assert times_in(log)[: 2 * COUNT] == truth()
+
+
+def test_a_clean_mark_does_not_hide_a_torn_tail(path: Path) -> None:
+    """A directory that was copied while it was written, mark and all."""
+    (path / ".kafka_cleanshutdown").write_text("")
+    last = logs(path)[-1]
+    last.write_bytes(last.read_bytes()[:-10])
+    with reopened(path, CONFIG) as (log_dir, log):
+        assert log_dir.was_clean
+        assert "marked clean, but is damaged" in log_dir.recoveries[0].notes[0]
+        expect(log, truth()[:-2])
+
+
+def test_a_log_that_ends_before_its_start_begins_anew_there(path: Path) -> None:
+    (path / "log-start-offset-checkpoint").write_text("0\n1\nevents 3 900\n")
+    with reopened(path, CONFIG) as (log_dir, log):
+        assert "begins anew" in log_dir.recoveries[0].notes[0]
+        assert (log.log_start_offset, log.log_end_offset) == (900, 900)
+        assert log.leader_epoch == 1, "epochs go on"
+        assert [file.name for file in logs(path)] == ["00000000000000000900.log"]
+        assert append(log, NOW).base_offset == 900
+
+
+def test_the_log_start_survives(path: Path) -> None:
+    with reopened(path, CONFIG) as (log_dir, log):
+        log.delete_records(20)
+        log_dir.checkpoint()
+    with reopened(path, CONFIG) as (_, log):
+        assert log.log_start_offset == 20
+        assert records_in(log)[0].offset == 20
+
+
+def test_an_unreadable_checkpoint_is_an_empty_one(path: Path) -> None:
+    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
+        (path / name).write_text("1\nnonsense")
+    with reopened(path, CONFIG) as (log_dir, log):
+        assert log_dir.recoveries[0].checked_bytes == log.size
+        expect(log, truth())
+
+
+def test_a_directory_without_any_segment_is_an_empty_log(path: Path) -> None:
+    for file in partition_dir(path).iterdir():
+        if file.name != "partition.metadata":
+            file.unlink()
+    with reopened(path, CONFIG) as (_, log):
+        assert log.log_end_offset == 0
+        assert append(log, NOW).base_offset == 0
+
+
+# Epochs.
+
+
+def test_each_start_leads_in_a_new_epoch(path: Path) -> None:
+    with reopened(path, CONFIG) as (_, log):
+        assert log.leader_epoch == 1
+        append(log, NOW)
+        assert log.epochs.entries == (EpochStart(0, 0), EpochStart(1, 2 * COUNT))
+
+
+@pytest.mark.parametrize("content", [None, "nonsense", "0\n1\n9 0\n9 5\n"])
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+def test_lost_epochs_are_taken_from_the_log(path: Path, content: str | None, stop: str) -> None:
+    with reopened(path, CONFIG) as (log_dir, log):
+        log.leader_epoch = 6
+        append(log, NOW)
+        if stop == "clean":
+            log_dir.close()
+    file = partition_dir(path) / "leader-epoch-checkpoint"
+    file.unlink()
+    if content is not None:
+        file.write_text(content)
+    with reopened(path, CONFIG) as (_, log):
+        assert log.leader_epoch == 7
+        assert log.epochs.entries[-1] == EpochStart(6, 2 * COUNT)
+
+
+# Adoption.
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    return {
+        file.name: file.read_bytes()
+        for file in partition_dir(path).iterdir()
+        if file.suffix not in (".seal", ".snapshot") and ".index" not in file.name
+    }
+
+
+def as_backup(path: Path) -> None:
+    """Only what somebody may have copied."""
+    for file in [*path.glob("*checkpoint*"), *partition_dir(path).glob("*.seal")]:
+        file.unlink()
+
+
+def test_an_adopted_log_is_exempt_and_its_middle_is_not_judged(path: Path) -> None:
+    as_backup(path)
+    second = logs(path)[1]
+    data = bytearray(second.read_bytes())
+    data[70] ^= 1
+    second.write_bytes(data)
+    with reopened(path, CONFIG, ours=False) as (log_dir, log):
+        assert log_dir.adopted == [TopicPartition("events", 3)]
+        assert log.retention_exempt
+        assert log_dir.recoveries[0].notes == []
+        assert log.log_end_offset == 2 * COUNT
+        assert log.apply_retention(NOW * 2) == []
+
+
+def test_what_is_cut_off_an_adopted_log_is_set_aside(path: Path) -> None:
+    as_backup(path)
+    last = logs(path)[-1]
+    data = last.read_bytes()
+    torn = data[:-10]
+    last.write_bytes(torn)
+    *_, (position, _) = iter_headers(data)
+    with reopened(path, CONFIG, ours=False) as (_, log):
+        assert log.log_end_offset == 2 * COUNT - 2
+        assert last.read_bytes()[:position] == torn[:position]
+        aside = last.with_name(f"{last.name}.{position}.cut")
+        assert aside.read_bytes() == torn[position:]
+
+
+def test_segments_dropped_from_an_adopted_log_are_set_aside(path: Path) -> None:
+    (path / "recovery-point-offset-checkpoint").write_text("0\n1\nevents 3 0\n")
+    first, *later = logs(path)
+    kept = [file.read_bytes() for file in later]
+    data = bytearray(first.read_bytes())
+    data[70] ^= 1
+    first.write_bytes(data)
+    with reopened(path, CONFIG, ours=False) as (_, log):
+        assert log.log_end_offset == 0
+        aside = [file.with_name(f"{file.name}.cut") for file in later]
+        assert [file.read_bytes() for file in aside] == kept
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("front", [b"", batch(NOW)])
+def test_messages_of_old_formats_are_never_taken_for_damage(
+    path: Path, magic: int, marked: bool, front: bytes
+) -> None:
+    """They are not read yet; the partition is left exactly as it is."""
+    fields = bytes([magic, 0]) + (NOW.to_bytes(8, "big") if magic else b"")
+    body = fields + b"\0\0\0\1k\0\0\0\1v"
+    message = zlib.crc32(body).to_bytes(4, "big") + body
+    for file in partition_dir(path).iterdir():
+        file.unlink()
+    log = partition_dir(path) / "00000000000000000000.log"
+    log.write_bytes(front + bytes(8) + len(message).to_bytes(4, "big") + message)
+    if marked:
+        (path / ".kafka_cleanshutdown").write_text("")
+    before = files_of(path)
+    log_dir = open_dir(path, CONFIG)
+    assert log_dir.logs == {}
+    assert f"format v{magic}" in log_dir.unreadable["events", 3]  # type: ignore[index]
+    assert files_of(path) == before
+    log_dir.close()
+    assert files_of(path) == before
+
+
+def test_a_header_that_lies_under_a_right_checksum_is_believed_as_kafka_believes_it(
+    path: Path,
+) -> None:
+    last = logs(path)[-1]
+    data = last.read_bytes()
+    header = parse_header(data)._replace(max_timestamp=NOW + 500)
+    body = data[HEADER_SIZE : header.size]
+    last.write_bytes(pack_header(header, body) + body + data[header.size :])
+    with reopened(path, CONFIG) as (_, log):
+        largest = log.segments[-1].largest()
+        assert largest is not None
+        assert largest.timestamp == NOW + 500
+        assert log.find_by_timestamp(NOW + 400) is None
+
+
+@pytest.mark.parametrize("interval", [0, 4096])
+def test_a_preallocated_log_is_cut_to_its_batches_after_a_kill(
+    tmp_path: Path, interval: int
+) -> None:
+    config = replace(CONFIG, preallocate=True, index_interval_bytes=interval)
+    with new_log(tmp_path, config) as log:
+        for number in range(5):
+            append(log, NOW + number)
+        size = log.size
+    assert logs(tmp_path)[0].stat().st_size == 1000
+    with reopened(tmp_path, config) as (_, log):
+        assert log.size == size == logs(tmp_path)[0].stat().st_size
+        assert log.log_end_offset == 5

@@ -1,0 +1,264 @@
+"""Damaged indexes are found before they are believed, and made again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from storelogs import (
+    EVERY_BATCH,
+    NOW,
+    TOPIC_ID,
+    Truth,
+    append,
+    first_at_or_after,
+    moments,
+    new_log,
+    open_dir,
+    partition_dir,
+    reopened,
+    times_in,
+)
+
+from horolog.config import TopicConfig
+from horolog.storage import Log, TopicPartition
+from horolog.storage.files import Files
+from horolog.storage.seal import Seal, read_seal, write_seal
+from horolog.storage.time_index import TimeEntry
+
+CONFIG = TopicConfig(index_interval_bytes=0, segment_bytes=1000)
+BATCHES = [[NOW + number * 7 % 50, NOW + number] for number in range(30)]
+FIRST = "00000000000000000000"
+
+Damage = Callable[[bytes], bytes]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A log of several segments, closed cleanly."""
+    log_dir = open_dir(tmp_path / "log", CONFIG)
+    log = log_dir.create("events", 3, TOPIC_ID, CONFIG, NOW)
+    for times in BATCHES:
+        append(log, *times)
+    assert len(log.segments) > 2
+    assert log_dir.close() == []
+    return tmp_path / "log"
+
+
+def expect_every_answer(log: Log) -> None:
+    truth = times_in(log)
+    assert truth == [Truth(n, t) for n, t in enumerate(t for times in BATCHES for t in times)]
+    for moment in moments(truth):
+        found = log.find_by_timestamp(moment)
+        assert (found and Truth(found.offset, found.timestamp)) == first_at_or_after(truth, moment)
+
+
+DAMAGES: dict[str, Damage] = {
+    "zeros": lambda data: bytes(len(data)),
+    "garbage": lambda data: bytes(b ^ 0xA5 for b in data),
+    "one bit": lambda data: data[:3] + bytes([data[3] ^ 0x10]) + data[4:],
+    "last bit": lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+    "cut to half": lambda data: data[: len(data) // 24 * 12],
+    "cut within an entry": lambda data: data[:-5],
+    "emptied": lambda data: b"",
+    "too long by zeros": lambda data: data + bytes(120),
+    "too long by garbage": lambda data: data + b"\x7f" * 120,
+    "reversed": lambda data: data[::-1],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("seals", ["kept", "lost"])
+def test_a_damaged_index_changes_no_answer_and_is_made_again(
+    path: Path, damage: Damage, suffix: str, seals: str
+) -> None:
+    good = {}
+    for index in partition_dir(path).glob(f"*{suffix}"):
+        good[index] = index.read_bytes()
+        index.write_bytes(damage(good[index]))
+    if seals == "lost":
+        for seal in partition_dir(path).glob("*.seal"):
+            seal.unlink()
+    with reopened(path, CONFIG) as (_, log):
+        expect_every_answer(log)
+        for segment in log.segments:  # those that no answer needed
+            segment.indexes.check(segment.size)
+        last = max(good)
+        for index, data in good.items():
+            assert index.read_bytes()[: len(data)] == data
+            assert index == last or index.stat().st_size == len(data)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_indexes_of_another_segment_are_not_believed(path: Path, suffix: str) -> None:
+    first, second, *_ = sorted(partition_dir(path).glob(f"*{suffix}"))
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other)
+    second.write_bytes(one)
+    with reopened(path, CONFIG) as (_, log):
+        expect_every_answer(log)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".seal"])
+def test_missing_files_change_no_answer(path: Path, suffix: str) -> None:
+    for index in partition_dir(path).glob(f"*{suffix}"):
+        index.unlink()
+    with reopened(path, CONFIG) as (log_dir, log):
+        assert log_dir.was_clean
+        expect_every_answer(log)
+        assert (partition_dir(path) / f"{FIRST}{suffix}").exists()
+
+
+def test_the_index_of_the_growing_segment_is_not_believed_when_it_lies(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with new_log(tmp_path, EVERY_BATCH) as log:
+        for number in range(20):
+            append(log, NOW + number)
+        for suffix in (".index", ".timeindex"):
+            with (partition_dir(tmp_path) / f"{FIRST}{suffix}").open("r+b") as file:
+                file.seek(0)
+                file.write(b"\0\0\0\1" * 60)
+        truth = [Truth(number, NOW + number) for number in range(20)]
+        with caplog.at_level(logging.WARNING):
+            assert times_in(log) == truth
+            for moment in moments(truth):
+                found = log.find_by_timestamp(moment)
+                assert (found and found[:2][::-1]) == first_at_or_after(truth, moment)
+        assert "does not fit its log" in caplog.text
+        log.roll(NOW)
+        append(log, NOW + 100)
+        assert times_in(log) == [*truth, Truth(20, NOW + 100)]
+        index = (partition_dir(tmp_path) / f"{FIRST}.index").read_bytes()
+        assert len(index) == 19 * 8
+
+
+@pytest.mark.parametrize("damage", ["half", "empty", "gone", "garbage"])
+@pytest.mark.parametrize("suffixes", [(".index",), (".timeindex",), (".index", ".timeindex")])
+def test_indexes_that_are_damaged_while_they_are_in_use_change_no_answer(
+    tmp_path: Path, damage: str, suffixes: tuple[str, ...]
+) -> None:
+    with new_log(tmp_path, CONFIG) as log:
+        for times in BATCHES:
+            append(log, *times)
+        expect_every_answer(log)
+        for path in list(partition_dir(tmp_path).iterdir()):
+            if path.suffix not in suffixes:
+                continue
+            data = path.read_bytes()
+            if damage == "gone":
+                path.unlink()
+                log._files.forget(str(path))
+            else:
+                path.write_bytes(
+                    {"half": data[: len(data) // 24 * 12], "empty": b""}.get(
+                        damage, bytes(byte ^ 0x55 for byte in data[:200])
+                    )
+                )
+        expect_every_answer(log)
+        for number in range(20):
+            append(log, NOW + 1000 + number)
+        log.truncate_to(2 * len(BATCHES), NOW)
+        expect_every_answer(log)
+        for segment in log.segments[:-1]:
+            assert segment.indexes.check(segment.size)
+    with reopened(tmp_path, CONFIG) as (_, log):
+        expect_every_answer(log)
+
+
+def test_true_entries_are_kept_though_nobody_vouches_for_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A close in the middle of a segment has written a time that no append would have."""
+    sparse = replace(CONFIG, index_interval_bytes=4096)
+    with new_log(tmp_path, CONFIG) as log:
+        append(log, NOW)
+        append(log, NOW + 1)
+    for config in (sparse, CONFIG, sparse):
+        with reopened(tmp_path, config) as (log_dir, log):
+            append(log, NOW + log.log_end_offset)
+            append(log, NOW + log.log_end_offset)
+            log.roll(NOW) if log.log_end_offset == 8 else None
+            log_dir.close()
+    directory = partition_dir(tmp_path)
+    before = {path.name: path.read_bytes() for path in directory.glob("0*0.*index")}
+    assert len(before[f"{FIRST}.timeindex"]) > len(before[f"{FIRST}.index"]) // 8 * 12
+    (directory / f"{FIRST}.seal").unlink()
+    with caplog.at_level(logging.WARNING), reopened(tmp_path, sparse) as (_, log):
+        assert log.segments[0].indexes.check(log.segments[0].size)
+    assert caplog.text == ""
+    assert {path.name: path.read_bytes() for path in directory.glob("0*0.*index")} == before
+
+
+def test_a_segment_that_was_changed_by_somebody_else_is_looked_at_again(path: Path) -> None:
+    """A Kafka that went on with our directory knows nothing of seals."""
+    last = max(partition_dir(path).glob("*.log"))
+    seal = last.with_suffix(".seal")
+    stale = seal.read_bytes()
+    with reopened(path, CONFIG) as (log_dir, log):
+        append(log, NOW + 100_000)
+        log_dir.close()
+    seal.write_bytes(stale)
+    with reopened(path, CONFIG) as (_, log):
+        assert log.find_by_timestamp(NOW + 60) is not None
+        assert log.log_end_offset == 61
+
+
+def test_a_seal_of_another_log_of_the_same_size_is_not_believed(tmp_path: Path) -> None:
+    """A Kafka may have cut our segment and filled it again with as many bytes."""
+    paths = []
+    for name, first in (("old", NOW), ("new", NOW + 5000)):
+        path = tmp_path / name
+        log_dir = open_dir(path, CONFIG)
+        log = log_dir.create("events", 3, TOPIC_ID, CONFIG, NOW)
+        for number in range(20):
+            append(log, first + number)
+        assert log_dir.close() == []
+        paths.append(path)
+    old, new = paths
+    for seal in partition_dir(old).glob("*.seal"):
+        (partition_dir(new) / seal.name).write_bytes(seal.read_bytes())
+    with reopened(new, replace(CONFIG, retention_ms=1000)) as (_, log):
+        assert log.find_by_timestamp(NOW + 4000) is not None
+        assert log.apply_retention(NOW + 3000) == []
+        assert log.log_end_offset == 20
+
+
+@pytest.mark.parametrize("largest", [None, TimeEntry(-5000, 41), TimeEntry(NOW, 77)])
+def test_a_seal_is_read_as_written(tmp_path: Path, largest: TimeEntry | None) -> None:
+    seal = Seal(1 << 30, 1 << 40, largest, 8, 0xFFFFFFFF, 12, 7, 9)
+    path = str(tmp_path / f"{FIRST}.seal")
+    write_seal(Files(), path, seal)
+    assert Path(path).stat().st_size == 72
+    assert read_seal(Files(), path) == seal
+
+
+@pytest.mark.parametrize("position", range(0, 72, 5))
+def test_a_damaged_seal_is_none(tmp_path: Path, position: int) -> None:
+    path = tmp_path / f"{FIRST}.seal"
+    write_seal(Files(), str(path), Seal(100, 45, TimeEntry(NOW, 44), 8, 1, 12, 2, 3))
+    data = bytearray(path.read_bytes())
+    data[position] ^= 4
+    path.write_bytes(data)
+    assert read_seal(Files(), str(path)) is None
+    path.write_bytes(data[:71])
+    assert read_seal(Files(), str(path)) is None
+
+
+def test_retention_deletes_nothing_on_the_word_of_an_index(path: Path) -> None:
+    """The time index claims that all is old; the log knows better."""
+    for index in partition_dir(path).glob("*.timeindex"):
+        size = index.stat().st_size
+        index.write_bytes(((5).to_bytes(8, "big") + bytes(4) + bytes(size))[:size])
+    config = TopicConfig(index_interval_bytes=0, segment_bytes=1000, retention_ms=1000)
+    for seal in partition_dir(path).glob("*.seal"):
+        seal.unlink()
+    log_dir = open_dir(path, config)
+    log = log_dir.logs[TopicPartition("events", 3)]
+    assert log.apply_retention(NOW + 60) == []
+    assert log.apply_retention(NOW + 2000) != []
+    log_dir.close(clean=False)
