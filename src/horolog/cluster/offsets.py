@@ -1,0 +1,74 @@
+"""The offsets that groups have committed, and when they have outlived their use."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from horolog.cluster.metadata_store import OffsetRow
+
+TopicPartition = tuple[str, int]
+
+
+class CommittedOffsets:
+    """Every group's committed offsets, in memory."""
+
+    def __init__(self, rows: Iterable[OffsetRow] = ()) -> None:
+        self._groups: dict[str, dict[TopicPartition, OffsetRow]] = {}
+        for row in rows:
+            self.put(row)
+
+    def put(self, row: OffsetRow) -> None:
+        """The latest commit of a partition stands."""
+        self._groups.setdefault(row.group_id, {})[row.topic, row.partition] = row
+
+    def get(self, group_id: str, topic: str, partition: int) -> OffsetRow | None:
+        """What a group has committed for a partition."""
+        return self._groups.get(group_id, {}).get((topic, partition))
+
+    def of_group(self, group_id: str) -> list[OffsetRow]:
+        """All that a group has committed."""
+        return list(self._groups.get(group_id, {}).values())
+
+    def group_ids(self) -> Iterator[str]:
+        """The groups that have committed anything."""
+        return iter(list(self._groups))
+
+    def drop(self, group_id: str, keys: Iterable[TopicPartition]) -> None:
+        """Forget some of a group's offsets."""
+        group = self._groups.get(group_id, {})
+        for key in keys:
+            group.pop(key, None)
+        if not group:
+            self._groups.pop(group_id, None)
+
+    def drop_group(self, group_id: str) -> None:
+        """Forget all of a group's offsets."""
+        self._groups.pop(group_id, None)
+
+    def drop_topic(self, topic: str) -> None:
+        """Forget what any group has committed for a topic."""
+        for group_id, group in list(self._groups.items()):
+            self.drop(group_id, [key for key in group if key[0] == topic])
+
+    def expired(
+        self,
+        group_id: str,
+        now_ms: int,
+        retention_ms: int,
+        empty_since_ms: int | None,
+        still_reads: Callable[[str], bool],
+    ) -> list[TopicPartition]:
+        """The offsets of a group that nobody needs any more (KIP-211).
+
+        `empty_since_ms` is when the last member left; None where there never was one (the
+        offsets of a client that assigns its own partitions count from their commit) or
+        where there is one now (then `still_reads` says which topics are in use).
+        """
+        gone = []
+        for key, row in self._groups.get(group_id, {}).items():
+            if row.expire_ms is not None:
+                over = now_ms >= row.expire_ms
+            else:
+                since_ms = max(row.commit_ms, empty_since_ms or row.commit_ms)
+                over = now_ms - since_ms >= retention_ms
+            if over and not still_reads(row.topic):
+                gone.append(key)
+        return gone

@@ -1,0 +1,212 @@
+"""The topics there are, and the rules for making one; in Apache Kafka's own words."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from horolog.errors import ErrorCode, RequestRefused
+
+MAX_NAME_LENGTH: Final = 249
+# What Apache Kafka keeps for itself. Here they can only come from an adopted directory.
+INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
+)
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One topic. `partitions` are consecutive from 0, unless it is adopted.
+
+    `adopted`: somebody else wrote its directories and nobody has given it settings here,
+    so nothing of it may expire or be deleted.
+    """
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[int, ...]
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    adopted: bool = False
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether clients may not write to it."""
+        return self.name in INTERNAL_TOPICS
+
+
+class Topics:
+    """All topics, by name and by id."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[UUID, Topic] = {}
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def put(self, topic: Topic) -> None:
+        """Add a topic or replace what is known of it."""
+        old = self._by_name.get(topic.name)
+        if old is not None:
+            self._by_id.pop(old.topic_id, None)
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+
+    def remove(self, name: str) -> None:
+        """Forget a topic."""
+        topic = self._by_name.pop(name)
+        del self._by_id[topic.topic_id]
+
+    def find(self, name: str) -> Topic | None:
+        """The topic of that name, if there is one."""
+        return self._by_name.get(name)
+
+    def find_id(self, topic_id: UUID | None) -> Topic | None:
+        """The topic of that id, if there is one."""
+        return None if topic_id is None else self._by_id.get(topic_id)
+
+    def named(self, name: str | None) -> Topic:
+        """The topic of that name, or its refusal."""
+        topic = None if name is None else self._by_name.get(name)
+        if topic is None:
+            raise unknown_topic(name)
+        return topic
+
+    def with_id(self, topic_id: UUID | None) -> Topic:
+        """The topic of that id, or its refusal."""
+        topic = None if topic_id is None else self._by_id.get(topic_id)
+        if topic is None:
+            raise RequestRefused(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
+        return topic
+
+    def check_new_name(self, name: str) -> None:
+        """Refuse a name that is taken, illegal, or too like another."""
+        check_name(name)
+        if name in self._by_name:
+            raise RequestRefused(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+        if "." in name or "_" in name:
+            folded = name.replace(".", "_")
+            for other in self._by_name:
+                if other.replace(".", "_") == folded:
+                    raise RequestRefused(
+                        ErrorCode.invalid_topic_exception,
+                        f"Topic '{name}' collides with existing topic: {other}",
+                    )
+
+
+def unknown_topic(name: str | None) -> RequestRefused:
+    """The refusal of a topic that is not there."""
+    return RequestRefused(
+        ErrorCode.unknown_topic_or_partition, f"This server does not host the topic {name!r}."
+    )
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot be a topic's name."""
+    why = None
+    if not name:
+        why = "the empty string is not allowed"
+    elif name in (".", ".."):
+        why = f"'{name}' is not allowed"
+    elif len(name) > MAX_NAME_LENGTH:
+        why = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    elif not _LEGAL_NAME.match(name):
+        why = (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
+        )
+    if why is not None:
+        raise RequestRefused(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {why}")
+
+
+def partitions_of_new_topic(
+    *,
+    count: int,
+    replication_factor: int,
+    assignments: Mapping[int, Sequence[int]],
+    repeated: int | None,
+    broker_id: int,
+    default_count: int,
+) -> int:
+    """How many partitions a new topic gets on this one broker, or why it gets none.
+
+    `assignments` are broker ids by partition, empty if the broker is to choose; `repeated`
+    is a partition that was assigned twice, if any was.
+    """
+    if assignments:
+        if replication_factor != -1:
+            raise RequestRefused(
+                ErrorCode.invalid_request,
+                "A manual partition assignment was specified, but replication factor was "
+                "not set to -1.",
+            )
+        if count != -1:
+            raise RequestRefused(
+                ErrorCode.invalid_request,
+                "A manual partition assignment was specified, but numPartitions was not set to -1.",
+            )
+        if repeated is not None:
+            raise RequestRefused(
+                ErrorCode.invalid_replica_assignment,
+                f"Found multiple manual partition assignments for partition {repeated}",
+            )
+        for partition, brokers in assignments.items():
+            check_assignment(partition, brokers, broker_id)
+        if sorted(assignments) != list(range(len(assignments))):
+            raise RequestRefused(
+                ErrorCode.invalid_replica_assignment,
+                "partitions should be a consecutive 0-based integer sequence",
+            )
+        return len(assignments)
+    if replication_factor < -1 or replication_factor == 0:
+        raise RequestRefused(
+            ErrorCode.invalid_replication_factor,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if count < -1 or count == 0:
+        raise RequestRefused(
+            ErrorCode.invalid_partitions,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    if replication_factor > 1:
+        raise RequestRefused(
+            ErrorCode.invalid_replication_factor,
+            f"Unable to replicate the partition {replication_factor} time(s): The target "
+            f"replication factor of {replication_factor} cannot be reached because only 1 "
+            "broker(s) are registered.",
+        )
+    return default_count if count == -1 else count
+
+
+def check_assignment(partition: int, brokers: Sequence[int], broker_id: int) -> None:
+    """Refuse an assignment to anything but this broker."""
+    if list(brokers) != [broker_id]:
+        raise RequestRefused(
+            ErrorCode.invalid_replica_assignment,
+            f"The manual partition assignment for partition {partition} must name broker "
+            f"{broker_id} alone: there is no other",
+        )
+
+
+def check_partition_increase(topic: Topic, count: int) -> None:
+    """Refuse a number of partitions that is no increase."""
+    present = len(topic.partitions)
+    if count == present:
+        raise RequestRefused(
+            ErrorCode.invalid_partitions, f"Topic already has {present} partition(s)."
+        )
+    if count < present:
+        raise RequestRefused(
+            ErrorCode.invalid_partitions,
+            f"The topic {topic.name} currently has {present} partition(s); {count} would not "
+            "be an increase.",
+        )

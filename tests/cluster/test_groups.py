@@ -1,0 +1,476 @@
+"""Groups decide by themselves: requests and time in, answers out, no socket, no loop."""
+
+import itertools
+import struct
+from dataclasses import replace
+
+import pytest
+
+from horolog.cluster.group_values import (
+    Answer,
+    GroupLimits,
+    GroupState,
+    Join,
+    Joined,
+    Protocol,
+    Sync,
+    Synced,
+)
+from horolog.cluster.groups import Group
+from horolog.errors import ErrorCode, RequestRefused
+
+RANGE = Protocol("range", b"r")
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+
+
+def subscription(*topics: str) -> bytes:
+    names = b"".join(struct.pack(">h", len(t)) + t.encode() for t in topics)
+    return struct.pack(">hi", 1, len(topics)) + names
+
+
+class Story:
+    """A group, a moment, and who has been answered what."""
+
+    def __init__(self, delay_ms: int = 0, **limits: int) -> None:
+        ids = itertools.count(1)
+        self.group = Group(
+            "g",
+            GroupLimits(initial_rebalance_delay_ms=delay_ms, **limits),
+            new_id=lambda: str(next(ids)),
+        )
+        self.now = 1_000
+        self.answered: dict[object, Joined | Synced] = {}
+
+    def _take(self, answers: list[Answer]) -> None:
+        for waiter, value in answers:
+            assert waiter is not None
+            assert waiter not in self.answered, "answered twice"
+            self.answered[waiter] = value
+
+    def join(self, waiter: str, member_id: str = "", **fields: object) -> Joined | None:
+        given = Join(
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=(RANGE,),
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            client_id="c",
+        )
+        self._take(self.group.join(replace(given, **fields), waiter, self.now))
+        answer = self.answered.get(waiter)
+        assert answer is None or isinstance(answer, Joined)
+        return answer
+
+    def sync(self, waiter: str, joined: Joined, **assignments: bytes) -> Synced | None:
+        sync = Sync(
+            member_id=joined.member_id,
+            generation=joined.generation,
+            assignments=tuple(assignments.items()),
+        )
+        self._take(self.group.sync(sync, waiter, self.now))
+        answer = self.answered.get(waiter)
+        assert answer is None or isinstance(answer, Synced)
+        return answer
+
+    def leave(self, member_id: str, instance_id: str | None = None) -> None:
+        self._take(self.group.leave(member_id, instance_id, self.now))
+
+    def wait(self, ms: int) -> None:
+        """Let time pass, calling tick at every deadline, as the loop does."""
+        until = self.now + ms
+        while (at := self.group.next_deadline_ms()) is not None and at <= until:
+            self.now = max(at, self.now)
+            self._take(self.group.tick(self.now))
+        self.now = until
+
+    def joined(self, waiter: str) -> Joined:
+        answer = self.answered[waiter]
+        assert isinstance(answer, Joined)
+        return answer
+
+    def stable(self, *waiters: str, **fields: object) -> list[Joined]:
+        """Bring a group of these members to Stable; several need a delay to gather."""
+        for waiter in waiters:
+            self.join(waiter, **fields)
+        self.wait(20)
+        members = [self.joined(waiter) for waiter in waiters]
+        leader = next(m for m in members if m.member_id == m.leader)
+        self.sync("sync-leader", leader, **{m.member_id: m.member_id.encode() for m in members})
+        for member in members:
+            if member is not leader:
+                assert self.sync(f"sync-{member.member_id}", member) is not None
+        assert self.group.state is GroupState.STABLE
+        return members
+
+
+def refused(code: ErrorCode) -> "pytest.RaisesExc[RequestRefused]":
+    return pytest.raises(RequestRefused, check=lambda error: error.code is code)
+
+
+def test_the_first_members_gather_for_the_initial_delay_and_the_first_leads() -> None:
+    story = Story(delay_ms=3_000)
+    story.join("a")
+    story.join("b")
+    assert not story.answered
+    story.wait(2_999)
+    assert not story.answered
+    story.wait(3_001)  # another came while gathering: one extension
+    a, b = story.joined("a"), story.joined("b")
+    assert a.generation == b.generation == 1
+    assert a.leader == b.leader == a.member_id
+    assert {m.member_id for m in a.members} == {a.member_id, b.member_id}
+    assert b.members == ()
+
+
+def test_gathering_ends_at_the_rebalance_timeout_however_many_keep_coming() -> None:
+    story = Story(delay_ms=3_000)
+    for n in range(10):
+        if n and story.answered:
+            break
+        story.join(f"m{n}", rebalance_timeout_ms=7_000)
+        story.wait(1_000)
+    story.wait(1_000)
+    assert story.answered
+    assert story.now - 1_000 <= 8_000
+
+
+def test_the_leaders_assignment_reaches_everyone_who_waits() -> None:
+    story = Story(delay_ms=10)
+    story.join("a")
+    story.join("b")
+    story.wait(20)
+    a, b = story.joined("a"), story.joined("b")
+    assert story.sync("sb", b) is None
+    answer = story.sync("sa", a, **{a.member_id: b"A", b.member_id: b"B"})
+    assert answer == Synced(ErrorCode.none, "consumer", "range", b"A")
+    assert story.answered["sb"] == Synced(ErrorCode.none, "consumer", "range", b"B")
+    # Asked again when stable, a member hears the same again.
+    again = story.sync("sb2", b)
+    assert again is not None
+    assert again.assignment == b"B"
+
+
+def test_a_client_that_expects_it_is_first_told_its_member_id() -> None:
+    story = Story()
+    first = story.join("a", expects_member_id=True)
+    assert first is not None
+    assert first.error is ErrorCode.member_id_required
+    assert first.member_id == "c-1"
+    second = story.join("a2", first.member_id, expects_member_id=True)
+    assert second is not None
+    assert second.error is ErrorCode.none
+    assert second.member_id == first.member_id
+
+
+def test_a_promised_id_that_nobody_uses_is_forgotten_with_its_session() -> None:
+    story = Story()
+    first = story.join("a", expects_member_id=True)
+    assert first is not None
+    assert not story.group.is_idle
+    story.wait(SESSION_MS)
+    assert story.group.is_idle
+    with refused(ErrorCode.unknown_member_id):
+        story.join("a2", first.member_id)
+
+
+def test_a_newcomer_makes_the_others_rejoin_and_is_answered_with_them() -> None:
+    story = Story()
+    (a,) = story.stable("a")
+    assert story.join("b") is None
+    assert story.group.state is GroupState.PREPARING_REBALANCE
+    with refused(ErrorCode.rebalance_in_progress):
+        story.group.heartbeat(a.member_id, None, a.generation, story.now)
+    with refused(ErrorCode.rebalance_in_progress):
+        story.sync("late", a)
+    again = story.join("a2", a.member_id)
+    assert again is not None
+    assert again.generation == story.joined("b").generation == a.generation + 1
+
+
+def test_a_member_that_does_not_rejoin_in_the_rebalance_timeout_is_out() -> None:
+    story = Story()
+    (a,) = story.stable("a", session_timeout_ms=100_000)
+    story.join("b", session_timeout_ms=100_000)
+    story.wait(REBALANCE_MS)
+    b = story.joined("b")
+    assert b.leader == b.member_id
+    with refused(ErrorCode.unknown_member_id):
+        story.group.heartbeat(a.member_id, None, a.generation, story.now)
+
+
+def test_a_silent_member_is_removed_when_its_session_ends() -> None:
+    story = Story(delay_ms=5)
+    a, b = story.stable("a", "b")
+    story.wait(SESSION_MS - 1)
+    story.group.heartbeat(a.member_id, None, a.generation, story.now)
+    story.wait(1)
+    assert story.group.state is GroupState.PREPARING_REBALANCE
+    with refused(ErrorCode.unknown_member_id):
+        story.group.heartbeat(b.member_id, None, b.generation, story.now)
+    again = story.join("a2", a.member_id)
+    assert again is not None
+    assert [m.member_id for m in again.members] == [a.member_id]
+
+
+def test_a_member_whose_request_waits_here_is_alive() -> None:
+    story = Story()
+    (a,) = story.stable("a", session_timeout_ms=100_000)
+    story.join("b")
+    story.wait(SESSION_MS * 2)  # b says nothing, but its join lies here
+    assert "b" not in story.answered
+    story.join("a2", a.member_id)
+    assert story.joined("b").error is ErrorCode.none
+
+
+def test_a_newcomer_whose_client_vanished_is_given_up_after_a_while() -> None:
+    story = Story(new_member_timeout_ms=30_000)
+    (a,) = story.stable("a", session_timeout_ms=1_000_000, rebalance_timeout_ms=1_000_000)
+    story.join("b")
+    story.wait(30_000)
+    assert story.joined("b").error is ErrorCode.unknown_member_id
+    again = story.join("a2", a.member_id)
+    assert again is not None
+    assert len(again.members) == 1
+
+
+def test_members_that_never_ask_for_their_assignment_are_removed() -> None:
+    story = Story(delay_ms=5)
+    story.join("a", session_timeout_ms=100_000)
+    story.join("b", session_timeout_ms=100_000)
+    story.wait(10)
+    a, b = story.joined("a"), story.joined("b")
+    story.sync("sb", b)
+    story.wait(REBALANCE_MS)  # the leader stays silent
+    assert story.answered["sb"] == Synced(ErrorCode.rebalance_in_progress)
+    again = story.join("b2", b.member_id)
+    assert again is not None
+    assert again.leader == b.member_id
+    with refused(ErrorCode.unknown_member_id):
+        story.group.heartbeat(a.member_id, None, again.generation, story.now)
+
+
+def test_the_last_to_leave_empties_the_group() -> None:
+    story = Story()
+    (a,) = story.stable("a")
+    story.leave(a.member_id)
+    assert story.group.state is GroupState.EMPTY
+    assert story.group.generation == a.generation + 1
+    with refused(ErrorCode.unknown_member_id):
+        story.leave(a.member_id)
+
+
+def test_leaving_while_others_wait_completes_their_rebalance() -> None:
+    story = Story()
+    (a,) = story.stable("a")
+    story.join("b")
+    story.leave(a.member_id)
+    assert story.joined("b").leader == story.joined("b").member_id
+
+
+def test_a_member_may_rejoin_unchanged_without_disturbing_a_stable_group() -> None:
+    story = Story(delay_ms=5)
+    a, b = story.stable("a", "b")
+    again = story.join("b2", b.member_id)
+    assert again is not None
+    assert again.generation == b.generation
+    assert story.group.state is GroupState.STABLE
+    # The leader's return, or changed metadata, does disturb it.
+    assert story.join("a2", a.member_id) is None
+    assert story.group.state is GroupState.PREPARING_REBALANCE
+
+
+def test_changed_metadata_rebalances() -> None:
+    story = Story(delay_ms=5)
+    _, b = story.stable("a", "b")
+    assert story.join("b2", b.member_id, protocols=(Protocol("range", b"other"),)) is None
+    assert story.group.state is GroupState.PREPARING_REBALANCE
+
+
+def test_a_repeated_join_ends_the_older_wait_of_the_same_member() -> None:
+    story = Story()
+    (a,) = story.stable("a")
+    story.join("b")
+    story.leave(a.member_id)
+    b = story.joined("b")
+    story.sync("sb", b)
+    story.join("b2", b.member_id)  # leads: rebalances, waits only for itself
+    story.join("c")
+    story.join("b3", story.joined("b2").member_id)
+    story.join("b4", b.member_id)
+    assert story.joined("b4").error is ErrorCode.none
+
+
+def test_the_protocol_is_the_one_that_all_speak_and_most_prefer() -> None:
+    story = Story(delay_ms=5)
+    sticky, range_ = Protocol("sticky", b"s"), RANGE
+    story.join("a", protocols=(sticky, range_))
+    story.join("b", protocols=(range_, sticky))
+    story.join("c", protocols=(Protocol("own", b"o"), range_, sticky))
+    story.wait(100)
+    assert story.joined("a").protocol_name == "range"
+
+
+def test_a_member_without_a_common_protocol_is_refused() -> None:
+    story = Story()
+    story.stable("a")
+    with refused(ErrorCode.inconsistent_group_protocol):
+        story.join("b", protocols=(Protocol("own", b""),))
+    with refused(ErrorCode.inconsistent_group_protocol):
+        story.join("c", protocol_type="connect")
+    with refused(ErrorCode.inconsistent_group_protocol):
+        story.join("d", protocols=())
+
+
+def test_a_session_timeout_out_of_bounds_is_refused() -> None:
+    story = Story()
+    with refused(ErrorCode.invalid_session_timeout):
+        story.join("a", session_timeout_ms=5_999)
+    with refused(ErrorCode.invalid_session_timeout):
+        story.join("a", session_timeout_ms=1_800_001)
+
+
+def test_a_full_group_refuses_newcomers() -> None:
+    story = Story(max_size=1)
+    story.stable("a")
+    with refused(ErrorCode.group_max_size_reached):
+        story.join("b")
+
+
+def test_another_generation_is_refused() -> None:
+    story = Story()
+    (a,) = story.stable("a")
+    with refused(ErrorCode.illegal_generation):
+        story.group.heartbeat(a.member_id, None, a.generation + 1, story.now)
+    with refused(ErrorCode.illegal_generation):
+        story.group.check_commit(a.member_id, None, a.generation - 1, story.now)
+    story.group.check_commit(a.member_id, None, a.generation, story.now)
+
+
+def test_offsets_may_be_committed_without_membership_only_while_nobody_belongs() -> None:
+    story = Story()
+    story.group.check_commit("", None, -1, story.now)
+    story.stable("a")
+    with refused(ErrorCode.unknown_member_id):
+        story.group.check_commit("", None, -1, story.now)
+
+
+def test_a_commit_while_the_assignment_is_being_made_must_wait() -> None:
+    story = Story()
+    story.join("a")
+    story.wait(0)
+    a = story.joined("a")
+    assert story.group.state is GroupState.COMPLETING_REBALANCE
+    with refused(ErrorCode.rebalance_in_progress):
+        story.group.check_commit(a.member_id, None, a.generation, story.now)
+
+
+# --- static members (KIP-345) ---------------------------------------------------------
+
+
+def test_a_restarted_static_member_keeps_its_assignment_and_fences_its_old_self() -> None:
+    story = Story(delay_ms=5)
+    story.join("a", instance_id="i-a")
+    story.join("b", instance_id="i-b")
+    story.wait(20)
+    a, b = story.joined("a"), story.joined("b")
+    story.sync("sb", b)
+    story.sync("sa", a, **{b.member_id: b"B"})
+    back = story.join("b2", instance_id="i-b")
+    assert back is not None
+    assert (back.error, back.generation) == (ErrorCode.none, b.generation)
+    assert back.member_id != b.member_id
+    assert story.group.state is GroupState.STABLE
+    again = story.sync("sb2", back)
+    assert again is not None
+    assert again.assignment == b"B"
+    with refused(ErrorCode.fenced_instance_id):
+        story.group.heartbeat(b.member_id, "i-b", b.generation, story.now)
+    with refused(ErrorCode.fenced_instance_id):
+        story.group.check_commit(b.member_id, "i-b", b.generation, story.now)
+
+
+def test_a_restarted_static_leader_need_not_assign_anew() -> None:
+    story = Story(delay_ms=5)
+    story.join("a", instance_id="i-a")
+    story.wait(10)
+    a = story.joined("a")
+    story.sync("sa", a, **{a.member_id: b"A"})
+    old_client = story.join("a2", instance_id="i-a")
+    assert old_client is not None
+    assert old_client.leader == a.member_id  # its former self: it does not assign
+    assert old_client.members == ()
+    new_client = story.join("a3", instance_id="i-a", may_skip_assignment=True)
+    assert new_client is not None
+    assert new_client.leader == new_client.member_id
+    assert new_client.skip_assignment
+    assert len(new_client.members) == 1
+
+
+def test_a_static_member_with_other_metadata_rebalances() -> None:
+    story = Story(delay_ms=5)
+    story.join("a", instance_id="i-a")
+    story.wait(10)
+    a = story.joined("a")
+    story.sync("sa", a)
+    story.join("a2", instance_id="i-a", protocols=(Protocol("range", b"new"),))
+    assert story.joined("a2").generation == a.generation + 1
+
+
+def test_a_static_member_still_waiting_is_fenced_by_its_successor() -> None:
+    story = Story(delay_ms=100)
+    story.join("a", instance_id="i-a")
+    story.join("a2", instance_id="i-a")
+    assert story.joined("a").error is ErrorCode.fenced_instance_id
+    story.wait(300)
+    assert story.joined("a2").error is ErrorCode.none
+
+
+def test_a_silent_static_member_stays_until_its_session_ends() -> None:
+    story = Story(delay_ms=5)
+    story.join("a", instance_id="i-a", session_timeout_ms=200_000)
+    story.join("b", session_timeout_ms=200_000)
+    story.wait(20)
+    a, b = story.joined("a"), story.joined("b")
+    story.sync("sb", b)
+    story.sync("sa", a)
+    story.join("c", session_timeout_ms=200_000)
+    story.join("b2", b.member_id, session_timeout_ms=200_000)
+    story.wait(REBALANCE_MS)
+    b2 = story.joined("b2")
+    assert b2.leader in {b2.member_id, story.joined("c").member_id}
+    members = {m.member_id for m in (*b2.members, *story.joined("c").members)}
+    assert a.member_id in members
+
+
+def test_a_static_member_leaves_by_its_instance_id_alone() -> None:
+    story = Story(delay_ms=5)
+    story.join("a", instance_id="i-a")
+    story.wait(10)
+    story.leave("", "i-a")
+    assert story.group.state is GroupState.EMPTY
+    with refused(ErrorCode.unknown_member_id):
+        story.leave("", "i-a")
+
+
+# --- what others see ------------------------------------------------------------------
+
+
+def test_a_stable_group_tells_what_its_members_read() -> None:
+    story = Story(delay_ms=5)
+    story.stable("a", protocols=(Protocol("range", subscription("t1", "t2")),))
+    assert story.group.reads("t1")
+    assert not story.group.reads("t3")
+    described = story.group.describe()
+    assert (described.state, described.protocol_name) == (GroupState.STABLE, "range")
+    assert described.members[0].metadata == subscription("t1", "t2")
+    assert described.members[0].assignment == described.members[0].member_id.encode()
+
+
+@pytest.mark.parametrize(
+    "metadata", [b"", b"\0\1", subscription("t1")[:-1], b"\0\1\0\0\0\1\xff\xff"]
+)
+def test_a_group_with_an_illegible_subscription_may_read_anything(metadata: bytes) -> None:
+    story = Story(delay_ms=5)
+    story.stable("a", protocols=(Protocol("range", metadata),))
+    assert story.group.reads("t3")

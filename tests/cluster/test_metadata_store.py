@@ -1,0 +1,124 @@
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from horolog.cluster.metadata_store import (
+    BROKER_SCOPE,
+    FILE_NAME,
+    TOPIC_SCOPE,
+    GroupChange,
+    GroupRow,
+    MetadataStore,
+    OffsetRow,
+    SettingRow,
+    TopicRow,
+)
+from horolog.errors import Misconfigured
+
+TOPIC = TopicRow("t", UUID(int=7), 3)
+OFFSET = OffsetRow("g", "t", 0, 45, 2, "note", 1_700_000_000_000)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / FILE_NAME
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[MetadataStore]:
+    store = MetadataStore(path)
+    yield store
+    store.close()
+
+
+def reopened(path: Path) -> MetadataStore:
+    """Another view of the file, as after a kill: the first was never closed."""
+    return MetadataStore(path)
+
+
+def test_a_topic_comes_back_with_its_settings(store: MetadataStore, path: Path) -> None:
+    store.put_topic(TOPIC, {"retention.ms": "5", "segment.ms": "6"})
+    store.change_settings(TOPIC_SCOPE, "t", {"segment.ms": None, "retention.ms": "7"})
+    again = reopened(path)
+    stored = again.load()
+    again.close()
+    assert stored.topics == [TOPIC]
+    assert stored.settings == [SettingRow(TOPIC_SCOPE, "t", "retention.ms", "7")]
+
+
+def test_replacing_a_topic_keeps_its_settings_unless_new_ones_are_given(
+    store: MetadataStore,
+) -> None:
+    store.put_topic(TOPIC, {"retention.ms": "5"})
+    store.put_topic(TOPIC._replace(partitions=4))
+    assert store.load().topics == [TOPIC._replace(partitions=4)]
+    assert len(store.load().settings) == 1
+    store.put_topic(TOPIC, {})
+    assert store.load().settings == []
+
+
+def test_a_forgotten_topic_takes_settings_and_offsets_along(store: MetadataStore) -> None:
+    store.put_topic(TOPIC, {"retention.ms": "5"})
+    store.change_settings(BROKER_SCOPE, "", {"log.retention.ms": "9"})
+    other = OFFSET._replace(topic="other")
+    store.write_groups([GroupChange(offsets=[OFFSET, other])])
+    store.forget_topic("t")
+    stored = store.load()
+    assert stored.topics == []
+    assert stored.settings == [SettingRow(BROKER_SCOPE, "", "log.retention.ms", "9")]
+    assert stored.offsets == [other]
+
+
+def test_the_last_committed_offset_stands(store: MetadataStore, path: Path) -> None:
+    store.write_groups([GroupChange(groups=[GroupRow("g", "consumer", None)], offsets=[OFFSET])])
+    store.write_groups(
+        [
+            GroupChange(
+                groups=[GroupRow("g", "consumer", 5)],
+                offsets=[OFFSET._replace(committed=46, expire_ms=9)],
+            )
+        ]
+    )
+    again = reopened(path)
+    stored = again.load()
+    again.close()
+    assert stored.offsets == [OFFSET._replace(committed=46, expire_ms=9)]
+    assert stored.groups == [GroupRow("g", "consumer", 5)]
+
+
+def test_offsets_and_groups_are_dropped(store: MetadataStore) -> None:
+    offsets = [OFFSET, OFFSET._replace(partition=1), OFFSET._replace(group_id="h")]
+    store.write_groups(
+        [GroupChange(groups=[GroupRow("g", "", None), GroupRow("h", "", None)], offsets=offsets)]
+    )
+    store.write_groups([GroupChange(dropped_offsets=[("g", "t", 1)])])
+    assert len(store.load().offsets) == 2
+    store.write_groups([GroupChange(dropped_groups=["g"])])
+    stored = store.load()
+    assert stored.offsets == [offsets[2]]
+    assert stored.groups == [GroupRow("h", "", None)]
+
+
+def test_a_producer_id_is_never_given_twice(store: MetadataStore, path: Path) -> None:
+    assert store.reserve_producer_ids(1000, at_least=0) == 0
+    again = reopened(path)
+    assert again.reserve_producer_ids(1000, at_least=0) == 1000
+    assert again.reserve_producer_ids(1000, at_least=70_000) == 70_000
+    assert again.reserve_producer_ids(1000, at_least=5) == 71_000
+    again.close()
+
+
+def test_a_file_that_is_not_a_database_is_named(path: Path) -> None:
+    path.write_bytes(b"garbage" * 1000)
+    with pytest.raises(Misconfigured, match=FILE_NAME):
+        MetadataStore(path)
+
+
+def test_a_newer_schema_is_refused(path: Path) -> None:
+    store = MetadataStore(path)
+    store._db.execute("PRAGMA user_version=99")
+    store.close()
+    with pytest.raises(Misconfigured, match="newer horolog"):
+        MetadataStore(path)
