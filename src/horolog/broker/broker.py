@@ -1,0 +1,387 @@
+"""What a broker has and can do, apart from its sockets: handlers and chores work on this.
+
+State lives in parts, each with one keeper: logs in `storage`, topics, groups and
+settings in `cluster`, their file behind `metadata`. All but the threads' work happens on
+the event loop that called `open`.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from horolog.broker.chores import Chores
+from horolog.broker.controller import Controller
+from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker.metadata_thread import MetadataThread
+from horolog.broker.partition import Partition, Written
+from horolog.broker.producer_ids import ProducerIds
+from horolog.broker.remarks import TimeRemarks
+from horolog.broker.waiting import Wait
+from horolog.clock import Clock, SystemClock
+from horolog.cluster.group_values import GroupLimits
+from horolog.cluster.metadata_store import BROKER_SCOPE, FILE_NAME, MetadataStore, Stored
+from horolog.cluster.reconcile import Plan, reconcile
+from horolog.cluster.topics import Topic, Topics, unknown_topic
+from horolog.config import BrokerConfig, Endpoint, Settings
+from horolog.errors import HorologError, Misconfigured, StorageFailed
+from horolog.storage.log import Log
+from horolog.storage.log_dir import LogDir
+from horolog.storage.names import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+WORKERS: Final = 4
+READERS: Final = 4
+
+
+class Broker:
+    """One broker. Its parts are public for handlers, chores and tests."""
+
+    groups: GroupCoordinator
+    producer_ids: ProducerIds
+    controller: Controller
+    metadata: MetadataThread
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.config: BrokerConfig = settings.broker_config()
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.log_dir_path = Path(self.config.log_dir)
+        self.topics = Topics()
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.readers: Executor = ThreadPoolExecutor(READERS, thread_name_prefix="horolog-read")
+        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="horolog-write")
+        self._store: MetadataStore | None = None
+        self._log_dir: LogDir | None = None
+        self._waits: dict[Wait, None] = {}
+        self.chores = Chores(self)
+
+    # --- open and close ---------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open the log directory, and bring it and what is remembered together.
+
+        Raises:
+            Misconfigured: a directory or a setting that cannot be used.
+            StorageFailed: the disk refused.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            stored, plan = await loop.run_in_executor(self._workers, self._open)
+            self._take_up(stored, plan)
+        except BaseException:
+            await self._close(clean=False)
+            raise
+
+    def end_waits(self) -> None:
+        """Have all answered that wait for something to happen."""
+        for wait in list(self._waits):
+            wait.end()
+        self.groups.release_waiters()
+
+    async def close(self, *, clean: bool = True) -> None:
+        """Finish what is queued, and close the logs; not `clean`, as a kill would leave them."""
+        self.groups.close()
+        for partition in self.partitions.values():
+            await partition.close()
+        await self._close(clean=clean)
+
+    async def _close(self, *, clean: bool) -> None:
+        loop = asyncio.get_running_loop()
+        if self._log_dir is not None:
+            log_dir, self._log_dir = self._log_dir, None
+            for failure in await loop.run_in_executor(
+                self._workers, lambda: log_dir.close(clean=clean)
+            ):
+                _LOG.error("not closed cleanly, the next start will recover it: %s", failure)
+        if self._store is not None:
+            store, self._store = self._store, None
+            if hasattr(self, "metadata"):
+                await self.metadata.close()
+            else:
+                store.close()
+        self._workers.shutdown()
+        self.readers.shutdown()
+
+    def _open(self) -> tuple[Stored, Plan]:
+        """All that waits for the disk at a start."""
+        try:
+            self.log_dir_path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Misconfigured(f"log.dirs={self.log_dir_path}: {error.strerror}") from error
+        store = self._store = MetadataStore(self.log_dir_path / FILE_NAME)
+        stored = store.load()
+        self._apply_stored_settings(stored)
+        overrides = _topic_overrides(stored)
+        owned = {row.name for row in stored.topics if not row.adopted}
+        log_dir = self._log_dir = LogDir.open(
+            self.log_dir_path,
+            broker_config=self.config,
+            topic_config=lambda topic: self.settings.topic_config(overrides.get(topic)),
+            now_ms=self.clock.now_ms(),
+            is_ours=lambda topic: topic in owned or self.config.horolog_adopt_defaults,
+        )
+        for recovery in log_dir.recoveries:
+            for note in recovery.notes:
+                _LOG.info("%s", note)
+        for partition, why in log_dir.unreadable.items():
+            _LOG.error("%s is not served: %s", partition, why)
+        plan = reconcile(
+            stored.topics,
+            _found(log_dir),
+            new_id=uuid.uuid4,
+            adopt_defaults=self.config.horolog_adopt_defaults,
+        )
+        self._carry_out(plan, store, log_dir, overrides)
+        return stored, plan
+
+    def _apply_stored_settings(self, stored: Stored) -> None:
+        """Dynamic settings of the last run, for all brokers and for this one."""
+        layers: dict[str, dict[str, str]] = {}
+        for row in stored.settings:
+            if row.scope == BROKER_SCOPE:
+                layers.setdefault(row.resource, {})[row.name] = row.value
+        self.settings = replace(
+            self.settings,
+            dynamic_default=layers.get("", {}),
+            dynamic_broker=layers.get(str(self.config.node_id), {}),
+        )
+        self.config = self.settings.broker_config()
+
+    def _carry_out(
+        self,
+        plan: Plan,
+        store: MetadataStore,
+        log_dir: LogDir,
+        overrides: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        now_ms = self.clock.now_ms()
+        for remark in plan.remarks:
+            _LOG.warning("%s", remark)
+        if plan.adopted and not self.config.horolog_adopt_defaults:
+            _LOG.warning(
+                "adopted %d topic(s) that were not written here, and of which nothing expires "
+                "until they are given settings: %s",
+                len(plan.adopted),
+                ", ".join(plan.adopted),
+            )
+        for name, index in plan.delete:
+            if (name, index) in log_dir.logs:
+                log_dir.delete(name, index, now_ms)
+        for name in plan.forget:
+            store.forget_topic(name)
+        for row in plan.put:
+            store.put_topic(row)
+        ids = {row.name: row.topic_id for row in plan.rows}
+        for name, index in plan.create:
+            config = self.settings.topic_config(overrides.get(name))
+            log_dir.create(name, index, ids[name], config, now_ms)
+        for row in plan.rows:
+            for index in plan.partitions[row.name]:
+                log = log_dir.logs.get(TopicPartition(row.name, index))
+                if log is not None:
+                    log.retention_exempt = row.adopted
+
+    def _take_up(self, stored: Stored, plan: Plan) -> None:
+        """Serve what was opened."""
+        assert self._store is not None
+        assert self._log_dir is not None
+        overrides = _topic_overrides(stored)
+        for row in plan.rows:
+            self.topics.put(
+                Topic(
+                    name=row.name,
+                    topic_id=row.topic_id,
+                    partitions=plan.partitions[row.name],
+                    overrides=overrides.get(row.name, {}),
+                    adopted=row.adopted,
+                )
+            )
+        for log in self._log_dir.logs.values():
+            self._serve_partition(log)
+        self.metadata = MetadataThread(self._store)
+        self.controller = Controller(self, self._store)
+        self.groups = GroupCoordinator(
+            _group_limits(self.config),
+            self.metadata,
+            self.clock,
+            stored.groups,
+            [row for row in stored.offsets if row.topic in self.topics],
+        )
+        highest = max(
+            (id_ for log in self._log_dir.logs.values() for id_, _ in log.producers), default=-1
+        )
+        self.producer_ids = ProducerIds(self.metadata, self._store, highest + 1)
+        self._remarks = TimeRemarks(self.config.horolog_timestamp_warn_ahead_ms)
+
+    # --- what handlers ask for --------------------------------------------------------
+
+    @property
+    def cluster_id(self) -> str:
+        """The id in the log directory's meta.properties."""
+        assert self._log_dir is not None
+        return str(self._log_dir.meta.cluster_id)
+
+    def endpoint(self, listener: Endpoint) -> Endpoint:
+        """What clients of a listener are told to connect to."""
+        named = [e for e in self.config.advertised_listeners if e.name == listener.name]
+        for endpoint in named:
+            if (":" in endpoint.host) == (":" in listener.host):
+                named = [endpoint]
+                break
+        told = named[0]
+        return told if told.port else told._replace(port=listener.port)
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """A partition that is served, or its refusal."""
+        partition = self.partitions.get((topic, index))
+        if partition is None:
+            known = self.topics.find(topic)
+            if known is not None and index in known.partitions:
+                raise StorageFailed(f"{topic}-{index} is offline: its log could not be read")
+            raise unknown_topic(topic)
+        return partition
+
+    def note_written(self, partition: Partition, written: Written) -> None:
+        """See to what an append leaves to be done."""
+        if written.appended.rolled:
+            flushed = asyncio.ensure_future(self.flush(partition.log.flush_rolled))
+            flushed.add_done_callback(_log_failure)
+        self._remarks.note(partition, written)
+
+    async def flush(self, flush: Callable[[], None]) -> None:
+        """Flush a log beside the appends that go on meanwhile."""
+        await asyncio.get_running_loop().run_in_executor(self._workers, flush)
+
+    @contextmanager
+    def waiting(self, wait: Wait) -> Iterator[None]:
+        """A wait that a stop of the broker ends."""
+        self._waits[wait] = None
+        try:
+            yield
+        finally:
+            del self._waits[wait]
+
+    # --- what the controller asks for -------------------------------------------------
+
+    async def open_partitions(self, topic: Topic, indexes: Collection[int]) -> None:
+        """Make and serve new partitions.
+
+        Raises:
+            StorageFailed: the disk refused; some may have been made.
+        """
+        log_dir = self._log_dir
+        assert log_dir is not None
+        config, now_ms = self.settings.topic_config(topic.overrides), self.clock.now_ms()
+
+        def create(index: int) -> None:
+            log_dir.create(topic.name, index, topic.topic_id, config, now_ms)
+
+        loop = asyncio.get_running_loop()
+        # Side by side: each waits for the disk several times.
+        making = [loop.run_in_executor(self._workers, create, index) for index in indexes]
+        try:
+            for made in await asyncio.gather(*making, return_exceptions=True):
+                if made is not None:
+                    raise made
+        finally:
+            for index in indexes:
+                log = log_dir.logs.get(TopicPartition(topic.name, index))
+                if log is not None:
+                    self._serve_partition(log)
+
+    async def remove_partitions(self, topic: Topic) -> None:
+        """Serve a topic's partitions no more, and take their directories away."""
+        log_dir = self._log_dir
+        assert log_dir is not None
+        now_ms = self.clock.now_ms()
+        for index in topic.partitions:
+            partition = self.partitions.pop((topic.name, index), None)
+            if partition is not None:
+                await partition.close()
+
+        def delete() -> None:
+            for index in topic.partitions:
+                if (topic.name, index) in log_dir.logs:
+                    log_dir.delete(topic.name, index, now_ms)
+
+        await asyncio.get_running_loop().run_in_executor(self._workers, delete)
+
+    def apply_topic_settings(self, topic: Topic) -> None:
+        """Let a topic's partitions obey its settings from the next request on."""
+        config = self.settings.topic_config(topic.overrides)
+        for index in topic.partitions:
+            partition = self.partitions.get((topic.name, index))
+            if partition is not None:
+                partition.log.config = config
+                partition.log.retention_exempt = topic.adopted
+
+    def apply_settings(self, settings: Settings) -> None:
+        """Let everything obey these settings from the next request on."""
+        self.settings = settings
+        self.config = settings.broker_config()
+        self._remarks.warn_ahead_ms = self.config.horolog_timestamp_warn_ahead_ms
+        for topic in self.topics:
+            self.apply_topic_settings(topic)
+
+    # --- what chores ask for ----------------------------------------------------------
+
+    async def checkpoint(self) -> None:
+        """Write down how far the logs are safe."""
+        if self._log_dir is not None:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._workers, self._log_dir.checkpoint)
+
+    async def remove_deleted_topics(self) -> None:
+        """Remove the directories of topics deleted `file.delete.delay.ms` ago."""
+        if self._log_dir is not None:
+            loop = asyncio.get_running_loop()
+            now_ms = self.clock.now_ms()
+            await loop.run_in_executor(self._workers, self._log_dir.remove_deleted, now_ms)
+
+    def _serve_partition(self, log: Log) -> None:
+        limit = self.config.horolog_max_batch_uncompressed_bytes
+        key = (log.topic, log.partition)
+        if key not in self.partitions:
+            self.partitions[key] = Partition(log, self._workers, limit)
+
+
+def _found(log_dir: LogDir) -> dict[str, dict[int, uuid.UUID | None]]:
+    """The partitions on disk by topic, with their ids; what cannot be read is there too."""
+    found: dict[str, dict[int, uuid.UUID | None]] = {}
+    for (topic, index), log in log_dir.logs.items():
+        found.setdefault(topic, {})[index] = log.topic_id
+    for topic, index in log_dir.unreadable:
+        found.setdefault(topic, {})[index] = None
+    return found
+
+
+def _topic_overrides(stored: Stored) -> dict[str, dict[str, str]]:
+    overrides: dict[str, dict[str, str]] = {}
+    for row in stored.settings:
+        if row.scope != BROKER_SCOPE:
+            overrides.setdefault(row.resource, {})[row.name] = row.value
+    return overrides
+
+
+def _group_limits(config: BrokerConfig) -> GroupLimits:
+    return GroupLimits(
+        min_session_timeout_ms=config.group_min_session_timeout_ms,
+        max_session_timeout_ms=config.group_max_session_timeout_ms,
+        initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        max_size=config.group_max_size,
+    )
+
+
+def _log_failure(flushed: "asyncio.Future[None]") -> None:
+    error = None if flushed.cancelled() else flushed.exception()
+    if isinstance(error, HorologError):
+        _LOG.error("a segment could not be flushed: %s", error)
+    elif error is not None:
+        raise error

@@ -1,0 +1,146 @@
+"""What has to be done now and then: retention, flushing, checkpoints, expiry.
+
+The loop's time decides when a chore runs, the Clock decides what it does; so a test
+turns the clock and calls the chore.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from horolog.broker.partition import Partition
+from horolog.clock import MINUTE_MS
+from horolog.config import LONG_MAX
+from horolog.errors import HorologError
+from horolog.storage.log import DeletedSegment
+
+if TYPE_CHECKING:
+    from horolog.broker.broker import Broker
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TIDY_INTERVAL_MS: Final = 1_000
+SHORTEST_INTERVAL_MS: Final = 10  # 0 is allowed for some, and must not keep a thread busy
+
+
+class Expired(NamedTuple):
+    """What was over by the clock, and is gone."""
+
+    segments: int
+    offsets: int
+    producers: int
+
+
+class Chores:
+    """A broker's chores. For the event loop's thread only."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._tasks: list[asyncio.Task[None]] = []
+        self._untidy: dict[Partition, None] = {}  # partitions with files that wait for removal
+
+    def start(self) -> None:
+        """Begin to do them by themselves, each at its interval."""
+        config = self._broker.config
+        first_ms = config.log_initial_task_delay_ms
+        for chore, interval_ms, delay_ms in (
+            (self.run_retention, config.log_retention_check_interval_ms, first_ms),
+            (self.tidy, TIDY_INTERVAL_MS, TIDY_INTERVAL_MS),
+            (self.checkpoint, config.log_flush_offset_checkpoint_interval_ms, first_ms),
+            (self.expire_offsets, config.offsets_retention_check_interval_ms, None),
+            (self.expire_producers, config.producer_id_expiration_check_interval_ms, None),
+        ):
+            delay = interval_ms if delay_ms is None else delay_ms
+            self._tasks.append(asyncio.create_task(_repeat(chore, interval_ms, delay)))
+
+    async def stop(self) -> None:
+        """Begin none any more; one that is being done is cut short between two partitions."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def expire(self) -> Expired:
+        """Do now whatever the clock makes due, for somebody who has turned it."""
+        deleted = await self.run_retention()
+        await self.tidy()
+        return Expired(len(deleted), await self.expire_offsets(), await self.expire_producers())
+
+    async def run_retention(self) -> list[tuple[str, DeletedSegment]]:
+        """Delete the segments that have outlived `retention.ms` or `retention.bytes`; which."""
+        deleted = []
+        for partition in list(self._broker.partitions.values()):
+            now_ms = self._broker.clock.now_ms()
+            retain = partial(partition.log.apply_retention, now_ms)
+            gone = await self._do("retention", partition, partition.run(retain)) or ()
+            for segment in gone:
+                _LOG.info(
+                    "%s: deleted segment %d of %d bytes: %s",
+                    partition.name,
+                    segment.base_offset,
+                    segment.size,
+                    segment.reason,
+                )
+                deleted.append((partition.name, segment))
+            if gone:
+                self._untidy[partition] = None
+        return deleted
+
+    async def tidy(self) -> None:
+        """Remove the files of what was deleted, and flush what `flush.ms` is over for."""
+        now_ms = self._broker.clock.now_ms()
+        for partition in list(self._untidy):
+            remove = partial(partition.log.remove_deleted, now_ms)
+            await self._do("removal of deleted files", partition, partition.run(remove))
+            if not partition.log.has_deleted_files:
+                self._untidy.pop(partition, None)  # `expire` may have been quicker
+        for partition in list(self._broker.partitions.values()):
+            if partition.log.config.flush_ms < LONG_MAX and partition.log.flush_due(now_ms):
+                await self._do("flush", partition, self._broker.flush(partition.log.flush))
+        await self._broker.remove_deleted_topics()
+
+    async def checkpoint(self) -> None:
+        """Write down how far the logs are safe, so that a start after a kill has less to do."""
+        await self._broker.checkpoint()
+
+    async def expire_offsets(self) -> int:
+        """Forget committed offsets that nobody has needed for long; how many."""
+        minutes = self._broker.config.offsets_retention_minutes
+        return await self._broker.groups.expire(minutes * MINUTE_MS)
+
+    async def expire_producers(self) -> int:
+        """Forget idempotent producers that have not been heard of for long; how many."""
+        gone = 0
+        limit_ms = self._broker.config.producer_id_expiration_ms
+        for partition in list(self._broker.partitions.values()):
+            producers, now_ms = partition.log.producers, self._broker.clock.now_ms()
+            if len(producers):
+                forget = partial(producers.expire, now_ms, limit_ms)
+                gone += await self._do("expiry", partition, partition.run(forget)) or 0
+        return gone
+
+    async def _do(self, what: str, partition: Partition, job: Awaitable[T]) -> T | None:
+        """One partition's trouble is not its neighbours', and one that is gone needs no chore."""
+        try:
+            return await job
+        except HorologError as error:
+            if not partition.is_closed:
+                _LOG.error("%s of %s: %s", what, partition.name, error)
+            return None
+
+
+async def _repeat(chore: Callable[[], Awaitable[object]], interval_ms: int, delay_ms: int) -> None:
+    await asyncio.sleep(min(delay_ms, LONG_MAX >> 32) / 1000)
+    while True:
+        try:
+            await chore()
+        except HorologError as error:
+            _LOG.error("%s", error)
+        except Exception:  # noqa: BLE001 - a bug in one round does not end the chore for good
+            _LOG.exception("a bug in %s", chore)
+        pause_ms = max(min(interval_ms, LONG_MAX >> 32), SHORTEST_INTERVAL_MS)
+        await asyncio.sleep(pause_ms / 1000)

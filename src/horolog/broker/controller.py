@@ -1,0 +1,268 @@
+"""Makes, changes and removes topics and settings: first remembered, then done.
+
+One change at a time. A change that a kill cuts short is finished at the next start
+(see `cluster.reconcile`).
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from horolog.cluster.metadata_store import BROKER_SCOPE, MetadataStore, TopicRow
+from horolog.cluster.topics import (
+    Topic,
+    check_assignment,
+    check_partition_increase,
+    partitions_of_new_topic,
+)
+from horolog.config import (
+    Change,
+    Settings,
+    alter_broker,
+    alter_topic,
+    check_topic,
+    replace_broker,
+)
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+
+if TYPE_CHECKING:
+    from horolog.broker.broker import Broker
+
+_LOG = logging.getLogger(__name__)
+
+# Kafka's bound on what one request may create.
+MAX_NEW_PARTITIONS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A wish for a topic, as CreateTopics has it; -1 leaves a number to the broker."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    repeated: int | None = None
+    overrides: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class Controller:
+    """Changes of what the broker has. For the event loop's thread only."""
+
+    def __init__(self, broker: "Broker", store: MetadataStore) -> None:
+        self._broker = broker
+        self._store = store
+        self._lock = asyncio.Lock()
+
+    # --- topics -----------------------------------------------------------------------
+
+    async def ensure_topic(self, name: str) -> Topic:
+        """The topic of that name, made with the broker's defaults if it is not there yet."""
+        async with self._lock:
+            topic = self._broker.topics.find(name)
+            return await self._create(NewTopic(name=name)) if topic is None else topic
+
+    async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+        """Make a topic, or with `validate_only` what it would be."""
+        async with self._lock:
+            return await self._create(new, validate_only=validate_only)
+
+    async def _create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+        broker = self._broker
+        broker.topics.check_new_name(new.name)
+        count = partitions_of_new_topic(
+            count=new.partitions,
+            replication_factor=_default(
+                new.replication_factor, broker.config.default_replication_factor, new.assignments
+            ),
+            assignments=new.assignments,
+            repeated=new.repeated,
+            broker_id=broker.config.node_id,
+            default_count=broker.config.num_partitions,
+        )
+        _check_count(count)
+        check_topic(broker.settings, new.overrides)
+        overrides = {name: value for name, value in new.overrides.items() if value is not None}
+        topic = Topic(
+            name=new.name,
+            topic_id=uuid.uuid4(),
+            partitions=tuple(range(count)),
+            overrides=overrides,
+        )
+        if validate_only:
+            return topic
+        await broker.metadata.run(self._store.put_topic, _row(topic), overrides)
+        try:
+            await broker.open_partitions(topic, topic.partitions)
+        except StorageFailed:
+            await self._remove(topic)
+            raise
+        broker.topics.put(topic)
+        _LOG.info("created topic %s with %d partition(s)", topic.name, count)
+        return topic
+
+    async def delete_topic(self, topic: Topic) -> None:
+        """Remove a topic; its files go for good after `file.delete.delay.ms`."""
+        async with self._lock:
+            topic = self._current(topic)
+            if not self._broker.config.delete_topic_enable:
+                raise RequestRefused(ErrorCode.topic_deletion_disabled, "delete.topic.enable=false")
+            check_owned(topic)
+            await self._remove(topic)
+            _LOG.info("deleted topic %s", topic.name)
+
+    async def _remove(self, topic: Topic) -> None:
+        broker = self._broker
+        row = _row(topic)._replace(deleting=True)
+        await broker.metadata.run(self._store.put_topic, row)
+        if topic.name in broker.topics:
+            broker.topics.remove(topic.name)
+        await broker.remove_partitions(topic)
+        await broker.metadata.run(self._store.forget_topic, topic.name)
+        broker.groups.drop_topic(topic.name)
+
+    async def create_partitions(
+        self,
+        topic: Topic,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None,
+        *,
+        validate_only: bool,
+    ) -> None:
+        """Have `count` partitions in all."""
+        async with self._lock:
+            topic = self._current(topic)
+            check_owned(topic)
+            check_partition_increase(topic, count)
+            present = len(topic.partitions)
+            _check_count(count - present)
+            if assignments is not None and len(assignments) != count - present:
+                raise RequestRefused(
+                    ErrorCode.invalid_replica_assignment,
+                    f"Attempted to add {count - present} additional partition(s), but only "
+                    f"{len(assignments)} assignment(s) were specified.",
+                )
+            for index, brokers in enumerate(assignments or (), start=present):
+                check_assignment(index, brokers, self._broker.config.node_id)
+            if not validate_only:
+                await self._grow(topic, count)
+
+    async def _grow(self, topic: Topic, count: int) -> Topic:
+        broker = self._broker
+        grown = replace(topic, partitions=tuple(range(count)), adopted=False)
+        await broker.metadata.run(self._store.put_topic, _row(grown))
+        missing = [index for index in grown.partitions if index not in topic.partitions]
+        await broker.open_partitions(grown, missing)
+        broker.topics.put(grown)
+        return grown
+
+    def _current(self, topic: Topic) -> Topic:
+        """The topic as it is now that it is our turn: it may have gone or changed."""
+        return self._broker.topics.with_id(topic.topic_id)
+
+    # --- settings ---------------------------------------------------------------------
+
+    async def alter_topic_settings(
+        self, topic: Topic, changes: Sequence[Change], *, validate_only: bool
+    ) -> None:
+        """Change single settings of a topic."""
+        async with self._lock:
+            topic = self._current(topic)
+            after = alter_topic(self._broker.settings, topic.overrides, changes)
+            if not validate_only:
+                await self._put_settings(topic, after)
+
+    async def replace_topic_settings(
+        self, topic: Topic, values: Mapping[str, str | None], *, validate_only: bool
+    ) -> None:
+        """Replace all of a topic's own settings."""
+        async with self._lock:
+            topic = self._current(topic)
+            check_topic(self._broker.settings, values)
+            if not validate_only:
+                after = {name: value for name, value in values.items() if value is not None}
+                await self._put_settings(topic, after)
+
+    async def _put_settings(self, topic: Topic, overrides: Mapping[str, str]) -> None:
+        """Who gives an adopted topic settings makes it a topic like all others."""
+        broker = self._broker
+        after = replace(topic, overrides=overrides, adopted=False)
+        if topic.adopted:
+            if topic.is_internal:
+                raise RequestRefused(
+                    ErrorCode.policy_violation, f"{topic.name} is Apache Kafka's own: never touched"
+                )
+            _LOG.info(
+                "%s was adopted and has been given settings: it expires from now on", topic.name
+            )
+            after = replace(await self._grow(topic, max(topic.partitions) + 1), overrides=overrides)
+        await broker.metadata.run(self._store.put_topic, _row(after), overrides)
+        broker.topics.put(after)
+        broker.apply_topic_settings(after)
+
+    async def alter_broker_settings(
+        self, changes: Sequence[Change], *, cluster_wide: bool, validate_only: bool
+    ) -> None:
+        """Change single settings of this broker, or of all brokers."""
+        async with self._lock:
+            after = alter_broker(self._broker.settings, changes, cluster_wide=cluster_wide)
+            await self._put_broker_settings(after, cluster_wide, validate_only)
+
+    async def replace_broker_settings(
+        self, values: Mapping[str, str | None], *, cluster_wide: bool, validate_only: bool
+    ) -> None:
+        """Replace all dynamic settings of this broker, or of all brokers."""
+        async with self._lock:
+            after = replace_broker(self._broker.settings, values, cluster_wide=cluster_wide)
+            await self._put_broker_settings(after, cluster_wide, validate_only)
+
+    async def _put_broker_settings(
+        self, after: Settings, cluster_wide: bool, validate_only: bool
+    ) -> None:
+        broker = self._broker
+        self._check_topics(after)
+        if validate_only:
+            return
+        if cluster_wide:
+            resource, old, new = "", broker.settings.dynamic_default, after.dynamic_default
+        else:
+            resource = str(broker.config.node_id)
+            old, new = broker.settings.dynamic_broker, after.dynamic_broker
+        changes: dict[str, str | None] = {**dict.fromkeys(old), **new}
+        await broker.metadata.run(self._store.change_settings, BROKER_SCOPE, resource, changes)
+        broker.apply_settings(after)
+
+    def _check_topics(self, after: Settings) -> None:
+        """Refuse what would leave a topic without a valid configuration."""
+        for topic in self._broker.topics:
+            check_topic(after, topic.overrides)
+
+
+def check_owned(topic: Topic) -> None:
+    """Refuse to remove anything of a topic that is only being served."""
+    if topic.adopted:
+        raise RequestRefused(
+            ErrorCode.policy_violation,
+            f"{topic.name} was adopted from directories written elsewhere; give it a setting "
+            "first (retention.ms, say) if its records may be removed",
+        )
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_NEW_PARTITIONS:
+        raise RequestRefused(
+            ErrorCode.invalid_partitions,
+            f"{count} partitions in one request, allowed {MAX_NEW_PARTITIONS}",
+        )
+
+
+def _default(factor: int, default: int, assignments: Mapping[int, Sequence[int]]) -> int:
+    return default if factor == -1 and not assignments else factor
+
+
+def _row(topic: Topic) -> TopicRow:
+    count = max(topic.partitions) + 1
+    return TopicRow(topic.name, topic.topic_id, count, adopted=topic.adopted)

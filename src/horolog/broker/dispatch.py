@@ -1,0 +1,128 @@
+"""From a request's bytes to the handler that answers it, and back to bytes.
+
+A handler gets a `Request` and the broker, and returns one of
+
+- a dict in Kafka's field names, newest first, which is shaped for the version asked;
+- a list of buffers, for the two APIs that pack their own answers;
+- None, where the protocol has no answer (acks=0);
+
+or a coroutine of such, which is never cancelled: what it began it finishes. What a client
+got wrong about one topic, partition or group is answered there by the handler; an error
+that reaches this module ends the connection.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
+
+from horolog.broker.connection import Connection, Hangup
+from horolog.broker.reply import Reply
+from horolog.wire.api import SUPPORTED, ApiKey, Versions, advertised
+from horolog.wire.codec import decode_request, encode_response
+from horolog.wire.frame import (
+    RequestHeader,
+    parse_request_header,
+    response_prefix,
+    unsupported_api_versions,
+)
+from horolog.wire.packing import Bytes
+
+if TYPE_CHECKING:
+    from horolog.broker.broker import Broker
+
+
+class Request(NamedTuple):
+    """One request: who asks, in which version, and the decoded body in kio's names."""
+
+    version: int
+    body: Any
+    client_id: str
+    connection: Connection
+
+
+Answer: TypeAlias = "dict[str, Any] | Reply | None"
+Handler: TypeAlias = "Callable[[Request, Broker], Answer | Coroutine[Any, Any, Answer]]"
+HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
+
+_HANDLERS: dict[ApiKey, Handler] = {}
+
+
+def api(key: ApiKey) -> Callable[[HandlerT], HandlerT]:
+    """Enter a handler into the table; what is in it is what the broker advertises."""
+
+    def enter(handler: HandlerT) -> HandlerT:
+        assert key not in _HANDLERS, key
+        _HANDLERS[key] = handler
+        return handler
+
+    return enter
+
+
+def served() -> dict[ApiKey, Versions]:
+    """What ApiVersions tells: the handlers there are, in the versions that `wire` knows."""
+    return {key: advertised(key) for key in sorted(_HANDLERS)}
+
+
+class _Served(NamedTuple):
+    handler: Handler
+    min_version: int
+    max_version: int
+
+
+class Dispatcher:
+    """Answers requests for one broker."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[Reply | None]] = set()
+        self._served = {
+            key: _Served(handler, *SUPPORTED[key]) for key, handler in _HANDLERS.items()
+        }
+
+    def __call__(
+        self, frame: Bytes, connection: Connection
+    ) -> "Reply | asyncio.Future[Reply | None] | None":
+        """The reply to a request, or its future where it takes time.
+
+        Raises:
+            MalformedRequest: bytes that do not follow the protocol.
+            Hangup: a version that is not served.
+        """
+        header = parse_request_header(frame)
+        key, version, _, client_id, position = header
+        served = self._served.get(key)
+        if served is None or not served.min_version <= version <= served.max_version:
+            return _refuse_version(header)
+        body = decode_request(key, version, frame, position)
+        answer = served.handler(Request(version, body, client_id or "", connection), self._broker)
+        if isinstance(answer, CoroutineType):
+            task = self._loop.create_task(_finish(answer, header))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return task
+        return _packed(header, cast("Answer", answer))
+
+
+async def _finish(answer: Coroutine[Any, Any, Answer], header: RequestHeader) -> Reply | None:
+    return _packed(header, await answer)
+
+
+def _packed(header: RequestHeader, answer: Answer) -> Reply | None:
+    """The answer in bytes, behind its length and header."""
+    if answer is None:
+        return None
+    key, version = header.api_key, header.api_version
+    if isinstance(answer, dict):
+        answer = (encode_response(key, version, answer),)
+    size = sum(map(len, answer))
+    prefix = response_prefix(key, version, header.correlation_id, size)
+    return (prefix, *answer)
+
+
+def _refuse_version(header: RequestHeader) -> Reply:
+    if header.api_key is not ApiKey.API_VERSIONS:
+        raise Hangup(f"{header.title} is not served here")
+    body = unsupported_api_versions(served())
+    return (response_prefix(ApiKey.API_VERSIONS, 0, header.correlation_id, len(body)), body)

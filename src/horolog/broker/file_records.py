@@ -1,0 +1,39 @@
+"""A slice of a segment file, handed to the socket piece by piece."""
+
+from horolog.errors import StorageFailed
+from horolog.record.compression import Buffer
+from horolog.storage.slices import Slice
+
+
+class SlicedRecords:
+    """The `FileRecords` of a reply: takes the slice over, and holds its file open."""
+
+    __slots__ = ("_end", "_slice")
+
+    def __init__(self, records: Slice) -> None:
+        self._slice = records
+        self._end = records.position + records.size
+
+    def __len__(self) -> int:
+        return self._end - self._slice.position
+
+    def take_cached(self, max_bytes: int) -> Buffer | None:
+        """The next bytes if they can be had without waiting for the disk."""
+        self._slice.size = min(max_bytes, len(self))
+        piece = self._slice.read_cached()
+        if piece is not None:
+            self._slice.position += len(piece)
+        return piece
+
+    def take(self, max_bytes: int) -> Buffer:
+        """The next bytes; may wait for the disk.
+
+        Raises:
+            StorageFailed: the disk refused, or the file has become shorter.
+        """
+        self._slice.size = min(max_bytes, len(self))
+        piece = self._slice.read()
+        if len(piece) < self._slice.size:
+            raise StorageFailed("a segment ended while its records were being sent")
+        self._slice.position += len(piece)
+        return piece

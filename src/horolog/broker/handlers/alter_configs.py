@@ -1,0 +1,55 @@
+"""AlterConfigs: replace all dynamic settings of topics and brokers by those given.
+
+v1  as v0
+v2  flexible
+"""
+
+from typing import Any
+
+from horolog.broker.broker import Broker
+from horolog.broker.clock_control import split_values
+from horolog.broker.dispatch import Request, api
+from horolog.broker.handlers.config_resources import ResourceType, check_broker, unknown_type
+from horolog.errors import ErrorCode, HorologError, code_for
+from horolog.wire.api import ApiKey
+
+
+@api(ApiKey.ALTER_CONFIGS)
+async def alter_configs(request: Request, broker: Broker) -> dict[str, Any]:
+    """Each resource as a whole: all of its settings are taken, or none."""
+    responses = []
+    for resource in request.body.resources:
+        error_code, message = ErrorCode.none, None
+        try:
+            await _alter(broker, resource, validate_only=request.body.validate_only)
+        except HorologError as error:
+            error_code, message = code_for(error), str(error)
+        responses.append(
+            {
+                "error_code": error_code,
+                "error_message": message,
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
+            }
+        )
+    return {"responses": responses}
+
+
+async def _alter(broker: Broker, resource: Any, *, validate_only: bool) -> None:
+    values = {config.name: config.value for config in resource.configs}
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            await broker.controller.replace_topic_settings(
+                broker.topics.named(resource.resource_name), values, validate_only=validate_only
+            )
+        case ResourceType.BROKER:
+            cluster_wide = check_broker(broker, resource.resource_name)
+            turn, values = split_values(broker, values)
+            if values or turn is None:
+                await broker.controller.replace_broker_settings(
+                    values, cluster_wide=cluster_wide, validate_only=validate_only
+                )
+            if turn is not None and not validate_only:
+                await turn.perform(broker)
+        case number:
+            raise unknown_type(number)

@@ -1,0 +1,36 @@
+"""ApiVersions: what this broker can do; asked before anything else.
+
+v1  throttle time
+v3  flexible, with the client's name and version (KIP-511); supported and finalized features
+v4  features may start at version 0
+
+A version that is not served is answered in v0 (see dispatch).
+"""
+
+import re
+from typing import Any
+
+from horolog.broker.broker import Broker
+from horolog.broker.dispatch import Request, api, served
+from horolog.errors import ErrorCode
+from horolog.wire.api import ApiKey
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z", re.ASCII)
+
+
+@api(ApiKey.API_VERSIONS)
+def api_versions(request: Request, broker: Broker) -> dict[str, Any]:
+    """Every API that a handler serves, with its versions."""
+    body = request.body
+    error = ErrorCode.none
+    if request.version >= 3 and not (
+        _SOFTWARE.match(body.client_software_name) and _SOFTWARE.match(body.client_software_version)
+    ):
+        error = ErrorCode.invalid_request
+    return {
+        "error_code": error,
+        "api_keys": [
+            {"api_key": key, "min_version": versions.min, "max_version": versions.max}
+            for key, versions in served().items()
+        ],
+    }

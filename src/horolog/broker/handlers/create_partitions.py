@@ -1,0 +1,42 @@
+"""CreatePartitions: add partitions to topics; their number never falls.
+
+v1  as v0
+v2  flexible
+v3  throttling errors: never
+"""
+
+from collections import Counter
+from typing import Any
+
+from horolog.broker.broker import Broker
+from horolog.broker.dispatch import Request, api
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.wire.api import ApiKey
+
+
+@api(ApiKey.CREATE_PARTITIONS)
+async def create_partitions(request: Request, broker: Broker) -> dict[str, Any]:
+    """Add to each topic, or say why not."""
+    body = request.body
+    named = Counter(topic.name for topic in body.topics)
+    results = []
+    for asked in {topic.name: topic for topic in body.topics}.values():
+        error_code, message = ErrorCode.none, None
+        try:
+            if named[asked.name] > 1:
+                raise RequestRefused(
+                    ErrorCode.invalid_request, f"Duplicate topic name: {asked.name}"
+                )
+            assignments = None
+            if asked.assignments is not None:
+                assignments = [tuple(assignment.broker_ids) for assignment in asked.assignments]
+            await broker.controller.create_partitions(
+                broker.topics.named(asked.name),
+                asked.count,
+                assignments,
+                validate_only=body.validate_only,
+            )
+        except HorologError as error:
+            error_code, message = code_for(error), str(error)
+        results.append({"name": asked.name, "error_code": error_code, "error_message": message})
+    return {"results": results}

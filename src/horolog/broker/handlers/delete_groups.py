@@ -1,0 +1,26 @@
+"""DeleteGroups: forget groups and their offsets; only empty ones.
+
+v1  throttle time
+v2  flexible
+"""
+
+from typing import Any
+
+from horolog.broker.broker import Broker
+from horolog.broker.dispatch import Request, api
+from horolog.errors import ErrorCode, HorologError, code_for
+from horolog.wire.api import ApiKey
+
+
+@api(ApiKey.DELETE_GROUPS)
+async def delete_groups(request: Request, broker: Broker) -> dict[str, Any]:
+    """Delete each group, or say why not."""
+    results = []
+    for group_id in request.body.groups_names:
+        error_code = ErrorCode.none
+        try:
+            await broker.groups.delete(group_id)
+        except HorologError as error:
+            error_code = code_for(error)
+        results.append({"group_id": group_id, "error_code": error_code})
+    return {"results": results}

@@ -1,0 +1,54 @@
+"""DescribeLogDirs: what lies in the log directory, and how large it is (KIP-113).
+
+v1  throttle time
+v2  flexible
+v3  an error for the whole answer
+v4  total and usable bytes of the volume (KIP-827)
+v5  usable bytes may be unknown
+"""
+
+import asyncio
+import shutil
+from typing import Any
+
+from horolog.broker.broker import Broker
+from horolog.broker.dispatch import Request, api
+from horolog.errors import ErrorCode
+from horolog.wire.api import ApiKey
+
+
+@api(ApiKey.DESCRIBE_LOG_DIRS)
+async def describe_log_dirs(request: Request, broker: Broker) -> dict[str, Any]:
+    """The one directory there is, with the partitions asked for."""
+    asked = request.body.topics
+    wanted = None
+    if asked is not None:
+        wanted = {(topic.topic, index) for topic in asked for index in topic.partitions}
+    by_topic: dict[str, list[dict[str, Any]]] = {}
+    for (topic, index), partition in broker.partitions.items():
+        if wanted is None or (topic, index) in wanted:
+            by_topic.setdefault(topic, []).append(
+                {
+                    "partition_index": index,
+                    "partition_size": partition.log.size,
+                    "offset_lag": 0,
+                    "is_future_key": False,
+                }
+            )
+    loop = asyncio.get_running_loop()
+    volume = await loop.run_in_executor(broker.readers, shutil.disk_usage, broker.log_dir_path)
+    return {
+        "error_code": ErrorCode.none,
+        "results": [
+            {
+                "error_code": ErrorCode.none,
+                "log_dir": str(broker.log_dir_path),
+                "topics": [
+                    {"name": name, "partitions": partitions}
+                    for name, partitions in by_topic.items()
+                ],
+                "total_bytes": volume.total,
+                "usable_bytes": volume.free,
+            }
+        ],
+    }

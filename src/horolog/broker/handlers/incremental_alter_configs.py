@@ -1,0 +1,65 @@
+"""IncrementalAlterConfigs: set, delete, append to, subtract from single settings (KIP-339).
+
+v1  flexible
+"""
+
+from typing import Any
+
+from horolog.broker.broker import Broker
+from horolog.broker.clock_control import split_changes
+from horolog.broker.dispatch import Request, api
+from horolog.broker.handlers.config_resources import ResourceType, check_broker, unknown_type
+from horolog.config import Change, Operation
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.wire.api import ApiKey
+
+
+@api(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+async def incremental_alter_configs(request: Request, broker: Broker) -> dict[str, Any]:
+    """Each resource as a whole: all of its changes are made, or none."""
+    responses = []
+    for resource in request.body.resources:
+        error_code, message = ErrorCode.none, None
+        try:
+            await _alter(broker, resource, validate_only=request.body.validate_only)
+        except HorologError as error:
+            error_code, message = code_for(error), str(error)
+        responses.append(
+            {
+                "error_code": error_code,
+                "error_message": message,
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
+            }
+        )
+    return {"responses": responses}
+
+
+async def _alter(broker: Broker, resource: Any, *, validate_only: bool) -> None:
+    changes = [_change(config) for config in resource.configs]
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            await broker.controller.alter_topic_settings(
+                broker.topics.named(resource.resource_name), changes, validate_only=validate_only
+            )
+        case ResourceType.BROKER:
+            cluster_wide = check_broker(broker, resource.resource_name)
+            turn, changes = split_changes(broker, changes)
+            if changes or turn is None:
+                await broker.controller.alter_broker_settings(
+                    changes, cluster_wide=cluster_wide, validate_only=validate_only
+                )
+            if turn is not None and not validate_only:
+                await turn.perform(broker)
+        case number:
+            raise unknown_type(number)
+
+
+def _change(config: Any) -> Change:
+    try:
+        operation = Operation(config.config_operation)
+    except ValueError:
+        raise RequestRefused(
+            ErrorCode.invalid_request, f"there is no operation {config.config_operation}"
+        ) from None
+    return Change(config.name, operation, config.value)

@@ -1,0 +1,62 @@
+"""JoinGroup: belong to a consumer group; answered when everybody has joined.
+
+v1  rebalance timeout; before, the session timeout serves for it
+v2  throttle time
+v4  a newcomer is first refused with its member id, and asks again with it (KIP-394)
+v5  static members by group instance id (KIP-345)
+v6  flexible
+v7  protocol type in the answer
+v8  reason
+v9  the leader may be told to skip the assignment (KIP-814)
+"""
+
+from typing import Any
+
+from horolog.broker.broker import Broker
+from horolog.broker.dispatch import Request, api
+from horolog.cluster.group_values import Join, Joined, Protocol
+from horolog.errors import RequestRefused, code_for
+from horolog.wire.api import ApiKey
+
+
+@api(ApiKey.JOIN_GROUP)
+async def join_group(request: Request, broker: Broker) -> dict[str, Any]:
+    """Wait with the others for a new generation."""
+    body = request.body
+    rebalance_timeout_ms = body.session_timeout_ms
+    if request.version >= 1:
+        rebalance_timeout_ms = body.rebalance_timeout_ms
+    join = Join(
+        member_id=body.member_id,
+        instance_id=getattr(body, "group_instance_id", None),
+        protocol_type=body.protocol_type,
+        protocols=tuple(Protocol(p.name, bytes(p.metadata)) for p in body.protocols),
+        session_timeout_ms=body.session_timeout_ms,
+        rebalance_timeout_ms=max(rebalance_timeout_ms, 0),
+        client_id=request.client_id,
+        client_host=f"/{request.connection.client_host}",
+        expects_member_id=request.version >= 4,
+        may_skip_assignment=request.version >= 9,
+    )
+    try:
+        joined = await broker.groups.join(body.group_id, join)
+    except RequestRefused as error:
+        joined = Joined(code_for(error), body.member_id)
+    return {
+        "error_code": joined.error,
+        "generation_id": joined.generation,
+        "protocol_type": joined.protocol_type,
+        # Null since v7 only.
+        "protocol_name": joined.protocol_name or ("" if request.version < 7 else None),
+        "leader": joined.leader,
+        "skip_assignment": joined.skip_assignment,
+        "member_id": joined.member_id,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "metadata": member.metadata,
+            }
+            for member in joined.members
+        ],
+    }

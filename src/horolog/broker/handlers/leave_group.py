@@ -1,0 +1,34 @@
+"""LeaveGroup: members go at once instead of when their sessions end.
+
+v1  throttle time
+v3  several members, by member id or group instance id, each with its own error (KIP-345)
+v4  flexible
+v5  reason
+"""
+
+from typing import Any
+
+from horolog.broker.broker import Broker
+from horolog.broker.dispatch import Request, api
+from horolog.errors import ErrorCode
+from horolog.wire.api import ApiKey
+
+
+@api(ApiKey.LEAVE_GROUP)
+def leave_group(request: Request, broker: Broker) -> dict[str, Any]:
+    """Let the members go."""
+    body = request.body
+    if not body.group_id:
+        return {"error_code": ErrorCode.invalid_group_id, "members": []}
+    if request.version < 3:
+        (error,) = broker.groups.leave(body.group_id, [(body.member_id, None)])
+        return {"error_code": error}
+    members = [(member.member_id, member.group_instance_id) for member in body.members]
+    errors = broker.groups.leave(body.group_id, members)
+    return {
+        "error_code": ErrorCode.none,
+        "members": [
+            {"member_id": member_id, "group_instance_id": instance_id, "error_code": error}
+            for (member_id, instance_id), error in zip(members, errors, strict=True)
+        ],
+    }

@@ -1,0 +1,51 @@
+"""OffsetForLeaderEpoch: where the records of a leader epoch end (KIP-101, KIP-279).
+
+v2  the client's current leader epoch is checked (KIP-320)
+v3  replica id: any may ask
+v4  flexible
+"""
+
+from typing import Any
+
+from horolog.broker.broker import Broker
+from horolog.broker.dispatch import Request, api
+from horolog.errors import ErrorCode, HorologError, code_for
+from horolog.wire.api import ApiKey
+
+
+@api(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+def offset_for_leader_epoch(request: Request, broker: Broker) -> dict[str, Any]:
+    """The largest epoch not above the one asked for, and the offset after its last record."""
+    return {
+        "topics": [
+            {
+                "topic": topic.topic,
+                "partitions": [_end(broker, topic.topic, wanted) for wanted in topic.partitions],
+            }
+            for topic in request.body.topics
+        ]
+    }
+
+
+def _end(broker: Broker, topic: str, wanted: Any) -> dict[str, Any]:
+    error_code, epoch, end_offset = ErrorCode.none, -1, -1
+    try:
+        partition = broker.partition(topic, wanted.partition)
+        refusal = partition.check_epoch(wanted.current_leader_epoch)
+        if refusal is not None:
+            raise refusal
+        log = partition.log
+        if wanted.leader_epoch == log.leader_epoch:
+            epoch, end_offset = log.leader_epoch, log.log_end_offset
+        elif (
+            end := log.epochs.end_offset_for(wanted.leader_epoch, log.log_end_offset)
+        ) is not None:
+            epoch, end_offset = end
+    except HorologError as error:
+        error_code = code_for(error)
+    return {
+        "error_code": error_code,
+        "partition": wanted.partition,
+        "leader_epoch": epoch,
+        "end_offset": end_offset,
+    }

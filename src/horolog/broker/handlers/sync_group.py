@@ -1,0 +1,39 @@
+"""SyncGroup: learn one's assignment; the leader brings everybody's.
+
+v1  throttle time
+v3  group instance id (KIP-345)
+v4  flexible
+v5  the protocol that the member believes in is checked, and told in the answer (KIP-559)
+"""
+
+from typing import Any
+
+from horolog.broker.broker import Broker
+from horolog.broker.dispatch import Request, api
+from horolog.cluster.group_values import Sync, Synced
+from horolog.errors import RequestRefused, code_for
+from horolog.wire.api import ApiKey
+
+
+@api(ApiKey.SYNC_GROUP)
+async def sync_group(request: Request, broker: Broker) -> dict[str, Any]:
+    """Wait for the leader's assignment."""
+    body = request.body
+    sync = Sync(
+        member_id=body.member_id,
+        generation=body.generation_id,
+        instance_id=getattr(body, "group_instance_id", None),
+        protocol_type=getattr(body, "protocol_type", None),
+        protocol_name=getattr(body, "protocol_name", None),
+        assignments=tuple((a.member_id, bytes(a.assignment)) for a in body.assignments),
+    )
+    try:
+        synced = await broker.groups.sync(body.group_id, sync)
+    except RequestRefused as error:
+        synced = Synced(code_for(error))
+    return {
+        "error_code": synced.error,
+        "protocol_type": synced.protocol_type,
+        "protocol_name": synced.protocol_name,
+        "assignment": synced.assignment,
+    }

@@ -1,0 +1,68 @@
+"""The metadata store on a thread of its own, for a commit may wait for the disk.
+
+Everything runs in the order it was asked for. Commits of groups and their offsets are
+gathered: all that came while one transaction was being written go into the next.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from horolog.cluster.metadata_store import GroupChange, MetadataStore
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Gathered = list[tuple[GroupChange, "asyncio.Future[None]"]]
+
+
+class MetadataThread:
+    """Who may write to the store. For the event loop's thread only."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="horolog-metadata")
+        self._gathered: Gathered = []
+        self._writing = False
+
+    async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """One call of the store, awaited even if the asker is cancelled."""
+        future = self._loop.run_in_executor(self._executor, lambda: call(*args, **kwargs))
+        return await asyncio.shield(future)
+
+    def write_groups(self, change: GroupChange) -> "asyncio.Future[None]":
+        """Done when the change is written."""
+        done = self._loop.create_future()
+        self._gathered.append((change, done))
+        if not self._writing:
+            self._write_gathered()
+        return done
+
+    def _write_gathered(self) -> None:
+        self._writing = True
+        gathered, self._gathered = self._gathered, []
+        writing = self._loop.run_in_executor(
+            self._executor, self._store.write_groups, [change for change, _ in gathered]
+        )
+        writing.add_done_callback(lambda written: self._on_written(gathered, written))
+
+    def _on_written(self, gathered: "Gathered", written: "asyncio.Future[None]") -> None:
+        self._writing = False
+        if self._gathered:
+            self._write_gathered()
+        error = written.exception()
+        for _, done in gathered:
+            if done.done():
+                continue  # whoever asked has gone
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+    async def close(self) -> None:
+        """Finish what is asked for, then close the store."""
+        while self._writing:
+            await asyncio.sleep(0.001)
+        await self.run(self._store.close)
+        self._executor.shutdown()

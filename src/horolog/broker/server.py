@@ -1,0 +1,192 @@
+"""Listening, accepting, and closing in order."""
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Final, TypeAlias
+
+from horolog.broker.budget import ByteBudget
+from horolog.broker.connection import Connection
+from horolog.broker.framing import SCRATCH_BYTES
+from horolog.broker.reply import Reply
+from horolog.config import BrokerConfig, Endpoint
+from horolog.errors import Misconfigured
+from horolog.wire.packing import Bytes
+
+_LOG = logging.getLogger(__name__)
+
+Dispatch: TypeAlias = Callable[[Bytes, Connection], "Reply | asyncio.Future[Reply | None] | None"]
+
+SWEEP_SECONDS: Final = 5.0
+STALL_SECONDS: Final = 30.0
+DRAIN_SECONDS: Final = 5.0
+
+
+class Server:
+    """All listeners and connections of a broker, with what the connections share."""
+
+    def __init__(
+        self, config_now: Callable[[], BrokerConfig], dispatch: Dispatch, readers: Executor
+    ) -> None:
+        self._config_now = config_now
+        self.dispatch = dispatch
+        self.readers = readers
+        self.loop = asyncio.get_running_loop()
+        config = config_now()
+        limit = config.horolog_max_buffered_bytes
+        if config.queued_max_request_bytes > 0:
+            limit = min(limit, config.queued_max_request_bytes)
+        self.budget = ByteBudget(limit)
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.connections: set[Connection] = set()
+        self._per_host: Counter[str] = Counter()
+        self._listeners: list[asyncio.Server] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings as they stand: they change while connections are open."""
+        return self._config_now()
+
+    async def listen(self) -> tuple[Endpoint, ...]:
+        """Accept connections; the endpoints with the ports that were really taken.
+
+        Raises:
+            Misconfigured: an address that cannot be had.
+        """
+        bound = []
+        for endpoint in self.config.listeners:
+            sockets = _bind(endpoint, self.config)
+            port = sockets[0].getsockname()[1]
+            bound.append(endpoint._replace(port=port))
+            for sock in sockets:
+                self._listeners.append(
+                    await self.loop.create_server(
+                        lambda endpoint=bound[-1]: Connection(self, endpoint),  # type: ignore[misc]
+                        sock=sock,
+                        backlog=self.config.socket_listen_backlog_size,
+                    )
+                )
+        self._sweep()
+        return tuple(bound)
+
+    async def close(self, end_waits: Callable[[], None]) -> None:
+        """Stop accepting, answer what is in work, close.
+
+        `end_waits` is called when nothing new begins any more: it must bring about the
+        answers that wait for something to happen.
+        """
+        self._stop_accepting()
+        for connection in list(self.connections):
+            connection.drain()
+        end_waits()
+        deadline = self.loop.time() + DRAIN_SECONDS
+        while self.connections and self.loop.time() < deadline:
+            await asyncio.sleep(0.005)
+        await self._hang_up()
+
+    async def abort(self) -> None:
+        """Stop accepting and hang up on everybody, whatever they wait for."""
+        self._stop_accepting()
+        await self._hang_up()
+
+    def _stop_accepting(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    async def _hang_up(self) -> None:
+        for connection in list(self.connections):
+            connection.close()
+        await asyncio.sleep(0)
+
+    def admit(self, connection: Connection) -> bool:
+        """Take a connection in, unless there are too many."""
+        host = connection.client_host
+        config = self.config
+        per_host = config.max_connections_per_ip_overrides.get(host, config.max_connections_per_ip)
+        self.connections.add(connection)
+        self._per_host[host] += 1
+        if self._per_host[host] > per_host:
+            _LOG.warning(
+                "refused a connection of %s: it has %d, max.connections.per.ip", host, per_host
+            )
+            return False
+        if len(self.connections) > config.max_connections:
+            _LOG.warning("refused a connection of %s: max.connections reached", host)
+            return False
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        if connection not in self.connections:
+            return
+        self.connections.discard(connection)
+        host = connection.client_host
+        self._per_host[host] -= 1
+        if not self._per_host[host]:
+            del self._per_host[host]
+
+    def _sweep(self) -> None:
+        """Close what has been idle too long, and what keeps others waiting for its bytes."""
+        now = self.loop.time()
+        idle_ms = self.config.connections_max_idle_ms
+        for connection in list(self.connections):
+            if idle_ms >= 0 and connection.is_idle(now - idle_ms / 1000):
+                _LOG.info("closing an idle connection of %s", connection.client_host)
+                connection.close()
+            elif (
+                self.budget.someone_waits
+                and connection.stalls_others
+                and connection.is_idle(now - STALL_SECONDS)
+            ):
+                _LOG.warning(
+                    "closing the connection of %s: it stopped within a request while others "
+                    "wait for memory",
+                    connection.client_host,
+                )
+                connection.close()
+        delay = min(SWEEP_SECONDS, max(idle_ms / 2000, 0.05)) if idle_ms >= 0 else SWEEP_SECONDS
+        self._sweeper = self.loop.call_later(delay, self._sweep)
+
+
+def _bind(endpoint: Endpoint, config: BrokerConfig) -> Sequence[socket.socket]:
+    """Sockets for every address of an endpoint, all on one port."""
+    sockets: list[socket.socket] = []
+    port = endpoint.port
+    try:
+        addresses = socket.getaddrinfo(
+            endpoint.host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, kind, protocol, _, address in addresses:
+            try:
+                sock = socket.socket(family, kind, protocol)
+            except OSError:
+                continue  # no IPv6 here
+            sockets.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            # Accepted sockets inherit both; -1 leaves them to the kernel.
+            if config.socket_receive_buffer_bytes > 0:
+                sock.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes
+                )
+            if config.socket_send_buffer_bytes > 0:
+                sock.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_SNDBUF, config.socket_send_buffer_bytes
+                )
+            sock.setblocking(False)
+            sock.bind((address[0], port, *address[2:]))
+            port = sock.getsockname()[1]
+    except OSError as error:
+        for sock in sockets:
+            sock.close()
+        raise Misconfigured(f"cannot listen on {endpoint}: {error.strerror or error}") from error
+    if not sockets:
+        raise Misconfigured(f"cannot listen on {endpoint}: it has no address here")
+    return sockets

@@ -1,0 +1,135 @@
+"""A broker at work: opened, listening, doing its chores; and stopped in order.
+
+service = Service(Settings({"log.dir": "/data", "listeners": "PLAINTEXT://127.0.0.1:0"}))
+(endpoint, *_) = await service.start()
+...
+await service.stop()
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from typing import Final
+
+from horolog.broker import handlers
+from horolog.broker.broker import Broker
+from horolog.broker.budget import ByteBudget
+from horolog.broker.connection import Connection
+from horolog.broker.dispatch import Dispatcher
+from horolog.broker.server import Server
+from horolog.clock import Clock
+from horolog.config import Endpoint, Settings
+from horolog.record.scan import load_kernels_in_background
+
+_LOG = logging.getLogger(__name__)
+
+# Loading them takes half a second of the interpreter's time, which the first client should
+# not have to share; until then the kernels' plain twins serve.
+KERNELS_AFTER_SECONDS: Final = 1.0
+
+assert handlers.__all__  # importing them has filled the table of APIs
+
+
+class Service:
+    """A broker with its sockets and its chores."""
+
+    def __init__(
+        self, settings: Settings, clock: Clock | None = None, *, load_kernels: bool = True
+    ) -> None:
+        self.broker = Broker(settings, clock)
+        self.chores = self.broker.chores
+        self._load_kernels = load_kernels
+        self._server: Server | None = None
+        self._kernels: asyncio.TimerHandle | None = None
+
+    async def start(self) -> tuple[Endpoint, ...]:
+        """Open the log directory and accept connections; where, with the real ports.
+
+        Raises:
+            Misconfigured: a directory, a port or a setting that cannot be used.
+            StorageFailed: the disk refused.
+        """
+        broker = self.broker
+        await broker.open()
+        self._server = Server(lambda: broker.config, Dispatcher(broker), broker.readers)
+        try:
+            bound = await self._server.listen()
+        except BaseException:
+            await broker.close()
+            raise
+        self.chores.start()
+        if self._load_kernels:
+            loop = asyncio.get_running_loop()
+            self._kernels = loop.call_later(KERNELS_AFTER_SECONDS, load_kernels_in_background)
+        return bound
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        """The clients that are connected now."""
+        return frozenset() if self._server is None else frozenset(self._server.connections)
+
+    @property
+    def budget(self) -> ByteBudget:
+        """The bytes that all connections hold."""
+        assert self._server is not None
+        return self._server.budget
+
+    async def stop(self) -> None:
+        """Stop accepting, answer what is in work, close the logs cleanly."""
+        assert self._server is not None
+        if self._kernels is not None:
+            self._kernels.cancel()
+        await self.chores.stop()
+        await self._server.close(self.broker.end_waits)
+        await self.broker.close()
+
+    async def kill(self) -> None:
+        """Drop everything: no answer, no flush, no mark of a clean close; the lock is let go."""
+        assert self._server is not None
+        if self._kernels is not None:
+            self._kernels.cancel()
+        await self.chores.stop()
+        await self._server.abort()
+        self.broker.end_waits()
+        await self.broker.close(clean=False)
+
+
+def serve(
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    on_ready: Callable[[tuple[Endpoint, ...]], None] = lambda bound: None,
+) -> None:
+    """Run a broker in the foreground until SIGTERM or SIGINT.
+
+    Raises:
+        Misconfigured: a directory, a port or a setting that cannot be used.
+        StorageFailed: the disk refused.
+    """
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_serve(settings, clock, on_ready))
+
+
+async def _serve(
+    settings: Settings, clock: Clock | None, on_ready: Callable[[tuple[Endpoint, ...]], None]
+) -> None:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    service = Service(settings, clock)
+    on_ready(await service.start())
+    await stopping.wait()
+    _LOG.info("stopping")
+    await service.stop()
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """An event loop: uvloop's where it is installed."""
+    try:
+        import uvloop  # noqa: PLC0415 - optional, and 60 ms that not everyone has to wait
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop

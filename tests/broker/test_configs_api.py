@@ -1,0 +1,170 @@
+"""Settings read and changed while the broker runs, for topics, this broker, and all brokers."""
+
+from typing import Any
+
+import pytest
+from raw_connection import RawConnection
+from running_broker import RunningBroker
+
+from horolog.wire.api import ApiKey
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def describe(broker: RunningBroker, kind: int, name: str, *keys: str) -> dict[str, Any]:
+    with RawConnection(broker.address) as connection:
+        resource = {
+            "resource_type": kind,
+            "resource_name": name,
+            "configuration_keys": list(keys) or None,
+        }
+        (result,) = connection.ask(
+            ApiKey.DESCRIBE_CONFIGS,
+            4,
+            resources=[resource],
+            include_synonyms=True,
+            include_documentation=True,
+        ).results
+    assert result.error_code == 0, result.error_message
+    return {config.name: config for config in result.configs}
+
+
+def alter(
+    broker: RunningBroker,
+    kind: int,
+    name: str,
+    *changes: tuple[str, int, str | None],
+    validate_only: bool = False,
+) -> Any:
+    with RawConnection(broker.address) as connection:
+        resource = {
+            "resource_type": kind,
+            "resource_name": name,
+            "configs": [
+                {"name": key, "config_operation": operation, "value": value}
+                for key, operation, value in changes
+            ],
+        }
+        (response,) = connection.ask(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=validate_only
+        ).responses
+    return response
+
+
+@pytest.fixture
+def broker(broker: RunningBroker) -> RunningBroker:
+    broker.create_topic("t", retention_ms="1000")
+    return broker
+
+
+def test_settings_are_described_with_their_source_and_what_stood_behind(
+    broker: RunningBroker,
+) -> None:
+    found = describe(broker, TOPIC, "t")
+    assert len(found) > 20
+    retention = found["retention.ms"]
+    assert (retention.value, retention.config_source, retention.read_only) == ("1000", 1, False)
+    assert next((s.name, s.source) for s in retention.synonyms) == ("retention.ms", 1)
+    assert retention.config_type == 5
+    assert retention.documentation
+    assert found["segment.ms"].config_source == 5
+    assert set(describe(broker, TOPIC, "t", "retention.ms", "no.such")) == {"retention.ms"}
+
+
+def test_single_settings_of_a_topic_are_changed_and_obeyed_at_once(broker: RunningBroker) -> None:
+    changes = (("retention.ms", DELETE, None), ("segment.bytes", SET, "2000000"))
+    assert alter(broker, TOPIC, "t", *changes).error_code == 0
+    for _ in range(2):
+        assert broker.log("t").config.retention_ms == 604_800_000
+        assert broker.log("t").config.segment_bytes == 2_000_000
+        broker.restart()
+
+
+def test_validate_only_checks_and_changes_nothing(broker: RunningBroker) -> None:
+    ok = ("retention.ms", SET, "5")
+    assert alter(broker, TOPIC, "t", ok, validate_only=True).error_code == 0
+    bad = ("retention.ms", SET, "five")
+    assert alter(broker, TOPIC, "t", bad, validate_only=True).error_code == 40
+    assert broker.log("t").config.retention_ms == 1000
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change", "code", "text"),
+    [
+        (TOPIC, "t", ("retention.ms", SET, "five"), 40, "retention.ms"),
+        (TOPIC, "t", ("no.such", SET, "1"), 40, "no.such"),
+        (TOPIC, "t", ("retention.ms", APPEND, "1"), 40, "LIST"),
+        (TOPIC, "t", ("retention.ms", SET, None), 42, "Null"),
+        (TOPIC, "t", ("retention.ms", 9, "1"), 42, "operation"),
+        (TOPIC, "t", ("cleanup.policy", APPEND, "compact"), 40, "compact"),
+        (TOPIC, "none", ("retention.ms", SET, "5"), 3, "none"),
+        (BROKER, "77", ("log.retention.ms", SET, "5"), 42, "Unexpected broker id"),
+        (BROKER, "1", ("log.dirs", SET, "/x"), 42, "dynamically"),
+        (BROKER, "", ("listeners", SET, "PLAINTEXT://:1"), 42, ""),
+        (BROKER, "", ("log.cleanup.policy", SET, "compact"), 42, "compact"),
+        (77, "x", ("a", SET, "b"), 42, "resource type 77"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(
+    broker: RunningBroker,
+    kind: int,
+    name: str,
+    change: tuple[str, int, str | None],
+    code: int,
+    text: str,
+) -> None:
+    refused = alter(broker, kind, name, change)
+    assert (refused.error_code, text in refused.error_message) == (code, True), refused
+    assert broker.log("t").config.retention_ms == 1000
+
+
+def test_one_bad_change_keeps_back_the_good_ones(broker: RunningBroker) -> None:
+    changes = (("segment.bytes", SET, "2000000"), ("retention.ms", SET, "x"))
+    assert alter(broker, TOPIC, "t", *changes).error_code == 40
+    assert broker.log("t").config.segment_bytes != 2_000_000
+
+
+def test_a_cluster_wide_default_reaches_topics_that_say_nothing_themselves(
+    broker: RunningBroker,
+) -> None:
+    broker.create_topic("plain")
+    change = ("log.retention.ms", SET, "777")
+    assert alter(broker, BROKER, "", change).error_code == 0
+    for _ in range(2):
+        assert broker.log("plain").config.retention_ms == 777
+        assert broker.log("t").config.retention_ms == 1000
+        assert set(describe(broker, BROKER, "")) == {"log.retention.ms"}
+        assert describe(broker, BROKER, "1")["log.retention.ms"].config_source == 3
+        assert describe(broker, TOPIC, "plain")["retention.ms"].config_source == 3
+        broker.restart()
+    assert alter(broker, BROKER, "", ("log.retention.ms", DELETE, None)).error_code == 0
+    assert broker.log("plain").config.retention_ms == 604_800_000
+
+
+def test_this_brokers_own_setting_is_stronger_than_the_clusters(broker: RunningBroker) -> None:
+    broker.create_topic("plain")
+    alter(broker, BROKER, "", ("log.retention.ms", SET, "777"))
+    alter(broker, BROKER, "1", ("log.retention.ms", SET, "888"))
+    assert broker.log("plain").config.retention_ms == 888
+    assert describe(broker, BROKER, "1")["log.retention.ms"].config_source == 2
+
+
+def replace(broker: RunningBroker, kind: int, name: str, **settings: str) -> Any:
+    configs = [{"name": k.replace("_", "."), "value": v} for k, v in settings.items()]
+    with RawConnection(broker.address) as connection:
+        resource = {"resource_type": kind, "resource_name": name, "configs": configs}
+        (response,) = connection.ask(
+            ApiKey.ALTER_CONFIGS, 2, resources=[resource], validate_only=False
+        ).responses
+    return response
+
+
+def test_all_settings_are_replaced_by_the_older_call(broker: RunningBroker) -> None:
+    assert replace(broker, TOPIC, "t", segment_bytes="2000000").error_code == 0
+    assert broker.log("t").config.segment_bytes == 2_000_000
+    assert broker.log("t").config.retention_ms == 604_800_000
+    assert replace(broker, TOPIC, "t", segment_bytes="x").error_code == 40
+    assert replace(broker, BROKER, "", log_retention_ms="5").error_code == 0
+    assert replace(broker, BROKER, "").error_code == 0
+    assert describe(broker, BROKER, "") == {}

@@ -1,0 +1,173 @@
+"""Whatever ApiVersions advertises is answered, every version of it, in that version's shape."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from raw_connection import RawConnection, fetch_fields, produce_fields
+from running_broker import RunningBroker
+
+from horolog.broker.dispatch import served
+from horolog.record.builder import Record, build_batch
+from horolog.wire.api import SUPPORTED, ApiKey
+
+BATCH = build_batch([Record(1_700_000_000_000, b"k", b"v")])
+
+
+def requests(topic_id: UUID) -> dict[ApiKey, Any]:
+    """For each API a request that any version can carry."""
+    member = {"group_id": "g", "member_id": "m", "generation_id": 1}
+    return {
+        ApiKey.PRODUCE: lambda v: produce_fields(topic_id if v >= 13 else "t", {0: BATCH}),
+        ApiKey.FETCH: lambda v: fetch_fields(topic_id if v >= 13 else "t", {0: 0}),
+        ApiKey.LIST_OFFSETS: {
+            "topics": [
+                {"name": "t", "partitions": [{"partition_index": 0, "timestamp": 5}]},
+            ],
+        },
+        ApiKey.METADATA: {"topics": [{"name": "t"}]},
+        ApiKey.OFFSET_COMMIT: {
+            "group_id": "simple",
+            "member_id": "",
+            "generation_id_or_member_epoch": -1,
+            "topics": [
+                {
+                    "name": "t",
+                    "topic_id": topic_id,
+                    "partitions": [{"partition_index": 0, "committed_offset": 45}],
+                }
+            ],
+        },
+        ApiKey.OFFSET_FETCH: {
+            "group_id": "simple",
+            "topics": [{"name": "t", "partition_indexes": [0]}],
+            "groups": [
+                {
+                    "group_id": "simple",
+                    "topics": [{"name": "t", "topic_id": topic_id, "partition_indexes": [0]}],
+                }
+            ],
+        },
+        ApiKey.FIND_COORDINATOR: {"key": "g", "key_type": 0, "coordinator_keys": ["g"]},
+        ApiKey.JOIN_GROUP: lambda v: {
+            "group_id": f"of-{v}",
+            "member_id": "",
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 10_000,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b""}],
+        },
+        ApiKey.HEARTBEAT: member,
+        ApiKey.LEAVE_GROUP: {"group_id": "g", "member_id": "m", "members": [{"member_id": "m"}]},
+        ApiKey.SYNC_GROUP: {**member, "assignments": []},
+        ApiKey.DESCRIBE_GROUPS: {"groups": ["g"]},
+        ApiKey.LIST_GROUPS: {},
+        ApiKey.API_VERSIONS: {"client_software_name": "test", "client_software_version": "1"},
+        ApiKey.CREATE_TOPICS: {
+            "topics": [
+                {
+                    "name": "new",
+                    "num_partitions": 1,
+                    "replication_factor": 1,
+                    "assignments": [],
+                    "configs": [],
+                }
+            ],
+            "timeout_ms": 1000,
+            "validate_only": True,
+        },
+        ApiKey.DELETE_TOPICS: {
+            "topic_names": ["none"],
+            "topics": [{"name": "none", "topic_id": None}],
+            "timeout_ms": 1000,
+        },
+        ApiKey.DELETE_RECORDS: {
+            "topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 0}]}],
+            "timeout_ms": 1000,
+        },
+        ApiKey.INIT_PRODUCER_ID: {"transactional_id": None, "transaction_timeout_ms": 1000},
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: {
+            "replica_id": -1,
+            "topics": [
+                {
+                    "topic": "t",
+                    "partitions": [{"partition": 0, "leader_epoch": 0, "current_leader_epoch": -1}],
+                }
+            ],
+        },
+        ApiKey.DESCRIBE_CONFIGS: {
+            "resources": [
+                {"resource_type": 2, "resource_name": "t", "configuration_keys": None},
+                {"resource_type": 4, "resource_name": "1", "configuration_keys": None},
+            ]
+        },
+        ApiKey.ALTER_CONFIGS: {
+            "resources": [{"resource_type": 2, "resource_name": "t", "configs": []}],
+            "validate_only": True,
+        },
+        ApiKey.DESCRIBE_LOG_DIRS: {"topics": None},
+        ApiKey.CREATE_PARTITIONS: {
+            "topics": [{"name": "t", "count": 7, "assignments": None}],
+            "timeout_ms": 1000,
+            "validate_only": True,
+        },
+        ApiKey.DELETE_GROUPS: {"groups_names": ["none"]},
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: {
+            "resources": [
+                {
+                    "resource_type": 2,
+                    "resource_name": "t",
+                    "configs": [
+                        {"name": "retention.ms", "config_operation": 0, "value": "5"},
+                    ],
+                }
+            ],
+            "validate_only": True,
+        },
+        ApiKey.OFFSET_DELETE: {
+            "group_id": "none",
+            "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}],
+        },
+        ApiKey.DESCRIBE_CLUSTER: {"include_cluster_authorized_operations": True},
+    }
+
+
+# What these ask for is not there, or is not theirs: an error is the right answer.
+EXPECTED_ERRORS = {
+    ApiKey.HEARTBEAT: {25},
+    ApiKey.LEAVE_GROUP: {0, 25},
+    ApiKey.SYNC_GROUP: {25},
+    ApiKey.JOIN_GROUP: {0, 79},
+    ApiKey.DESCRIBE_GROUPS: {0, 69},
+    ApiKey.DELETE_TOPICS: {3},
+    ApiKey.DELETE_GROUPS: {69},
+    ApiKey.OFFSET_DELETE: {69},
+}
+
+
+def errors_in(value: Any) -> set[int]:
+    """Every error code in an answer."""
+    if isinstance(value, (list, tuple)):
+        return set().union(*(errors_in(item) for item in value)) if value else set()
+    names = getattr(type(value), "__dataclass_fields__", None)
+    if names is None:
+        return set()
+    own = {int(value.error_code)} if "error_code" in names else set()
+    return own.union(*(errors_in(getattr(value, name)) for name in names))
+
+
+def test_every_api_in_wire_has_a_handler() -> None:
+    assert set(served()) == set(SUPPORTED)
+
+
+@pytest.mark.parametrize("key", list(SUPPORTED), ids=lambda key: key.title)
+def test_every_advertised_version_is_answered(key: ApiKey, broker: RunningBroker) -> None:
+    with RawConnection(broker.address) as connection:
+        created = connection.ask(ApiKey.METADATA, 12, topics=[{"name": "t"}]).topics[0]
+        fields = requests(created.topic_id)[key]
+        for version in range(SUPPORTED[key].min, SUPPORTED[key].max + 1):
+            given = fields(version) if callable(fields) else fields
+            connection.socket.sendall(connection.packed(key, version, given))
+            _, answer = connection.receive()
+            errors = errors_in(answer) - {0}
+            assert errors <= EXPECTED_ERRORS.get(key, set()), (version, answer)

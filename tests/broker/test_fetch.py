@@ -1,0 +1,195 @@
+"""Fetch, as the protocol has it: limits, waiting, what is out of range."""
+
+import threading
+import time
+from typing import Any
+from uuid import UUID
+
+import pytest
+from raw_connection import RawConnection, fetch_fields, produce_fields
+from running_broker import RunningBroker
+
+from horolog.record.batch import iter_headers
+from horolog.record.builder import Record, build_batch
+from horolog.wire.api import ApiKey
+
+VERSION = 12
+
+
+def batch(size: int = 100) -> bytes:
+    return build_batch([Record(-1, None, bytes(size)), Record(-1, None, b"")])
+
+
+@pytest.fixture
+def filled(broker: RunningBroker) -> RunningBroker:
+    """Ten batches of two records in partitions 0 and 1."""
+    broker.create_topic("t", partitions=2)
+    with RawConnection(broker.address) as connection:
+        for _ in range(10):
+            connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch(), 1: batch()}))
+    return broker
+
+
+def fetch(broker: RunningBroker, offsets: dict[int, int], **more: Any) -> list[Any]:
+    with RawConnection(broker.address) as connection:
+        answer = connection.ask(ApiKey.FETCH, VERSION, **fetch_fields("t", offsets, **more))
+    assert answer.session_id == 0
+    return list(answer.responses[0].partitions)
+
+
+def base_offsets(partition: Any) -> list[int]:
+    return [header.base_offset for _, header in iter_headers(partition.records)]
+
+
+def test_records_come_from_the_batch_that_holds_the_offset(filled: RunningBroker) -> None:
+    (partition,) = fetch(filled, {0: 5})
+    assert base_offsets(partition) == list(range(4, 20, 2))
+    assert partition.high_watermark == partition.last_stable_offset == 20
+    assert partition.log_start_offset == 0
+    assert partition.aborted_transactions is None
+
+
+def test_a_committed_reader_is_told_of_no_aborted_transactions(filled: RunningBroker) -> None:
+    (partition,) = fetch(filled, {0: 0}, isolation_level=1)
+    assert list(partition.aborted_transactions) == []
+    assert len(base_offsets(partition)) == 10
+
+
+def test_at_the_end_there_is_nothing_and_no_error(filled: RunningBroker) -> None:
+    (partition,) = fetch(filled, {0: 20})
+    assert (partition.error_code, len(partition.records)) == (0, 0)
+
+
+@pytest.mark.parametrize("offset", [-1, 21, 2**62])
+def test_out_of_range_is_said(filled: RunningBroker, offset: int) -> None:
+    (partition,) = fetch(filled, {0: offset}, max_wait_ms=5000)
+    assert partition.error_code == 1
+    assert partition.high_watermark == -1
+
+
+def test_the_first_batch_is_given_whole_however_small_the_limits(filled: RunningBroker) -> None:
+    first, second = fetch(filled, {0: 2, 1: 0}, max_bytes=1, partition_max_bytes=1)
+    assert base_offsets(first) == [2]
+    assert len(second.records) == 0
+
+
+def test_limits_hold_for_each_partition_and_for_all(filled: RunningBroker) -> None:
+    size = len(batch())
+    first, second = fetch(filled, {0: 0, 1: 0}, partition_max_bytes=3 * size)
+    assert base_offsets(first) == base_offsets(second) == [0, 2, 4]
+    first, second = fetch(filled, {0: 0, 1: 0}, max_bytes=4 * size, partition_max_bytes=3 * size)
+    assert base_offsets(first) == [0, 2, 4]
+    assert base_offsets(second) == [0]
+
+
+def test_the_brokers_own_limit_holds(filled: RunningBroker) -> None:
+    assert len(fetch(filled, {0: 0})[0].records) > 1024
+    filled.restart(fetch_max_bytes="1024")
+    (partition,) = fetch(filled, {0: 0})
+    assert len(partition.records) == 1024
+
+
+def test_a_fetch_waits_for_records_and_is_answered_when_they_come(filled: RunningBroker) -> None:
+    with RawConnection(filled.address) as reader, RawConnection(filled.address) as writer:
+        reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=20_000))
+        assert reader.is_silent(0.2)
+        writer.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch()}))
+        started = time.monotonic()
+        _, answer = reader.receive()
+    assert time.monotonic() - started < 2
+    assert base_offsets(answer.responses[0].partitions[0]) == [20]
+
+
+def test_a_fetch_waits_for_as_many_bytes_as_it_wants(filled: RunningBroker) -> None:
+    wanted = fetch_fields("t", {0: 20, 1: 20}, max_wait_ms=20_000, min_bytes=3 * len(batch()))
+    with RawConnection(filled.address) as reader, RawConnection(filled.address) as writer:
+        reader.send(ApiKey.FETCH, VERSION, **wanted)
+        for index in (0, 1):
+            writer.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {index: batch()}))
+            assert reader.is_silent(0.1)
+        writer.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch()}))
+        first, second = reader.receive()[1].responses[0].partitions
+    assert (base_offsets(first), base_offsets(second)) == ([20, 22], [20])
+
+
+def test_a_fetch_waits_no_longer_than_it_wants(filled: RunningBroker) -> None:
+    started = time.monotonic()
+    (partition,) = fetch(filled, {0: 18}, max_wait_ms=300, min_bytes=1_000_000)
+    assert 0.3 <= time.monotonic() - started < 3
+    assert base_offsets(partition) == [18]
+
+
+def test_a_batch_written_in_a_thread_wakes_a_fetch_too(filled: RunningBroker) -> None:
+    large = build_batch([Record(-1, None, bytes(300_000))], codec=4)
+    with RawConnection(filled.address) as reader, RawConnection(filled.address) as writer:
+        reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=20_000))
+        time.sleep(0.05)
+        writer.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: large}))
+        _, answer = reader.receive()
+    assert base_offsets(answer.responses[0].partitions[0]) == [20]
+
+
+def test_deleting_the_topic_ends_the_wait(filled: RunningBroker) -> None:
+    with RawConnection(filled.address) as reader, RawConnection(filled.address) as admin:
+        reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=20_000))
+        time.sleep(0.05)
+        admin.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"], timeout_ms=1000)
+        _, answer = reader.receive()
+    assert answer.responses[0].partitions[0].error_code == 3
+
+
+def test_a_reader_that_goes_away_leaves_nobody_waiting(filled: RunningBroker) -> None:
+    with RawConnection(filled.address) as reader:
+        reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=60_000))
+        assert reader.is_silent(0.05)
+    until = time.monotonic() + 5
+    while filled.call(lambda: len(filled.broker.partitions["t", 0].listeners)):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_stopping_the_broker_answers_those_who_wait(filled: RunningBroker) -> None:
+    with RawConnection(filled.address) as reader:
+        reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=60_000))
+        assert reader.is_silent(0.05)
+        stopping = threading.Thread(target=filled.stop)
+        stopping.start()
+        assert reader.receive()[1].responses[0].partitions[0].error_code == 0
+        assert reader.is_closed()
+        stopping.join(5)
+        assert not stopping.is_alive()
+
+
+def test_topics_by_id(filled: RunningBroker) -> None:
+    topic_id = filled.broker.topics.named("t").topic_id
+    with RawConnection(filled.address) as connection:
+        answer = connection.ask(ApiKey.FETCH, 13, **fetch_fields(topic_id, {0: 0})).responses[0]
+        assert answer.topic_id == topic_id
+        assert len(base_offsets(answer.partitions[0])) == 10
+        answer = connection.ask(ApiKey.FETCH, 13, **fetch_fields(UUID(int=9), {0: 0})).responses[0]
+        assert answer.partitions[0].error_code == 100
+
+
+def test_a_client_that_believes_in_another_epoch_is_told(filled: RunningBroker) -> None:
+    filled.restart()
+    epoch = filled.log("t").leader_epoch
+    for believed, code in ((epoch, 0), (-1, 0), (epoch + 1, 75), (epoch - 1, 74)):
+        fields = fetch_fields("t", {0: 0})
+        fields["topics"][0]["partitions"][0]["current_leader_epoch"] = believed
+        with RawConnection(filled.address) as connection:
+            answer = connection.ask(ApiKey.FETCH, VERSION, **fields)
+        assert answer.responses[0].partitions[0].error_code == code, believed
+
+
+def test_a_session_of_another_broker_is_not_known(filled: RunningBroker) -> None:
+    with RawConnection(filled.address) as connection:
+        fields = fetch_fields("t", {0: 0}) | {"session_id": 77, "session_epoch": 3}
+        assert connection.ask(ApiKey.FETCH, VERSION, **fields).error_code == 70
+
+
+def test_what_is_not_in_memory_is_read_in_a_thread(filled: RunningBroker) -> None:
+    """After a restart nothing is known to be in memory; the answers are the same."""
+    before = bytes(fetch(filled, {0: 3})[0].records)
+    filled.restart()
+    assert not filled.call(lambda: filled.broker.partitions["t", 0].is_hot(3, committed=False))
+    assert bytes(fetch(filled, {0: 3})[0].records) == before

@@ -1,0 +1,296 @@
+"""Groups and offsets on the wire: what each version says, and what is refused."""
+
+import time
+from typing import Any
+from uuid import UUID
+
+import pytest
+from raw_connection import RawConnection
+from running_broker import RunningBroker
+
+from horolog.clock import DAY_MS, ManualClock
+from horolog.wire.api import ApiKey
+
+
+@pytest.fixture
+def broker(make_broker: Any) -> RunningBroker:
+    broker: RunningBroker = make_broker(clock=ManualClock())
+    broker.create_topic("t", partitions=3)
+    return broker
+
+
+def join_fields(group: str = "g", **more: Any) -> dict[str, Any]:
+    return {
+        "group_id": group,
+        "member_id": "",
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 10_000,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"\0\1\0\0\0\1\0\1t\xff\xff\xff\xff"}],
+        **more,
+    }
+
+
+def member(connection: RawConnection, group: str = "g", **more: Any) -> Any:
+    """Join alone, and take the assignment."""
+    joined = connection.ask(ApiKey.JOIN_GROUP, 5, **join_fields(group, **more))
+    if joined.error_code == 79:
+        fields = join_fields(group, **more) | {"member_id": joined.member_id}
+        joined = connection.ask(ApiKey.JOIN_GROUP, 5, **fields)
+    assert joined.error_code == 0
+    synced = connection.ask(
+        ApiKey.SYNC_GROUP,
+        3,
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=[{"member_id": joined.member_id, "assignment": b"all"}],
+    )
+    assert (synced.error_code, bytes(synced.assignment)) == (0, b"all")
+    return joined
+
+
+def commit(
+    connection: RawConnection,
+    offsets: dict[int, int],
+    *,
+    group: str = "g",
+    member_id: str = "",
+    generation: int = -1,
+    version: int = 8,
+    topic: str = "t",
+    **more: Any,
+) -> list[int]:
+    partitions = [
+        {"partition_index": p, "committed_offset": o, "committed_metadata": f"note {p}", **more}
+        for p, o in offsets.items()
+    ]
+    answer = connection.ask(
+        ApiKey.OFFSET_COMMIT,
+        version,
+        group_id=group,
+        member_id=member_id,
+        generation_id_or_member_epoch=generation,
+        topics=[{"name": topic, "partitions": partitions}],
+    )
+    return [partition.error_code for partition in answer.topics[0].partitions]
+
+
+def fetched(
+    connection: RawConnection, *partitions: int, group: str = "g", version: int = 7
+) -> dict[int, int]:
+    topics = [{"name": "t", "partition_indexes": list(partitions)}] if partitions else None
+    answer = connection.ask(
+        ApiKey.OFFSET_FETCH, version, group_id=group, topics=topics, require_stable=False
+    )
+    return {p.partition_index: p.committed_offset for t in answer.topics for p in t.partitions}
+
+
+def test_offsets_are_kept_over_restarts(broker: RunningBroker) -> None:
+    with RawConnection(broker.address) as connection:
+        assert commit(connection, {0: 45, 2: 7}) == [0, 0]
+        assert commit(connection, {0: 46}) == [0]
+    broker.restart()
+    with RawConnection(broker.address) as connection:
+        assert fetched(connection, 0, 1, 2) == {0: 46, 1: -1, 2: 7}
+        assert fetched(connection) == {0: 46, 2: 7}
+        assert fetched(connection, 0, group="other") == {0: -1}
+
+
+def test_metadata_and_epoch_come_back(broker: RunningBroker) -> None:
+    with RawConnection(broker.address) as connection:
+        commit(connection, {1: 45}, committed_leader_epoch=3)
+        groups = [{"group_id": "g", "topics": None}, {"group_id": "other", "topics": None}]
+        answer = connection.ask(ApiKey.OFFSET_FETCH, 8, groups=groups, require_stable=True)
+    first, second = answer.groups
+    partition = first.topics[0].partitions[0]
+    assert (partition.committed_offset, partition.committed_leader_epoch) == (45, 3)
+    assert partition.metadata == "note 1"
+    assert (second.error_code, list(second.topics)) == (0, [])
+
+
+def test_topics_by_id(broker: RunningBroker) -> None:
+    topic_id = broker.broker.topics.named("t").topic_id
+    with RawConnection(broker.address) as connection:
+        for id_, code in ((topic_id, 0), (UUID(int=9), 100)):
+            partitions = [{"partition_index": 0, "committed_offset": 45}]
+            answer = connection.ask(
+                ApiKey.OFFSET_COMMIT,
+                10,
+                group_id="g",
+                member_id="",
+                generation_id_or_member_epoch=-1,
+                topics=[{"topic_id": id_, "partitions": partitions}],
+            )
+            assert answer.topics[0].partitions[0].error_code == code
+            topics = [{"topic_id": id_, "partition_indexes": [0]}]
+            groups = [{"group_id": "g", "topics": topics}]
+            answer = connection.ask(ApiKey.OFFSET_FETCH, 10, groups=groups, require_stable=True)
+            assert answer.groups[0].topics[0].partitions[0].error_code == code
+
+
+def test_commits_that_cannot_be_are_refused(broker: RunningBroker) -> None:
+    with RawConnection(broker.address) as connection:
+        assert commit(connection, {9: 45, 0: 1}) == [3, 0]
+        assert commit(connection, {0: 45}, topic="none") == [3]
+        assert commit(connection, {0: 45}, committed_metadata="x" * 5000) == [12]
+        assert commit(connection, {0: 45}, group="new", generation=3) == [22]
+        assert commit(connection, {0: 45}, group="new", generation=3, version=9) == [69]
+        joined = member(connection)
+        assert commit(connection, {0: 45}) == [25]
+        of_it = {"member_id": joined.member_id, "generation": joined.generation_id}
+        assert commit(connection, {0: 45}, **{**of_it, "generation": 99}) == [22]
+        assert commit(connection, {0: 45}, **{**of_it, "member_id": "other"}) == [25]
+        assert commit(connection, {0: 45}, **of_it) == [0]
+
+
+def test_a_member_without_heartbeats_is_removed_in_the_loops_time_not_the_clocks(
+    make_broker: Any,
+) -> None:
+    clock = ManualClock()
+    broker = make_broker(clock=clock, group_min_session_timeout_ms="100")
+    with RawConnection(broker.address) as connection:
+        joined = member(connection, session_timeout_ms=400)
+        beat = {
+            "group_id": "g",
+            "generation_id": joined.generation_id,
+            "member_id": joined.member_id,
+        }
+        clock.advance(DAY_MS)
+        for _ in range(3):
+            time.sleep(0.2)
+            assert connection.ask(ApiKey.HEARTBEAT, 3, **beat).error_code == 0
+        time.sleep(0.6)
+        assert connection.ask(ApiKey.HEARTBEAT, 3, **beat).error_code == 25
+        (group,) = connection.ask(ApiKey.LIST_GROUPS, 4, states_filter=["Empty"]).groups
+        assert group.group_id == "g"
+
+
+def test_the_first_members_wait_for_others_as_long_as_configured(make_broker: Any) -> None:
+    broker = make_broker(group_initial_rebalance_delay_ms="300")
+    with RawConnection(broker.address) as first, RawConnection(broker.address) as second:
+        started = time.monotonic()
+        first.send(ApiKey.JOIN_GROUP, 2, **join_fields())
+        second.send(ApiKey.JOIN_GROUP, 2, **join_fields())
+        answers = [connection.receive()[1] for connection in (first, second)]
+        assert time.monotonic() - started >= 0.3
+    assert {answer.generation_id for answer in answers} == {1}
+    assert sum(len(answer.members) for answer in answers) == 2
+
+
+def test_groups_are_listed_and_described(broker: RunningBroker) -> None:
+    with RawConnection(broker.address) as connection:
+        joined = member(connection)
+        commit(connection, {0: 1}, group="simple")
+        groups = connection.ask(ApiKey.LIST_GROUPS, 5).groups
+        assert {(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in groups} == {
+            ("g", "consumer", "Stable", "classic"),
+            ("simple", "", "Empty", "classic"),
+        }
+        stable = connection.ask(ApiKey.LIST_GROUPS, 5, states_filter=["stable"]).groups
+        assert [group.group_id for group in stable] == ["g"]
+        assert not connection.ask(ApiKey.LIST_GROUPS, 5, types_filter=["consumer"]).groups
+        (described,) = connection.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=["g"]).groups
+        assert (described.group_state, described.protocol_data) == ("Stable", "range")
+        (one,) = described.members
+        assert (one.member_id, one.client_id) == (joined.member_id, "test")
+        assert bytes(one.member_assignment) == b"all"
+        (dead,) = connection.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=["none"]).groups
+        assert (dead.error_code, dead.group_state) == (0, "Dead")
+        (missing,) = connection.ask(ApiKey.DESCRIBE_GROUPS, 6, groups=["none"]).groups
+        assert missing.error_code == 69
+
+
+def test_only_an_empty_group_can_be_deleted(broker: RunningBroker) -> None:
+    with RawConnection(broker.address) as connection:
+        joined = member(connection)
+        of_it = {"member_id": joined.member_id, "generation": joined.generation_id}
+        commit(connection, {0: 45}, **of_it)
+
+        def delete() -> list[int]:
+            answer = connection.ask(ApiKey.DELETE_GROUPS, 2, groups_names=["g", "none"])
+            return [result.error_code for result in answer.results]
+
+        assert delete() == [68, 69]
+        left = connection.ask(
+            ApiKey.LEAVE_GROUP, 4, group_id="g", members=[{"member_id": joined.member_id}]
+        )
+        assert [one.error_code for one in left.members] == [0]
+        assert delete() == [0, 69]
+        assert fetched(connection, 0) == {0: -1}
+    broker.restart()
+    with RawConnection(broker.address) as connection:
+        assert not connection.ask(ApiKey.LIST_GROUPS, 4).groups
+
+
+def test_offsets_of_topics_that_are_read_are_not_deleted(broker: RunningBroker) -> None:
+    broker.create_topic("old")
+    with RawConnection(broker.address) as connection:
+        commit(connection, {0: 5}, topic="old")
+        joined = member(connection)
+        of_it = {"member_id": joined.member_id, "generation": joined.generation_id}
+        commit(connection, {0: 45}, **of_it)
+        answer = connection.ask(
+            ApiKey.OFFSET_DELETE,
+            0,
+            group_id="g",
+            topics=[{"name": n, "partitions": [{"partition_index": 0}]} for n in ("t", "old")],
+        )
+        codes = {topic.name: topic.partitions[0].error_code for topic in answer.topics}
+        assert codes == {"t": 86, "old": 0}
+        assert fetched(connection, 0) == {0: 45}
+
+
+def test_offsets_expire_by_the_clock_when_nobody_needs_them(broker: RunningBroker) -> None:
+    clock = broker.clock
+    assert isinstance(clock, ManualClock)
+    with RawConnection(broker.address) as connection:
+        commit(connection, {0: 1}, group="simple")
+        joined = member(connection)
+        of_it = {"member_id": joined.member_id, "generation": joined.generation_id}
+        commit(connection, {0: 45}, **of_it)
+        clock.advance(7 * DAY_MS)
+        assert broker.run(broker.service.chores.expire_offsets()) == 1
+        assert fetched(connection, 0, group="simple") == {0: -1}
+        assert fetched(connection, 0) == {0: 45}, "the group is being used"
+        connection.ask(ApiKey.LEAVE_GROUP, 1, group_id="g", member_id=joined.member_id)
+        clock.advance(7 * DAY_MS - 1)
+        assert broker.run(broker.service.chores.expire_offsets()) == 0
+        broker.restart()
+        clock.advance(1)
+        assert broker.run(broker.service.chores.expire_offsets()) == 1
+    with RawConnection(broker.address) as connection:
+        assert fetched(connection, 0) == {0: -1}
+        assert not connection.ask(ApiKey.LIST_GROUPS, 4).groups
+
+
+@pytest.mark.parametrize(("key_type", "code"), [(0, 0), (1, 42), (2, 42)])
+def test_only_groups_have_a_coordinator_here(
+    broker: RunningBroker, key_type: int, code: int
+) -> None:
+    with RawConnection(broker.address) as connection:
+        answer = connection.ask(ApiKey.FIND_COORDINATOR, 3, key="g", key_type=key_type)
+    assert answer.error_code == code
+    assert (answer.port == broker.port) is (code == 0)
+
+
+def test_producer_ids_are_never_given_twice(broker: RunningBroker) -> None:
+    given = []
+    for _ in range(3):
+        with RawConnection(broker.address) as connection:
+            for _ in range(4):
+                answer = connection.ask(
+                    ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1
+                )
+                assert (answer.error_code, answer.producer_epoch) == (0, 0)
+                given.append(answer.producer_id)
+        broker.restart()
+    assert len(set(given)) == 12
+
+
+def test_a_transactional_producer_is_refused(broker: RunningBroker) -> None:
+    with RawConnection(broker.address) as connection:
+        answer = connection.ask(
+            ApiKey.INIT_PRODUCER_ID, 4, transactional_id="x", transaction_timeout_ms=1
+        )
+    assert (answer.error_code, answer.producer_id) == (53, -1)

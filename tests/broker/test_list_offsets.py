@@ -1,0 +1,147 @@
+"""ListOffsets: exact to the record, with the special targets, against a brute-force model."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from raw_connection import RawConnection, produce_fields
+from running_broker import RunningBroker
+
+from horolog.clock import ManualClock
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
+from horolog.wire.api import ApiKey
+
+MakeBroker = Callable[..., RunningBroker]
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker) -> RunningBroker:
+    return make_broker(clock=ManualClock(NOW_MS), log_message_timestamp_after_max_ms=str(2**63 - 1))
+
+
+def write(broker: RunningBroker, topic: str, batches: list[list[int]], rng: random.Random) -> None:
+    with RawConnection(broker.address) as connection:
+        for times in batches:
+            records = build_batch(
+                [Record(time, None, b"v") for time in times], codec=rng.choice(list(Codec))
+            )
+            answer = connection.ask(ApiKey.PRODUCE, 9, **produce_fields(topic, {0: records}))
+            assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+def ask(broker: RunningBroker, topic: str, *targets: int, version: int = 11) -> list[Any]:
+    with RawConnection(broker.address) as connection:
+        answers = []
+        for target in targets:
+            topics = [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": target}]}]
+            answer = connection.ask(ApiKey.LIST_OFFSETS, version, topics=topics)
+            answers.append(answer.topics[0].partitions[0])
+    return answers
+
+
+def test_every_lookup_equals_a_scan_of_what_was_written(broker: RunningBroker) -> None:
+    rng = random.Random(7)
+    broker.create_topic("t", segment_bytes="1048576", index_interval_bytes="64")
+    times = [NOW_MS + rng.randrange(-300, 300) for _ in range(400)]
+    batches = []
+    at = 0
+    while at < len(times):
+        size = rng.randrange(1, 9)
+        batches.append(times[at : at + size])
+        at += size
+    write(broker, "t", batches, rng)
+    for restarted in (False, True):
+        if restarted:
+            broker.restart()
+        targets = [*range(NOW_MS - 302, NOW_MS + 303, 3), 0]
+        for target, found in zip(targets, ask(broker, "t", *targets), strict=True):
+            expected = next(((t, n) for n, t in enumerate(times) if t >= target), (-1, -1))
+            assert (found.timestamp, found.offset) == expected, target
+        (largest,) = ask(broker, "t", -3)
+        assert (largest.timestamp, largest.offset) == (max(times), times.index(max(times)))
+
+
+def test_the_special_targets(broker: RunningBroker) -> None:
+    broker.create_topic("t")
+    write(broker, "t", [[NOW_MS, NOW_MS + 9], [NOW_MS + 9, NOW_MS + 5]], random.Random(1))
+    latest, earliest, largest, local, tiered, pending = ask(broker, "t", -1, -2, -3, -4, -5, -6)
+    assert (latest.timestamp, latest.offset, latest.leader_epoch) == (-1, 4, 0)
+    assert (earliest.timestamp, earliest.offset, earliest.leader_epoch) == (-1, 0, 0)
+    assert (largest.timestamp, largest.offset) == (NOW_MS + 9, 1)
+    assert (local.timestamp, local.offset) == (-1, 0)
+    for nothing in (tiered, pending):
+        assert (nothing.error_code, nothing.timestamp, nothing.offset) == (0, -1, -1)
+
+
+@pytest.mark.parametrize(
+    ("target", "version"), [(-3, 6), (-4, 7), (-5, 8), (-6, 10), (-7, 11), (-(2**63), 11)]
+)
+def test_a_target_without_meaning_in_a_version_is_refused(
+    broker: RunningBroker, target: int, version: int
+) -> None:
+    broker.create_topic("t")
+    (found,) = ask(broker, "t", target, version=version)
+    assert (found.error_code, found.timestamp, found.offset) == (35, -1, -1)
+
+
+def test_an_empty_log_has_no_moment_and_no_error(broker: RunningBroker) -> None:
+    broker.create_topic("t")
+    for found in ask(broker, "t", 0, NOW_MS, -3):
+        assert (found.error_code, found.timestamp, found.offset) == (0, -1, -1)
+    latest, earliest = ask(broker, "t", -1, -2)
+    assert (latest.offset, earliest.offset) == (0, 0)
+
+
+def test_deleted_records_are_never_found(broker: RunningBroker) -> None:
+    broker.create_topic("t")
+    write(broker, "t", [[NOW_MS + 5, NOW_MS + 5, NOW_MS + 1]], random.Random(1))
+    with RawConnection(broker.address) as connection:
+        topics = [{"name": "t", "partitions": [{"partition_index": 0, "offset": 2}]}]
+        answer = connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
+        assert answer.topics[0].partitions[0].low_watermark == 2
+    found, beyond, earliest = ask(broker, "t", NOW_MS, NOW_MS + 5, -2)
+    assert (found.timestamp, found.offset) == (NOW_MS + 1, 2)
+    assert beyond.offset == -1
+    assert earliest.offset == 2
+
+
+@pytest.mark.parametrize(("topic", "index", "code"), [("none", 0, 3), ("t", 5, 3)])
+def test_what_is_not_there_is_refused(
+    broker: RunningBroker, topic: str, index: int, code: int
+) -> None:
+    broker.create_topic("t")
+    with RawConnection(broker.address) as connection:
+        topics = [{"name": topic, "partitions": [{"partition_index": index, "timestamp": 5}]}]
+        answer = connection.ask(ApiKey.LIST_OFFSETS, 5, topics=topics)
+    assert answer.topics[0].partitions[0].error_code == code
+
+
+def test_a_partition_asked_for_twice_is_refused(broker: RunningBroker) -> None:
+    broker.create_topic("t")
+    with RawConnection(broker.address) as connection:
+        twice = [{"partition_index": 0, "timestamp": 5}, {"partition_index": 0, "timestamp": 6}]
+        answer = connection.ask(ApiKey.LIST_OFFSETS, 5, topics=[{"name": "t", "partitions": twice}])
+    assert [found.error_code for found in answer.topics[0].partitions] == [42, 42]
+
+
+def test_where_an_epoch_ended(broker: RunningBroker) -> None:
+    broker.create_topic("t")
+    write(broker, "t", [[NOW_MS] * 3], random.Random(1))
+    broker.restart()
+    write(broker, "t", [[NOW_MS] * 2], random.Random(1))
+    with RawConnection(broker.address) as connection:
+        ends = []
+        for epoch in (0, 1, 5):
+            partition = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": epoch}
+            answer = connection.ask(
+                ApiKey.OFFSET_FOR_LEADER_EPOCH,
+                4,
+                replica_id=-1,
+                topics=[{"topic": "t", "partitions": [partition]}],
+            )
+            end = answer.topics[0].partitions[0]
+            ends.append((end.leader_epoch, end.end_offset))
+    assert ends == [(0, 3), (1, 5), (-1, -1)]

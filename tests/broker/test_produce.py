@@ -1,0 +1,278 @@
+"""Produce, as the protocol has it: codes, texts, stamps, and what must not reach the log."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from raw_connection import RawConnection, produce_fields
+from running_broker import RunningBroker
+
+from horolog.clock import HOUR_MS, ManualClock
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
+from horolog.wire.api import ApiKey
+
+MakeBroker = Callable[..., RunningBroker]
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW_MS)
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
+    broker = make_broker(clock=clock)
+    broker.create_topic("t")
+    return broker
+
+
+def batch(*times: int, **more: Any) -> bytes:
+    return build_batch([Record(time, b"k", b"v%d" % n) for n, time in enumerate(times)], **more)
+
+
+def produce(
+    broker: RunningBroker, records: bytes, *, version: int = 9, topic: str = "t", acks: int = 1
+) -> Any:
+    """One batch to partition 0; the partition's answer."""
+    with RawConnection(broker.address) as connection:
+        fields = produce_fields(topic, {0: records}, acks=acks)
+        return connection.ask(ApiKey.PRODUCE, version, **fields).responses[0].partition_responses[0]
+
+
+def test_offsets_are_given_in_order(broker: RunningBroker) -> None:
+    assert produce(broker, batch(NOW_MS, NOW_MS)).base_offset == 0
+    answer = produce(broker, batch(NOW_MS))
+    assert (answer.error_code, answer.base_offset) == (0, 2)
+    assert answer.log_append_time_ms == -1
+    assert answer.log_start_offset == 0
+
+
+def test_append_time_is_the_clocks_and_never_goes_back(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    broker.create_topic("lat", message_timestamp_type="LogAppendTime")
+    assert produce(broker, batch(5, 6), topic="lat").log_append_time_ms == NOW_MS
+    clock.advance(-HOUR_MS)
+    assert produce(broker, batch(5, 6), topic="lat").log_append_time_ms == NOW_MS
+    clock.advance(HOUR_MS + 7)
+    assert produce(broker, batch(5, 6), topic="lat").log_append_time_ms == NOW_MS + 7
+    assert [header.max_timestamp for header in broker.headers("lat")] == [
+        NOW_MS,
+        NOW_MS,
+        NOW_MS + 7,
+    ]
+
+
+def test_the_floor_of_append_times_outlives_a_restart(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    broker.create_topic("lat", message_timestamp_type="LogAppendTime")
+    produce(broker, batch(5), topic="lat")
+    clock.advance(-HOUR_MS)
+    broker.restart()
+    assert produce(broker, batch(5), topic="lat").log_append_time_ms == NOW_MS
+
+
+def test_a_batch_with_times_out_of_bounds_is_refused_with_every_record_at_fault(
+    broker: RunningBroker,
+) -> None:
+    broker.create_topic("strict", message_timestamp_before_max_ms="1000")
+    times = (NOW_MS - 1000, NOW_MS - 1001, NOW_MS, NOW_MS + HOUR_MS, NOW_MS + HOUR_MS + 1)
+    answer = produce(broker, batch(*times), topic="strict")
+    assert answer.error_code == 32
+    assert answer.error_message == "One or more records have been rejected due to invalid timestamp"
+    assert [error.batch_index for error in answer.record_errors] == [1, 4]
+    assert answer.record_errors[0].batch_index_error_message == (
+        f"Timestamp {NOW_MS - 1001} of message with offset 1 is out of range. The timestamp "
+        f"should be within [{NOW_MS - 1000}, {NOW_MS + HOUR_MS}]"
+    )
+    assert (answer.base_offset, answer.log_append_time_ms, answer.log_start_offset) == (-1, -1, 0)
+    assert broker.log("strict").log_end_offset == 0
+    # Old versions have the code alone.
+    assert produce(broker, batch(*times), topic="strict", version=7).error_code == 32
+
+
+@pytest.mark.parametrize(
+    ("time", "unit"),
+    [(NOW_MS * 1_000_000, "nanoseconds"), (NOW_MS * 1000, "microseconds")],
+)
+def test_a_time_in_another_unit_is_named(broker: RunningBroker, time: int, unit: str) -> None:
+    answer = produce(broker, batch(time))
+    assert unit in answer.record_errors[0].batch_index_error_message
+
+
+def test_bounds_may_change_while_the_broker_runs(broker: RunningBroker) -> None:
+    old = batch(NOW_MS - 5000)
+    assert produce(broker, old).error_code == 0
+    alter(broker, "t", {"message.timestamp.before.max.ms": "4999"})
+    assert produce(broker, old).error_code == 32
+    alter(broker, "t", {"message.timestamp.before.max.ms": "5000"})
+    assert produce(broker, old).error_code == 0
+    alter(broker, "", {"log.message.timestamp.after.max.ms": "10"}, resource_type=4)
+    assert produce(broker, batch(NOW_MS + 11)).error_code == 32
+    assert produce(broker, batch(NOW_MS + 10)).error_code == 0
+
+
+def test_no_timestamp_is_always_within_bounds(broker: RunningBroker) -> None:
+    broker.create_topic("strict", message_timestamp_before_max_ms="0")
+    assert produce(broker, batch(-1), topic="strict").error_code == 0
+
+
+def test_a_record_far_ahead_is_remarked_on_once_a_minute(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create_topic("loose", message_timestamp_after_max_ms=str(2**63 - 1))
+    with caplog.at_level(logging.WARNING, "horolog.broker"):
+        produce(broker, batch(NOW_MS + HOUR_MS), topic="loose")
+        assert not caplog.records
+        for _ in range(3):
+            produce(broker, batch(NOW_MS + 50 * HOUR_MS), topic="loose")
+    (remark,) = caplog.records
+    assert "loose-0: a record is 2 days ahead of the clock" in remark.message
+
+
+def test_a_floor_far_ahead_of_the_clock_is_remarked_on(
+    broker: RunningBroker, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create_topic("lat", message_timestamp_type="LogAppendTime")
+    produce(broker, batch(5), topic="lat")
+    clock.advance(-2 * HOUR_MS)
+    with caplog.at_level(logging.WARNING, "horolog.broker"):
+        produce(broker, batch(5), topic="lat")
+    (remark,) = caplog.records
+    assert "append times are 2 hours ahead of the clock" in remark.message
+
+
+def test_a_wrong_max_timestamp_in_the_header_is_put_right(broker: RunningBroker) -> None:
+    assert produce(broker, batch(NOW_MS, NOW_MS - 5, max_timestamp=NOW_MS + 99)).error_code == 0
+    assert broker.headers("t")[0].max_timestamp == NOW_MS
+
+
+def test_damage_is_refused_and_never_reaches_the_log(broker: RunningBroker) -> None:
+    good = batch(NOW_MS)
+    flipped = good[:-1] + bytes([good[-1] ^ 1])
+    assert produce(broker, flipped).error_code == 2
+    assert produce(broker, good + good).error_code == 87
+    assert produce(broker, b"").error_code == 87
+    assert produce(broker, good[:30]).error_code == 87
+    assert broker.log("t").log_end_offset == 0
+    assert broker.log("t").size == 0
+
+
+def test_what_is_small_as_sent_and_large_inside_is_still_right(broker: RunningBroker) -> None:
+    bomb = build_batch([Record(NOW_MS, None, bytes(900_000))], codec=Codec.ZSTD)
+    assert len(bomb) < 1000
+    assert produce(broker, bomb).base_offset == 0
+    assert produce(broker, batch(NOW_MS)).base_offset == 1
+
+
+def test_what_decompresses_beyond_the_limit_is_refused(make_broker: MakeBroker) -> None:
+    broker = make_broker(horolog_max_batch_uncompressed_bytes="100000")
+    broker.create_topic("t")
+    bomb = build_batch([Record(-1, None, bytes(900_000))], codec=Codec.ZSTD)
+    assert produce(broker, bomb).error_code == 10
+    assert broker.log("t").log_end_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("topic", "index", "acks", "code"),
+    [("none", 0, 1, 3), ("t", 7, 1, 3), ("t", 0, 2, 21), ("many", 0, -1, 19)],
+)
+def test_refusals_of_a_partition(
+    broker: RunningBroker, topic: str, index: int, acks: int, code: int
+) -> None:
+    broker.create_topic("many", min_insync_replicas="2")
+    with RawConnection(broker.address) as connection:
+        fields = produce_fields(topic, {index: batch(NOW_MS)}, acks=acks)
+        answer = connection.ask(ApiKey.PRODUCE, 9, **fields).responses[0].partition_responses[0]
+    assert answer.error_code == code
+    assert (answer.base_offset, answer.log_start_offset) == (-1, -1)
+
+
+def test_one_partitions_refusal_is_not_its_neighbours(broker: RunningBroker) -> None:
+    broker.create_topic("two", partitions=2)
+    with RawConnection(broker.address) as connection:
+        fields = produce_fields("two", {0: b"nonsense", 1: batch(NOW_MS)})
+        first, second = connection.ask(ApiKey.PRODUCE, 9, **fields).responses[0].partition_responses
+    assert (first.index, first.error_code) == (0, 87)
+    assert (second.index, second.error_code, second.base_offset) == (1, 0, 0)
+
+
+def test_topics_by_id(broker: RunningBroker) -> None:
+    topic_id = broker.broker.topics.named("t").topic_id
+    with RawConnection(broker.address) as connection:
+        answer = connection.ask(
+            ApiKey.PRODUCE, 13, **produce_fields(topic_id, {0: batch(NOW_MS)})
+        ).responses[0]
+        assert answer.topic_id == topic_id
+        assert answer.partition_responses[0].error_code == 0
+        answer = connection.ask(
+            ApiKey.PRODUCE, 13, **produce_fields(UUID(int=99), {0: batch(NOW_MS)})
+        ).responses[0]
+        assert answer.partition_responses[0].error_code == 100
+
+
+def test_without_acks_there_is_no_answer(broker: RunningBroker) -> None:
+    with RawConnection(broker.address) as connection:
+        connection.send(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch(NOW_MS)}, acks=0))
+        later = connection.send(ApiKey.API_VERSIONS, 0)
+        assert connection.receive()[0] == later
+    assert broker.log("t").log_end_offset == 1
+
+
+def test_without_acks_an_error_closes_the_connection(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RawConnection(broker.address) as connection:
+        connection.send(ApiKey.PRODUCE, 9, **produce_fields("none", {0: batch(NOW_MS)}, acks=0))
+        assert connection.is_closed()
+    assert "acks=0" in caplog.text
+
+
+def test_transactions_are_refused(broker: RunningBroker) -> None:
+    records = batch(NOW_MS, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    answer = produce(broker, records)
+    assert answer.error_code == 48
+    assert "transactions" in answer.error_message
+
+
+def test_a_retry_of_an_idempotent_producer_is_answered_with_the_first_offset(
+    broker: RunningBroker,
+) -> None:
+    sent = [
+        batch(NOW_MS, NOW_MS, producer_id=5, producer_epoch=0, base_sequence=2 * n)
+        for n in range(3)
+    ]
+    assert [produce(broker, one).base_offset for one in sent] == [0, 2, 4]
+    assert produce(broker, sent[1]).base_offset == 2
+    broker.restart()
+    assert produce(broker, sent[0]).base_offset == 0
+    gap = batch(NOW_MS, producer_id=5, producer_epoch=0, base_sequence=9)
+    assert produce(broker, gap).error_code == 45
+    assert broker.log("t").log_end_offset == 6
+
+
+def alter(
+    broker: RunningBroker, name: str, settings: dict[str, str], resource_type: int = 2
+) -> None:
+    with RawConnection(broker.address) as connection:
+        answer = connection.ask(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            1,
+            resources=[
+                {
+                    "resource_type": resource_type,
+                    "resource_name": name,
+                    "configs": [
+                        {"name": key, "config_operation": 0, "value": value}
+                        for key, value in settings.items()
+                    ],
+                }
+            ],
+            validate_only=False,
+        )
+    assert answer.responses[0].error_code == 0, answer

@@ -1,0 +1,291 @@
+"""What outlives a stop and a kill: records, settings, offsets, ids; and what is put right then."""
+
+import shutil
+import sqlite3
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from raw_connection import RawConnection, fetch_fields, produce_fields
+from running_broker import BrokerProcess, RunningBroker
+
+from horolog.clock import DAY_MS, ManualClock
+from horolog.cluster.metadata_store import FILE_NAME
+from horolog.errors import Misconfigured
+from horolog.record.batch import iter_headers
+from horolog.record.builder import Record, build_batch
+from horolog.wire.api import ApiKey
+
+MakeBroker = Callable[..., RunningBroker]
+NOW_MS = 1_700_000_000_000
+
+
+def batch(n: int = 0, **more: Any) -> bytes:
+    return build_batch([Record(-1, None, b"%d" % n)], **more)
+
+
+def produce(address: str, topic: str, records: bytes, partition: int = 0) -> int:
+    with RawConnection(address) as connection:
+        answer = connection.ask(ApiKey.PRODUCE, 9, **produce_fields(topic, {partition: records}))
+    outcome = answer.responses[0].partition_responses[0]
+    assert outcome.error_code == 0, outcome
+    return int(outcome.base_offset)
+
+
+def count(address: str, topic: str, partition: int = 0) -> int:
+    with RawConnection(address) as connection:
+        answer = connection.ask(ApiKey.FETCH, 12, **fetch_fields(topic, {partition: 0}))
+    found = answer.responses[0].partitions[0]
+    assert found.error_code == 0, found
+    return sum(header.records_count for _, header in iter_headers(found.records))
+
+
+def names(address: str) -> set[str]:
+    with RawConnection(address) as connection:
+        return {topic.name for topic in connection.ask(ApiKey.METADATA, 12, topics=None).topics}
+
+
+# --- kill -9 --------------------------------------------------------------------------
+
+
+def test_what_was_acknowledged_survives_kills(broker_process: BrokerProcess) -> None:
+    with RawConnection(broker_process.address) as connection:
+        topic = {
+            "name": "t",
+            "num_partitions": 2,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": [{"name": "retention.ms", "value": "-1"}],
+        }
+        made = connection.ask(
+            ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout_ms=1000, validate_only=False
+        ).topics[0]
+    ids = set()
+    for round_ in range(1, 4):
+        with RawConnection(broker_process.address) as connection:
+            for n in range(50):
+                connection.send(ApiKey.PRODUCE, 9, **produce_fields("t", {n % 2: batch(n)}))
+            for _ in range(50):
+                answer = connection.receive()[1]
+                assert answer.responses[0].partition_responses[0].error_code == 0
+            partition = {"partition_index": 1, "committed_offset": round_}
+            committed = connection.ask(
+                ApiKey.OFFSET_COMMIT,
+                8,
+                group_id="g",
+                member_id="",
+                generation_id_or_member_epoch=-1,
+                topics=[{"name": "t", "partitions": [partition]}],
+            )
+            assert committed.topics[0].partitions[0].error_code == 0
+            change = {"name": "segment.ms", "config_operation": 0, "value": str(10_000 + round_)}
+            resource = {"resource_type": 2, "resource_name": "t", "configs": [change]}
+            altered = connection.ask(
+                ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+            )
+            assert altered.responses[0].error_code == 0
+            granted = connection.ask(
+                ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1
+            )
+            ids.add(granted.producer_id)
+        broker_process.kill()
+        broker_process.start_again()
+        address = broker_process.address
+        assert count(address, "t", 0) == count(address, "t", 1) == 25 * round_
+        with RawConnection(address) as connection:
+            topics = [{"name": "t", "partition_indexes": [1]}]
+            kept = connection.ask(
+                ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=False
+            )
+            assert kept.topics[0].partitions[0].committed_offset == round_
+            asked = {
+                "resource_type": 2,
+                "resource_name": "t",
+                "configuration_keys": ["retention.ms", "segment.ms"],
+            }
+            described = connection.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[asked])
+            values = {config.name: config.value for config in described.results[0].configs}
+            assert values == {"retention.ms": "-1", "segment.ms": str(10_000 + round_)}
+            (topic,) = connection.ask(ApiKey.METADATA, 12, topics=[{"name": "t"}]).topics
+            assert topic.topic_id == made.topic_id
+    assert len(ids) == 3
+
+
+def test_a_producer_that_retries_after_a_kill_writes_nothing_twice(
+    broker_process: BrokerProcess,
+) -> None:
+    with RawConnection(broker_process.address) as connection:
+        connection.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
+    sent = [batch(n, producer_id=9, producer_epoch=0, base_sequence=n) for n in range(3)]
+    assert [produce(broker_process.address, "t", one) for one in sent] == [0, 1, 2]
+    broker_process.kill()
+    broker_process.start_again()
+    assert [produce(broker_process.address, "t", one) for one in sent] == [0, 1, 2]
+    assert count(broker_process.address, "t") == 3
+
+
+def test_sigterm_stops_cleanly(broker_process: BrokerProcess) -> None:
+    with RawConnection(broker_process.address) as connection:
+        connection.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
+        assert broker_process.terminate() == 0
+    directory = Path(broker_process._settings["log.dir"])
+    assert (directory / ".kafka_cleanshutdown").exists()
+
+
+# --- rows and directories -------------------------------------------------------------
+
+
+def test_a_kill_between_row_and_directory_leaves_no_half_topic(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    broker.create_topic("t", partitions=2)
+    broker.stop()
+    shutil.rmtree(broker.log_dir / "t-1")
+    again = make_broker(log_dir=broker.log_dir)
+    assert produce(again.address, "t", batch(), partition=1) == 0
+    assert again.log("t", 1).topic_id == again.broker.topics.named("t").topic_id
+
+
+def test_a_deletion_that_was_begun_is_finished(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    broker.create_topic("t", partitions=2)
+    broker.create_topic("other")
+    broker.stop()
+    with sqlite3.connect(broker.log_dir / FILE_NAME) as db:
+        db.execute("UPDATE topics SET deleting = 1 WHERE name = 't'")
+    db.close()
+    again = make_broker(log_dir=broker.log_dir)
+    assert names(again.address) == {"other"}
+    assert not (broker.log_dir / "t-0").exists()
+
+
+def test_the_metadata_may_be_lost_and_the_records_are_still_served(
+    make_broker: MakeBroker,
+) -> None:
+    broker = make_broker()
+    broker.create_topic("t", partitions=2)
+    produce(broker.address, "t", batch(), partition=1)
+    topic_id = broker.broker.topics.named("t").topic_id
+    broker.stop()
+    (broker.log_dir / FILE_NAME).unlink()
+    again = make_broker(log_dir=broker.log_dir)
+    assert count(again.address, "t", 1) == 1
+    assert again.broker.topics.named("t").topic_id == topic_id
+
+
+# --- adoption -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def foreign(make_broker: MakeBroker, tmp_path: Path) -> Path:
+    """A log directory of somebody else, with old records: a broker's, without its metadata."""
+    clock = ManualClock(NOW_MS - 100 * DAY_MS)
+    broker = make_broker(clock=clock, log_dir=tmp_path / "foreign")
+    broker.create_topic("t", partitions=2)
+    for partition in (0, 1):
+        records = build_batch([Record(NOW_MS - 100 * DAY_MS, None, b"old")])
+        produce(broker.address, "t", records, partition)
+    broker.stop()
+    for path in broker.log_dir.glob(f"{FILE_NAME}*"):
+        path.unlink()
+    return broker.log_dir
+
+
+def expire(broker: RunningBroker) -> int:
+    return len(broker.run(broker.service.chores.run_retention()))
+
+
+def test_serving_a_backup_never_deletes_it(make_broker: MakeBroker, foreign: Path) -> None:
+    for _ in range(2):
+        broker = make_broker(log_dir=foreign, clock=ManualClock(NOW_MS))
+        assert expire(broker) == 0
+        assert count(broker.address, "t", 1) == 1
+        with RawConnection(broker.address) as connection:
+            answer = connection.ask(
+                ApiKey.DELETE_TOPICS, 5, topic_names=["t"], timeout_ms=1000
+            ).responses[0]
+            assert answer.error_code == 44
+            assert "adopted" in answer.error_message
+            topics = [{"name": "t", "partitions": [{"partition_index": 0, "offset": 1}]}]
+            refused = connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
+            assert refused.topics[0].partitions[0].error_code == 44
+        broker.stop()
+
+
+def test_an_adopted_topic_that_is_given_settings_expires_like_any_other(
+    make_broker: MakeBroker, foreign: Path
+) -> None:
+    shutil.rmtree(foreign / "t-0")
+    broker = make_broker(log_dir=foreign, clock=ManualClock(NOW_MS))
+    assert [topic.partitions for topic in broker.broker.topics] == [(1,)]
+    with RawConnection(broker.address) as connection:
+        change = {"name": "retention.ms", "config_operation": 0, "value": "1000"}
+        resource = {"resource_type": 2, "resource_name": "t", "configs": [change]}
+        connection.ask(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+        )
+    assert [topic.partitions for topic in broker.broker.topics] == [(0, 1)]
+    assert expire(broker) == 1
+    broker.restart()
+    assert broker.log("t", 1).log_start_offset == broker.log("t", 1).log_end_offset == 1
+    assert not broker.broker.topics.named("t").adopted
+
+
+def test_adopted_topics_expire_at_once_where_that_was_asked_for(
+    make_broker: MakeBroker, foreign: Path
+) -> None:
+    broker = make_broker(log_dir=foreign, clock=ManualClock(NOW_MS), horolog_adopt_defaults="true")
+    assert expire(broker) == 2
+
+
+def test_producer_ids_lie_above_those_in_adopted_logs(make_broker: MakeBroker) -> None:
+    first = make_broker()
+    first.create_topic("t")
+    produce(first.address, "t", batch(producer_id=123_456, producer_epoch=0, base_sequence=0))
+    first.stop()
+    for path in first.log_dir.glob(f"{FILE_NAME}*"):
+        path.unlink()
+    again = make_broker(log_dir=first.log_dir)
+    with RawConnection(again.address) as connection:
+        granted = connection.ask(
+            ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1
+        )
+    assert granted.producer_id == 123_457
+
+
+# --- what does not start --------------------------------------------------------------
+
+
+def test_two_brokers_do_not_share_a_directory(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    with pytest.raises(Misconfigured, match="another process"):
+        make_broker(log_dir=broker.log_dir)
+
+
+def test_a_port_that_is_taken_is_named(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    with pytest.raises(Misconfigured, match=str(broker.port)):
+        make_broker(listeners=f"PLAINTEXT://127.0.0.1:{broker.port}")
+
+
+def test_a_partition_that_cannot_be_read_is_offline_and_the_others_are_served(
+    make_broker: MakeBroker,
+) -> None:
+    broker = make_broker()
+    broker.create_topic("t", partitions=2)
+    produce(broker.address, "t", batch(), partition=1)
+    broker.stop()
+    log = next((broker.log_dir / "t-0").glob("*.log"))
+    # A message of format v0, as brokers before 0.10 wrote: kept, and not served.
+    message = b"\0\0" + b"\xff" * 8  # magic, attributes, null key, null value
+    log.write_bytes(struct.pack(">qiI", 0, 14, zlib.crc32(message)) + message)
+    (broker.log_dir / ".kafka_cleanshutdown").unlink()
+    again = make_broker(log_dir=broker.log_dir)
+    with RawConnection(again.address) as connection:
+        (topic,) = connection.ask(ApiKey.METADATA, 12, topics=[{"name": "t"}]).topics
+        assert [p.error_code for p in topic.partitions] == [56, 0]
+        answer = connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch(), 1: batch()}))
+        codes = [p.error_code for p in answer.responses[0].partition_responses]
+        assert codes == [56, 0]

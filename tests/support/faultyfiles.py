@@ -1,0 +1,76 @@
+"""A way to the disk that fails, or is killed, at a chosen operation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from horolog.record.compression import Buffer
+from horolog.storage.files import Files
+
+
+class Killed(BaseException):
+    """The process is gone: nobody catches this, and nothing is done afterwards."""
+
+
+class FaultyFiles(Files):
+    """Counts what changes the disk; does something else at number `at`.
+
+    The disk outlives the process, so nothing that was written is taken back, and a
+    write that is killed has happened in part.
+    """
+
+    def __init__(self, at: int | None, fault: OSError | Killed | None = None, for_ops: int = 1):
+        super().__init__()
+        self.count = 0
+        self.faults: list[str] = []
+        self._at = at
+        self._fault = fault
+        self._for_ops = for_ops
+
+    def heal(self) -> None:
+        """Fail no more."""
+        self._at = None
+
+    def _step(self, what: str) -> bool:
+        """Whether this operation is the one that fails."""
+        number, self.count = self.count, self.count + 1
+        if self._at is None or not self._at <= number < self._at + self._for_ops:
+            return False
+        self.faults.append(what)
+        return True
+
+    def _fail(self) -> None:
+        assert self._fault is not None
+        raise self._fault
+
+    def _os_open(self, path: str, flags: int) -> int:
+        if flags & os.O_CREAT and self._step(f"create {os.path.basename(path)}"):
+            self._fail()
+        return super()._os_open(path, flags)
+
+    def _pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
+        if self._step("write"):
+            data = b"".join(parts)
+            os.pwrite(fd, data[: len(data) // 2], position)
+            self._fail()
+        return super()._pwritev(fd, parts, position)
+
+    def _ftruncate(self, fd: int, size: int) -> None:
+        if self._step("truncate"):
+            self._fail()
+        super()._ftruncate(fd, size)
+
+    def _fsync(self, fd: int) -> None:
+        if self._step("sync"):
+            self._fail()  # and otherwise pretend: tests cut no power
+
+    def _rename(self, source: str, target: str) -> None:
+        if self._step(f"rename {os.path.basename(source)}"):
+            self._fail()
+        super()._rename(source, target)
+
+    def _unlink(self, path: str) -> None:
+        if self._step(f"remove {os.path.basename(path)}"):
+            self._fail()
+        super()._unlink(path)

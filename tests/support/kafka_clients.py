@@ -1,0 +1,364 @@
+"""The three Python clients behind one face, so that a test can be put to each of them."""
+
+import asyncio
+import itertools
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import aiokafka
+import confluent_kafka
+from aiokafka.structs import TopicPartition as AioTopicPartition
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it reads its schemas in a way that Python deprecates
+    import kafka
+    import kafka.errors
+
+DEADLINE_S = 20.0
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_names = itertools.count(1)
+
+
+class Sent(NamedTuple):
+    """A record to produce."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int | None = None
+    headers: Sequence[tuple[str, bytes]] = ()
+
+
+class Delivered(NamedTuple):
+    """What a producer says became of a record."""
+
+    offset: int
+    timestamp_ms: int
+
+
+class Received(NamedTuple):
+    """A record as a consumer gives it; `timestamp_type` 0 is create time, 1 append time."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+
+
+class Rejected(Exception):  # noqa: N818 - the house names errors by what happened
+    """A producer reports that a record was refused."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+
+
+class KafkaClient(Protocol):
+    """What a test asks of a client library."""
+
+    name: str
+
+    def produce(
+        self,
+        address: str,
+        topic: str,
+        records: Sequence[Sent],
+        *,
+        partition: int = 0,
+        codec: str = "none",
+        **config: Any,
+    ) -> list[Delivered]:
+        """Produce all, and wait for all of them."""
+        ...
+
+    def consume(
+        self, address: str, topic: str, count: int, *, group: str | None = None
+    ) -> list[Received]:
+        """The first `count` records, by subscription to a group; commits what it read."""
+        ...
+
+    def offsets_for_times(
+        self, address: str, topic: str, times: Mapping[int, int]
+    ) -> dict[int, tuple[int, int] | None]:
+        """For each partition offset and time of the first record at or after a time."""
+        ...
+
+
+class Confluent:
+    """confluent-kafka, on librdkafka."""
+
+    name = "confluent-kafka"
+
+    def produce(
+        self,
+        address: str,
+        topic: str,
+        records: Sequence[Sent],
+        *,
+        partition: int = 0,
+        codec: str = "none",
+        **config: Any,
+    ) -> list[Delivered]:
+        settings = {
+            "bootstrap.servers": address,
+            "linger.ms": 20,
+            "compression.type": codec,
+            **{name.replace("_", "."): value for name, value in config.items()},
+        }
+        outcomes: list[Any] = []
+        producer = confluent_kafka.Producer(settings)
+        for record in records:
+            more = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
+            producer.produce(
+                topic,
+                value=record.value,
+                key=record.key,
+                partition=partition,
+                headers=list(record.headers),
+                on_delivery=lambda error, message: outcomes.append((error, message)),
+                **more,
+            )
+        assert producer.flush(DEADLINE_S) == 0
+        for error, _ in outcomes:
+            if error is not None:
+                raise Rejected(error.code(), error.str())
+        return [Delivered(message.offset(), message.timestamp()[1]) for _, message in outcomes]
+
+    def consume(
+        self, address: str, topic: str, count: int, *, group: str | None = None
+    ) -> list[Received]:
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": address,
+                "group.id": group or f"g{next(_names)}",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        received: list[Received] = []
+        try:
+            consumer.subscribe([topic])
+            until = time.monotonic() + DEADLINE_S
+            while len(received) < count and time.monotonic() < until:
+                for message in consumer.consume(count - len(received), timeout=0.5):
+                    if message.error() is not None:
+                        raise AssertionError(message.error())
+                    kind, timestamp = message.timestamp()
+                    received.append(
+                        Received(
+                            message.partition(),
+                            message.offset(),
+                            timestamp,
+                            kind - 1,
+                            message.key(),
+                            message.value(),
+                            tuple(message.headers() or ()),
+                        )
+                    )
+            consumer.commit(asynchronous=False)
+        finally:
+            consumer.close()
+        return received
+
+    def offsets_for_times(
+        self, address: str, topic: str, times: Mapping[int, int]
+    ) -> dict[int, tuple[int, int] | None]:
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "times"})
+        try:
+            asked = [confluent_kafka.TopicPartition(topic, p, ms) for p, ms in times.items()]
+            found = consumer.offsets_for_times(asked, timeout=DEADLINE_S)
+        finally:
+            consumer.close()
+        # librdkafka gives the end (-1) where there is none, and never the record's time.
+        return {tp.partition: None if tp.offset < 0 else (tp.offset, -1) for tp in found}
+
+
+class KafkaPython:
+    """kafka-python 3, all in Python."""
+
+    name = "kafka-python"
+
+    def produce(
+        self,
+        address: str,
+        topic: str,
+        records: Sequence[Sent],
+        *,
+        partition: int = 0,
+        codec: str = "none",
+        **config: Any,
+    ) -> list[Delivered]:
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=address,
+            compression_type=None if codec == "none" else codec,
+            linger_ms=20,
+            **config,
+        )
+        try:
+            futures = [
+                producer.send(
+                    topic,
+                    key=record.key,
+                    value=record.value,
+                    partition=partition,
+                    timestamp_ms=record.timestamp_ms,
+                    headers=list(record.headers),
+                )
+                for record in records
+            ]
+            producer.flush(DEADLINE_S)
+            done = [future.get(DEADLINE_S) for future in futures]
+        except kafka.errors.BrokerResponseError as error:
+            raise Rejected(error.errno, str(error)) from error
+        finally:
+            producer.close()
+        return [Delivered(one.offset, one.timestamp) for one in done]
+
+    def consume(
+        self, address: str, topic: str, count: int, *, group: str | None = None
+    ) -> list[Received]:
+        consumer = kafka.KafkaConsumer(
+            topic,
+            bootstrap_servers=address,
+            group_id=group or f"g{next(_names)}",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+        received: list[Received] = []
+        try:
+            until = time.monotonic() + DEADLINE_S
+            while len(received) < count and time.monotonic() < until:
+                for messages in consumer.poll(500, max_records=count - len(received)).values():
+                    received += [_received(message) for message in messages]
+            consumer.commit()
+        finally:
+            consumer.close()
+        return received
+
+    def offsets_for_times(
+        self, address: str, topic: str, times: Mapping[int, int]
+    ) -> dict[int, tuple[int, int] | None]:
+        consumer = kafka.KafkaConsumer(bootstrap_servers=address)
+        try:
+            found = consumer.offsets_for_times(
+                {kafka.TopicPartition(topic, p): ms for p, ms in times.items()}
+            )
+        finally:
+            consumer.close()
+        return {
+            tp.partition: None if one is None else (one.offset, one.timestamp)
+            for tp, one in found.items()
+        }
+
+
+class Aiokafka:
+    """aiokafka, on an event loop of its own."""
+
+    name = "aiokafka"
+
+    def produce(
+        self,
+        address: str,
+        topic: str,
+        records: Sequence[Sent],
+        *,
+        partition: int = 0,
+        codec: str = "none",
+        **config: Any,
+    ) -> list[Delivered]:
+        async def produce() -> list[Delivered]:
+            producer = aiokafka.AIOKafkaProducer(
+                bootstrap_servers=address,
+                compression_type=None if codec == "none" else codec,
+                linger_ms=20,
+                **config,
+            )
+            await producer.start()
+            try:
+                futures = [
+                    await producer.send(
+                        topic,
+                        key=record.key,
+                        value=record.value,
+                        partition=partition,
+                        timestamp_ms=record.timestamp_ms,
+                        headers=list(record.headers),
+                    )
+                    for record in records
+                ]
+                done = [await future for future in futures]
+            finally:
+                await producer.stop()
+            return [Delivered(one.offset, one.timestamp) for one in done]
+
+        try:
+            return asyncio.run(asyncio.wait_for(produce(), DEADLINE_S))
+        except aiokafka.errors.KafkaError as error:
+            raise Rejected(error.errno, str(error)) from error
+
+    def consume(
+        self, address: str, topic: str, count: int, *, group: str | None = None
+    ) -> list[Received]:
+        async def consume() -> list[Received]:
+            consumer = aiokafka.AIOKafkaConsumer(
+                topic,
+                bootstrap_servers=address,
+                group_id=group or f"g{next(_names)}",
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+            )
+            await consumer.start()
+            received: list[Received] = []
+            try:
+                while len(received) < count:
+                    batches = await consumer.getmany(
+                        timeout_ms=500, max_records=count - len(received)
+                    )
+                    for messages in batches.values():
+                        received += [_received(message) for message in messages]
+                await consumer.commit()
+            finally:
+                await consumer.stop()
+            return received
+
+        return asyncio.run(asyncio.wait_for(consume(), DEADLINE_S))
+
+    def offsets_for_times(
+        self, address: str, topic: str, times: Mapping[int, int]
+    ) -> dict[int, tuple[int, int] | None]:
+        async def find() -> dict[int, tuple[int, int] | None]:
+            consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=address)
+            await consumer.start()
+            try:
+                found = await consumer.offsets_for_times(
+                    {AioTopicPartition(topic, p): ms for p, ms in times.items()}
+                )
+            finally:
+                await consumer.stop()
+            return {
+                tp.partition: None if one is None else (one.offset, one.timestamp)
+                for tp, one in found.items()
+            }
+
+        return asyncio.run(asyncio.wait_for(find(), DEADLINE_S))
+
+
+def _received(message: Any) -> Received:
+    return Received(
+        message.partition,
+        message.offset,
+        message.timestamp,
+        message.timestamp_type,
+        message.key,
+        message.value,
+        tuple(message.headers),
+    )
+
+
+CLIENTS: tuple[KafkaClient, ...] = (Confluent(), KafkaPython(), Aiokafka())

@@ -1,0 +1,160 @@
+"""A broker that answers what a test tells it to: for what a healthy broker never does."""
+
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self, TypeAlias
+
+from horolog.wire.api import SUPPORTED, ApiKey, Versions
+from horolog.wire.codec import decode_request, encode_response
+from horolog.wire.frame import parse_request_header, response_prefix, unsupported_api_versions
+
+
+class HangUp(NamedTuple):
+    """Close the connection, after these bytes."""
+
+    after: bytes = b""
+
+
+class Silence(NamedTuple):
+    """Send nothing and keep the connection."""
+
+
+class Raw(NamedTuple):
+    """Send these bytes instead of an answer, length and header included."""
+
+    data: bytes
+
+
+Reply: TypeAlias = "Mapping[str, Any] | bytes | HangUp | Silence | Raw"
+Answers: TypeAlias = "Callable[[Any], Reply] | Reply"
+
+
+class Seen(NamedTuple):
+    api_key: ApiKey
+    version: int
+    request: Any
+
+
+@dataclass
+class ScriptedBroker:
+    """Listens while its `with` block lasts. ApiVersions and Metadata answer by themselves."""
+
+    answers: Mapping[ApiKey, Answers] = field(default_factory=dict)
+    node_id: int = 1
+    leader: Callable[[], int] | int = 1  # of every partition
+    others: list["ScriptedBroker"] = field(default_factory=list)
+    versions: Mapping[ApiKey, Versions] = field(default_factory=dict)
+    host: str = "127.0.0.1"
+    advertised_port: int | None = None
+    seen: list[Seen] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        self._listener = socket.create_server((self.host, 0), family=family)
+        self.port: int = self._listener.getsockname()[1]
+        self._connections: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.hang_up()
+        for thread in self._threads:
+            thread.join(5)
+
+    @property
+    def bootstrap(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def asked(self, api_key: ApiKey) -> list[Any]:
+        """The requests of one kind, in the order in which they came."""
+        return [each.request for each in self.seen if each.api_key is api_key]
+
+    def hang_up(self) -> None:
+        """Close all connections, as a broker does that tires of idle ones."""
+        for connection in self._connections:
+            with suppress(OSError):  # the other side was quicker
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._connections.append(connection)
+            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        # Whoever resets the connection is done with it.
+        with suppress(ConnectionError), connection, connection.makefile("rb") as incoming:
+            while len(prefix := incoming.read(4)) == 4:
+                frame = incoming.read(int.from_bytes(prefix, "big"))
+                header = parse_request_header(frame)
+                key, version = header.api_key, header.api_version
+                reply = self._reply(key, version, frame, header.body_position)
+                match reply:
+                    case HangUp(after):
+                        connection.sendall(after)
+                        return
+                    case Silence():
+                        continue
+                    case Raw(data):
+                        connection.sendall(data)
+                    case bytes():
+                        prefix = response_prefix(key, version, header.correlation_id, len(reply))
+                        connection.sendall(prefix + reply)
+
+    def _reply(self, api_key: ApiKey, version: int, frame: bytes, position: int) -> Any:
+        if api_key is ApiKey.API_VERSIONS and version > self._range(api_key).max:
+            return unsupported_api_versions({api_key: self._range(api_key)})
+        request = decode_request(api_key, version, frame, position)
+        self.seen.append(Seen(api_key, version, request))
+        reply = self.answers[api_key] if api_key in self.answers else self._usual(api_key, request)
+        if callable(reply):
+            reply = reply(request)
+        return encode_response(api_key, version, reply) if isinstance(reply, Mapping) else reply
+
+    def _usual(self, api_key: ApiKey, request: Any) -> Mapping[str, Any]:
+        if api_key is ApiKey.API_VERSIONS:
+            ranges = {key: self._range(key) for key in SUPPORTED}
+            return {
+                "api_keys": [
+                    {"api_key": key, "min_version": its.min, "max_version": its.max}
+                    for key, its in ranges.items()
+                ]
+            }
+        assert api_key is ApiKey.METADATA, f"the script has no answer to {api_key.title}"
+        leader = self.leader() if callable(self.leader) else self.leader
+        partition = {
+            "partition_index": 5,
+            "leader_id": leader,
+            "leader_epoch": 3,
+            "replica_nodes": [leader],
+            "isr_nodes": [leader],
+        }
+        return {
+            "brokers": [
+                {
+                    "node_id": each.node_id,
+                    "host": each.host,
+                    "port": each.advertised_port or each.port,
+                }
+                for each in (self, *self.others)
+            ],
+            "controller_id": self.node_id,
+            "topics": [
+                {"name": topic.name, "topic_id": None, "partitions": [partition]}
+                for topic in request.topics or ()
+            ],
+        }
+
+    def _range(self, api_key: ApiKey) -> Versions:
+        return self.versions.get(api_key, SUPPORTED[api_key])

@@ -1,0 +1,163 @@
+"""Logs for the tests of storage: batches by their times, directories, and what must be found."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from horolog.config import NO_TIMESTAMP, BrokerConfig, TimestampType, TopicConfig
+from horolog.record.batch import iter_headers
+from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.compression import Codec
+from horolog.storage import Appended, Log, LogDir, TopicPartition, prepare
+from horolog.storage.files import Files
+
+NOW = 1_700_000_000_000
+"""What the clock says unless a test says otherwise, in milliseconds."""
+
+DAY = 86_400_000
+TOPIC_ID = UUID("6f0f3f4e-9d1e-4f6b-8f5d-3a1b5b7f9c21")
+EVERY_BATCH = TopicConfig(index_interval_bytes=0)
+APPEND_TIME = TopicConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+ANY_TIME = {"message_timestamp_after_max_ms": (1 << 63) - 1}
+
+
+class Truth(NamedTuple):
+    """One record as the generator made it."""
+
+    offset: int
+    timestamp: int
+
+
+class UnsyncedFiles(Files):
+    """Waits for no disk: tests cut no power."""
+
+    def _fsync(self, fd: int) -> None:
+        pass
+
+
+def batch(
+    *timestamps: int, codec: Codec = Codec.NONE, value: bytes = b"v" * 20, **more: int
+) -> bytes:
+    """A batch as a producer sends it, with a record for each time."""
+    records = [Record(timestamp, b"k", value) for timestamp in timestamps]
+    return build_batch(records, codec=codec, **more)  # type: ignore[arg-type]
+
+
+def append(log: Log, *timestamps: int, now: int = NOW, **more: object) -> Appended:
+    """Send one batch to a log as a leader takes it."""
+    sent = batch(*timestamps, **more)  # type: ignore[arg-type]
+    return log.append(prepare(sent, log.config, now, partition=str(log)), now)
+
+
+def open_dir(
+    path: Path,
+    config: TopicConfig | None = None,
+    *,
+    now: int = NOW,
+    ours: bool = True,
+    files: Files | None = None,
+) -> LogDir:
+    """A log directory in which every topic has the same settings."""
+    settings = config or TopicConfig()
+    return LogDir.open(
+        path,
+        broker_config=BrokerConfig(),
+        topic_config=lambda topic: settings,
+        is_ours=lambda topic: ours,
+        now_ms=now,
+        files=files or UnsyncedFiles(),
+    )
+
+
+@contextmanager
+def new_log(
+    path: Path, config: TopicConfig | None = None, *, now: int = NOW, files: Files | None = None
+) -> Iterator[Log]:
+    """A log of its own in a directory of its own, left as a kill would leave it."""
+    settings = config or TopicConfig()
+    log_dir = open_dir(path, settings, now=now, files=files)
+    try:
+        yield log_dir.create("events", 3, TOPIC_ID, settings, now)
+    finally:
+        log_dir.close(clean=False)
+
+
+@contextmanager
+def reopened(
+    path: Path, config: TopicConfig | None = None, *, now: int = NOW, ours: bool = True
+) -> Iterator[tuple[LogDir, Log]]:
+    """The same log opened again."""
+    log_dir = open_dir(path, config, now=now, ours=ours)
+    try:
+        yield log_dir, log_dir.logs[TopicPartition("events", 3)]
+    finally:
+        log_dir.close(clean=False)
+
+
+def partition_dir(path: Path) -> Path:
+    """Where the files of the log are."""
+    return path / "events-3"
+
+
+def snapshot_of(path: Path, target: Path) -> Path:
+    """The directory as a kill at this moment would leave it."""
+    return Path(shutil.copytree(path, target, dirs_exist_ok=True))
+
+
+def records_in(log: Log, offset: int | None = None) -> list[Record]:
+    """All records that can be read from an offset on, markers included."""
+    found: list[Record] = []
+    offset = log.log_start_offset if offset is None else offset
+    while offset < log.log_end_offset:
+        data = bytes(log.read(offset, 1 << 20).read())
+        for position, header in iter_headers(data):
+            read = read_records(data[position : position + header.size])
+            found += [record for record in read if (record.offset or 0) >= offset]
+            offset = header.next_offset
+    return found
+
+
+def times_in(log: Log) -> list[Truth]:
+    """Offsets and times of all records that can be read."""
+    return [Truth(record.offset or 0, record.timestamp) for record in records_in(log)]
+
+
+def first_at_or_after(truth: Iterable[Truth], timestamp: int, log_start: int = 0) -> Truth | None:
+    """What a lookup must find: -1 is no time."""
+    return next(
+        (
+            record
+            for record in truth
+            if record.offset >= log_start
+            and record.timestamp >= timestamp
+            and record.timestamp != NO_TIMESTAMP
+        ),
+        None,
+    )
+
+
+def largest(truth: Sequence[Truth], log_start: int = 0) -> Truth | None:
+    """What the lookup of the largest time must find; a log without any time shows its first."""
+    visible = [record for record in truth if record.offset >= log_start]
+    timed = [record for record in visible if record.timestamp != NO_TIMESTAMP]
+    if not timed:
+        return visible[0] if visible else None
+    return max(timed, key=lambda record: (record.timestamp, -record.offset))
+
+
+def moments(truth: Iterable[Truth]) -> list[int]:
+    """Every time worth asking for: each record's, one before, one after."""
+    times = {record.timestamp for record in truth}
+    asked = {time + step for time in times for step in (-1, 0, 1)} | {0, -1, 1}
+    return sorted(time for time in asked if -(1 << 63) <= time < 1 << 63)
+
+
+def index_entries(path: Path, width: int) -> list[bytes]:
+    """The entries of an index file, padding included."""
+    data = path.read_bytes()
+    return [data[at : at + width] for at in range(0, len(data), width)]
