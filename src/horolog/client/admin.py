@@ -1,0 +1,264 @@
+"""Making, changing and describing topics and settings."""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+from horolog.client.asking import Asking
+from horolog.client.deadline import Deadline
+from horolog.client.link import Link, Reply
+from horolog.client.metadata import Broker, ClusterMetadata, refuse
+from horolog.errors import RequestRefused
+from horolog.wire.api import ApiKey
+
+__all__ = ["AdminCalls", "ConfigEntry", "ConfigResource", "ResourceType"]
+
+_SET: Final = 0
+_DELETE: Final = 1
+
+
+class ResourceType(IntEnum):
+    """What settings belong to."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+ConfigResource: TypeAlias = tuple[ResourceType, str]
+
+
+class ConfigEntry(NamedTuple):
+    """One setting; `source` is Kafka's number: 1 topic, 2 broker, 3 cluster, 4 file, 5 default."""
+
+    name: str
+    value: str | None
+    source: int
+    is_read_only: bool
+    is_sensitive: bool
+    documentation: str | None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody has set it."""
+        return self.source == 5
+
+
+class AdminCalls(Asking):
+    """Calls to the controller, and to brokers about themselves."""
+
+    def metadata(
+        self, topics: Sequence[str] | None = None, *, auto_create: bool = False
+    ) -> ClusterMetadata:
+        """What the cluster is made of; `None` asks for every topic.
+
+        A topic that does not exist is there with its error, even where `auto_create` has just
+        made the broker create it.
+
+        Raises:
+            NoAnswer: no broker answers.
+        """
+        wanted = None if topics is None else list(topics)
+        return self._persist(
+            lambda deadline: self.brokers.metadata(wanted, deadline, auto_create=auto_create)
+        )
+
+    def create_topics(
+        self,
+        topics: Mapping[str, int],
+        *,
+        configs: Mapping[str, str] | None = None,
+        replication_factor: int = -1,
+        validate_only: bool = False,
+    ) -> dict[str, UUID | None]:
+        """Create topics with so many partitions (-1: the broker's default) and these settings.
+
+        Gives their ids, None from brokers that have none.
+
+        Raises:
+            RequestRefused: some were refused; names each with the broker's reason.
+        """
+        settings = [{"name": name, "value": value} for name, value in (configs or {}).items()]
+        wanted = [
+            {
+                "name": name,
+                "num_partitions": partitions,
+                "replication_factor": replication_factor,
+                "assignments": (),
+                "configs": settings,
+            }
+            for name, partitions in topics.items()
+        ]
+        body = self._ask_controller(
+            ApiKey.CREATE_TOPICS,
+            {"topics": wanted, "validate_only": validate_only},
+            lambda body: [(each.name, each) for each in body.topics],
+        ).body
+        self.brokers.forget()
+        return {each.name: getattr(each, "topic_id", None) for each in body.topics}
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics and all that they hold.
+
+        Raises:
+            RequestRefused: some were refused; names each with the broker's reason.
+        """
+        self._ask_controller(
+            ApiKey.DELETE_TOPICS,
+            {"topics": [{"name": name, "topic_id": None} for name in names], "topic_names": names},
+            lambda body: [(each.name, each) for each in body.responses],
+        )
+        self.brokers.forget()
+
+    def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
+        """Give topics more partitions: so many in all.
+
+        Raises:
+            RequestRefused: some were refused; names each with the broker's reason.
+        """
+        topics = [
+            {"name": name, "count": count, "assignments": None} for name, count in counts.items()
+        ]
+        self._ask_controller(
+            ApiKey.CREATE_PARTITIONS,
+            {"topics": topics, "validate_only": validate_only},
+            lambda body: [(each.name, each) for each in body.results],
+        )
+        self.brokers.forget()
+
+    def describe_configs(
+        self, resources: Sequence[ConfigResource], *, names: Sequence[str] | None = None
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """The settings of topics and brokers, defaults included; `names` narrows them down.
+
+        Raises:
+            RequestRefused: a resource that does not exist.
+        """
+
+        def attempt(deadline: Deadline) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+            described = {}
+            for resource in resources:
+                link = self._about(resource, deadline)
+                wanted = {
+                    "resource_type": resource[0],
+                    "resource_name": resource[1],
+                    "configuration_keys": names,
+                }
+                request = {
+                    "resources": [wanted],
+                    "include_synonyms": False,
+                    "include_documentation": True,
+                }
+                version = link.version(ApiKey.DESCRIBE_CONFIGS)
+                body = link.ask(ApiKey.DESCRIBE_CONFIGS, version, request, deadline).body
+                _refuse_any((_title(resource), each) for each in body.results)
+                entries = [_entry(each) for result in body.results for each in result.configs]
+                described[resource] = {entry.name: entry for entry in entries}
+            return described
+
+        return self._persist(attempt)
+
+    def alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Mapping[str, str | None]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set some settings, leaving the others; None goes back to the default.
+
+        Raises:
+            RequestRefused: a setting or value that the broker does not take, with its reason.
+        """
+        for resource, settings in changes.items():
+            configs = [
+                {
+                    "name": name,
+                    "config_operation": _DELETE if value is None else _SET,
+                    "value": value,
+                }
+                for name, value in settings.items()
+            ]
+            wanted = {
+                "resource_type": resource[0],
+                "resource_name": resource[1],
+                "configs": configs,
+            }
+            request = {"resources": [wanted], "validate_only": validate_only}
+
+            def attempt(
+                deadline: Deadline,
+                resource: ConfigResource = resource,
+                request: Mapping[str, Any] = request,
+            ) -> None:
+                link = self._about(resource, deadline)
+                version = link.version(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+                body = link.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, request, deadline).body
+                _refuse_any((_title(resource), each) for each in body.responses)
+
+            self._persist(attempt)
+
+    def describe_cluster(self) -> ClusterMetadata:
+        """The brokers, the controller and the cluster's id, without topics."""
+        return self.metadata([])
+
+    def find_coordinator(self, group_id: str) -> Broker:
+        """The broker that keeps a group's offsets."""
+
+        def attempt(deadline: Deadline) -> Broker:
+            node_id, address = self.brokers.find_coordinator(group_id, deadline)
+            return Broker(node_id, address, None)
+
+        return self._persist(attempt)
+
+    def _about(self, resource: ConfigResource, deadline: Deadline) -> Link:
+        """Who is asked about a resource: a broker about itself, any about the rest."""
+        kind, name = resource
+        if kind is ResourceType.BROKER and name:
+            return self.brokers.node(int(name), deadline)
+        return self.brokers.any(deadline)
+
+    def _ask_controller(
+        self,
+        api_key: ApiKey,
+        request: Mapping[str, Any],
+        results: Callable[[Any], list[tuple[str, Any]]],
+    ) -> Reply:
+        def attempt(deadline: Deadline) -> Reply:
+            link = self.brokers.controller(deadline)
+            timed = {**request, "timeout_ms": deadline.left_ms()}
+            reply = link.ask(api_key, link.version(api_key), timed, deadline)
+            _refuse_any((f"topic {name}", each) for name, each in results(reply.body))
+            return reply
+
+        return self._persist(attempt, may_repeat=False)
+
+
+def _refuse_any(results: Any) -> None:
+    """Raise for all results that are errors, in one sentence.
+
+    Raises:
+        RequestRefused: with the code of the first.
+    """
+    failures = []
+    for what, result in results:
+        try:
+            refuse(result.error_code, what, getattr(result, "error_message", None))
+        except RequestRefused as error:
+            failures.append(error)
+    if failures:
+        raise RequestRefused(failures[0].code, "; ".join(map(str, failures)))
+
+
+def _title(resource: ConfigResource) -> str:
+    return f"{resource[0].name.lower()} {resource[1]}".strip()
+
+
+def _entry(each: Any) -> ConfigEntry:
+    return ConfigEntry(
+        each.name,
+        each.value,
+        each.config_source,
+        each.read_only,
+        each.is_sensitive,
+        getattr(each, "documentation", None),
+    )

@@ -1,0 +1,108 @@
+"""Asking again when an answer says "not now" or "not here", until the time is over."""
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from horolog.client.brokers import Brokers
+from horolog.client.config import ClientConfig
+from horolog.client.connection import NoAnswer
+from horolog.client.deadline import Deadline
+from horolog.errors import ErrorCode, RequestRefused
+
+__all__ = ["Asking"]
+
+T = TypeVar("T")
+
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 1.0
+
+FIRST_CONTACT_MS: Final = 3_000
+"""A broker that never answered is waited for this long: long enough for one that is starting, and
+soon enough to tell somebody that the address is wrong."""
+
+UNKNOWN_TOPIC_MS: Final = 2_000
+"""A topic that was just created may be unknown to other brokers for a moment; a mistyped one
+stays unknown."""
+
+LOST_ANSWERS: Final = 3
+"""A broker that restarts loses an answer or two; one that hangs up on the same request again and
+again will not take it."""
+
+_UNKNOWN: Final = frozenset({ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id})
+_CARRIED_OUT: Final = frozenset(
+    {ErrorCode.request_timed_out, ErrorCode.not_enough_replicas_after_append}
+)
+_HOPELESS: Final = frozenset({ErrorCode.corrupt_message})  # Kafka calls it retriable
+
+
+class Asking:
+    """The part that all calls of a client share."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.brokers = Brokers(config)
+
+    def close(self) -> None:
+        """Hang up; the next call would connect anew."""
+        self.brokers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _persist(
+        self,
+        attempt: Callable[[Deadline], T],
+        *,
+        may_repeat: bool = True,
+        extra_ms: int = 0,
+    ) -> T:
+        """Call `attempt` until it succeeds, fails for good, or the time is over.
+
+        `may_repeat` says that it does no harm if a broker carries the request out twice; where it
+        does, a request that was sent is not sent again when its answer is lost.
+
+        Raises:
+            RequestRefused: a broker's refusal, the last one where it could have changed.
+            NoAnswer: nobody answered.
+        """
+        deadline = Deadline.after_ms(self.config.timeout_ms + extra_ms)
+        first_contact = deadline.no_later_than_ms(FIRST_CONTACT_MS)
+        unknown_topic = deadline.no_later_than_ms(UNKNOWN_TOPIC_MS)
+        pause_s = FIRST_PAUSE_S
+        lost_answers = 0
+        reason: RequestRefused | NoAnswer | None = None
+        while True:
+            try:
+                return attempt(deadline)
+            except RequestRefused as error:
+                if not error.code.retriable or error.code in _HOPELESS:
+                    raise
+                if not may_repeat and error.code in _CARRIED_OUT:
+                    raise
+                limit = unknown_topic if error.code in _UNKNOWN else deadline
+                if limit.left_s() <= pause_s:
+                    raise
+                reason = error
+            except NoAnswer as error:
+                if error.sent and not may_repeat:
+                    raise NoAnswer(f"{error}; it may have been carried out", sent=True) from error
+                if reason is not None and deadline.left_s() <= 0:
+                    raise reason from error  # why it took so long says more than that it did
+                lost_answers += error.sent
+                limit = deadline if self.brokers.was_reached else first_contact
+                if limit.left_s() <= pause_s or lost_answers >= LOST_ANSWERS:
+                    raise
+                reason = error
+            self.brokers.forget()
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -1,0 +1,219 @@
+"""The brokers that a client is connected to, and what it remembers of who leads what.
+
+    bootstrap addresses ── first contact ──> metadata ──> a link per broker, opened when needed
+
+What is remembered is only a guess that saves a question: whoever is told that it is wrong calls
+`forget`, and the next question asks again.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from horolog.client.config import Address, ClientConfig, parse_bootstrap_servers
+from horolog.client.connection import Connection, NoAnswer
+from horolog.client.deadline import Deadline
+from horolog.client.link import Link, Reply
+from horolog.client.metadata import (
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+    read_metadata,
+    refuse,
+)
+from horolog.errors import ErrorCode
+from horolog.wire.api import ApiKey
+from horolog.wire.malformed import MalformedResponse
+
+__all__ = ["Brokers"]
+
+
+class Brokers:
+    """The connections of one client; for one thread at a time."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.was_reached = False
+        self._bootstrap = parse_bootstrap_servers(config.bootstrap_servers)
+        self._links: dict[Address, Link] = {}
+        self._nodes: dict[int, Address] = {}
+        self._controller: int | None = None
+        self._topics: dict[str, TopicMetadata] = {}
+        self._coordinators: dict[str, int] = {}
+
+    def any(self, deadline: Deadline) -> Link:
+        """A broker, whichever answers: one that is connected, else known, else bootstrap.
+
+        Raises:
+            NoAnswer: none does; names each address and what happened there.
+        """
+        for address, link in list(self._links.items()):
+            if link.connection.is_usable():
+                return link
+            del self._links[address]
+        failures = []
+        for address in dict.fromkeys((*self._nodes.values(), *self._bootstrap)):
+            try:
+                return self._link(address, deadline)
+            except (NoAnswer, MalformedResponse) as error:
+                failures.append(str(error))
+        raise NoAnswer(f"no broker answered at {', '.join(failures)}")
+
+    def node(self, node_id: int, deadline: Deadline) -> Link:
+        """One broker by its id, at the address that it advertises.
+
+        Raises:
+            NoAnswer: the cluster knows no such broker, or it does not answer there.
+        """
+        if node_id not in self._nodes:
+            self.metadata([], deadline)
+        address = self._nodes.get(node_id)
+        if address is None:
+            raise NoAnswer(f"the cluster knows no broker {node_id}")
+        try:
+            return self._link(address, deadline)
+        except NoAnswer as error:
+            hint = "" if address in self._bootstrap else " (its advertised.listeners)"
+            raise NoAnswer(f"broker {node_id} does not answer at {error}{hint}") from error
+
+    def controller(self, deadline: Deadline) -> Link:
+        """The broker that takes changes of topics; any, where none says that it is."""
+        if self._controller is None:
+            self.metadata([], deadline)
+        if self._controller is None:
+            return self.any(deadline)
+        return self.node(self._controller, deadline)
+
+    def topic(self, name: str, deadline: Deadline, *, auto_create: bool = False) -> TopicMetadata:
+        """A topic that exists, or that the broker creates because somebody asks.
+
+        Raises:
+            RequestRefused: it does not, or cannot be described.
+        """
+        known = self._topics.get(name)
+        if known is None:
+            found = self.metadata([name], deadline, auto_create=auto_create)
+            known = found.topics.get(name)
+            code = ErrorCode.unknown_topic_or_partition if known is None else known.error
+            refuse(code, f"topic {name}")
+            assert known is not None
+        return known
+
+    def partition(self, topic: str, partition: int, deadline: Deadline) -> PartitionMetadata:
+        """A partition that exists and has a leader.
+
+        Raises:
+            RequestRefused: it does not exist, or nobody leads it now.
+        """
+        found = self.topic(topic, deadline).partitions.get(partition)
+        if found is None:
+            self.forget(topic)
+            count = len(self.topic(topic, deadline).partitions)
+            refuse(
+                ErrorCode.unknown_topic_or_partition,
+                f"partition {partition} of topic {topic}, which has {count}",
+            )
+        assert found is not None
+        if found.leader is None:
+            self.forget(topic)
+            refuse(found.error or ErrorCode.leader_not_available, f"{topic}-{partition}")
+        return found
+
+    def leader(self, topic: str, partition: int, deadline: Deadline) -> Link:
+        """The broker that leads a partition."""
+        leader = self.partition(topic, partition, deadline).leader
+        assert leader is not None
+        return self.node(leader, deadline)
+
+    def coordinator(self, group_id: str, deadline: Deadline) -> Link:
+        """The broker that keeps a group's offsets."""
+        if group_id not in self._coordinators:
+            found = self.find_coordinator(group_id, deadline)
+            self._coordinators[group_id] = found[0]
+            self._nodes[found[0]] = found[1]
+        return self.node(self._coordinators[group_id], deadline)
+
+    def find_coordinator(self, group_id: str, deadline: Deadline) -> tuple[int, Address]:
+        """Ask who coordinates a group: node id and address.
+
+        Raises:
+            RequestRefused: nobody does, at least now.
+        """
+        reply = self.ask_any(
+            ApiKey.FIND_COORDINATOR,
+            {"key": group_id, "key_type": 0, "coordinator_keys": [group_id]},
+            deadline,
+        )
+        found = reply.body.coordinators[0] if reply.version >= 4 else reply.body
+        refuse(
+            found.error_code,
+            f"coordinator of group {group_id}",
+            getattr(found, "error_message", None),
+        )
+        return found.node_id, Address(found.host, found.port)
+
+    def metadata(
+        self, topics: list[str] | None, deadline: Deadline, *, auto_create: bool = False
+    ) -> ClusterMetadata:
+        """Ask what the cluster is made of; `None` asks for all topics, an empty list for none."""
+        link = self.any(deadline)
+        # Before version 4, asking for a topic creates it.
+        version = link.version(ApiKey.METADATA, lowest=4)
+        wanted = None
+        if topics is not None:
+            wanted = [{"name": name, "topic_id": None} for name in topics]
+        request = {
+            "topics": wanted,
+            "allow_auto_topic_creation": auto_create,
+            "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
+        }
+        reply = link.ask(ApiKey.METADATA, version, request, deadline)
+        refuse(getattr(reply.body, "error_code", 0), "Metadata")
+        answer = read_metadata(reply.body)
+        self._nodes.update({each.node_id: each.address for each in answer.brokers.values()})
+        self._controller = answer.controller_id
+        for name, topic in answer.topics.items():
+            if topic.error == ErrorCode.none:
+                self._topics[name] = topic
+        return answer
+
+    def ask_any(self, api_key: ApiKey, request: Mapping[str, Any], deadline: Deadline) -> Reply:
+        """Ask whichever broker answers, in the highest version that both know."""
+        link = self.any(deadline)
+        return link.ask(api_key, link.version(api_key), request, deadline)
+
+    def forget(self, topic: str | None = None) -> None:
+        """Ask again who leads what and who coordinates whom: the last answer was out of date."""
+        if topic is not None:
+            self._topics.pop(topic, None)
+            return
+        self._topics.clear()
+        self._coordinators.clear()
+        self._controller = None
+
+    def close(self) -> None:
+        """Hang up everywhere; the next question connects anew."""
+        for link in self._links.values():
+            link.connection.close()
+        self._links.clear()
+
+    def _link(self, address: Address, deadline: Deadline) -> Link:
+        link = self._links.get(address)
+        if link is not None and link.connection.is_usable():
+            return link
+        connection = Connection.open(
+            address,
+            deadline.no_later_than_ms(self.config.connect_timeout_ms),
+            client_id=self.config.client_id,
+            max_response_bytes=self.config.max_response_bytes,
+        )
+        try:
+            link = Link.negotiate(
+                connection, deadline.no_later_than_ms(self.config.connect_timeout_ms)
+            )
+        except BaseException:
+            connection.close()
+            raise
+        self._links[address] = link
+        self.was_reached = True
+        return link

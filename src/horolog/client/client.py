@@ -1,0 +1,53 @@
+"""A blocking client for one thread: everything a command, a job or a test asks of a broker."""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from horolog.client.admin import AdminCalls
+from horolog.client.config import ClientConfig
+from horolog.client.groups import GroupCalls
+from horolog.client.records import RecordCalls
+
+__all__ = ["Client"]
+
+
+class Client(RecordCalls, AdminCalls, GroupCalls):
+    """Asks horolog or Apache Kafka (tried with 3.9 and 4.3); connects when first asked.
+
+        with Client("127.0.0.1:9092") as client:
+            found = client.list_offsets({("clicks", 0): moment_ms})
+
+    Each call ends within `timeout_ms`, retries included. A pickled client is its configuration: the
+    copy connects anew.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        client_id: str = "horolog",
+        timeout_ms: int = 30_000,
+        connect_timeout_ms: int = 10_000,
+        max_response_bytes: int = 512 << 20,
+        security_protocol: str = "PLAINTEXT",
+    ) -> None:
+        super().__init__(
+            ClientConfig(
+                bootstrap_servers=bootstrap_servers,
+                client_id=client_id,
+                timeout_ms=timeout_ms,
+                connect_timeout_ms=connect_timeout_ms,
+                max_response_bytes=max_response_bytes,
+                security_protocol=security_protocol,
+            )
+        )
+
+    @classmethod
+    def of(cls, config: ClientConfig) -> Self:
+        """A client with this configuration."""
+        client = cls.__new__(cls)
+        super(Client, client).__init__(config)
+        return client
+
+    def __reduce__(self) -> tuple[Callable[[ClientConfig], Any], tuple[ClientConfig]]:
+        return type(self).of, (self.config,)

@@ -1,0 +1,75 @@
+"""How a client reaches brokers: plain values, so that a task elsewhere can be given a copy."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from horolog.errors import Misconfigured
+
+__all__ = ["Address", "ClientConfig", "parse_bootstrap_servers"]
+
+
+class Address(NamedTuple):
+    """Where a broker listens; an IPv6 host without its brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """What a client needs to know, under the names of Kafka's own client settings.
+
+    `timeout_ms` bounds each call as a whole, retries included.
+    """
+
+    bootstrap_servers: str
+    client_id: str = "horolog"
+    timeout_ms: int = 30_000
+    connect_timeout_ms: int = 10_000
+    max_response_bytes: int = 512 << 20
+    security_protocol: str = "PLAINTEXT"
+
+    def __post_init__(self) -> None:
+        """Refuse what no connection could be made of.
+
+        Raises:
+            Misconfigured: names the setting, its value and what is allowed.
+        """
+        parse_bootstrap_servers(self.bootstrap_servers)
+        if self.security_protocol.upper() != "PLAINTEXT":
+            raise Misconfigured(
+                f"security.protocol={self.security_protocol}: this client speaks PLAINTEXT only, "
+                "neither TLS nor SASL; give it a plaintext listener of the broker"
+            )
+        for name in ("timeout_ms", "connect_timeout_ms", "max_response_bytes"):
+            if getattr(self, name) <= 0:
+                raise Misconfigured(f"{name}={getattr(self, name)}: must be greater than 0")
+
+
+def parse_bootstrap_servers(text: str) -> tuple[Address, ...]:
+    """Read `host:port,[::1]:9092`.
+
+    Raises:
+        Misconfigured: nothing given, or something that is no address.
+    """
+    addresses = tuple(_address(part.strip()) for part in text.split(",") if part.strip())
+    if not addresses:
+        raise Misconfigured("bootstrap.servers is empty: give host:port, or several with commas")
+    return addresses
+
+
+def _address(text: str) -> Address:
+    host, _, port = text.rpartition("://")[2].rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if is_bracketed:
+        host = host[1:-1]
+    if not host or (":" in host and not is_bracketed):
+        raise Misconfigured(
+            f"bootstrap.servers={text}: not an address; write host:port, or [::1]:9092 for IPv6"
+        )
+    if not (port.isascii() and port.isdigit() and 0 < int(port) <= 65_535):
+        raise Misconfigured(f"bootstrap.servers={text}: the port must be a number from 1 to 65535")
+    return Address(host, int(port))

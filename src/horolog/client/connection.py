@@ -1,0 +1,166 @@
+"""One socket to one broker: a request goes out, its answer comes back, in that order."""
+
+import socket
+from typing import NamedTuple, Self
+
+from horolog.client.config import Address
+from horolog.client.deadline import Deadline
+from horolog.errors import HorologError
+from horolog.wire.api import ApiKey
+from horolog.wire.frame import LENGTH_BYTES, parse_response_header, request_prefix
+from horolog.wire.malformed import MalformedResponse
+
+__all__ = ["Answer", "Connection", "NoAnswer"]
+
+JOIN_BELOW_BYTES = 64 << 10  # a copy is cheaper than a second system call
+
+
+class NoAnswer(HorologError):  # noqa: N818 - the house names errors by what happened
+    """A broker that cannot be reached, hung up or was silent for too long.
+
+    `sent` tells whether the request may have been carried out all the same.
+    """
+
+    def __init__(self, message: str, *, sent: bool = False) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class Answer(NamedTuple):
+    """The bytes of an answer, and where its body starts."""
+
+    frame: memoryview
+    body_position: int
+
+
+class Connection:
+    """A connected socket. It serves one request at a time and is of no use after an error."""
+
+    def __init__(
+        self, sock: socket.socket, address: Address, client_id: str, max_response_bytes: int
+    ) -> None:
+        self.address = address
+        self._socket: socket.socket | None = sock
+        self._client_id = client_id
+        self._max_response_bytes = max_response_bytes
+        self._correlation_id = 0
+
+    @classmethod
+    def open(
+        cls, address: Address, deadline: Deadline, *, client_id: str, max_response_bytes: int
+    ) -> Self:
+        """Connect.
+
+        Raises:
+            NoAnswer: with the address and why.
+        """
+        try:
+            sock = socket.create_connection(address, timeout=max(deadline.left_s(), 0.001))
+        except (OSError, UnicodeError) as error:
+            raise NoAnswer(f"{address} ({_reason(error)})") from error
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return cls(sock, address, client_id, max_response_bytes)
+
+    def is_usable(self) -> bool:
+        """Whether the broker has not hung up while nothing was asked."""
+        if self._socket is None:
+            return False
+        try:
+            self._socket.settimeout(0)
+            self._socket.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return True
+        except OSError:
+            pass
+        self.close()  # an end of file, or bytes that nobody asked for
+        return False
+
+    def ask(self, api_key: ApiKey, version: int, body: bytes, deadline: Deadline) -> Answer:
+        """Send a request and wait for its answer.
+
+        Raises:
+            NoAnswer: the broker hung up, or the time is over.
+            MalformedResponse: the answer is not one to this request.
+        """
+        self.tell(api_key, version, body, deadline)
+        try:
+            frame = self._receive_frame(deadline)
+            correlation_id, position = parse_response_header(frame, api_key, version)
+            if correlation_id != self._correlation_id:
+                raise MalformedResponse(
+                    f"{self.address} answered request {correlation_id} "
+                    f"where {self._correlation_id} was asked"
+                )
+        except OSError as error:
+            self.close()
+            raise NoAnswer(
+                f"{self.address} did not answer {api_key.title} ({_reason(error)})", sent=True
+            ) from error
+        except MalformedResponse:
+            self.close()
+            raise
+        return Answer(frame, position)
+
+    def tell(self, api_key: ApiKey, version: int, body: bytes, deadline: Deadline) -> None:
+        """Send a request that has no answer, or whose answer is fetched by `ask`.
+
+        Raises:
+            NoAnswer: the broker hung up, or the time is over.
+        """
+        if self._socket is None:
+            raise NoAnswer(f"{self.address} (connection closed)")
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        prefix = request_prefix(api_key, version, self._correlation_id, self._client_id, len(body))
+        try:
+            self._socket.settimeout(max(deadline.left_s(), 0.001))
+            if len(body) < JOIN_BELOW_BYTES:
+                self._socket.sendall(prefix + body)
+            else:
+                self._socket.sendall(prefix)
+                self._socket.sendall(body)
+        except OSError as error:
+            self.close()
+            raise NoAnswer(
+                f"{self.address} did not take {api_key.title} ({_reason(error)})", sent=True
+            ) from error
+
+    def _receive_frame(self, deadline: Deadline) -> memoryview:
+        length = int.from_bytes(self._receive(LENGTH_BYTES, deadline), "big", signed=True)
+        if not 4 <= length <= self._max_response_bytes:
+            raise MalformedResponse(
+                f"{self.address} announced an answer of {length} bytes; from 4 to "
+                f"{self._max_response_bytes} are read. Is it a Kafka broker's plaintext port?"
+            )
+        return self._receive(length, deadline)
+
+    def _receive(self, size: int, deadline: Deadline) -> memoryview:
+        assert self._socket is not None
+        view = memoryview(bytearray(size))
+        got = 0
+        while got < size:
+            left_s = deadline.left_s()
+            if left_s <= 0:
+                raise TimeoutError("timed out")
+            self._socket.settimeout(left_s)
+            count = self._socket.recv_into(view[got:])
+            if count == 0:
+                raise ConnectionResetError("the broker closed the connection")
+            got += count
+        return view.toreadonly()
+
+    def close(self) -> None:
+        """Hang up; harmless when done before."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    if isinstance(error, socket.gaierror):
+        return "no such host name"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, UnicodeError):
+        return "not a host name"
+    return (error.strerror or str(error)).lower()

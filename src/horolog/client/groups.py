@@ -1,0 +1,119 @@
+"""The offsets that consumer groups have committed."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from horolog.client.asking import Asking
+from horolog.client.deadline import Deadline
+from horolog.client.metadata import refuse
+from horolog.client.records import TopicPartition
+from horolog.wire.api import ApiKey
+
+__all__ = ["CommittedOffset", "GroupCalls"]
+
+_LAST_WITH_NAMES: Final = 9  # of OffsetCommit and OffsetFetch; 10 has topic ids
+_FIRST_WITH_GROUPS: Final = 8  # of OffsetFetch: several groups in one request
+
+
+class CommittedOffset(NamedTuple):
+    """The next offset that a group will read."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int | None = None
+
+
+class GroupCalls(Asking):
+    """Calls to the coordinators of groups."""
+
+    def offset_commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        *,
+        generation_id: int = -1,
+        member_id: str = "",
+    ) -> None:
+        """Commit offsets, as a member or, without one, for a group that nobody is in.
+
+        Raises:
+            RequestRefused: the coordinator refuses some partition, which it names.
+        """
+        by_topic: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for (topic, partition), it in offsets.items():
+            by_topic[topic].append(
+                {
+                    "partition_index": partition,
+                    "committed_offset": it.offset,
+                    "committed_leader_epoch": -1 if it.leader_epoch is None else it.leader_epoch,
+                    "committed_metadata": it.metadata,
+                }
+            )
+        request = {
+            "group_id": group_id,
+            "generation_id_or_member_epoch": generation_id,
+            "member_id": member_id,
+            "topics": [{"name": name, "partitions": its} for name, its in by_topic.items()],
+        }
+
+        def attempt(deadline: Deadline) -> None:
+            link = self.brokers.coordinator(group_id, deadline)
+            version = link.version(ApiKey.OFFSET_COMMIT, highest=_LAST_WITH_NAMES)
+            body = link.ask(ApiKey.OFFSET_COMMIT, version, request, deadline).body
+            for topic in body.topics:
+                for it in topic.partitions:
+                    what = f"commit of group {group_id} to {topic.name}-{it.partition_index}"
+                    refuse(it.error_code, what)
+
+        self._persist(attempt)
+
+    def offset_fetch(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset | None]:
+        """What a group has committed; without `partitions`, all of it.
+
+        Partitions asked for that it has not committed are None.
+
+        Raises:
+            RequestRefused: the coordinator refuses the group or some partition.
+        """
+        wanted = None
+        if partitions is not None:
+            by_topic: dict[str, list[int]] = defaultdict(list)
+            for topic, partition in partitions:
+                by_topic[topic].append(partition)
+            wanted = [{"name": name, "partition_indexes": its} for name, its in by_topic.items()]
+        request = {
+            "group_id": group_id,
+            "topics": wanted,
+            "groups": [{"group_id": group_id, "topics": wanted}],
+            "require_stable": False,
+        }
+
+        def attempt(deadline: Deadline) -> dict[TopicPartition, CommittedOffset | None]:
+            link = self.brokers.coordinator(group_id, deadline)
+            version = link.version(
+                ApiKey.OFFSET_FETCH,
+                lowest=1 if wanted is not None else 2,
+                highest=_LAST_WITH_NAMES,
+            )
+            body = link.ask(ApiKey.OFFSET_FETCH, version, request, deadline).body
+            answer = body.groups[0] if version >= _FIRST_WITH_GROUPS else body
+            what = f"offsets of group {group_id}"
+            refuse(getattr(answer, "error_code", 0), what)
+            found: dict[TopicPartition, CommittedOffset | None] = {}
+            for topic in answer.topics:
+                for it in topic.partitions:
+                    refuse(it.error_code, f"{what} for {topic.name}-{it.partition_index}")
+                    found[topic.name, it.partition_index] = _committed(it)
+            return found
+
+        return self._persist(attempt)
+
+
+def _committed(it: Any) -> CommittedOffset | None:
+    if it.committed_offset < 0:
+        return None
+    epoch = getattr(it, "committed_leader_epoch", -1)
+    return CommittedOffset(it.committed_offset, it.metadata or "", None if epoch < 0 else epoch)

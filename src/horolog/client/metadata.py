@@ -1,0 +1,116 @@
+"""What a cluster is made of, as one of its brokers tells it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from horolog.client.config import Address
+from horolog.errors import ErrorCode, RequestRefused
+
+__all__ = [
+    "Broker",
+    "ClusterMetadata",
+    "PartitionMetadata",
+    "TopicMetadata",
+    "error_of",
+    "read_metadata",
+    "refuse",
+]
+
+
+class Broker(NamedTuple):
+    """One broker, where it says that it is reached."""
+
+    node_id: int
+    address: Address
+    rack: str | None
+
+
+class PartitionMetadata(NamedTuple):
+    """One partition; `leader` is None while there is none."""
+
+    partition_index: int
+    leader: int | None
+    leader_epoch: int | None
+    replicas: Sequence[int]
+    isr: Sequence[int]
+    error: ErrorCode
+
+
+class TopicMetadata(NamedTuple):
+    """One topic, or why there is nothing to tell of it; no id before Kafka 2.8."""
+
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+    partitions: Mapping[int, PartitionMetadata]
+    error: ErrorCode
+
+
+class ClusterMetadata(NamedTuple):
+    """All brokers, and the topics asked for."""
+
+    cluster_id: str | None
+    controller_id: int | None
+    brokers: Mapping[int, Broker]
+    topics: Mapping[str, TopicMetadata]
+
+
+def error_of(code: int) -> ErrorCode:
+    """The error with that number; a number from the future is an unknown error."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.unknown_server_error
+
+
+def refuse(code: int, what: str, message: str | None = None) -> None:
+    """Raise what a broker answered, in its own words if it gave any; nothing on code 0.
+
+    Raises:
+        RequestRefused: `what` failed, and why.
+    """
+    if code == ErrorCode.none:
+        return
+    error = error_of(code)
+    name = error.name.upper() if error == code else f"an error unknown to this client ({code})"
+    raise RequestRefused(error, f"{what}: {message} ({name})" if message else f"{what}: {name}")
+
+
+def read_metadata(body: Any) -> ClusterMetadata:
+    """From a Metadata answer of any version."""
+    controller = getattr(body, "controller_id", -1)
+    topics = (_topic(topic) for topic in body.topics if topic.name is not None)
+    return ClusterMetadata(
+        cluster_id=getattr(body, "cluster_id", None),
+        controller_id=None if controller < 0 else controller,
+        brokers={
+            each.node_id: Broker(
+                each.node_id, Address(each.host, each.port), getattr(each, "rack", None)
+            )
+            for each in body.brokers
+        },
+        topics={topic.name: topic for topic in topics},
+    )
+
+
+def _topic(topic: Any) -> TopicMetadata:
+    return TopicMetadata(
+        name=topic.name,
+        topic_id=getattr(topic, "topic_id", None),
+        is_internal=getattr(topic, "is_internal", False),
+        partitions={each.partition_index: _partition(each) for each in topic.partitions},
+        error=error_of(topic.error_code),
+    )
+
+
+def _partition(partition: Any) -> PartitionMetadata:
+    epoch = getattr(partition, "leader_epoch", -1)
+    return PartitionMetadata(
+        partition_index=partition.partition_index,
+        leader=None if partition.leader_id < 0 else partition.leader_id,
+        leader_epoch=None if epoch < 0 else epoch,
+        replicas=tuple(partition.replica_nodes),
+        isr=tuple(partition.isr_nodes),
+        error=error_of(partition.error_code),
+    )

@@ -1,0 +1,280 @@
+"""Reading and writing partitions: offsets by time, fetch, produce."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from horolog.client.asking import Asking
+from horolog.client.deadline import Deadline
+from horolog.client.link import Link
+from horolog.client.metadata import error_of, refuse
+from horolog.errors import ErrorCode, RecordError, RecordsRejected
+from horolog.wire.api import ApiKey
+from horolog.wire.fetch import AbortedTransaction
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "AbortedTransaction",
+    "Fetched",
+    "FoundOffset",
+    "Produced",
+    "RecordCalls",
+    "TopicPartition",
+]
+
+TopicPartition: TypeAlias = tuple[str, int]
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+# Each special target came with a version of its own: KIP-734, 405, 1005, 1023.
+_FIRST_VERSION: Final = {MAX_TIMESTAMP: 7, -4: 8, -5: 9, -6: 11}
+_FIRST_WITH_TOPIC_IDS: Final = 13  # of produce and of fetch
+
+
+class FoundOffset(NamedTuple):
+    """An offset, the time of its record (-1 for a bare end of the log), and its leader epoch."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int | None
+
+
+class Fetched(NamedTuple):
+    """What a fetch gave: whole batches, the first of which may start before the offset asked for.
+
+    The last may be cut short by a broker that is not ours. `aborted` is for committed reads.
+    """
+
+    records: bytes | memoryview
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: Sequence[AbortedTransaction]
+
+
+class Produced(NamedTuple):
+    """Where the records went; None where the broker did not say (acks 0) or does not do so."""
+
+    base_offset: int | None
+    log_append_time_ms: int | None
+    log_start_offset: int | None
+
+
+class RecordCalls(Asking):
+    """Calls to the leaders of partitions."""
+
+    def list_offsets(
+        self, targets: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, FoundOffset | None]:
+        """The first offset whose record's time is at or after a target, for each partition.
+
+        Targets are milliseconds, or `EARLIEST`, `LATEST` or `MAX_TIMESTAMP`. Partitions without
+        such a record are None.
+
+        Raises:
+            RequestRefused: for one partition, which it names.
+            NoAnswer: a leader does not answer.
+        """
+        found: dict[TopicPartition, FoundOffset | None] = {}
+
+        def attempt(deadline: Deadline) -> None:
+            missing = {tp: target for tp, target in targets.items() if tp not in found}
+            by_leader: dict[Link, dict[TopicPartition, int]] = defaultdict(dict)
+            for (topic, partition), target in missing.items():
+                leader = self.brokers.leader(topic, partition, deadline)
+                by_leader[leader][topic, partition] = target
+            for leader, its_targets in by_leader.items():
+                self._list_offsets_at(leader, its_targets, read_committed, found, deadline)
+
+        self._persist(attempt)
+        for topic, partition in targets.keys() - found.keys():
+            what = f"offsets of {topic}-{partition}"
+            refuse(ErrorCode.unknown_server_error, what, "the answer does not mention it")
+        return {tp: found[tp] for tp in targets}
+
+    def _list_offsets_at(
+        self,
+        leader: Link,
+        targets: Mapping[TopicPartition, int],
+        read_committed: bool,
+        found: dict[TopicPartition, FoundOffset | None],
+        deadline: Deadline,
+    ) -> None:
+        by_topic: dict[str, list[dict[str, int]]] = defaultdict(list)
+        for (topic, partition), target in targets.items():
+            by_topic[topic].append({"partition_index": partition, "timestamp": target})
+        lowest = max(_FIRST_VERSION.get(target, 1) for target in targets.values())
+        version = leader.version(ApiKey.LIST_OFFSETS, lowest=lowest)
+        request = {
+            "replica_id": -1,
+            "isolation_level": int(read_committed),
+            "topics": [{"name": name, "partitions": its} for name, its in by_topic.items()],
+            "timeout_ms": deadline.left_ms(),
+        }
+        body = leader.ask(ApiKey.LIST_OFFSETS, version, request, deadline).body
+        first_failure: tuple[int, str] | None = None
+        for topic in body.topics:
+            for it in topic.partitions:
+                if it.error_code == ErrorCode.none:
+                    found[topic.name, it.partition_index] = _found_offset(it)
+                elif first_failure is None:
+                    first_failure = it.error_code, f"offsets of {topic.name}-{it.partition_index}"
+        if first_failure is not None:
+            refuse(*first_failure)
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = 4 << 20,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        read_committed: bool = False,
+    ) -> Fetched:
+        """Batches from the one that holds `offset` on.
+
+        Waits up to `max_wait_ms` until there are `min_bytes`; the first batch comes whole even if
+        it is larger than `max_bytes`. Large records are a view of the answer, not a copy.
+
+        Raises:
+            RequestRefused: `offset_out_of_range` if the log has no such offset, or another reason.
+            NoAnswer: the leader does not answer.
+        """
+
+        def attempt(deadline: Deadline) -> Fetched:
+            known = self.brokers.topic(topic, deadline)
+            leader = self.brokers.leader(topic, partition, deadline)
+            wanted = {
+                "partition": partition,
+                "current_leader_epoch": -1,
+                "fetch_offset": offset,
+                "last_fetched_epoch": -1,
+                "log_start_offset": -1,
+                "partition_max_bytes": max_bytes,
+            }
+            request = {
+                "replica_id": -1,
+                "max_wait_ms": max_wait_ms,
+                "min_bytes": min_bytes,
+                "max_bytes": max_bytes,
+                "isolation_level": int(read_committed),
+                "session_id": 0,
+                "session_epoch": -1,  # no session: each fetch says all that it wants
+                "topics": [{"topic": topic, "topic_id": known.topic_id, "partitions": [wanted]}],
+                "forgotten_topics_data": (),
+                "rack_id": "",
+            }
+            version = leader.version(ApiKey.FETCH, highest=_highest_for(known.topic_id))
+            body = leader.ask(ApiKey.FETCH, version, request, deadline).body
+            what = f"fetch of {topic}-{partition} from offset {offset}"
+            refuse(getattr(body, "error_code", 0), what)
+            it = _only_partition(body.responses, what)
+            refuse(it.error_code, what)
+            return _fetched(it)
+
+        return self._persist(attempt, extra_ms=max_wait_ms)
+
+    def produce(
+        self,
+        topic: str,
+        partition: int,
+        batches: bytes | memoryview,
+        *,
+        acks: int = 1,
+        timeout_ms: int | None = None,
+    ) -> Produced:
+        """Append batches of format v2 to a partition, exactly as they are.
+
+        A topic that does not exist is created if the broker does so (`auto.create.topics.enable`).
+        The request is sent again only where it is known not to have been carried out.
+
+        Raises:
+            RecordsRejected: the broker refuses the batch for what some of its records say.
+            RequestRefused: or for another reason.
+            NoAnswer: the leader does not answer; `sent` tells whether it may have appended.
+        """
+
+        def attempt(deadline: Deadline) -> Produced:
+            known = self.brokers.topic(topic, deadline, auto_create=True)
+            leader = self.brokers.leader(topic, partition, deadline)
+            version = leader.version(ApiKey.PRODUCE, highest=_highest_for(known.topic_id))
+            request = {
+                "transactional_id": None,
+                "acks": acks,
+                "timeout_ms": deadline.left_ms() if timeout_ms is None else timeout_ms,
+                "topic_data": [
+                    {
+                        "name": topic,
+                        "topic_id": known.topic_id,
+                        "partition_data": [{"index": partition, "records": batches}],
+                    }
+                ],
+            }
+            if acks == 0:
+                leader.tell(ApiKey.PRODUCE, version, request, deadline)
+                return Produced(None, None, None)
+            body = leader.ask(ApiKey.PRODUCE, version, request, deadline).body
+            what = f"produce to {topic}-{partition}"
+            return _produced(_only_partition(body.responses, what, "partition_responses"), what)
+
+        return self._persist(attempt, may_repeat=False)
+
+
+def _highest_for(topic_id: object) -> int:
+    """A broker that gave no topic id is asked by name."""
+    return 0x7FFF if topic_id is not None else _FIRST_WITH_TOPIC_IDS - 1
+
+
+def _found_offset(it: Any) -> FoundOffset | None:
+    if it.offset < 0:
+        return None
+    epoch = getattr(it, "leader_epoch", -1)
+    return FoundOffset(it.offset, it.timestamp, None if epoch < 0 else epoch)
+
+
+def _only_partition(topics: Sequence[Any], what: str, partitions: str = "partitions") -> Any:
+    for topic in topics:
+        for it in getattr(topic, partitions):
+            return it
+    return refuse(ErrorCode.unknown_server_error, what, "the answer does not mention it")
+
+
+def _fetched(it: Any) -> Fetched:
+    aborted = it.aborted_transactions or ()
+    return Fetched(
+        records=b"" if it.records is None else it.records,
+        high_watermark=it.high_watermark,
+        last_stable_offset=it.last_stable_offset,
+        log_start_offset=getattr(it, "log_start_offset", -1),
+        aborted=[AbortedTransaction(each.producer_id, each.first_offset) for each in aborted],
+    )
+
+
+def _produced(it: Any, what: str) -> Produced:
+    message = getattr(it, "error_message", None)
+    record_errors = getattr(it, "record_errors", ())
+    if record_errors:
+        code = error_of(it.error_code)
+        raise RecordsRejected(
+            code,
+            f"{what}: {message or code.name.upper()}",
+            [
+                RecordError(each.batch_index, each.batch_index_error_message or message or "")
+                for each in record_errors
+            ],
+        )
+    refuse(it.error_code, what, message)
+    return Produced(
+        base_offset=_or_none(it.base_offset),
+        log_append_time_ms=_or_none(it.log_append_time_ms),
+        log_start_offset=_or_none(getattr(it, "log_start_offset", -1)),
+    )
+
+
+def _or_none(number: int) -> int | None:
+    return None if number == -1 else number
