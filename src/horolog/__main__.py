@@ -1,0 +1,5 @@
+"""`python -m horolog` is `horolog`."""
+
+from horolog.cli import main
+
+main()

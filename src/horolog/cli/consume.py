@@ -1,0 +1,133 @@
+"""`horolog consume`: print the records of a topic, or of a range of time in it."""
+
+import sys
+from collections.abc import Iterator
+from datetime import UTC
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from horolog.cli.options import LOCAL, Bootstrap, Partitions, Topic, Zone
+from horolog.cli.reading import ReadRecord, Span, TimeRange, follow, plan, read_span
+from horolog.cli.screen import Advance, progress, say
+from horolog.cli.showing import Format, line_maker
+from horolog.cli.times import format_time, parse_time, parse_zone
+from horolog.client import Client
+from horolog.clock import SystemClock
+from horolog.errors import Misconfigured
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command(no_args_is_help=True)
+def consume(
+    topic: Topic,
+    bootstrap: Bootstrap = LOCAL,
+    from_time: Annotated[
+        str | None,
+        typer.Option("--from-time", metavar="TIME", help="Records of this time or later."),
+    ] = None,
+    to_time: Annotated[
+        str | None, typer.Option("--to-time", metavar="TIME", help="Records before this time.")
+    ] = None,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="From the first record; the default.")
+    ] = False,
+    from_end: Annotated[
+        bool, typer.Option("--from-end", help="Only what comes from now on; with --follow.")
+    ] = False,
+    offset: Annotated[
+        int | None, typer.Option("--offset", min=0, help="From this offset on.")
+    ] = None,
+    partitions: Partitions = None,
+    max_messages: Annotated[
+        int | None, typer.Option("--max-messages", "-n", min=1, help="Stop after so many.")
+    ] = None,
+    follow_on: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+    ] = False,
+    shape: Annotated[Format, typer.Option("--format", help="What a line holds.")] = Format.TEXT,
+    zone: Zone = None,
+) -> None:
+    """Print records of a topic, and stop where it ended when reading began.
+
+    A range of time is exact, late records included: every record with from-time <= time <
+    to-time, and no other. Times: ISO-8601 with a zone or --tz, epoch milliseconds, or relative
+    (-15m, -2h, -7d). A text line is: time, partition@offset, key, value, headers; tabs between.
+    """
+    if sum((from_time is not None, from_beginning, from_end, offset is not None)) > 1:
+        raise Misconfigured(
+            "give one of --from-time, --from-beginning, --from-end, --offset: "
+            "each says where to begin"
+        )
+    times = _time_range(from_time, to_time, zone)
+    make_line = line_maker(shape, topic, parse_zone(zone) if zone else UTC)
+    out = sys.stdout.buffer
+    with Client(bootstrap) as client:
+        spans = plan(
+            client,
+            topic,
+            partitions=partitions,
+            times=times,
+            from_offset=offset,
+            from_end=from_end,
+        )
+        count = 0
+        try:
+            for read in islice(_read(client, topic, spans, times, follow_on), max_messages):
+                out.write(make_line(read))
+                count += 1
+                if follow_on:
+                    out.flush()
+        except KeyboardInterrupt:
+            if not follow_on:
+                raise
+        out.flush()
+    if sys.stderr.isatty():
+        say(_summary(count, times))
+
+
+def _time_range(from_time: str | None, to_time: str | None, zone: str | None) -> TimeRange:
+    now_ms = SystemClock().now_ms()
+    where = parse_zone(zone) if zone else None
+    from_ms, to_ms = (
+        None if text is None else parse_time(text, now_ms=now_ms, zone=where)
+        for text in (from_time, to_time)
+    )
+    if from_ms is not None and to_ms is not None and from_ms >= to_ms:
+        raise Misconfigured(
+            f"--from-time {format_time(from_ms)} is not before --to-time {format_time(to_ms)}: "
+            "no record lies between"
+        )
+    return TimeRange(from_ms, to_ms)
+
+
+def _read(
+    client: Client, topic: str, spans: list[Span], times: TimeRange, follow_on: bool
+) -> Iterator[ReadRecord]:
+    total = sum(span.end - span.start for span in spans)
+    with progress(f"reading {topic}", total, "offsets") as advance:
+        yield from _read_spans(client, topic, spans, times, advance)
+    if follow_on:
+        yield from follow(client, topic, {span.partition: span.end for span in spans}, times)
+
+
+def _read_spans(
+    client: Client, topic: str, spans: list[Span], times: TimeRange, advance: Advance
+) -> Iterator[ReadRecord]:
+    done = 0
+    for span in spans:
+        for position, records in read_span(client, topic, span, times):
+            yield from records
+            advance(done + position - span.start)
+        done += span.end - span.start
+
+
+def _summary(count: int, times: TimeRange) -> str:
+    words = f"{count:,} record{'' if count == 1 else 's'}"
+    if times.from_ms is not None:
+        words += f" from {format_time(times.from_ms)}"
+    if times.to_ms is not None:
+        words += f" before {format_time(times.to_ms)}"
+    return words

@@ -1,0 +1,104 @@
+"""Why a lookup by time answers what it answers, from what the broker lets one see."""
+
+from collections.abc import Iterator
+from datetime import tzinfo
+
+from horolog.cli.times import format_time
+from horolog.cli.topic_facts import PartitionFacts
+from horolog.client import Client, FoundOffset
+from horolog.config import NO_TIMESTAMP
+from horolog.record.batch import BatchHeader, iter_headers
+from horolog.record.builder import Record, read_records
+
+_ENOUGH_BYTES = 1 << 20
+
+
+def explain(
+    client: Client,
+    topic: str,
+    facts: PartitionFacts,
+    target_ms: int,
+    found: FoundOffset | None,
+    zone: tzinfo,
+) -> Iterator[str]:
+    """The answer for one partition in sentences, the first of which is the answer."""
+    if found is None:
+        yield f"partition {facts.partition}: none at or after {format_time(target_ms, zone)}"
+        yield f"  {_why_none(facts, zone)}"
+        return
+    time = format_time(found.timestamp, zone)
+    yield (
+        f"partition {facts.partition}: offset {found.offset}, of {time}, is the first at or after "
+        f"{format_time(target_ms, zone)}"
+    )
+    yield f"  the log holds {facts.earliest} up to {facts.end}; {_latest(facts, zone)}"
+    batch = _batch_at(client, topic, facts.partition, found.offset)
+    if batch:
+        header, records = batch
+        yield f"  {_in_batch(header, records, found.offset, zone)}"
+    if found.offset == facts.earliest:
+        yield "  no record is before it"
+        return
+    before = _batch_at(client, topic, facts.partition, found.offset - 1)
+    if before:
+        last = [record for record in before[1] if (record.offset or 0) < found.offset][-1:]
+        for record in last:
+            yield (
+                f"  the record before it, offset {record.offset}, is of "
+                f"{_with_distance(record.timestamp, target_ms, zone)}"
+            )
+
+
+def _why_none(facts: PartitionFacts, zone: tzinfo) -> str:
+    if facts.end == facts.earliest:
+        return f"the partition is empty: its next offset is {facts.end}"
+    if facts.latest_ms is None:
+        return f"offsets {facts.earliest} up to {facts.end} hold no record with a time"
+    return (
+        f"every record is older: the latest time is {format_time(facts.latest_ms, zone)}, "
+        f"at offset {facts.latest_offset} of {facts.earliest} up to {facts.end}"
+    )
+
+
+def _latest(facts: PartitionFacts, zone: tzinfo) -> str:
+    if facts.latest_ms is None:
+        return "the broker does not tell its latest time"
+    return (
+        f"the latest time is {format_time(facts.latest_ms, zone)}, at offset {facts.latest_offset}"
+    )
+
+
+def _batch_at(
+    client: Client, topic: str, partition: int, offset: int
+) -> tuple[BatchHeader, list[Record]] | None:
+    fetched = client.fetch(topic, partition, offset, max_bytes=_ENOUGH_BYTES, max_wait_ms=0)
+    view = memoryview(fetched.records)
+    for place, header in iter_headers(view):
+        if header.base_offset <= offset < header.next_offset:
+            if header.is_control:
+                return None
+            return header, list(read_records(view[place : place + header.size]))
+    return None
+
+
+def _in_batch(header: BatchHeader, records: list[Record], offset: int, zone: tzinfo) -> str:
+    place = sum(1 for record in records if (record.offset or 0) < offset) + 1
+    times = [record.timestamp for record in records if record.timestamp != NO_TIMESTAMP]
+    span = (
+        f", times {format_time(min(times), zone)} to {format_time(max(times), zone)}"
+        if times
+        else ""
+    )
+    kind = f"{header.codec.name.lower()}, {header.timestamp_type.kafka_name}"
+    return (
+        f"it is record {place} of {len(records)} in the batch {header.base_offset} to "
+        f"{header.last_offset} ({kind}{span})"
+    )
+
+
+def _with_distance(timestamp: int, target_ms: int, zone: tzinfo) -> str:
+    if timestamp == NO_TIMESTAMP:
+        return "no time"
+    return (
+        f"{format_time(timestamp, zone)}, {target_ms - timestamp:,} ms before the moment asked for"
+    )

@@ -1,0 +1,304 @@
+"""What the files of a log tell, batch header by batch header; nothing is written, ever.
+
+Indexes are counted and not believed: every segment is walked from its first byte. The
+walk ends where no batch begins, which is told: a torn tail, or damage.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from horolog.cli.reading import ReadRecord
+from horolog.config import NO_TIMESTAMP, TimestampType
+from horolog.errors import CorruptBatch, CorruptFile, Damaged, StorageFailed
+from horolog.record.batch import BatchHeader, verify_crc
+from horolog.record.builder import read_records
+from horolog.storage import names
+from horolog.storage.checkpoints import EpochStart, read_epochs, read_offsets, read_topic_id
+from horolog.storage.files import FileMissing, Files, OpenFile
+from horolog.storage.headers import walk_headers
+from horolog.storage.offset_index import OffsetIndex
+from horolog.storage.time_index import TimeIndex
+
+_ANY_SIZE = 1 << 31
+_ZEROS_CHUNK = 1 << 20
+
+
+class PlacedBatch(NamedTuple):
+    """A batch header and the byte where it begins."""
+
+    position: int
+    header: BatchHeader
+
+    @property
+    def first_ms(self) -> int | None:
+        """The time of its first record, as its header has it; `None` for none."""
+        header = self.header
+        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            return _time(header.max_timestamp)
+        return _time(header.base_timestamp)
+
+    @property
+    def largest_ms(self) -> int | None:
+        """The largest time of its records, as its header has it; `None` for none."""
+        return _time(self.header.max_timestamp)
+
+
+@dataclass(slots=True, kw_only=True)
+class SegmentFacts:
+    """One segment, as far as its headers tell.
+
+    `first_ms` is the smallest time that a batch begins with, `largest_ms` the largest of any
+    record; `whole_bytes` is where the last whole batch ends. Entries are `None` where an index is
+    missing.
+    """
+
+    path: Path
+    base_offset: int
+    file_bytes: int
+    whole_bytes: int = 0
+    next_offset: int
+    batches: int = 0
+    records: int = 0
+    first_ms: int | None = None
+    largest_ms: int | None = None
+    codecs: Counter[str] = field(default_factory=Counter)
+    index_entries: int | None = None
+    time_index_entries: int | None = None
+    damage: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, batch: PlacedBatch) -> None:
+        """Count one more batch."""
+        header = batch.header
+        self.whole_bytes = batch.position + header.size
+        self.next_offset = header.next_offset
+        self.batches += 1
+        if header.is_control:
+            self.codecs["control"] += 1
+            return
+        self.records += header.records_count
+        self.codecs[header.codec.name.lower()] += 1
+        for time in (batch.first_ms, batch.largest_ms):
+            if time is not None:
+                self.first_ms = time if self.first_ms is None else min(self.first_ms, time)
+                self.largest_ms = time if self.largest_ms is None else max(self.largest_ms, time)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFacts:
+    """One partition's directory."""
+
+    path: Path
+    name: str
+    topic_id: UUID | None
+    log_start_offset: int | None
+    recovery_point: int | None
+    epochs: tuple[EpochStart, ...]
+    segments: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Look:
+    """A partition that is looked at: its facts, and its segments as far as they were walked."""
+
+    facts: PartitionFacts
+    paths: list[Path]
+    segments: list[SegmentFacts] = field(default_factory=list)
+
+    @property
+    def topic_partition(self) -> tuple[str, int]:
+        """Topic and number as its directory is named; a directory named otherwise is 0."""
+        return names.partition_of(self.facts.name) or (self.facts.name, 0)
+
+    @property
+    def first_offset(self) -> int | None:
+        """Where it begins: the log start offset, unless the first segment begins later."""
+        if not self.segments:
+            return self.facts.log_start_offset
+        return max(self.segments[0].base_offset, self.facts.log_start_offset or 0)
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where it ends."""
+        return self.segments[-1].next_offset if self.segments else None
+
+
+def look_at(files: Files, path: Path) -> list[Look]:
+    """What there is at a path: a segment, a partition's directory or a log directory.
+
+    Raises:
+        StorageFailed: there is nothing of a log, or it cannot be read.
+    """
+    path = path.absolute()
+    if path.is_file():
+        for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
+            if names.base_offset_of(path.name, suffix) is not None:
+                path = path.with_suffix(names.LOG)
+        return [Look(partition_facts(files, path.parent), [path])]
+    looks = []
+    for directory in find_partitions(path):
+        facts = partition_facts(files, directory)
+        looks.append(Look(facts, list(facts.segments)))
+    return looks
+
+
+def find_partitions(path: Path) -> list[Path]:
+    """The partition directories at a path: itself, or those in a log directory.
+
+    Raises:
+        StorageFailed: there is nothing of a log.
+    """
+    try:
+        if segment_paths(path) or names.partition_of(path.name):
+            return [path]
+        found = sorted(
+            each for each in path.iterdir() if each.is_dir() and names.partition_of(each.name)
+        )
+    except OSError as error:
+        raise StorageFailed(f"cannot read {path}: {error.strerror}") from None
+    if not found and not (path / names.META_PROPERTIES).exists():
+        raise StorageFailed(
+            f"{path} is no log directory, no partition's directory (topic-0) and no segment (.log)"
+        )
+    return found
+
+
+def segment_paths(directory: Path) -> list[Path]:
+    """The `.log` files in a directory, in order of their offsets."""
+    return sorted(
+        path
+        for path in directory.iterdir()
+        if names.base_offset_of(path.name, names.LOG) is not None
+    )
+
+
+def partition_facts(files: Files, path: Path) -> PartitionFacts:
+    """What the files beside the segments tell; what cannot be read becomes a note."""
+    notes: list[str] = []
+    partition = names.partition_of(path.name)
+
+    def read(reader: Callable[[Files, str], object], file: Path) -> object:
+        try:
+            return reader(files, str(file))
+        except (CorruptFile, StorageFailed) as error:
+            notes.append(str(error))
+            return None
+
+    topic_id = read(read_topic_id, path / names.PARTITION_METADATA)
+    epochs = read(read_epochs, path / names.LEADER_EPOCHS)
+    starts = read(read_offsets, path.parent / names.LOG_START_OFFSETS)
+    recovered = read(read_offsets, path.parent / names.RECOVERY_POINTS)
+    deleted = sum(1 for each in path.iterdir() if each.name.endswith(names.LOG + names.DELETED))
+    if deleted:
+        notes.append(f"{deleted} deleted segments wait for their removal")
+    return PartitionFacts(
+        path=path,
+        name=path.name,
+        topic_id=topic_id if isinstance(topic_id, UUID) else None,
+        log_start_offset=starts.get(partition) if isinstance(starts, dict) else None,
+        recovery_point=recovered.get(partition) if isinstance(recovered, dict) else None,
+        epochs=tuple(epochs) if isinstance(epochs, list) else (),
+        segments=tuple(segment_paths(path)),
+        notes=tuple(notes),
+    )
+
+
+def open_segment(files: Files, path: Path) -> tuple[SegmentFacts, OpenFile]:
+    """A segment's facts before its batches are walked, and its file.
+
+    Raises:
+        FileMissing: it is gone.
+        StorageFailed: it is no segment's file, or cannot be read.
+    """
+    base_offset = names.base_offset_of(path.name, names.LOG)
+    if base_offset is None:
+        raise StorageFailed(f"{path} is not named as a segment: 20 digits and .log")
+    file = files.get(str(path))
+    facts = SegmentFacts(
+        path=path,
+        base_offset=base_offset,
+        file_bytes=files.size(str(path)),
+        next_offset=base_offset,
+    )
+    _count_entries(files, facts)
+    return facts, file
+
+
+def walk_segment(files: Files, facts: SegmentFacts, file: OpenFile) -> Iterator[PlacedBatch]:
+    """The batches of a segment, counted into `facts` as they pass; ends where none begins."""
+    try:
+        for position, header in walk_headers(files, file, 0, facts.file_bytes):
+            batch = PlacedBatch(position, header)
+            if header.base_offset < facts.next_offset:
+                raise CorruptBatch(
+                    f"the batch at byte {position} begins with offset {header.base_offset}, and "
+                    f"{facts.next_offset} or more must follow"
+                )
+            facts.add(batch)
+            yield batch
+    except CorruptBatch as error:
+        rest = facts.file_bytes - facts.whole_bytes
+        if _is_all_zero(files, file, facts.whole_bytes, facts.file_bytes):
+            facts.notes.append(f"{rest} bytes of zeros at the end, as preallocation leaves them")
+            return
+        reason = str(error).removeprefix(f"{facts.path}, byte {facts.whole_bytes}: ")
+        facts.damage = (
+            f"stopped at byte {facts.whole_bytes}, before offset {facts.next_offset}: {reason}; "
+            f"{rest} bytes are not read"
+        )
+
+
+def read_batch(
+    files: Files, facts: SegmentFacts, batch: PlacedBatch, partition: int
+) -> Iterator[ReadRecord]:
+    """The records of a batch, its checksum verified; damage is noted in `facts`."""
+    header = batch.header
+    file = files.get(str(facts.path))
+    data = files.read_at(file, header.size, batch.position)
+    try:
+        verify_crc(data, 0, header)
+        if header.is_control:
+            return
+        for record in read_records(data):
+            assert record.offset is not None
+            yield ReadRecord(partition, record.offset, header.timestamp_type, record)
+    except CorruptBatch as error:
+        if facts.damage is None:
+            facts.damage = (
+                f"the batch at byte {batch.position}, offset {header.base_offset}: {error}"
+            )
+
+
+def _count_entries(files: Files, facts: SegmentFacts) -> None:
+    stem = str(facts.path).removesuffix(names.LOG)
+    with suppress(Damaged, FileMissing):
+        if files.exists(stem + names.OFFSET_INDEX):
+            index = OffsetIndex(files, stem + names.OFFSET_INDEX, facts.base_offset, _ANY_SIZE)
+            facts.index_entries = len(index.entries)
+        else:
+            facts.notes.append("no offset index")
+    with suppress(Damaged, FileMissing):
+        if files.exists(stem + names.TIME_INDEX):
+            time_index = TimeIndex(files, stem + names.TIME_INDEX, facts.base_offset, _ANY_SIZE)
+            facts.time_index_entries = len(time_index.entries)
+        else:
+            facts.notes.append("no time index")
+
+
+def _is_all_zero(files: Files, file: OpenFile, start: int, end: int) -> bool:
+    while start < end:
+        chunk = files.read_at(file, min(_ZEROS_CHUNK, end - start), start)
+        if not chunk or chunk.count(0) != len(chunk):
+            return False
+        start += len(chunk)
+    return True
+
+
+def _time(timestamp: int) -> int | None:
+    return None if timestamp == NO_TIMESTAMP else timestamp

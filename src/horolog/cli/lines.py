@@ -1,0 +1,158 @@
+"""Lines to records: a value, a key and a value, or JSON as `horolog consume` prints it."""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import tzinfo
+from enum import StrEnum
+from typing import Any, BinaryIO, NamedTuple
+
+from horolog.cli.times import parse_time
+from horolog.errors import HorologError, Misconfigured
+from horolog.record.builder import Header, Record
+
+_READ_BYTES = 1 << 20
+
+
+class Input(StrEnum):
+    """What a line of input is."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class BadLineError(HorologError):
+    """A line that is no record; says which and why."""
+
+
+class Line(NamedTuple):
+    """One line as a record; `partition` only where the line names one."""
+
+    number: int
+    record: Record
+    partition: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineFormat:
+    """How lines are read.
+
+    Attributes:
+        shape: Text, or JSON records.
+        key_separator: What stands between key and value; `None` where there is no key.
+        null: The text that stands for no value at all; `None` for none.
+        timestamp_ms: The time of every record; `None` for its line's own, or now.
+        timestamp_field: The field of a JSON value that holds its time.
+        key_field: The field of a JSON value that is its key.
+        headers: What every record carries besides.
+        zone: The zone of times that name none.
+    """
+
+    shape: Input = Input.TEXT
+    key_separator: bytes | None = None
+    null: bytes | None = None
+    timestamp_ms: int | None = None
+    timestamp_field: str | None = None
+    key_field: str | None = None
+    headers: tuple[Header, ...] = ()
+    zone: tzinfo | None = None
+
+    def read(self, number: int, line: bytes, now_ms: int) -> Line:
+        """One line.
+
+        Raises:
+            BadLineError: it is no record; names the line.
+        """
+        try:
+            if self.shape is Input.JSON:
+                return self._read_json(number, line, now_ms)
+            return Line(number, self._read_text(line, now_ms), None)
+        except (ValueError, TypeError, Misconfigured) as cause:
+            raise BadLineError(f"line {number}: {cause}") from None
+
+    def _read_text(self, line: bytes, now_ms: int) -> Record:
+        key, value = None, line
+        if self.key_separator is not None:
+            key, found, value = line.partition(self.key_separator)
+            if not found:
+                raise ValueError(f"no {self.key_separator.decode()!r} between key and value")
+        time = now_ms if self.timestamp_ms is None else self.timestamp_ms
+        if self.timestamp_field or self.key_field:
+            fields = _json_object(value)
+            if self.timestamp_field:
+                time = self._time(_field(fields, self.timestamp_field), now_ms)
+            if self.key_field:
+                key = _as_bytes(_field(fields, self.key_field))
+        return Record(time, key, None if value == self.null else value, self.headers)
+
+    def _read_json(self, number: int, line: bytes, now_ms: int) -> Line:
+        fields = _json_object(line)
+        time = self.timestamp_ms
+        if time is None:
+            given = fields.get("timestamp", fields.get("time"))
+            # What consume printed is milliseconds for sure, however odd.
+            time = now_ms if given is None else given
+            if not isinstance(time, int):
+                time = self._time(time, now_ms)
+        headers = tuple(
+            (str(_field(header, "key")), _bytes_of(header, "value"))
+            for header in fields.get("headers", ())
+        )
+        record = Record(
+            time, _bytes_of(fields, "key"), _bytes_of(fields, "value"), headers + self.headers
+        )
+        partition = fields.get("partition")
+        return Line(number, record, partition if isinstance(partition, int) else None)
+
+    def _time(self, value: Any, now_ms: int) -> int:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError(f"{value!r} is not a time")
+        return parse_time(str(value), now_ms=now_ms, zone=self.zone)
+
+
+def read_chunks(stream: BinaryIO, line_end: bytes = b"\n") -> Iterator[list[bytes]]:
+    """Whole lines as they become available, several at a time where there are several."""
+    read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
+    rest = b""
+    while data := read(_READ_BYTES):
+        *lines, rest = (rest + data).split(line_end)
+        if lines:
+            yield [line.removesuffix(b"\r") for line in lines]
+    if rest:
+        yield [rest]
+
+
+def _json_object(text: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("not JSON") from None
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
+
+
+def _field(fields: Any, name: str) -> Any:
+    if not isinstance(fields, dict) or name not in fields:
+        raise ValueError(f"no field {name!r}")
+    return fields[name]
+
+
+def _as_bytes(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    return (value if isinstance(value, str) else json.dumps(value)).encode()
+
+
+def _bytes_of(fields: dict[str, Any], name: str) -> bytes | None:
+    encoded = fields.get(f"{name}_base64")
+    if encoded is None:
+        return _as_bytes(fields.get(name))
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except binascii.Error:
+        raise ValueError(f"{name}_base64 is not base64") from None

@@ -1,0 +1,123 @@
+"""`horolog log`: look into log directories without a broker, ours or Apache Kafka's."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, tzinfo
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from horolog.cli.inspecting import (
+    Look,
+    PlacedBatch,
+    look_at,
+    open_segment,
+    read_batch,
+    walk_segment,
+)
+from horolog.cli.log_screen import (
+    batch_json,
+    batch_line,
+    look_json,
+    show_partitions,
+    show_remarks,
+    show_segments,
+)
+from horolog.cli.options import Json, Zone
+from horolog.cli.screen import progress, say, show_json
+from horolog.cli.showing import Format, line_maker
+from horolog.cli.times import parse_zone
+from horolog.storage.files import FileMissing, Files
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def log() -> None:
+    """Look into log directories, offline."""
+
+
+@app.command(no_args_is_help=True)
+def inspect(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            exists=True, show_default=False, help="A log directory, a partition's, or a .log file."
+        ),
+    ],
+    batches: Annotated[bool, typer.Option("--batches", help="A line for every batch.")] = False,
+    records: Annotated[bool, typer.Option("--records", help="A line for every record.")] = False,
+    zone: Zone = None,
+    as_json: Json = False,
+) -> None:
+    """Show what is in the files: offsets, times, sizes, codecs, index entries.
+
+    Works without a broker or beside a running one, on read-only files too, and writes nothing.
+    Every batch header is read, the indexes are only counted; --records reads and checks the
+    records as well. Times are those of the headers: "from" is the smallest time that a batch begins
+    with, "to" the largest time of any record. The exit code is 1 where a log is damaged.
+    """
+    files = Files(read_only=True)
+    shown_zone = parse_zone(zone) if zone else UTC
+    looks = look_at(files, path)
+    total = sum(files.size(str(segment)) for look in looks for segment in look.paths)
+    with progress(f"reading {path}", total, "bytes") as advance:
+        done = 0
+        for look, batch in _walk(files, looks):
+            done += batch.header.size
+            advance(done)
+            if records:
+                _show_records(files, look, batch, shown_zone, as_json)
+            elif batches:
+                _show_batch(look, batch, shown_zone, as_json)
+    if as_json:
+        if not batches and not records:
+            show_json([look_json(look) for look in looks])
+    elif records:
+        show_remarks(looks)
+    else:
+        _show_summary(path, looks, shown_zone)
+    damaged = [segment for look in looks for segment in look.segments if segment.damage]
+    if damaged:
+        if as_json:
+            say("\n".join(f"{segment.path}: {segment.damage}" for segment in damaged))
+        raise typer.Exit(1)
+
+
+def _walk(files: Files, looks: Sequence[Look]) -> Iterator[tuple[Look, PlacedBatch]]:
+    for look in looks:
+        for path in look.paths:
+            try:
+                facts, file = open_segment(files, path)
+            except FileMissing:  # a broker is at work here
+                say(f"{path}: deleted while it was being looked for")
+                continue
+            look.segments.append(facts)
+            for batch in walk_segment(files, facts, file):
+                yield look, batch
+
+
+def _show_batch(look: Look, batch: PlacedBatch, zone: tzinfo, as_json: bool) -> None:
+    if as_json:
+        show_json({"partition": look.facts.name, **batch_json(batch)})
+    else:
+        typer.echo(f"{look.facts.name}\t{batch_line(batch, zone)}")
+
+
+def _show_records(
+    files: Files, look: Look, batch: PlacedBatch, zone: tzinfo, as_json: bool
+) -> None:
+    segment = look.segments[-1]
+    topic, partition = look.topic_partition
+    make_line = line_maker(Format.JSON if as_json else Format.TEXT, topic, zone)
+    for read in read_batch(files, segment, batch, partition):
+        line = make_line(read).decode("utf-8", "replace")
+        typer.echo(line if as_json else f"{topic}\t{line}", nl=False)
+
+
+def _show_summary(path: Path, looks: Sequence[Look], zone: tzinfo) -> None:
+    if len(looks) == 1:
+        show_segments(looks[0], zone)
+    else:
+        show_partitions(path, looks, zone)
+    show_remarks(looks)

@@ -1,0 +1,201 @@
+"""What `horolog log inspect` found, as tables, lines and JSON."""
+
+from collections.abc import Sequence
+from datetime import tzinfo
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from horolog.cli.inspecting import Look, PlacedBatch, SegmentFacts
+from horolog.cli.screen import show_table, size
+from horolog.cli.times import format_time
+from horolog.storage.checkpoints import kafka_uuid
+
+
+def show_partitions(path: Path, looks: Sequence[Look], zone: tzinfo) -> None:
+    """A log directory: a line for every partition."""
+    typer.echo(f"{path}: {len(looks)} partitions\n")
+    if not looks:
+        return
+    rows = [
+        (
+            look.facts.name,
+            len(look.segments),
+            look.first_offset,
+            look.next_offset,
+            sum(segment.records for segment in look.segments),
+            size(sum(segment.file_bytes for segment in look.segments)),
+            *_times(look.segments, zone),
+            _codecs(look.segments),
+        )
+        for look in looks
+    ]
+    show_table(
+        (
+            "partition",
+            "segments",
+            "first offset",
+            "end offset",
+            "records",
+            "size",
+            "from",
+            "to",
+            "batches",
+        ),
+        rows,
+    )
+
+
+def show_segments(look: Look, zone: tzinfo) -> None:
+    """A partition: a line for every segment."""
+    facts = look.facts
+    typer.echo(facts.name)
+    if facts.topic_id:
+        typer.echo(f"  topic id {kafka_uuid(facts.topic_id)}")
+    if facts.log_start_offset is not None:
+        typer.echo(f"  log start offset {facts.log_start_offset}")
+    if facts.recovery_point is not None:
+        typer.echo(f"  recovery point {facts.recovery_point}")
+    if facts.epochs:
+        epochs = ", ".join(f"{each.epoch} from {each.start_offset}" for each in facts.epochs)
+        typer.echo(f"  leader epochs {epochs}")
+    typer.echo("")
+    rows = [
+        (
+            segment.base_offset,
+            segment.next_offset,
+            segment.records,
+            size(segment.file_bytes),
+            *_times([segment], zone),
+            segment.index_entries,
+            segment.time_index_entries,
+            _codecs([segment]),
+        )
+        for segment in look.segments
+    ]
+    show_table(
+        (
+            "base offset",
+            "next offset",
+            "records",
+            "size",
+            "from",
+            "to",
+            "index",
+            "time index",
+            "batches",
+        ),
+        rows,
+    )
+
+
+def show_remarks(looks: Sequence[Look]) -> None:
+    """What else is to be said: damage, what is missing, what could not be read."""
+    for look in looks:
+        for note in look.facts.notes:
+            typer.echo(f"{look.facts.name}: {note}")
+        for segment in look.segments:
+            for note in segment.notes:
+                typer.echo(f"{segment.path}: {note}")
+            if segment.damage:
+                typer.echo(f"{segment.path}: {segment.damage}")
+
+
+def batch_line(batch: PlacedBatch, zone: tzinfo) -> str:
+    """One batch, with tabs between."""
+    header = batch.header
+    cells = [
+        f"byte {batch.position}",
+        f"offsets {header.base_offset} to {header.last_offset}",
+        f"{header.records_count} records",
+        f"{header.size} bytes",
+        header.codec.name.lower(),
+        header.timestamp_type.kafka_name,
+        f"first {format_time(batch.first_ms, zone)}",
+        f"largest {format_time(batch.largest_ms, zone)}",
+        f"epoch {header.leader_epoch}",
+    ]
+    if header.producer_id >= 0:
+        cells.append(
+            f"producer {header.producer_id} epoch {header.producer_epoch} "
+            f"sequence {header.base_sequence}"
+        )
+    if header.is_transactional:
+        cells.append("transactional")
+    if header.is_control:
+        cells.append("control")
+    return "\t".join(cells)
+
+
+def batch_json(batch: PlacedBatch) -> dict[str, Any]:
+    """One batch, for a program."""
+    header = batch.header
+    return {
+        "position": batch.position,
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "records": header.records_count,
+        "bytes": header.size,
+        "codec": header.codec.name.lower(),
+        "timestamp_type": header.timestamp_type.kafka_name,
+        "first_timestamp": batch.first_ms,
+        "max_timestamp": batch.largest_ms,
+        "leader_epoch": header.leader_epoch,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "crc": header.crc,
+    }
+
+
+def look_json(look: Look) -> dict[str, Any]:
+    """One partition with its segments, for a program; times in milliseconds, `null` for none."""
+    facts = look.facts
+    return {
+        "path": str(facts.path),
+        "partition": facts.name,
+        "topic_id": kafka_uuid(facts.topic_id) if facts.topic_id else None,
+        "log_start_offset": facts.log_start_offset,
+        "recovery_point": facts.recovery_point,
+        "leader_epochs": [list(each) for each in facts.epochs],
+        "notes": list(facts.notes),
+        "segments": [_segment_json(segment) for segment in look.segments],
+    }
+
+
+def _segment_json(segment: SegmentFacts) -> dict[str, Any]:
+    return {
+        "path": str(segment.path),
+        "base_offset": segment.base_offset,
+        "next_offset": segment.next_offset,
+        "bytes": segment.file_bytes,
+        "whole_bytes": segment.whole_bytes,
+        "batches": segment.batches,
+        "records": segment.records,
+        "first_timestamp": segment.first_ms,
+        "max_timestamp": segment.largest_ms,
+        "codecs": dict(segment.codecs),
+        "index_entries": segment.index_entries,
+        "time_index_entries": segment.time_index_entries,
+        "damage": segment.damage,
+        "notes": segment.notes,
+    }
+
+
+def _times(segments: Sequence[SegmentFacts], zone: tzinfo) -> tuple[str | None, str | None]:
+    first = [each.first_ms for each in segments if each.first_ms is not None]
+    largest = [each.largest_ms for each in segments if each.largest_ms is not None]
+    if not first or not largest:
+        return None, None
+    return format_time(min(first), zone), format_time(max(largest), zone)
+
+
+def _codecs(segments: Sequence[SegmentFacts]) -> str:
+    total: dict[str, int] = {}
+    for segment in segments:
+        for codec, count in segment.codecs.items():
+            total[codec] = total.get(codec, 0) + count
+    return ", ".join(f"{count} {codec}" for codec, count in sorted(total.items()))

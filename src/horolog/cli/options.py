@@ -1,0 +1,39 @@
+"""Options and arguments that several commands share, so that they are spelled alike."""
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        envvar="HOROLOG_BOOTSTRAP",
+        metavar="HOST:PORT[,...]",
+        help="The broker to ask: horolog or Apache Kafka.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="For a program to read.")]
+Zone = Annotated[
+    str | None,
+    typer.Option("--tz", metavar="ZONE", help="The zone of times without one, and of those shown."),
+]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
+Partitions = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", min=0, help="Only this partition; repeat for several."),
+]
+LOCAL = "127.0.0.1:9092"
+
+
+def pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:
+    """Read NAME=VALUE, repeated; a value may hold further `=`."""
+    values = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"{text!r}: write {option} NAME=VALUE")
+        values[name.strip()] = value.strip()
+    return values

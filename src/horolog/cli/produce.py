@@ -1,0 +1,149 @@
+"""`horolog produce`: lines of standard input or of files as records, with times of your choice."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from horolog.cli.lines import Input, LineFormat, read_chunks
+from horolog.cli.options import LOCAL, Bootstrap, Topic, Zone, pairs
+from horolog.cli.screen import progress, say
+from horolog.cli.sender import Sender
+from horolog.cli.times import parse_time, parse_zone
+from horolog.client import Client
+from horolog.clock import SystemClock
+from horolog.errors import Misconfigured
+from horolog.record.compression import Codec
+
+app = typer.Typer(no_args_is_help=True)
+
+
+class CodecName(StrEnum):
+    """How batches are compressed."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class Acks(StrEnum):
+    """Whose word is waited for."""
+
+    NONE = "0"
+    LEADER = "1"
+    ALL = "all"
+
+    @property
+    def number(self) -> int:
+        """As the protocol has it."""
+        return -1 if self is Acks.ALL else int(self)
+
+
+@app.command(no_args_is_help=True)
+def produce(
+    topic: Topic,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FILE]...", help="Read these instead of standard input.", show_default=False
+        ),
+    ] = None,
+    bootstrap: Bootstrap = LOCAL,
+    shape: Annotated[
+        Input, typer.Option("--format", help="text: a value a line; json: as consume prints.")
+    ] = Input.TEXT,
+    key_separator: Annotated[
+        str | None, typer.Option("--key-separator", "-k", help="What ends the key of a line.")
+    ] = None,
+    null: Annotated[
+        str | None, typer.Option("--null", metavar="TEXT", help="A line that means: no value.")
+    ] = None,
+    timestamp: Annotated[
+        str | None, typer.Option("--timestamp", metavar="TIME", help="The time of every record.")
+    ] = None,
+    timestamp_field: Annotated[
+        str | None,
+        typer.Option(
+            "--timestamp-field", metavar="NAME", help="Values are JSON: the field with the time."
+        ),
+    ] = None,
+    key_field: Annotated[
+        str | None,
+        typer.Option(
+            "--key-field", metavar="NAME", help="Values are JSON: the field that is the key."
+        ),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="For every record; repeat."),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Where all go; else by key.")
+    ] = None,
+    codec: Annotated[CodecName, typer.Option("--codec", help="Compression.")] = CodecName.NONE,
+    acks: Annotated[Acks, typer.Option("--acks", help="0, 1 or all.")] = Acks.ALL,
+    zone: Zone = None,
+) -> None:
+    """Send every line as a record; its time is now unless you say otherwise.
+
+    Times: ISO-8601 with a zone or --tz, epoch milliseconds, or relative (-15m). Lines that arrive
+    together are sent together. A batch that the broker refuses ends the command, which says for
+    which lines.
+    """
+    if timestamp is not None and timestamp_field is not None:
+        raise Misconfigured(
+            "give --timestamp or --timestamp-field: each says which time records have"
+        )
+    clock = SystemClock()
+    where = parse_zone(zone) if zone else None
+    line_format = LineFormat(
+        shape=shape,
+        key_separator=None if key_separator is None else _unescaped(key_separator),
+        null=None if null is None else null.encode(),
+        timestamp_ms=None
+        if timestamp is None
+        else parse_time(timestamp, now_ms=clock.now_ms(), zone=where),
+        timestamp_field=timestamp_field,
+        key_field=key_field,
+        headers=tuple((name, value.encode()) for name, value in pairs(header, "--header").items()),
+        zone=where,
+    )
+    with Client(bootstrap) as client:
+        sender = Sender(client, topic, partition, Codec[codec.name], acks.number)
+        try:
+            with progress(f"sending to {topic}", _total(files), "bytes") as advance:
+                number, done = 0, 0
+                for chunk in _chunks(files):
+                    now_ms = clock.now_ms()
+                    lines = [
+                        line_format.read(number + i, line, now_ms)
+                        for i, line in enumerate(chunk, 1)
+                    ]
+                    sender.send(lines)
+                    number += len(chunk)
+                    done += sum(map(len, chunk)) + len(chunk)
+                    advance(done)
+        finally:
+            say(sender.summary())
+
+
+def _chunks(files: Sequence[Path] | None) -> Iterator[list[bytes]]:
+    if not files:
+        yield from read_chunks(sys.stdin.buffer)
+        return
+    for path in files:
+        with path.open("rb") as stream:
+            yield from read_chunks(stream)
+
+
+def _total(files: Sequence[Path] | None) -> int:
+    return sum(path.stat().st_size for path in files or ())
+
+
+def _unescaped(text: str) -> bytes:
+    return text.replace("\\t", "\t").encode()

@@ -1,0 +1,122 @@
+"""Sending records through a client: which partition, which batch, and what came of it."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from horolog.cli.lines import Line
+from horolog.cli.partitioning import partition_of_key
+from horolog.cli.topic_facts import partition_numbers
+from horolog.client import Client, Produced
+from horolog.errors import ErrorCode, RecordsRejected
+from horolog.record.builder import build_batch
+from horolog.record.compression import Codec
+
+_BATCH_BYTES = 500_000  # well below max.message.bytes, 1 MiB by default
+_CREATION_TRIES = 10
+_CREATION_PAUSE_S = 0.1
+
+
+class Sender:
+    """Sends lines to the partitions of a topic, and remembers which offsets they got."""
+
+    def __init__(
+        self, client: Client, topic: str, partition: int | None, codec: Codec, acks: int
+    ) -> None:
+        self.sent = 0
+        self.offsets: dict[int, tuple[int, int]] = {}
+        self._client = client
+        self._topic = topic
+        self._codec = codec
+        self._acks = acks
+        self._partitions = _partitions(client, topic)
+        if partition is not None and partition not in self._partitions:
+            partition_numbers(client, topic, [partition])
+        self._partition = partition
+        self._turn = 0
+
+    def send(self, lines: Sequence[Line]) -> None:
+        """Send lines, in their order within each partition.
+
+        Raises:
+            RecordsRejected: the broker refuses a batch; says for which lines.
+            RequestRefused: or for another reason.
+        """
+        by_partition: dict[int, list[Line]] = defaultdict(list)
+        for line in lines:
+            by_partition[self._choose(line)].append(line)
+        self._turn += 1
+        for partition, its_lines in by_partition.items():
+            for batch in _batches(its_lines):
+                self._send_batch(partition, batch)
+
+    def summary(self) -> str:
+        """What was sent and where it went, in a sentence."""
+        places = ", ".join(
+            f"partition {number} offsets {first} to {last}"
+            for number, (first, last) in sorted(self.offsets.items())
+        )
+        words = f"sent {self.sent:,} record{'' if self.sent == 1 else 's'} to {self._topic}"
+        return f"{words}: {places}" if places else words
+
+    def _choose(self, line: Line) -> int:
+        if self._partition is not None:
+            return self._partition
+        if line.partition in self._partitions:
+            assert line.partition is not None
+            return line.partition
+        count = len(self._partitions)
+        if line.record.key is None:
+            return self._partitions[self._turn % count]
+        return self._partitions[partition_of_key(line.record.key, count)]
+
+    def _send_batch(self, partition: int, lines: Sequence[Line]) -> None:
+        batch = build_batch((line.record for line in lines), codec=self._codec)
+        try:
+            produced = self._client.produce(self._topic, partition, batch, acks=self._acks)
+        except RecordsRejected as refusal:
+            raise _with_lines(refusal, lines) from None
+        self._remember(partition, produced, len(lines))
+
+    def _remember(self, partition: int, produced: Produced, count: int) -> None:
+        self.sent += count
+        if produced.base_offset is not None:
+            first = self.offsets.get(partition, (produced.base_offset, 0))[0]
+            self.offsets[partition] = (first, produced.base_offset + count - 1)
+
+
+def _with_lines(refusal: RecordsRejected, lines: Sequence[Line]) -> RecordsRejected:
+    told = [f"no record of lines {lines[0].number} to {lines[-1].number} was taken: {refusal}"]
+    told += [
+        f"  line {lines[error.batch_index].number}: {error.message}"
+        for error in refusal.errors[:10]
+        if 0 <= error.batch_index < len(lines)
+    ]
+    if len(refusal.errors) > 10:
+        told.append(f"  and {len(refusal.errors) - 10} more")
+    return RecordsRejected(refusal.code, "\n".join(told), refusal.errors)
+
+
+def _partitions(client: Client, topic: str) -> list[int]:
+    """The topic's partitions; a broker that creates topics on first use is given the time."""
+    for _ in range(_CREATION_TRIES):
+        found = client.metadata([topic], auto_create=True).topics.get(topic)
+        if found is not None and found.error == ErrorCode.none and found.partitions:
+            break
+        if found is not None and found.error not in (
+            ErrorCode.unknown_topic_or_partition,
+            ErrorCode.leader_not_available,
+        ):
+            break
+        time.sleep(_CREATION_PAUSE_S)
+    return list(partition_numbers(client, topic))
+
+
+def _batches(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:
+    start, total = 0, 0
+    for index, line in enumerate(lines):
+        total += len(line.record.key or b"") + len(line.record.value or b"")
+        if total > _BATCH_BYTES and index > start:
+            yield lines[start:index]
+            start, total = index, len(line.record.value or b"")
+    yield lines[start:]

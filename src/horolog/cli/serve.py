@@ -1,0 +1,183 @@
+"""`horolog serve`: a broker in the foreground, until SIGTERM or Ctrl-C."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from horolog.broker import service
+from horolog.cli.options import pairs
+from horolog.cli.times import parse_time
+from horolog.clock import ManualClock, SystemClock
+from horolog.config import Endpoint, Settings, host_port, parse_properties
+from horolog.errors import Misconfigured
+from horolog.testing.settings import for_tests
+
+app = typer.Typer()
+
+_LOG = logging.getLogger(__name__)
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+@app.command()
+def serve(
+    host: Annotated[
+        str | None,
+        typer.Option("--host", help="The address to listen on; 127.0.0.1 unless configured."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=0, max=65535, help="The port; 9092, and 0 for a free one."),
+    ] = None,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option("--listen", metavar="HOST:PORT", help="In place of the two; repeat."),
+    ] = None,
+    advertise: Annotated[
+        list[str] | None,
+        typer.Option("--advertise", metavar="HOST:PORT", help="What clients are told; repeat."),
+    ] = None,
+    log_dir: Annotated[
+        Path | None,
+        typer.Option("--log-dir", help="Where the log is kept; ./horolog-data unless configured."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", exists=True, dir_okay=False, help="A server.properties to read."),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A setting, stronger than the file's; repeat."
+        ),
+    ] = None,
+    adopt_defaults: Annotated[
+        bool,
+        typer.Option(
+            "--adopt-defaults",
+            help="Retention and rolling also for partitions found on disk, which are kept as they "
+            "are otherwise.",
+        ),
+    ] = False,
+    clock: Annotated[
+        str,
+        typer.Option(
+            "--clock",
+            metavar="system|manual[:START]",
+            help="For tests: a clock that clients can turn, see docs/testing.md. It follows the "
+            "machine's, or stands still at START, a time or as far from now as -8d.",
+        ),
+    ] = "system",
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say more of what happens.")
+    ] = False,
+) -> None:
+    """Run a broker in the foreground.
+
+    When it accepts connections it prints a line that begins with "ready" and names host:port.
+    SIGTERM and Ctrl-C stop it cleanly. Every setting is in docs/settings.md.
+    """
+    given = _file(config) | pairs(assignments, "--set")
+    given |= listener_settings(host, port, listen or (), advertise or (), given)
+    if log_dir is not None:
+        given["log.dirs"] = str(log_dir)
+    if adopt_defaults:
+        given["horolog.adopt.defaults"] = "true"
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, format=_LOG_FORMAT)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    turnable = manual_clock(clock)
+    if turnable is not None:
+        _LOG.warning("any client may turn the clock of this broker, and have its records expire")
+    settings = Settings(static=given if turnable is None else for_tests(given))
+    resolved = settings.broker_config()
+
+    def on_ready(bound: Sequence[Endpoint]) -> None:
+        typer.echo(ready_line(bound, resolved.advertised_listeners, resolved.log_dir))
+
+    service.serve(settings, clock=turnable, on_ready=on_ready)
+
+
+def manual_clock(text: str) -> ManualClock | None:
+    """The clock that `--clock` asks for; None is the machine's.
+
+    Raises:
+        Misconfigured: there is no such clock, or START is no time.
+    """
+    kind, _, start = text.partition(":")
+    if text == "system":
+        return None
+    if kind != "manual":
+        raise Misconfigured(f"--clock {text}: write system, manual or manual:2020-01-01T00:00Z")
+    if not start:
+        return ManualClock.following()
+    return ManualClock(parse_time(start, now_ms=SystemClock().now_ms()))
+
+
+def ready_line(bound: Sequence[Endpoint], advertised: Sequence[Endpoint], log_dir: str) -> str:
+    """What tells that connections are accepted, and where clients find the broker."""
+    ports = {endpoint.name: endpoint.port for endpoint in bound}
+    addresses = [
+        host_port(endpoint.host, endpoint.port or ports[endpoint.name]) for endpoint in advertised
+    ]
+    return f"ready {', '.join(addresses)} (log directory {Path(log_dir).absolute()})"
+
+
+def listener_settings(
+    host: str | None,
+    port: int | None,
+    listen: Sequence[str],
+    advertise: Sequence[str],
+    given: dict[str, str],
+) -> dict[str, str]:
+    """What the options about addresses mean as Kafka's settings.
+
+    Raises:
+        Misconfigured: they contradict each other, or are no addresses.
+    """
+    if listen and (host is not None or port is not None):
+        raise Misconfigured("give --listen HOST:PORT, or --host and --port")
+    if host is not None or port is not None:
+        listen = [host_port((host or "127.0.0.1").strip("[]"), 9092 if port is None else port)]
+    values = {}
+    names = _names(len(listen)) or _names_of(given.get("listeners", "PLAINTEXT://"))
+    if listen:
+        values["listeners"] = _endpoints(names, listen, "--listen")
+        values["listener.security.protocol.map"] = ",".join(f"{name}:PLAINTEXT" for name in names)
+    if len(advertise) > len(names):
+        raise Misconfigured(
+            f"--advertise is given {len(advertise)} times for {len(names)} listeners"
+        )
+    if advertise:
+        values["advertised.listeners"] = _endpoints(names, advertise, "--advertise")
+    return values
+
+
+def _names(count: int) -> list[str]:
+    return ["PLAINTEXT", *(f"PLAINTEXT_{number}" for number in range(2, count + 1))][:count]
+
+
+def _names_of(listeners: str) -> list[str]:
+    return [text.strip().partition("://")[0] for text in listeners.split(",")]
+
+
+def _endpoints(names: Sequence[str], addresses: Sequence[str], option: str) -> str:
+    endpoints = []
+    for name, address in zip(names, addresses, strict=False):
+        host, _, port = address.rpartition(":")
+        if not (port.isascii() and port.isdigit()) or (":" in host and host[0] != "["):
+            raise Misconfigured(
+                f"{option} {address}: write HOST:PORT, an IPv6 address in brackets as [::1]:9092"
+            )
+        endpoints.append(f"{name}://{address}")
+    return ",".join(endpoints)
+
+
+def _file(path: Path | None) -> dict[str, str]:
+    if path is None:
+        return {}
+    try:
+        return parse_properties(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError:
+        raise Misconfigured(f"{path} is not UTF-8 text") from None

@@ -1,0 +1,73 @@
+"""Records as lines: for people, for programs, or nothing but the values."""
+
+import base64
+import json
+from collections.abc import Callable
+from datetime import tzinfo
+from enum import StrEnum
+from typing import Any
+
+from horolog.cli.reading import ReadRecord
+from horolog.cli.times import format_time
+
+
+class Format(StrEnum):
+    """What a line holds."""
+
+    TEXT = "text"
+    JSON = "json"
+    VALUE = "value"
+
+
+def line_maker(shape: Format, topic: str, zone: tzinfo) -> Callable[[ReadRecord], bytes]:
+    """What turns a record into a line, its end included."""
+    match shape:
+        case Format.TEXT:
+            return lambda read: _text_line(read, zone)
+        case Format.JSON:
+            return lambda read: _json_line(read, topic, zone)
+        case Format.VALUE:
+            return lambda read: (read.record.value or b"") + b"\n"
+
+
+def _text_line(read: ReadRecord, zone: tzinfo) -> bytes:
+    record = read.record
+    place = f"{read.partition}@{read.offset}"
+    cells = [format_time(record.timestamp, zone), place, _shown(record.key), _shown(record.value)]
+    cells += [f"{name}={_shown(value)}" for name, value in record.headers]
+    return "\t".join(cells).encode() + b"\n"
+
+
+def _shown(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    text = data.decode("utf-8", "backslashreplace")
+    return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+
+
+def _json_line(read: ReadRecord, topic: str, zone: tzinfo) -> bytes:
+    record = read.record
+    value: dict[str, Any] = {
+        "topic": topic,
+        "partition": read.partition,
+        "offset": read.offset,
+        "timestamp": record.timestamp,
+        "time": None if record.timestamp == -1 else format_time(record.timestamp, zone),
+        "timestamp_type": read.timestamp_type.kafka_name,
+        **_json_bytes("key", record.key),
+        **_json_bytes("value", record.value),
+    }
+    if record.headers:
+        value["headers"] = [
+            {"key": name, **_json_bytes("value", header)} for name, header in record.headers
+        ]
+    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
+
+
+def _json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}

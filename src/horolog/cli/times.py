@@ -1,0 +1,113 @@
+"""Times as people write them, to milliseconds since 1970 and back.
+
+2026-11-20T09:00:00Z   ISO-8601, with a zone or with --tz; a date alone is its midnight
+1795165200000          milliseconds since 1970
+-15m  -1h30m  +2d      from now; units ms, s, m, h, d, w
+now
+"""
+
+import re
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from horolog.errors import Misconfigured
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_PART = r"[0-9]+(?:ms|s|m|h|d|w)"
+_RELATIVE = re.compile(rf"([+-])((?:{_PART})+)")
+_NUMBER = re.compile(r"([+-]?[0-9]+)(ms)?")
+_OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LONG = 1 << 63
+_FORMS = "write it as 2026-11-20T09:00:00Z, as milliseconds since 1970, or relative as -15m"
+
+
+def parse_time(text: str, *, now_ms: int, zone: tzinfo | None = None) -> int:
+    """Milliseconds since 1970.
+
+    Args:
+        text: What the user wrote.
+        now_ms: What relative times count from.
+        zone: The zone of times that name none; without it such times are refused.
+
+    Raises:
+        Misconfigured: Not a time, or one that is probably not meant; says what to write.
+    """
+    text = text.strip()
+    if text == "now":
+        return now_ms
+    if match := _RELATIVE.fullmatch(text):
+        return now_ms + (-1 if match[1] == "-" else 1) * _duration_ms(match[2])
+    if match := _NUMBER.fullmatch(text):
+        return _from_number(match[1], is_sure=match[2] is not None)
+    return _from_iso(text, zone)
+
+
+def parse_zone(text: str) -> tzinfo:
+    """A zone by its name (Europe/Berlin), its offset (+02:00), `UTC` or `local`."""
+    if text == "local":
+        return datetime.now().astimezone().tzinfo or UTC
+    if match := _OFFSET.fullmatch(text):
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
+        if offset < timedelta(hours=24):
+            return timezone(-offset if match[1] == "-" else offset)
+    try:
+        return UTC if text in ("UTC", "Z") else ZoneInfo(text)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise Misconfigured(
+            f"--tz {text}: no such zone; write a name such as Europe/Berlin, an offset such as "
+            "+02:00, UTC or local"
+        ) from None
+
+
+def format_time(timestamp_ms: int | None, zone: tzinfo = UTC) -> str:
+    """ISO-8601 to the millisecond; "none" for no timestamp, the number itself beyond year 9999."""
+    if timestamp_ms is None or timestamp_ms == -1:
+        return "none"
+    try:
+        moment = (_EPOCH + timedelta(milliseconds=timestamp_ms)).astimezone(zone)
+    except (OverflowError, ValueError):
+        return f"{timestamp_ms} ms"
+    text = moment.isoformat(timespec="milliseconds")
+    return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
+
+
+def _duration_ms(text: str) -> int:
+    parts = re.findall(r"([0-9]+)([a-z]+)", text)
+    return sum(int(count) * _UNITS_MS[unit] for count, unit in parts)
+
+
+def _from_number(text: str, *, is_sure: bool) -> int:
+    from horolog.storage.looks_like import looks_like  # noqa: PLC0415 - only numbers need it
+
+    number = int(text) if len(text) <= 20 else _LONG
+    if not -_LONG <= number < _LONG:
+        raise Misconfigured(f"{text} is beyond 64 bits: {_FORMS}")
+    if not is_sure and (hint := looks_like(number)):
+        raise Misconfigured(f"{text} is refused. {hint}. If it is meant as such, write {text}ms")
+    return number
+
+
+def _from_iso(text: str, zone: tzinfo | None) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise Misconfigured(f"{text} is not a time: {_FORMS}") from None
+    if moment.tzinfo is None:
+        if zone is None:
+            utc = f"{text}Z" if ":" in text else f"{text}T00:00Z"
+            raise Misconfigured(
+                f"{text} has no zone: write {utc} for UTC, or add --tz Europe/Berlin or --tz local"
+            )
+        moment = _in_zone(moment, zone)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _in_zone(moment: datetime, zone: tzinfo) -> datetime:
+    first, second = moment.replace(tzinfo=zone), moment.replace(tzinfo=zone, fold=1)
+    if first.utcoffset() == second.utcoffset():
+        return first
+    exists = first.astimezone(UTC).astimezone(zone).replace(tzinfo=None) == moment
+    what = "comes twice, as" if exists else "does not exist, the clocks jump between"
+    both = f"{first.isoformat()} and {second.isoformat()}"
+    raise Misconfigured(f"{moment.isoformat()} {what} {both} in that zone: write one of them")

@@ -1,0 +1,82 @@
+"""What a broker tells of a topic's partitions: who leads, from where to where, how late."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from horolog.client import EARLIEST, LATEST, MAX_TIMESTAMP, Client
+from horolog.config import NO_TIMESTAMP
+from horolog.errors import ErrorCode, RequestRefused
+
+
+class PartitionFacts(NamedTuple):
+    """One partition: offsets from `earliest` up to but not including `end`.
+
+    `latest_ms` is the largest timestamp and `latest_offset` the first record that carries it; both
+    are `None` where no record has a time, or the broker cannot tell.
+    """
+
+    partition: int
+    leader: int | None
+    earliest: int
+    end: int
+    latest_ms: int | None
+    latest_offset: int | None
+
+
+def partition_numbers(
+    client: Client, topic: str, wanted: Sequence[int] | None = None
+) -> dict[int, int | None]:
+    """The partitions of a topic with their leaders, narrowed down to those wanted.
+
+    Raises:
+        RequestRefused: there is no such topic or partition.
+    """
+    found = client.metadata([topic]).topics.get(topic)
+    if found is None or found.error != ErrorCode.none:
+        code = found.error if found else ErrorCode.unknown_topic_or_partition
+        if code == ErrorCode.unknown_topic_or_partition:
+            raise RequestRefused(
+                code, f"there is no topic {topic}; horolog topics list shows which are"
+            )
+        raise RequestRefused(code, f"topic {topic}: {code.name.upper()}")
+    leaders = {number: found.partitions[number].leader for number in sorted(found.partitions)}
+    for number in wanted or ():
+        if number not in leaders:
+            raise RequestRefused(
+                ErrorCode.unknown_topic_or_partition,
+                f"topic {topic} has no partition {number}: it has 0 to {len(leaders) - 1}",
+            )
+    return {number: leaders[number] for number in (sorted(set(wanted)) if wanted else leaders)}
+
+
+def partition_facts(
+    client: Client, topic: str, wanted: Sequence[int] | None = None
+) -> list[PartitionFacts]:
+    """What can be told of each partition, in their order."""
+    leaders = partition_numbers(client, topic, wanted)
+    earliest = client.list_offsets({(topic, number): EARLIEST for number in leaders})
+    ends = client.list_offsets({(topic, number): LATEST for number in leaders})
+    latest = _latest(client, topic, list(leaders))
+    facts = []
+    for number, leader in leaders.items():
+        first, end, last = earliest[topic, number], ends[topic, number], latest.get(number)
+        assert first is not None
+        assert end is not None
+        facts.append(
+            PartitionFacts(number, leader, first.offset, end.offset, *(last or (None, None)))
+        )
+    return facts
+
+
+def _latest(client: Client, topic: str, numbers: list[int]) -> dict[int, tuple[int, int]]:
+    try:
+        found = client.list_offsets({(topic, number): MAX_TIMESTAMP for number in numbers})
+    except RequestRefused as refusal:
+        if refusal.code != ErrorCode.unsupported_version:  # brokers before Kafka 3.0
+            raise
+        return {}
+    return {
+        tp[1]: (each.timestamp, each.offset)
+        for tp, each in found.items()
+        if each is not None and each.timestamp != NO_TIMESTAMP
+    }

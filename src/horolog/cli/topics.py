@@ -1,0 +1,180 @@
+"""`horolog topics`: list, create, describe, alter and delete."""
+
+from typing import Annotated
+
+import typer
+
+from horolog.cli.options import LOCAL, Bootstrap, Json, Topic, Zone, pairs
+from horolog.cli.screen import show_json, show_table
+from horolog.cli.times import format_time, parse_zone
+from horolog.cli.topic_facts import PartitionFacts, partition_facts
+from horolog.client import Client, ResourceType, TopicMetadata
+from horolog.storage.checkpoints import kafka_uuid
+
+app = typer.Typer(no_args_is_help=True, help="List, create, describe, alter and delete topics.")
+
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)]
+Config = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A setting of the topic; repeat."),
+]
+
+
+@app.command("list")
+def list_topics(
+    bootstrap: Bootstrap = LOCAL,
+    internal: Annotated[bool, typer.Option(help="Kafka's own topics too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List topics with their partitions."""
+    with Client(bootstrap) as client:
+        topics = client.metadata().topics
+    shown = [topics[name] for name in sorted(topics) if internal or not topics[name].is_internal]
+    if as_json:
+        show_json([{"topic": topic.name, "partitions": len(topic.partitions)} for topic in shown])
+        return
+    if not shown:
+        typer.echo("no topics")
+        return
+    show_table(
+        ("topic", "partitions", "id"),
+        [(topic.name, len(topic.partitions), _id(topic)) for topic in shown],
+    )
+
+
+@app.command()
+def create(
+    topics: Names,
+    bootstrap: Bootstrap = LOCAL,
+    partitions: Annotated[
+        int, typer.Option("--partitions", help="How many; -1 for the broker's default.")
+    ] = -1,
+    replication_factor: Annotated[
+        int, typer.Option("--replication-factor", help="Copies; -1 for the broker's default.")
+    ] = -1,
+    config: Config = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Do nothing for those that exist.")
+    ] = False,
+) -> None:
+    """Create topics, with the settings that you give."""
+    settings = pairs(config, "--config")
+    with Client(bootstrap) as client:
+        existing = set(client.metadata().topics) if if_not_exists else set()
+        wanted = {name: partitions for name in topics if name not in existing}
+        if wanted:
+            client.create_topics(wanted, configs=settings, replication_factor=replication_factor)
+    for name in topics:
+        typer.echo(f"{name} exists" if name in existing else f"created {name}")
+
+
+@app.command()
+def delete(topics: Names, bootstrap: Bootstrap = LOCAL) -> None:
+    """Delete topics and all that they hold."""
+    with Client(bootstrap) as client:
+        client.delete_topics(topics)
+    for name in topics:
+        typer.echo(f"deleted {name}")
+
+
+@app.command()
+def describe(
+    topic: Topic,
+    bootstrap: Bootstrap = LOCAL,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Settings at their defaults too.")
+    ] = False,
+    zone: Zone = None,
+    as_json: Json = False,
+) -> None:
+    """Show a topic's partitions, its times and its settings."""
+    with Client(bootstrap) as client:
+        facts = partition_facts(client, topic)
+        resource = (ResourceType.TOPIC, topic)
+        entries = client.describe_configs([resource])[resource]
+    given = {name: entry for name, entry in entries.items() if everything or not entry.is_default}
+    if as_json:
+        settings = {name: entry.value for name, entry in given.items()}
+        show_json(
+            {"topic": topic, "partitions": [_plain(each) for each in facts], "settings": settings}
+        )
+        return
+    shown_zone = parse_zone(zone or "UTC")
+    show_table(
+        (
+            "partition",
+            "leader",
+            "first offset",
+            "end offset",
+            "records",
+            "latest time",
+            "at offset",
+        ),
+        [
+            (
+                each.partition,
+                each.leader,
+                each.earliest,
+                each.end,
+                each.end - each.earliest,
+                format_time(each.latest_ms, shown_zone),
+                each.latest_offset,
+            )
+            for each in facts
+        ],
+    )
+    if given:
+        typer.echo("")
+        rows = [(name, entry.value, _SOURCES.get(entry.source)) for name, entry in given.items()]
+        show_table(("setting", "value", "given"), rows)
+
+
+@app.command()
+def alter(
+    topic: Topic,
+    bootstrap: Bootstrap = LOCAL,
+    config: Config = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="Back to the default; repeat."),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", min=1, help="More partitions: so many in all.")
+    ] = None,
+) -> None:
+    """Change a topic's settings, or give it more partitions."""
+    changes: dict[str, str | None] = {**pairs(config, "--config")}
+    changes |= dict.fromkeys(unset or ())
+    if not changes and partitions is None:
+        raise typer.BadParameter("nothing to change: give --config, --unset or --partitions")
+    with Client(bootstrap) as client:
+        if changes:
+            client.alter_configs({(ResourceType.TOPIC, topic): changes})
+        if partitions is not None:
+            client.create_partitions({topic: partitions})
+    typer.echo(f"altered {topic}")
+
+
+_SOURCES = {
+    1: "for the topic",
+    2: "for the broker",
+    3: "for the cluster",
+    4: "in the broker's file",
+    5: "default",
+}
+
+
+def _id(topic: TopicMetadata) -> str | None:
+    return None if topic.topic_id is None else kafka_uuid(topic.topic_id)
+
+
+def _plain(facts: PartitionFacts) -> dict[str, int | str | None]:
+    return {
+        "partition": facts.partition,
+        "leader": facts.leader,
+        "first_offset": facts.earliest,
+        "end_offset": facts.end,
+        "latest_timestamp": facts.latest_ms,
+        "latest_time": None if facts.latest_ms is None else format_time(facts.latest_ms),
+        "latest_time_offset": facts.latest_offset,
+    }

@@ -1,0 +1,93 @@
+"""The command as a whole: quick, and never with a traceback."""
+
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from command_runner import Run
+
+from horolog import __version__
+from horolog.cli.lazy import COMMANDS, load_command
+
+
+def test_the_overview_names_every_command_and_imports_none(offline: Run) -> None:
+    code = (
+        "import sys\n"
+        "from horolog.cli import main\n"
+        "sys.argv = ['horolog', '--help']\n"
+        "try: main()\n"
+        "finally: print([n for n in sys.modules if n in ('kio', 'numpy', 'asyncio') or "
+        "(n.startswith('horolog.') and not n.startswith('horolog.cli'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *overview, imported = done.stdout.splitlines()
+    assert imported == "[]"
+    for name, entry in COMMANDS.items():
+        assert any(name in line and entry.summary in line for line in overview)
+
+
+def test_the_overview_is_quick() -> None:
+    def seconds() -> float:
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "horolog", "--help"], check=True, capture_output=True)
+        return time.perf_counter() - begin
+
+    assert min(seconds() for _ in range(3)) < 0.8  # 0.15 s on an idle machine
+
+
+def test_the_version_is_told(offline: Run) -> None:
+    assert offline("--version").out == f"horolog {__version__}\n"
+
+
+def test_a_mistyped_command_is_answered_with_the_likely_one(offline: Run) -> None:
+    refused = offline("prduce")
+    assert refused.code == 2
+    assert "Did you mean 'produce'" in refused.err
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "demo"])
+def test_every_command_explains_itself(offline: Run, name: str) -> None:
+    helped = offline(name, "--help")
+    assert helped.code == 0
+    assert "Usage:" in helped.out
+    assert load_command(name).name == name
+
+
+def test_a_broker_that_is_not_there_is_a_finding(offline: Run) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        seen = offline("topics", "list", "-b", address)
+    assert seen.code == 1
+    assert seen.err.startswith("horolog: no broker answered at 127.0.0.1")
+    assert offline("topics", "list", "-b", "nonsense").code == 2
+
+
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly() -> None:
+    command = f"{sys.executable} -m horolog log inspect tests/golden/clean --batches | head -n 1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+def test_a_bug_keeps_its_traceback(offline: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def buggy(*args: object, **options: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("horolog.cli.topics.Client", buggy)
+    with pytest.raises(ZeroDivisionError):
+        offline("topics", "list")
+
+
+def test_an_interruption_ends_with_its_own_code(
+    offline: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("horolog.cli.topics.Client", interrupted)
+    assert offline("topics", "list").code == 130

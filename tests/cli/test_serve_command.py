@@ -1,0 +1,163 @@
+"""`horolog serve` as its users see it: a process, a line, signals."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from command_runner import run_command
+
+from horolog.cli.serve import listener_settings, ready_line
+from horolog.client import Client
+from horolog.config import Endpoint, Settings
+from horolog.errors import Misconfigured
+
+READY = re.compile(r"^ready (\S+:\d+)")
+
+
+@contextmanager
+def serving(*args: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [sys.executable, "-m", "horolog", "serve", *map(str, args)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            line = process.stdout.readline()
+            match = READY.match(line)
+            assert match, line + process.stderr.read()
+            yield process, match[1]
+        finally:
+            process.kill()
+
+
+def ended(*args: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "horolog", "serve", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_broker_says_that_it_is_ready_and_stops_cleanly(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with serving("--port", 0, "--log-dir", tmp_path) as (process, address):
+        sent = run_command("produce", "t", "-b", address, stdin="x\n")
+        assert sent.code == 0, sent.err
+        process.send_signal(number)
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size > 0
+
+
+def test_settings_come_from_a_file_and_from_the_command_line_and_topics_survive(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text(
+        f"listeners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path / 'data'}\n"
+        "num.partitions=3\nlog.retention.hours=2\n"
+    )
+    with serving("--config", config, "--set", "num.partitions=5") as (process, address):
+        with Client(address) as client:
+            client.create_topics({"kept": -1}, configs={"segment.ms": "12345"})
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    with serving("--config", config) as (_, address), Client(address) as client:
+        assert len(client.metadata().topics["kept"].partitions) == 5
+        described = run_command("topics", "describe", "kept", "-b", address, "--json").json
+        assert described["settings"] == {"retention.ms": "7200000", "segment.ms": "12345"}
+
+
+def test_ipv6_is_served(tmp_path: Path) -> None:
+    if not socket.has_ipv6:
+        pytest.skip("this machine has no IPv6")
+    with serving("--listen", "[::1]:0", "--log-dir", tmp_path) as (_, address):
+        assert address.startswith("[::1]:")
+        assert run_command("topics", "list", "-b", address).code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["--host", "0.0.0.0"], "Add the line advertised.listeners=PLAINTEXT://HOST:9092"),
+        (["--set", "num.partitions=none"], "Invalid value none for configuration num.partitions"),
+        (["--set", "nonsense=1"], "Unknown broker config name: nonsense"),
+        (["--set", "log.cleanup.policy=compact"], "no compaction"),
+        (["--set", "listeners=SSL://:9093"], "PLAINTEXT only"),
+        (["--listen", "127.0.0.1:0", "--port", "0"], "give --listen HOST:PORT, or"),
+        (["--listen", "::1:9092"], "an IPv6 address in brackets"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_anything_is_made(
+    tmp_path: Path, args: list[str], complaint: str
+) -> None:
+    refused = run_command("serve", "--log-dir", tmp_path / "data", *args)
+    assert refused.code == 2
+    assert complaint in refused.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused = ended("--port", port, "--log-dir", tmp_path)
+    assert refused.returncode == 2
+    assert f"127.0.0.1:{port}" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_broken_file_is_a_sentence(tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text("a=\\u12")
+    refused = run_command("serve", "--config", config)
+    assert (refused.code, "line 1" in refused.err) == (2, True)
+    config.write_bytes(b"\xff\xfe")
+    assert "not UTF-8" in run_command("serve", "--config", config).err
+
+
+def resolved(**options: object) -> tuple[list[str], list[str]]:
+    given = {"host": None, "port": None, "listen": (), "advertise": (), "given": {}} | options
+    config = Settings(listener_settings(**given)).broker_config()  # type: ignore[arg-type]
+    return [str(e) for e in config.listeners], [str(e) for e in config.advertised_listeners]
+
+
+def test_options_about_addresses_become_listeners() -> None:
+    assert listener_settings(None, None, (), (), {}) == {}
+    assert resolved(port=7)[0] == ["PLAINTEXT://127.0.0.1:7"]
+    assert resolved(host="::1")[0] == ["PLAINTEXT://[::1]:9092"]
+    assert resolved(host="0.0.0.0", advertise=["example.org:1"]) == (
+        ["PLAINTEXT://0.0.0.0:9092"],
+        ["PLAINTEXT://example.org:1"],
+    )
+    assert resolved(listen=["127.0.0.1:1", "[::1]:2"])[0] == [
+        "PLAINTEXT://127.0.0.1:1",
+        "PLAINTEXT_2://[::1]:2",
+    ]
+    assert resolved(listen=[":1", "10.1.2.3:2"], advertise=["example.org:3"])[1] == [
+        "PLAINTEXT://example.org:3",
+        "PLAINTEXT_2://10.1.2.3:2",
+    ]
+    with pytest.raises(Misconfigured, match="given 2 times for 1 listeners"):
+        resolved(port=1, advertise=["a:1", "b:2"])
+
+
+def test_advertising_goes_with_the_listeners_of_the_file() -> None:
+    given = {"listeners": "OUT://:9092, CONTROLLER://:9093"}
+    settings = listener_settings(None, None, (), ["example.org:9092"], given)
+    assert settings == {"advertised.listeners": "OUT://example.org:9092"}
+
+
+def test_the_ready_line_names_the_ports_that_were_taken() -> None:
+    bound = [Endpoint("PLAINTEXT", "0.0.0.0", 4711)]
+    line = ready_line(bound, [Endpoint("PLAINTEXT", "example.org", 0)], "/data")
+    assert line == "ready example.org:4711 (log directory /data)"
