@@ -1,0 +1,28 @@
+"""`spark.read.format("horolog")`: a log as a DataFrame, from a broker or from its files.
+
+    from horolog.spark import session
+
+    spark = session()
+    records = spark.read.format("horolog").load("/var/lib/kafka/data")
+    records.where("timestamp between '2026-11-17 09:00' and '2026-11-17 10:00'").show()
+
+A session that runs already learns the format with `register(spark)`.
+
+    source ─┬─ options            what is asked for
+            ├─ planning ─┬─ bounds, filters, plan        decide, without Spark or I/O
+            │            └─ broker_log, file_log         look at the log
+            └─ reading ──┬─ broker_reader, file_reader   run in tasks
+                         └─ rows                         the columns that Spark wants
+"""
+
+try:
+    import pyarrow  # noqa: F401
+    from pyspark.sql.datasource import Filter  # noqa: F401 - since PySpark 4.1
+except ImportError as error:
+    raise ImportError(
+        "horolog.spark needs PySpark 4.2 or later and pyarrow: pip install 'horolog[spark]'"
+    ) from error
+
+from horolog.spark.session import register, session
+
+__all__ = ["register", "session"]

@@ -1,0 +1,179 @@
+"""From limits to offsets: where a read starts and ends in each partition.
+
+The bounds are taken once per `load()` and travel with the data source, so that every
+action on one DataFrame sees the same log, however much is appended meanwhile.
+"""
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, Protocol
+
+from horolog.errors import Damaged, Misconfigured
+from horolog.spark.limits import (
+    EARLIEST,
+    LATEST,
+    AtTime,
+    Everywhere,
+    Limit,
+    OffsetByPartition,
+    TimeByPartition,
+)
+from horolog.spark.options import ReadOptions
+from horolog.storage.names import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+
+class DataLost(Damaged):
+    """Records that the read was to return are gone, and `failOnDataLoss` is true."""
+
+
+class Bounds(NamedTuple):
+    """Offsets of one partition from `start` up to but not including `end`."""
+
+    start: int
+    end: int
+
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class Log(Protocol):
+    """What answers where a log starts, ends, and passes a moment: a broker, or files."""
+
+    def partitions(self) -> Collection[TopicPartition]:
+        """The partitions that the read subscribes to."""
+        ...
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """The first offset of each."""
+        ...
+
+    def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """The offset after the last one to be read of each."""
+        ...
+
+    def at_or_after(
+        self, times_ms: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int | None]:
+        """The earliest offset whose time is at or after the given one; None if there is none."""
+        ...
+
+
+def resolve(options: ReadOptions, log: Log) -> dict[TopicPartition, Bounds]:
+    """The bounds of a batch read in every partition that it subscribes to.
+
+    Raises:
+        Misconfigured: limits that name other partitions than the subscription, that no
+            record matches, or that end before they start.
+        DataLost: an offset that the log no longer or not yet has, and data loss is to fail.
+    """
+    partitions = sorted(log.partitions())
+    starting = options.batch_starting()
+    earliest = log.earliest(partitions)
+    latest = log.latest(partitions)
+    starts = _offsets(starting, partitions, earliest, latest, log)
+    ends = _offsets(options.ending, partitions, earliest, latest, log)
+    found: dict[TopicPartition, Bounds] = {}
+    for partition in partitions:
+        start, end = starts[partition], ends[partition]
+        if start is None:
+            start = _unmatched_start(options, starting, partition, latest[partition])
+        if end is None:
+            end = latest[partition]
+        bounds = _within(options, partition, Bounds(start, end), earliest, latest)
+        if bounds.start > bounds.end:
+            raise Misconfigured(
+                f"The read of {partition} starts at offset {start}, after its end at {end}"
+            )
+        found[partition] = bounds
+    return found
+
+
+def _offsets(
+    limit: Limit,
+    partitions: Collection[TopicPartition],
+    earliest: Offsets,
+    latest: Offsets,
+    log: Log,
+) -> Mapping[TopicPartition, int | None]:
+    match limit:
+        case Everywhere.EARLIEST:
+            return earliest
+        case Everywhere.LATEST:
+            return latest
+        case AtTime(timestamp_ms):
+            return log.at_or_after(dict.fromkeys(partitions, timestamp_ms))
+        case TimeByPartition(times_ms):
+            _require_all("OffsetsByTimestamp", times_ms, partitions)
+            return log.at_or_after(times_ms)
+        case OffsetByPartition(offsets):
+            _require_all("Offsets", offsets, partitions)
+            ends = {EARLIEST: earliest, LATEST: latest}
+            return {
+                partition: ends[offset][partition] if offset in ends else offset
+                for partition, offset in offsets.items()
+            }
+
+
+def _require_all(
+    option: str, given: Collection[TopicPartition], partitions: Collection[TopicPartition]
+) -> None:
+    missing = sorted(set(partitions) - set(given))
+    unknown = sorted(set(given) - set(partitions))
+    if missing or unknown:
+        said = [f"missing: {', '.join(map(str, missing))}"] if missing else []
+        said += [f"not subscribed to: {', '.join(map(str, unknown))}"] if unknown else []
+        raise Misconfigured(
+            f"starting{option} and ending{option} must name every partition that is read, "
+            f"-1 standing for latest and -2 for earliest ({'; '.join(said)})"
+        )
+
+
+def _unmatched_start(
+    options: ReadOptions, starting: Limit, partition: TopicPartition, latest: int
+) -> int:
+    if options.no_match_is_latest:
+        return latest
+    moment = starting.timestamp_ms if isinstance(starting, AtTime) else None
+    if isinstance(starting, TimeByPartition):
+        moment = starting.times_ms[partition]
+    raise Misconfigured(
+        f"No offset of {partition} has a timestamp at or after {moment}. Set "
+        "startingOffsetsByTimestampStrategy to latest to read nothing of such a partition"
+    )
+
+
+def _within(
+    options: ReadOptions,
+    partition: TopicPartition,
+    bounds: Bounds,
+    earliest: Offsets,
+    latest: Offsets,
+) -> Bounds:
+    """The bounds as far as the log has them; what it has not is lost data."""
+    first, last = earliest[partition], latest[partition]
+    if bounds.start < first:
+        data_lost(
+            options,
+            f"{partition} was to be read from offset {bounds.start}, and starts at {first} now",
+        )
+        bounds = bounds._replace(start=first, end=max(first, bounds.end))
+    if bounds.end > last:
+        data_lost(
+            options,
+            f"{partition} was to be read up to offset {bounds.end}, and ends at {last}",
+        )
+        bounds = bounds._replace(start=min(bounds.start, last), end=last)
+    return bounds
+
+
+def data_lost(options: ReadOptions, message: str) -> None:
+    """Fail, or go on with a warning, as `failOnDataLoss` says.
+
+    Raises:
+        DataLost: it says to fail.
+    """
+    if options.fail_on_data_loss:
+        raise DataLost(f"{message}. Set failOnDataLoss to false to read what is left")
+    _logger.warning("%s; going on with what is left, as failOnDataLoss is false", message)

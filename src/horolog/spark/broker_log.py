@@ -1,0 +1,171 @@
+"""A log at a broker as the planner sees it: where it starts and ends, and what to read."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+from horolog.client import MAX_TIMESTAMP, Client, FoundOffset, NoAnswer
+from horolog.errors import ErrorCode, Misconfigured, RequestRefused
+from horolog.spark.bounds import Bounds
+from horolog.spark.filters import Wanted
+from horolog.spark.limits import EARLIEST, LATEST, Assigned, Topics, subscribed
+from horolog.spark.options import ReadOptions
+from horolog.spark.plan import OffsetRange
+from horolog.storage.names import TopicPartition
+
+_logger = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+
+
+class BrokerLog:
+    """The topics that a read subscribes to, at their brokers. Close it after use."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        assert options.bootstrap_servers is not None
+        self._options = options
+        self._client = Client(
+            options.bootstrap_servers,
+            client_id=options.fetching.client_id,
+            timeout_ms=options.fetching.request_timeout_ms,
+        )
+
+    def __enter__(self) -> "BrokerLog":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._client.close()
+
+    # As `bounds.Log`.
+
+    def partitions(self) -> Collection[TopicPartition]:
+        """The partitions that the read subscribes to."""
+        subscription = self._options.subscription
+        assert subscription is not None
+        topics: Sequence[str] | None = None
+        match subscription:
+            case Topics(names):
+                topics = names
+            case Assigned(assigned):
+                topics = tuple(dict.fromkeys(partition.topic for partition in assigned))
+        answer = self._persist(lambda: self._client.metadata(topics))
+        present = [
+            TopicPartition(topic.name, partition)
+            for topic in answer.topics.values()
+            for partition in topic.partitions
+        ]
+        return subscribed(subscription, present, f"at {self._options.bootstrap_servers}")
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The log start offset of each."""
+        return self._ends(partitions, EARLIEST)
+
+    def latest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The high watermark of each, or its last stable offset if committed ones are read."""
+        return self._ends(partitions, LATEST)
+
+    def at_or_after(
+        self, times_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
+        """The earliest offset whose time is at or after the given one; None if there is none.
+
+        Raises:
+            Misconfigured: a time before 1970, which Kafka's requests cannot ask for.
+        """
+        for partition, timestamp_ms in times_ms.items():
+            if timestamp_ms < 0:
+                raise Misconfigured(
+                    f"A broker cannot be asked for the offset of {partition} at {timestamp_ms}: "
+                    "Kafka gives times below zero another meaning. Filter on timestamp instead"
+                )
+        found = self._list(times_ms)
+        return {
+            partition: None if (answer := found[partition]) is None else answer.offset
+            for partition in times_ms
+        }
+
+    # What to read.
+
+    def ranges(self, bounds: Mapping[TopicPartition, Bounds], wanted: Wanted) -> list[OffsetRange]:
+        """The stretches of offsets that may hold what is wanted within the bounds."""
+        ranges = []
+        for partition in sorted(bounds):
+            start = max(bounds[partition].start, wanted.offsets.first)
+            end = min(bounds[partition].end, wanted.offsets.last + 1)
+            if start < end and wanted.takes(*partition):
+                ranges.append(OffsetRange(partition, start, end))
+        if wanted.from_ms is None or wanted.from_ms < 0:
+            return ranges
+        starts = self._starts_at(wanted.from_ms, [each.partition for each in ranges])
+        later = (
+            OffsetRange(each.partition, max(each.start, starts[each.partition]), each.end)
+            for each in ranges
+            if each.partition in starts
+        )
+        return [each for each in later if each.start < each.end]
+
+    def _starts_at(
+        self, from_ms: int, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """An offset of each before which all is earlier; not of those where everything is.
+
+        The earliest offset with a time at or after `from_ms` is exact. "None" may mean
+        that Kafka looked into a segment without times and no further: only the largest
+        time of all proves that there is nothing.
+        """
+        if not partitions:
+            return {}
+        found = self._list(dict.fromkeys(partitions, from_ms))
+        starts = {partition: answer.offset for partition, answer in found.items() if answer}
+        unproven = [partition for partition in partitions if partition not in starts]
+        for partition, largest in self._largest(unproven).items():
+            if largest is None or largest.timestamp >= from_ms:
+                starts[partition] = 0
+        return starts
+
+    def _largest(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, FoundOffset | None]:
+        if not partitions:
+            return {}
+        try:
+            return self._list(dict.fromkeys(partitions, MAX_TIMESTAMP))
+        except RequestRefused as error:  # from brokers before Kafka 3.0, and from some others
+            if error.code != ErrorCode.unsupported_version:
+                raise
+            return dict.fromkeys(partitions)
+
+    # Details.
+
+    def _ends(
+        self, partitions: Collection[TopicPartition], which: int
+    ) -> dict[TopicPartition, int]:
+        found = self._list(dict.fromkeys(partitions, which))
+        ends = {partition: answer.offset for partition, answer in found.items() if answer}
+        assert len(ends) == len(partitions), "every log has a start and an end"
+        return ends
+
+    def _list(
+        self, targets: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, FoundOffset | None]:
+        if not targets:
+            return {}
+        committed = self._options.read_committed
+        asked = {(each.topic, each.partition): target for each, target in targets.items()}
+        found = self._persist(lambda: self._client.list_offsets(asked, read_committed=committed))
+        return {partition: found[partition] for partition in targets}
+
+    def _persist(self, ask: Callable[[], _Answer]) -> _Answer:
+        """Ask as often as `fetchOffset.numRetries` says, as long as asking again may help."""
+        fetching = self._options.fetching
+        attempts = max(1, fetching.lookup_retries)
+        for attempt in range(1, attempts + 1):
+            try:
+                return ask()
+            except (NoAnswer, RequestRefused) as error:
+                final = isinstance(error, RequestRefused) and not error.code.retriable
+                if final or attempt == attempts:
+                    raise
+                _logger.warning("%s; asking again (%d of %d)", error, attempt, attempts)
+            time.sleep(fetching.lookup_retry_interval_ms / 1000)
+        raise AssertionError("unreachable")

@@ -1,0 +1,132 @@
+"""One stretch of a partition, fetched from its broker, as Arrow tables; runs in a task.
+
+A thread fetches ahead while what came before is decoded and handed to Spark.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from horolog.client import EARLIEST, Client, Fetched
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.record.batch import iter_headers
+from horolog.record.columns import decode
+from horolog.spark.ahead import ahead
+from horolog.spark.bounds import data_lost
+from horolog.spark.file_reader import TABLE_BYTES
+from horolog.spark.filters import Wanted
+from horolog.spark.options import ReadOptions
+from horolog.spark.plan import OffsetRange
+
+_SURELY_EMPTY = 3
+_GONE = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
+
+
+def task_client(options: ReadOptions) -> Client:
+    """A client for one task; it may wait as long as `kafkaConsumer.pollTimeoutMs` says."""
+    assert options.bootstrap_servers is not None
+    return Client(
+        options.bootstrap_servers,
+        client_id=options.fetching.client_id,
+        timeout_ms=options.fetching.poll_timeout_ms,
+    )
+
+
+def read_offsets(
+    client: Client,
+    wanted: OffsetRange,
+    what: Wanted,
+    options: ReadOptions,
+    columns: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """The wanted records of a stretch of a partition, with these of `decode`'s columns.
+
+    Raises:
+        DataLost: the broker has not all offsets any more, and data loss is to fail.
+        RequestRefused: or refuses for another reason.
+        NoAnswer: it does not answer.
+        CorruptBatch: what it sent is damaged.
+    """
+    with ahead(_fetches(client, wanted, options)) as fetches:
+        for fetched in fetches:
+            yield from decode(
+                fetched.records,
+                start_offset=wanted.start,
+                end_offset=wanted.end,
+                from_ms=what.from_ms,
+                to_ms=what.to_ms,
+                columns=columns,
+                max_bytes=TABLE_BYTES,
+                aborted=fetched.aborted if options.read_committed else None,
+                check_crcs=options.check_crcs,
+            )
+
+
+def _fetches(client: Client, wanted: OffsetRange, options: ReadOptions) -> Iterator[Fetched]:
+    """What the broker has from the first to the last wanted offset, each batch once."""
+    fetching = options.fetching
+    offset = wanted.start
+    empty = 0
+    give_up = time.monotonic() + fetching.poll_timeout_ms / 1000
+    while offset < wanted.end:
+        try:
+            fetched = client.fetch(
+                *wanted.partition,
+                offset,
+                max_bytes=fetching.max_bytes,
+                max_wait_ms=fetching.max_wait_ms,
+                min_bytes=fetching.min_bytes,
+                read_committed=options.read_committed,
+            )
+        except RequestRefused as error:
+            offset = _after_loss(client, wanted, options, offset, error)
+            continue
+        following = _next_offset(fetched, offset)
+        if following > offset:
+            yield fetched
+            offset, empty = following, 0
+            give_up = time.monotonic() + fetching.poll_timeout_ms / 1000
+            continue
+        empty += 1
+        if empty >= _SURELY_EMPTY and fetched.high_watermark >= wanted.end:
+            return  # compaction left nothing up to the end
+        if time.monotonic() > give_up:
+            data_lost(
+                options,
+                f"{wanted.partition} gave nothing from offset {offset} on for "
+                f"{fetching.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs), and was to be "
+                f"read up to {wanted.end}",
+            )
+            return
+
+
+def _next_offset(fetched: Fetched, offset: int) -> int:
+    """The offset after the last whole batch."""
+    for _, header in iter_headers(fetched.records):
+        offset = max(offset, header.next_offset)
+    return offset
+
+
+def _after_loss(
+    client: Client, wanted: OffsetRange, options: ReadOptions, offset: int, error: RequestRefused
+) -> int:
+    """Where to go on when the broker has not what was asked for; the end if nowhere.
+
+    Raises:
+        DataLost: data loss is to fail.
+        RequestRefused: the refusal was about something else.
+    """
+    partition = wanted.partition
+    if error.code in _GONE:
+        data_lost(options, f"{partition} does not exist any more")
+        return wanted.end
+    if error.code != ErrorCode.offset_out_of_range:
+        raise error
+    found = client.list_offsets({partition: EARLIEST})[partition]
+    start = found.offset if found is not None else wanted.end
+    data_lost(
+        options,
+        f"{partition} was to be read from offset {offset}, and starts at {start} now",
+    )
+    return start if offset < start else wanted.end

@@ -1,0 +1,96 @@
+"""The columns a read can have: Spark's Kafka source's, and `timestampMs`.
+
+`timestamp` is null where Spark, Python or pandas would fail on it: for Kafka's -1,
+and outside the years 1 to 9999. The first and the last day of those are left out
+too: `collect()` shifts a time into the local zone and `window()` rounds it up, and
+either would leave the range and end the query. `timestampMs` is always exact.
+"""
+
+from collections.abc import Sequence
+
+from horolog.errors import Misconfigured
+
+KEY = "key"
+VALUE = "value"
+TOPIC = "topic"
+PARTITION = "partition"
+OFFSET = "offset"
+TIMESTAMP = "timestamp"
+TIMESTAMP_TYPE = "timestampType"
+HEADERS = "headers"
+TIMESTAMP_MS = "timestampMs"
+
+# In the order in which a read has them by default; types as Spark's DDL writes them.
+TYPES = {
+    KEY: "binary",
+    VALUE: "binary",
+    TOPIC: "string",
+    PARTITION: "int",
+    OFFSET: "bigint",
+    TIMESTAMP: "timestamp",
+    TIMESTAMP_TYPE: "int",
+    HEADERS: "array<struct<key:string,value:binary>>",
+    TIMESTAMP_MS: "bigint",
+}
+
+NO_TIMESTAMP_MS = -1
+FIRST_TIMESTAMP_MS = -62_135_510_400_000  # 0001-01-02T00:00:00Z
+LAST_TIMESTAMP_MS = 253_402_214_399_999  # 9999-12-30T23:59:59.999Z
+
+
+def default_columns(*, include_headers: bool, include_timestamp_ms: bool) -> tuple[str, ...]:
+    """The columns of a read that names none."""
+    left_out = set()
+    if not include_headers:
+        left_out.add(HEADERS)
+    if not include_timestamp_ms:
+        left_out.add(TIMESTAMP_MS)
+    return tuple(name for name in TYPES if name not in left_out)
+
+
+def named_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """The columns of option `columns`, in that order; names ignore case.
+
+    Raises:
+        Misconfigured: a name is unknown or comes twice.
+    """
+    by_lower_case = {name.lower(): name for name in TYPES}
+    found: list[str] = []
+    for name in names:
+        column = by_lower_case.get(name.lower())
+        if column is None:
+            raise Misconfigured(
+                f"Option 'columns': there is no column '{name}'; there are {', '.join(TYPES)}"
+            )
+        if column in found:
+            raise Misconfigured(f"Option 'columns' names '{column}' twice")
+        found.append(column)
+    return tuple(found)
+
+
+def ddl(columns: Sequence[str]) -> str:
+    """The schema of these columns as Spark's DDL."""
+    return ", ".join(f"`{name}` {TYPES[name]}" for name in columns)
+
+
+def check_schema(fields: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """The columns that a schema given by the user selects; `fields` are names and types.
+
+    Raises:
+        Misconfigured: a name or a type that the log does not have. Left to itself,
+            Spark would end the query with an error about Arrow buffers.
+    """
+    for name, kind in fields:
+        if name not in TYPES:
+            close = [column for column in TYPES if column.lower() == name.lower()]
+            hint = f"; did you mean '{close[0]}'?" if close else f"; there are {', '.join(TYPES)}"
+            raise Misconfigured(f"The schema has a column '{name}' that the log has not{hint}")
+        if kind != TYPES[name]:
+            raise Misconfigured(
+                f"The schema gives column '{name}' the type {kind}; it is {TYPES[name]} "
+                "(read it so, and cast afterwards)"
+            )
+    names = tuple(name for name, _ in fields)
+    if not names or len(set(names)) < len(names):
+        raise Misconfigured("The schema has to name at least one column, and none twice")
+    return names

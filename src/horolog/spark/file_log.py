@@ -1,0 +1,286 @@
+"""A log in files as the planner sees it: where it starts, ends, passes a moment; what to read.
+
+Replicas of a partition are merged first (see `merge`); from then on a partition is a
+row of pieces, each of one segment file.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from horolog.record.batch import BatchHeader
+from horolog.record.scan import find_at_or_after
+from horolog.spark.batch_walk import SegmentWalk
+from horolog.spark.bounds import Bounds, data_lost
+from horolog.spark.file_systems import Root
+from horolog.spark.filters import Wanted
+from horolog.spark.limits import INTERNAL_TOPICS, subscribed
+from horolog.spark.merge import merge
+from horolog.spark.options import ReadOptions
+from horolog.spark.plan import SegmentRange
+from horolog.spark.replicas import Replica, epoch_spans, find_replicas
+from horolog.spark.segment_facts import (
+    Segment,
+    first_position,
+    largest_ms,
+    open_walk,
+)
+from horolog.spark.transactions import AbortedTransaction, TransactionScan
+from horolog.storage.names import TopicPartition
+
+_MAX_BATCH_BYTES = 1 << 30
+
+
+class Piece(NamedTuple):
+    """Offsets `start` to before `end` of a partition, in one segment file."""
+
+    root: Root
+    segment: Segment
+    segment_end: int
+    start: int
+    end: int
+
+    @property
+    def weight(self) -> int:
+        """Bytes, as if all records of the segment were equally large."""
+        offsets = self.segment_end - self.segment.base_offset
+        return max(1, self.segment.size * (self.end - self.start) // offsets)
+
+
+class FileLog:
+    """The logs below the paths of a read, as they were when this was made. Close it after use.
+
+    Only the first look, which takes the bounds, has to make sure where a log ends.
+    """
+
+    def __init__(self, options: ReadOptions, *, first_look: bool = True) -> None:
+        self._options = options
+        self._first_look = first_look
+        self._stack = ExitStack()
+        self._pieces: dict[TopicPartition, list[Piece]] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        with ExitStack() as undo:
+            undo.callback(self._stack.close)
+            self._open()
+            undo.pop_all()
+
+    def __enter__(self) -> "FileLog":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    def _open(self) -> None:
+        by_directory: dict[tuple[TopicPartition, str], tuple[Root, Replica]] = {}
+        named = set()
+        for path in self._options.paths:
+            root = self._stack.enter_context(Root(path))
+            for replica in find_replicas(root, check_tails=self._first_look):
+                if root.path.startswith(replica.directory):
+                    named.add(replica.partition)
+                # Paths may overlap, or be several segments of one directory.
+                key = replica.partition, replica.directory
+                _, known = by_directory.get(key, (root, replica))
+                by_directory[key] = root, replica.joined(known)
+        replicas: dict[TopicPartition, list[tuple[Root, Replica]]] = defaultdict(list)
+        for (partition, _), root_and_replica in by_directory.items():
+            replicas[partition].append(root_and_replica)
+        for partition in self._wanted(replicas.keys(), named):
+            found = replicas[partition]
+            self._pieces[partition] = list(_merged(found))
+            self._ends[partition] = max(replica.end for _, replica in found)
+
+    def _wanted(
+        self, present: Collection[TopicPartition], named: Collection[TopicPartition]
+    ) -> list[TopicPartition]:
+        if self._options.subscription is not None:
+            where = f"below {', '.join(self._options.paths)}"
+            return subscribed(self._options.subscription, present, where)
+        return sorted(
+            partition
+            for partition in present
+            if partition.topic not in INTERNAL_TOPICS or partition in named
+        )
+
+    # As `bounds.Log`.
+
+    def partitions(self) -> Collection[TopicPartition]:
+        """The partitions that the read subscribes to."""
+        return self._pieces.keys()
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The log start offset of each."""
+        return {
+            partition: pieces[0].start
+            if (pieces := self._pieces[partition])
+            else self._end(partition)
+            for partition in partitions
+        }
+
+    def latest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of each, or where its first undecided transaction begins."""
+        if not self._options.read_committed:
+            return {partition: self._end(partition) for partition in partitions}
+        return {
+            partition: self._transactions(partition).last_stable_offset(self._end(partition))
+            for partition in partitions
+        }
+
+    def at_or_after(
+        self, times_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
+        """The earliest offset whose time is at or after the given one; None if there is none."""
+        return {
+            partition: self._find_time(partition, timestamp_ms)
+            for partition, timestamp_ms in times_ms.items()
+        }
+
+    # What to read.
+
+    def ranges(self, bounds: Mapping[TopicPartition, Bounds], wanted: Wanted) -> list[SegmentRange]:
+        """The stretches of files that may hold what is wanted within the bounds.
+
+        Raises:
+            DataLost: something within the bounds is gone, and data loss is to fail.
+        """
+        ranges: list[SegmentRange] = []
+        for partition in sorted(bounds):
+            if not wanted.takes(*partition):
+                continue
+            start = max(bounds[partition].start, wanted.offsets.first)
+            end = min(bounds[partition].end, wanted.offsets.last + 1)
+            if start < end:
+                aborted = self._aborted(partition, start, end)
+                pieces = self._in_time(self._within(partition, start, end), wanted)
+                ranges += [_range_of(partition, piece, aborted) for piece in pieces]
+        return ranges
+
+    def _within(self, partition: TopicPartition, start: int, end: int) -> list[Piece]:
+        """The pieces of a stretch of offsets; what no piece has is lost data."""
+        position = start
+        found = []
+        for piece in self._pieces.get(partition, []):
+            first, last = max(piece.start, start), min(piece.end, end)
+            if first < last:
+                self._check_gap(partition, position, first)
+                found.append(piece._replace(start=first, end=last))
+                position = last
+        self._check_gap(partition, position, end)
+        return found
+
+    def _check_gap(self, partition: TopicPartition, start: int, end: int) -> None:
+        if start < end:
+            data_lost(
+                self._options,
+                f"Offsets {start} to {end - 1} of {partition} are in none of the files",
+            )
+
+    def _in_time(self, pieces: list[Piece], wanted: Wanted) -> list[Piece]:
+        """Without the segments that are known to be too old as a whole."""
+        from_ms = wanted.from_ms
+        if from_ms is None or not pieces:
+            return pieces
+
+        def may_be_late_enough(piece: Piece) -> bool:
+            largest = largest_ms(piece.root.files, piece.segment)
+            return largest is None or largest >= from_ms
+
+        late = pieces[0].root.map(may_be_late_enough, pieces)
+        return [piece for piece, is_late in zip(pieces, late, strict=True) if is_late]
+
+    # Details.
+
+    def _end(self, partition: TopicPartition) -> int:
+        pieces = self._pieces[partition]
+        return pieces[-1].end if pieces else self._ends[partition]
+
+    def _aborted(
+        self, partition: TopicPartition, start: int, end: int
+    ) -> tuple[AbortedTransaction, ...]:
+        if not self._options.read_committed:
+            return ()
+        return tuple(
+            transaction
+            for transaction in self._transactions(partition).aborted
+            if transaction.first_offset < end and start <= transaction.last_offset
+        )
+
+    def _transactions(self, partition: TopicPartition) -> TransactionScan:
+        scan = TransactionScan()
+        for piece in self._pieces[partition]:
+            for walk, position, header in _headers(piece, 0):
+                scan.add(header, _reader(walk, position, header))
+        return scan
+
+    def _find_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
+        for piece in self._pieces[partition]:
+            files = piece.root.files
+            largest = largest_ms(files, piece.segment)
+            if largest is not None and largest < timestamp_ms:
+                continue
+            at = first_position(
+                files,
+                piece.segment,
+                open_walk(files, piece.segment),
+                start=piece.start,
+                from_ms=timestamp_ms,
+            )
+            for walk, position, header in _headers(piece, at):
+                if header.max_timestamp < timestamp_ms:
+                    continue
+                found = find_at_or_after(
+                    walk.batch(position, header),
+                    header,
+                    timestamp_ms,
+                    piece.start,
+                    max_bytes=_MAX_BATCH_BYTES,
+                )
+                if found is not None and found[1] < piece.end:
+                    return found[1]
+        return None
+
+
+def _merged(found: list[tuple[Root, Replica]]) -> Iterator[Piece]:
+    """One partition as pieces of segments, from one replica or several."""
+    if len(found) == 1:
+        ((root, replica),) = found
+        for segment, start, end in replica.stretches():
+            yield Piece(root, segment, end, start, end)
+        return
+    spans = [epoch_spans(root.files, replica) for root, replica in found]
+    for number, first, last in merge(spans):
+        root, replica = found[number]
+        for segment, start, end in replica.stretches():
+            if max(start, first) < min(end, last):
+                yield Piece(root, segment, end, max(start, first), min(end, last))
+
+
+def _headers(piece: Piece, position: int) -> Iterator[tuple[SegmentWalk, int, BatchHeader]]:
+    """The batches of a piece, from a position of its file on."""
+    walk = open_walk(piece.root.files, piece.segment)
+    for at, header in walk.headers(position):
+        if header.base_offset >= piece.end:
+            return
+        if header.next_offset > piece.start:
+            yield walk, at, header
+
+
+def _reader(walk: SegmentWalk, position: int, header: BatchHeader) -> Callable[[], memoryview]:
+    return lambda: walk.batch(position, header)
+
+
+def _range_of(
+    partition: TopicPartition, piece: Piece, aborted: tuple[AbortedTransaction, ...]
+) -> SegmentRange:
+    return SegmentRange(
+        root=piece.root.uri,
+        path=piece.segment.path,
+        partition=partition,
+        base_offset=piece.segment.base_offset,
+        size=piece.segment.size,
+        start=piece.start,
+        end=piece.end,
+        weight=piece.weight,
+        aborted=aborted,
+    )

@@ -1,0 +1,123 @@
+"""One stretch of a segment file as Arrow tables; runs in a task."""
+
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
+
+import pyarrow as pa
+
+from horolog.config import TimestampType
+from horolog.errors import CorruptBatch, Misconfigured
+from horolog.record.batch import BatchHeader, iter_headers
+from horolog.record.columns import decode
+from horolog.record.compression import Buffer
+from horolog.spark.ahead import ahead
+from horolog.spark.batch_walk import wanted_batches
+from horolog.spark.bounds import data_lost
+from horolog.spark.file_systems import Root
+from horolog.spark.filters import Wanted
+from horolog.spark.options import ReadOptions
+from horolog.spark.plan import SegmentRange
+from horolog.spark.segment_facts import Segment, first_position, open_walk
+from horolog.storage.files import FileMissing
+
+TABLE_BYTES = 2 << 20  # larger tables are slower on their way to Spark
+
+
+def read_segment(
+    root: Root, wanted: SegmentRange, what: Wanted, options: ReadOptions, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The wanted records of a stretch of a segment, with these of `decode`'s columns.
+
+    Raises:
+        Misconfigured: this process cannot see the path at all.
+        DataLost: the segment went away, or lost its end, and data loss is to fail.
+        CorruptBatch: a batch is damaged, and data loss is to fail.
+    """
+    segment = Segment(wanted.path, wanted.base_offset, wanted.size)
+    try:
+        yield from _read(root, segment, wanted, what, options, columns)
+    except FileMissing:
+        if not root.exists():
+            raise Misconfigured(
+                f"The path {root.uri} does not exist on {socket.gethostname()}, where a task "
+                "runs: every worker has to see it, at the same place"
+            ) from None
+        data_lost(options, f"{wanted.path} was deleted before it was read")
+    except CorruptBatch as error:
+        if options.fail_on_data_loss:
+            raise CorruptBatch(
+                f"{wanted.path} cannot be read to its end: {error}. "
+                "Set failOnDataLoss to false to go on after it"
+            ) from error
+        data_lost(options, f"{wanted.path} cannot be read to its end: {error}")
+
+
+def _read(
+    root: Root,
+    segment: Segment,
+    wanted: SegmentRange,
+    what: Wanted,
+    options: ReadOptions,
+    columns: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    walk = open_walk(root.files, segment)
+    position = first_position(root.files, segment, walk, start=wanted.start, from_ms=what.from_ms)
+    # Without a limit in time, all that lies within the offsets is worth reading.
+    is_selective = what.from_ms is not None or what.to_ms is not None or bool(wanted.aborted)
+    wants = _BatchTest(wanted, what).wants if is_selective else None
+    buffers = wanted_batches(walk, position, wanted.end, wants)
+    with nullcontext(buffers) if root.is_local else ahead(buffers) as coming:
+        for buffer in coming:
+            try:
+                yield from decode(
+                    buffer,
+                    start_offset=wanted.start,
+                    end_offset=wanted.end,
+                    from_ms=what.from_ms,
+                    to_ms=what.to_ms,
+                    columns=columns,
+                    max_bytes=TABLE_BYTES,
+                    check_crcs=options.check_crcs,
+                )
+            except CorruptBatch as error:
+                raise CorruptBatch(f"{_where(buffer, error)}{error}") from error
+
+
+def _where(buffer: Buffer, error: CorruptBatch) -> str:
+    """Which batch is damaged; the error itself only knows a position in the buffer."""
+    with suppress(CorruptBatch):
+        for position, header in iter_headers(buffer):
+            if error.position is not None and error.position < position + header.size:
+                return f"the batch at offset {header.base_offset}: "
+    return ""
+
+
+class _BatchTest:
+    """Which batches are worth reading, by their headers alone."""
+
+    def __init__(self, wanted: SegmentRange, what: Wanted) -> None:
+        self._start = wanted.start
+        self._from_ms = what.from_ms
+        self._to_ms = what.to_ms
+        self._aborted = wanted.aborted
+
+    def wants(self, header: BatchHeader) -> bool:
+        """Whether a batch can hold a wanted record."""
+        if header.is_control or header.records_count == 0 or header.next_offset <= self._start:
+            return False
+        if self._from_ms is not None and header.max_timestamp < self._from_ms:
+            return False
+        if (
+            self._to_ms is not None
+            and header.max_timestamp >= self._to_ms
+            and header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        ):
+            return False
+        return not (self._aborted and header.is_transactional and self._is_aborted(header))
+
+    def _is_aborted(self, header: BatchHeader) -> bool:
+        return any(
+            producer_id == header.producer_id and first <= header.base_offset <= last
+            for producer_id, first, last in self._aborted
+        )

@@ -1,0 +1,167 @@
+"""The file systems that a path given to `load()` may lie in, behind the storage's own `Files`.
+
+A local path is read by `Files` itself; any other by pyarrow, in the same words, so that
+indexes, seals and checkpoints are read the same way wherever they lie.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, Protocol, TypeVar, cast
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from horolog.errors import Misconfigured, StorageFailed
+from horolog.spark.uris import for_arrow, local_path
+from horolog.storage import names
+from horolog.storage.files import FileMissing, Files, OpenFile
+
+_REMOTE_FILES_OPEN = 64
+_REMOTE_LOOKS = 16
+_REMOTE_LEAST = 1 << 20
+_REMOTE_WHOLE = 16 << 20
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+class Entry(NamedTuple):
+    """A file below a root: its path within the file system, and its size in bytes."""
+
+    path: str
+    size: int
+
+
+class _Handle(Protocol):
+    """A file of pyarrow's, as far as it is used."""
+
+    def read_at(self, nbytes: int, offset: int) -> bytes: ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class Root:
+    """A path given to `load()`, opened: a directory, or a segment file. Close it after use."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        system, self.path = _system(uri)
+        self._system = system
+        self.is_local = isinstance(system, pafs.LocalFileSystem)
+        self.files = Files(read_only=True) if self.is_local else ArrowFiles(system)
+
+    def __enter__(self) -> "Root":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.files.close()
+
+    def exists(self, path: str | None = None) -> bool:
+        """Whether there is a file or a directory."""
+        kind = self._system.get_file_info(self.path if path is None else path).type
+        return bool(kind != pafs.FileType.NotFound)
+
+    def entries(self) -> list[Entry]:
+        """Every file below the root, at any depth; of a file, itself.
+
+        Raises:
+            Misconfigured: there is nothing at the path.
+        """
+        info = self._system.get_file_info(self.path)
+        if info.type == pafs.FileType.NotFound:
+            raise Misconfigured(f"There is no path {self.uri}")
+        if info.type == pafs.FileType.File:
+            return [Entry(info.path, info.size)]
+        return sorted(self._below(self.path))
+
+    def map(self, function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+        """The function of each item; many at a time where every look costs a round trip."""
+        if self.is_local:
+            return [function(item) for item in items]
+        with ThreadPoolExecutor(_REMOTE_LOOKS) as pool:
+            return list(pool.map(function, items))
+
+    def _below(self, directory: str) -> Iterator[Entry]:
+        try:
+            infos = self._system.get_file_info(
+                # A file or directory may go away while it is listed.
+                pafs.FileSelector(directory, recursive=True, allow_not_found=True)
+            )
+        except OSError as error:
+            raise StorageFailed(f"Cannot list {self.uri}: {error}") from error
+        for info in infos:
+            if info.type == pafs.FileType.File:
+                yield Entry(info.path, info.size)
+
+
+def _system(uri: str) -> tuple[pafs.FileSystem, str]:
+    local = local_path(uri)
+    if local is not None:
+        return pafs.LocalFileSystem(), local
+    try:
+        system, path = pafs.FileSystem.from_uri(for_arrow(uri))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        raise Misconfigured(
+            f"The path {uri} is in no file system that pyarrow can open: {error}"
+        ) from error
+    return system, cast("str", path).rstrip("/")
+
+
+def least_read(files: Files) -> int:
+    """Bytes that cost no more to read than a few of them do."""
+    return _REMOTE_LEAST if isinstance(files, ArrowFiles) else 0
+
+
+class _ArrowFile(OpenFile):
+    """A file that pyarrow has open; a small one that is no log is read once, as a whole."""
+
+    __slots__ = ("_content", "handle")
+
+    def __init__(self, path: str, handle: _Handle) -> None:
+        self.path = path
+        self.handle = handle
+        self._content: bytes | None = None
+
+    def read_at(self, size: int, position: int) -> bytes:
+        if self._content is None:
+            if self.path.endswith(names.LOG) or self.handle.size() > _REMOTE_WHOLE:
+                return self.handle.read_at(size, position)
+            self._content = self.handle.read_at(self.handle.size(), 0)
+        return self._content[position : position + size]
+
+    def __del__(self) -> None:
+        self.handle.close()
+
+
+class ArrowFiles(Files):
+    """Files of any pyarrow file system; read only."""
+
+    def __init__(self, system: pafs.FileSystem) -> None:
+        super().__init__(max_open=_REMOTE_FILES_OPEN, read_only=True)
+        self._system = system
+
+    def read_at(self, file: OpenFile, size: int, position: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        assert isinstance(file, _ArrowFile)
+        try:
+            return file.read_at(size, position)
+        except OSError as error:
+            raise StorageFailed(f"Cannot read {file.path}: {error}") from error
+
+    def size(self, path: str) -> int:
+        """The length of a file; 0 if it is not there."""
+        try:
+            info = self._system.get_file_info(path)
+        except OSError as error:
+            raise StorageFailed(f"Cannot look at {path}: {error}") from error
+        return int(info.size or 0)
+
+    def _opened(self, path: str, flags: int) -> OpenFile:
+        try:
+            return _ArrowFile(path, self._system.open_input_file(path))
+        except FileNotFoundError:
+            raise FileMissing(f"{path} is not there") from None
+        except OSError as error:
+            raise StorageFailed(f"Cannot open {path}: {error}") from error

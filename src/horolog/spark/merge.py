@@ -1,0 +1,62 @@
+"""Replicas of one partition as one log. Pure.
+
+Each replica tells in which leader epoch (KIP-101) each of its offsets was written. Of
+two replicas that hold the same offset the higher epoch is right: the other one missed
+an election and kept what its leader never committed. For the same reason nothing of a
+lower epoch follows a higher one. Where epochs are equal, so are the records, and the
+log stays with the replica that it is reading.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+
+class EpochSpan(NamedTuple):
+    """Offsets `start` to before `end` that a replica wrote in one leader epoch."""
+
+    start: int
+    end: int
+    epoch: int
+
+
+class Piece(NamedTuple):
+    """Offsets `start` to before `end`, to be read from one replica."""
+
+    replica: int
+    start: int
+    end: int
+
+
+class _Choice(NamedTuple):
+    epoch: int
+    stays: bool
+    end: int
+    preference: int
+
+
+def merge(replicas: Sequence[Sequence[EpochSpan]]) -> list[Piece]:
+    """The pieces of the merged log in order; each replica by its place in the sequence."""
+    borders = sorted({edge for spans in replicas for span in spans for edge in span[:2]})
+    pieces: list[Piece] = []
+    newest = -1
+    for start, end in pairwise(borders):
+        current = pieces[-1].replica if pieces else None
+        choices = [
+            _Choice(span.epoch, replica == current, span.end, -replica)
+            for replica, spans in enumerate(replicas)
+            for span in spans
+            if span.start <= start and end <= span.end
+        ]
+        if not choices:
+            continue
+        best = max(choices)
+        if best.epoch < newest:
+            continue
+        newest = best.epoch
+        piece = Piece(-best.preference, start, end)
+        if pieces and pieces[-1].replica == piece.replica and pieces[-1].end == start:
+            pieces[-1] = pieces[-1]._replace(end=end)
+        else:
+            pieces.append(piece)
+    return pieces

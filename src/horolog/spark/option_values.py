@@ -1,0 +1,70 @@
+"""One option's text, read as the type it must have; each error names the option and the value.
+
+`given` holds all options by lower-case name.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from horolog.clock import SystemClock, duration_ms, moment_ms
+from horolog.errors import Misconfigured
+
+INT64_MAX = (1 << 63) - 1
+
+_RELATIVE = re.compile(r"[+-].*[a-z]")
+
+
+def flag(given: Mapping[str, str], option: str, *, default: bool) -> bool:
+    """The words true and false, in any case."""
+    value = given.get(option.lower(), str(default)).strip().lower()
+    if value not in ("true", "false"):
+        raise Misconfigured(f"Option '{option}' is '{value}'; it is true or false")
+    return value == "true"
+
+
+def one_of(given: Mapping[str, str], option: str, default: str, *allowed: str) -> str:
+    """One of the words `allowed`, in any case."""
+    value = given.get(option.lower(), default).strip().lower()
+    if value not in allowed:
+        raise Misconfigured(f"Option '{option}' is '{value}'; it is one of {', '.join(allowed)}")
+    return value
+
+
+def positive(given: Mapping[str, str], option: str) -> int | None:
+    """A whole number above zero, or None when it was not given."""
+    return integer(given, option, 1, least=1) if option.lower() in given else None
+
+
+def integer(given: Mapping[str, str], option: str, default: int, *, least: int) -> int:
+    """A whole number of at least `least`; `default` when it was not given."""
+    text = given.get(option.lower())
+    if text is None:
+        return default
+    try:
+        value = int(text.strip())
+    except ValueError:
+        raise Misconfigured(f"Option '{option}' is '{text}'; it is one whole number") from None
+    if not least <= value <= INT64_MAX:
+        raise Misconfigured(f"Option '{option}' is {value}; it is at least {least}")
+    return value
+
+
+def moment(given: Mapping[str, str], option: str) -> int:
+    """Milliseconds: a number, ISO-8601 with a zone, or relative to now as in -15m."""
+    text = given[option.lower()].strip()
+    try:
+        if _RELATIVE.fullmatch(text):
+            return SystemClock().now_ms() + duration_ms(text)
+        return moment_ms(text)
+    except ValueError as error:
+        raise Misconfigured(f"Option '{option}': {error}") from None
+
+
+def parsed(text: str, option: str, example: str) -> Any:
+    """JSON; `example` shows in the error what was expected."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise Misconfigured(f"Option '{option}': expected e.g. {example}, got {text}") from None

@@ -1,0 +1,235 @@
+"""The options of `spark.read.format("horolog")`: Spark's Kafka source's names, rules and defaults.
+
+Names ignore case. What Kafka's source refuses is refused here, with a sentence;
+what its Java consumer would only be tuned by is accepted without effect (`consumer_settings`).
+Of our own are `path`, `columns` and `includeTimestampMs`.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from horolog.errors import Misconfigured
+from horolog.spark import consumer_settings
+from horolog.spark.limits import (
+    LATEST,
+    Everywhere,
+    Limit,
+    OffsetByPartition,
+    Subscription,
+    check_order,
+    limit_of,
+    subscription_of,
+)
+from horolog.spark.option_values import flag, integer, one_of, parsed, positive
+from horolog.spark.uris import absolute
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """How brokers are asked; times in milliseconds, sizes in bytes."""
+
+    client_id: str = "horolog-spark"
+    request_timeout_ms: int = 30_000
+    max_bytes: int = 8 << 20
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    poll_timeout_ms: int = 120_000
+    lookup_retries: int = 3
+    lookup_retry_interval_ms: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """What a read was asked for. Either `bootstrap_servers` or `paths` is set."""
+
+    bootstrap_servers: str | None = None
+    paths: tuple[str, ...] = ()
+    subscription: Subscription | None = None
+    starting: Limit | None = None
+    ending: Limit = Everywhere.LATEST
+    no_match_is_latest: bool = False
+    fail_on_data_loss: bool = True
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    include_headers: bool = False
+    include_timestamp_ms: bool = False
+    columns: tuple[str, ...] | None = None
+    read_committed: bool = False
+    check_crcs: bool = True
+    fetching: Fetching = Fetching()
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "ReadOptions":
+        """Read the options of one `load()`.
+
+        Raises:
+            Misconfigured: an option, its value, or a combination that no read can have.
+        """
+        given = {name.lower(): value for name, value in options.items()}
+        _refuse_misspelt(given)
+        consumer_settings.check(given)
+        paths = _paths(given)
+        bootstrap = given.get("kafka.bootstrap.servers", "").strip() or None
+        if paths and bootstrap:
+            raise Misconfigured(
+                "A read has either option 'kafka.bootstrap.servers' (a broker) or a path "
+                "(segment files), not both"
+            )
+        subscription = subscription_of(given)
+        if not paths:
+            if bootstrap is None:
+                raise Misconfigured(
+                    "Option 'kafka.bootstrap.servers' must be specified (host:port of a broker), "
+                    "or a path of segment files given to load()"
+                )
+            if subscription is None:
+                raise Misconfigured(
+                    "One of the following options must be specified: "
+                    "subscribe, subscribePattern, assign"
+                )
+        starting = limit_of(
+            given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"
+        )
+        ending = limit_of(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+        ending = Everywhere.LATEST if ending is None else ending
+        check_order(starting, ending)
+        return cls(
+            bootstrap_servers=bootstrap,
+            paths=paths,
+            subscription=subscription,
+            starting=starting,
+            ending=ending,
+            no_match_is_latest=one_of(
+                given, "startingOffsetsByTimestampStrategy", "error", "error", "latest"
+            )
+            == "latest",
+            fail_on_data_loss=flag(given, "failOnDataLoss", default=True),
+            min_partitions=positive(given, "minPartitions"),
+            max_records_per_partition=positive(given, "maxRecordsPerPartition"),
+            include_headers=flag(given, "includeHeaders", default=False),
+            include_timestamp_ms=flag(given, "includeTimestampMs", default=False),
+            columns=_columns(given),
+            read_committed=one_of(
+                given,
+                "kafka.isolation.level",
+                "read_uncommitted",
+                "read_uncommitted",
+                "read_committed",
+            )
+            == "read_committed",
+            check_crcs=flag(given, "kafka.check.crcs", default=True),
+            fetching=_fetching(given),
+        )
+
+    @property
+    def fits_batch(self) -> bool:
+        """Whether it is not for a stream alone, as a start at the latest offsets is."""
+        try:
+            self.batch_starting()
+        except Misconfigured:
+            return False
+        return True
+
+    def batch_starting(self) -> Limit:
+        """Where a batch read starts: Kafka's source refuses "latest" there.
+
+        Raises:
+            Misconfigured: latest, for all partitions or for one.
+        """
+        starting = Everywhere.EARLIEST if self.starting is None else self.starting
+        if starting is Everywhere.LATEST:
+            raise Misconfigured("startingOffsets can't be latest for batch queries")
+        if isinstance(starting, OffsetByPartition):
+            for partition, offset in starting.offsets.items():
+                if offset == LATEST:
+                    raise Misconfigured(
+                        f"startingOffsets for {partition} can't be latest for batch queries"
+                    )
+        return starting
+
+
+_OWN = ("path", "paths", "columns", "includeTimestampMs")
+_KAFKA_SOURCE = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    # Streams only; Kafka's source, too, ignores them in a batch.
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    # No consumer group is ever joined.
+    "groupIdPrefix",
+    "topic",
+)
+_KNOWN = {name.lower(): name for name in (*_OWN, *_KAFKA_SOURCE)}
+
+
+def _refuse_misspelt(given: Mapping[str, str]) -> None:
+    """An option that is nearly one of ours is a mistake; others may belong to someone else."""
+    for name in given:
+        if name in _KNOWN or name.startswith("kafka."):
+            continue
+        close = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.85)
+        if close:
+            raise Misconfigured(f"Unknown option '{name}'; did you mean '{_KNOWN[close[0]]}'?")
+
+
+def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
+    """`load(path)` and `load([a, b])`; Spark hands over the list as JSON under `paths`."""
+    paths = [given["path"]] if "path" in given else []
+    if "paths" in given:
+        listed = parsed(given["paths"], "paths", '["/logs/a","/logs/b"]')
+        if not isinstance(listed, list) or not all(isinstance(path, str) for path in listed):
+            raise Misconfigured(f'Option \'paths\': expected e.g. ["/a","/b"], got {listed!r}')
+        paths += listed
+    if any(not path.strip() for path in paths):
+        raise Misconfigured("A path given to load() is empty")
+    return tuple(dict.fromkeys(absolute(path) for path in paths))
+
+
+def _columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
+    if "columns" not in given:
+        return None
+    names = tuple(name.strip() for name in given["columns"].split(",") if name.strip())
+    if not names:
+        raise Misconfigured("Option 'columns' names no column")
+    return names
+
+
+def _fetching(given: Mapping[str, str]) -> Fetching:
+    default = Fetching()
+    caps = [
+        integer(given, f"kafka.{name}", default.max_bytes, least=1)
+        for name in ("fetch.max.bytes", "max.partition.fetch.bytes")
+    ]
+    return Fetching(
+        client_id=given.get("kafka.client.id", default.client_id),
+        request_timeout_ms=integer(
+            given, "kafka.request.timeout.ms", default.request_timeout_ms, least=1
+        ),
+        max_bytes=min(*caps, default.max_bytes),
+        max_wait_ms=integer(given, "kafka.fetch.max.wait.ms", default.max_wait_ms, least=0),
+        min_bytes=integer(given, "kafka.fetch.min.bytes", default.min_bytes, least=0),
+        poll_timeout_ms=integer(
+            given, "kafkaConsumer.pollTimeoutMs", default.poll_timeout_ms, least=1
+        ),
+        lookup_retries=integer(given, "fetchOffset.numRetries", default.lookup_retries, least=0),
+        lookup_retry_interval_ms=integer(
+            given, "fetchOffset.retryIntervalMs", default.lookup_retry_interval_ms, least=0
+        ),
+    )

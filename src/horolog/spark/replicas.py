@@ -1,0 +1,176 @@
+"""What lies below the paths given to `load()`: partition directories, and their segments.
+
+    <path>/.../<topic>-<partition>/<base offset, 20 digits>.log
+
+A path may be a log directory, several of them, a partition directory, or one segment.
+Several directories of one partition are its replicas (see `merge`). Directories that
+Kafka is about to delete or has set aside bear other names and are passed over.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from horolog.errors import CorruptBatch, CorruptFile, Misconfigured
+from horolog.spark.file_systems import Root
+from horolog.spark.merge import EpochSpan
+from horolog.spark.segment_facts import Segment, open_walk, tail_of
+from horolog.storage import names
+from horolog.storage.checkpoints import EpochStart, read_epochs, read_offsets
+from horolog.storage.files import FileMissing, Files
+from horolog.storage.names import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+
+class Replica(NamedTuple):
+    """One directory of a partition: its segments in order, the last without its torn tail.
+
+    `end` is the offset after its last whole batch, `start` its log start offset.
+    """
+
+    root: str
+    directory: str
+    partition: TopicPartition
+    segments: tuple[Segment, ...]
+    start: int
+    end: int
+
+    def joined(self, other: "Replica") -> "Replica":
+        """This and what was found of the same directory by another path."""
+        segments = {segment.base_offset: segment for segment in (*other.segments, *self.segments)}
+        return self._replace(
+            segments=tuple(segments[base] for base in sorted(segments)),
+            start=min(self.start, other.start),
+            end=max(self.end, other.end),
+        )
+
+    def stretches(self) -> Iterator[tuple[Segment, int, int]]:
+        """Each segment with the offsets that it holds, `start` to before `end`."""
+        ends = [*(later.base_offset for later in self.segments[1:]), self.end]
+        for segment, end in zip(self.segments, ends, strict=True):
+            start = max(segment.base_offset, self.start)
+            if start < end:
+                yield segment, start, end
+
+
+def find_replicas(root: Root, *, check_tails: bool) -> list[Replica]:
+    """The replicas below one path; with `check_tails` their last batches fit their CRCs.
+
+    Raises:
+        Misconfigured: there is nothing at the path, or nothing of Kafka's.
+    """
+    entries = root.entries()
+    by_directory: dict[str, list[Segment]] = defaultdict(list)
+    for path, size in entries:
+        directory, _, name = path.rpartition("/")
+        base_offset = names.base_offset_of(name, names.LOG)
+        if base_offset is not None:
+            by_directory[directory].append(Segment(path, base_offset, size))
+    log_starts = _log_start_offsets(root, by_directory)
+
+    def replica_in(directory: str) -> Replica | None:
+        above, _, name = directory.rpartition("/")
+        partition = names.partition_of(name)
+        if partition is None:
+            return None
+        segments = sorted(by_directory[directory], key=lambda segment: segment.base_offset)
+        end = _end_of(root.files, segments, check_crcs=check_tails)
+        if end is None:
+            return None
+        start = max(log_starts.get((above, partition), 0), segments[0].base_offset)
+        return Replica(root.uri, directory, partition, tuple(segments), start, max(end, start))
+
+    found = root.map(replica_in, by_directory)
+    replicas = [replica for replica in found if replica is not None]
+    if not replicas:
+        raise Misconfigured(_nothing_found(root, by_directory))
+    return replicas
+
+
+def _nothing_found(root: Root, directories: Iterable[str]) -> str:
+    odd = sorted(directories)
+    if odd:
+        return (
+            f"{odd[0]} holds segments, but its name is not <topic>-<partition>, so nobody can "
+            "tell which partition they are of; rename it, e.g. to orders-0"
+        )
+    return (
+        f"There is no Kafka log at {root.uri}: a log directory, a partition directory "
+        "(<topic>-<partition>) or a segment (<20 digits>.log) was expected"
+    )
+
+
+def _log_start_offsets(
+    root: Root, directories: Iterable[str]
+) -> dict[tuple[str, TopicPartition], int]:
+    """From the checkpoint of each log directory; one that cannot be read counts as none."""
+    found: dict[tuple[str, TopicPartition], int] = {}
+    for log_dir in {directory.rpartition("/")[0] for directory in directories}:
+        path = f"{log_dir}/{names.LOG_START_OFFSETS}"
+        try:
+            offsets = read_offsets(root.files, path)
+        except CorruptFile as error:
+            _logger.warning("%s; reading from each log's first segment on", error)
+            continue
+        for partition, offset in offsets.items():
+            found[log_dir, TopicPartition(*partition)] = offset
+    return found
+
+
+def _end_of(files: Files, segments: list[Segment], *, check_crcs: bool) -> int | None:
+    """The offset after the last whole batch; None if all segments went away meanwhile.
+
+    What is torn or gone is taken off `segments`.
+    """
+    while segments:
+        try:
+            size, end = tail_of(files, segments[-1], check_crcs=check_crcs)
+        except FileMissing:
+            segments.pop()
+        else:
+            segments[-1] = segments[-1]._replace(size=size)
+            return end
+    return None
+
+
+def epoch_spans(files: Files, replica: Replica) -> list[EpochSpan]:
+    """In which leader epoch each of a replica's offsets was written.
+
+    From its checkpoint, or where there is none from the batch headers.
+    """
+    try:
+        epochs: Sequence[EpochStart] = read_epochs(
+            files, f"{replica.directory}/{names.LEADER_EPOCHS}"
+        )
+    except CorruptFile as error:
+        _logger.warning("%s; reading leader epochs from batch headers", error)
+        epochs = ()
+    if not epochs or epochs[0].start_offset > replica.start:
+        epochs = _epochs_of_headers(files, replica)
+    starts = [*epochs, EpochStart(-1, replica.end)]
+    spans = [
+        EpochSpan(
+            max(first.start_offset, replica.start),
+            min(later.start_offset, replica.end),
+            first.epoch,
+        )
+        for first, later in pairwise(starts)
+    ]
+    return [span for span in spans if span.start < span.end]
+
+
+def _epochs_of_headers(files: Files, replica: Replica) -> list[EpochStart]:
+    epochs = [EpochStart(-1, replica.start)]
+    for segment in replica.segments:
+        walk = open_walk(files, segment)
+        try:
+            for _, header in walk.headers(0):
+                if header.leader_epoch > epochs[-1].epoch:
+                    start = max(header.base_offset, replica.start)
+                    epochs.append(EpochStart(header.leader_epoch, start))
+        except CorruptBatch:
+            continue  # whoever reads it will say so
+    return epochs

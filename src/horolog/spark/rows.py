@@ -1,0 +1,120 @@
+"""Decoded tables in the shape that Spark wants: its columns, in its order, of its types.
+
+`pyspark` refuses a table whose schema differs from the query's in anything, so this
+builds exactly that. Topic and partition are the same on every row; their columns are
+made once and cut to length.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from horolog.spark import columns
+from horolog.storage.names import TopicPartition
+
+_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_TYPES = {
+    columns.KEY: pa.binary(),
+    columns.VALUE: pa.binary(),
+    columns.TOPIC: pa.string(),
+    columns.PARTITION: pa.int32(),
+    columns.OFFSET: pa.int64(),
+    columns.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    columns.TIMESTAMP_TYPE: pa.int32(),
+    columns.HEADERS: pa.list_(pa.field("element", _HEADER)),
+    columns.TIMESTAMP_MS: pa.int64(),
+}
+# What has to be decoded for a column, and what stands in a decoded table as Spark wants it.
+_DECODED = {
+    columns.KEY: "key",
+    columns.VALUE: "value",
+    columns.OFFSET: "offset",
+    columns.TIMESTAMP: "timestamp_ms",
+    columns.TIMESTAMP_TYPE: "timestamp_type",
+    columns.HEADERS: "headers",
+    columns.TIMESTAMP_MS: "timestamp_ms",
+}
+_COUNTED = "offset"  # decoded where a query wants no column of the records themselves
+_FEW_ROWS = 4096
+
+
+def decoded_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """The columns that `decode` has to fill for these columns of a query."""
+    wanted = dict.fromkeys(_DECODED[name] for name in names if name in _DECODED)
+    return tuple(wanted) or (_COUNTED,)
+
+
+class RowShaper:
+    """Makes the rows of one query, of one partition at a time."""
+
+    def __init__(self, names: Sequence[str], nullable: Sequence[bool]) -> None:
+        self._names = tuple(names)
+        fields = zip(names, nullable, strict=True)
+        self.schema = pa.schema([pa.field(name, _TYPES[name], may) for name, may in fields])
+        self._partition: TopicPartition | None = None
+        self._constants: dict[str, pa.Array] = {}
+
+    def begin(self, partition: TopicPartition) -> None:
+        """The tables that follow are of this partition."""
+        if partition != self._partition:
+            self._partition = partition
+            self._make_constants(_FEW_ROWS)
+
+    def shape(self, table: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a decoded table."""
+        rows = table.num_rows
+        if rows > len(self._constants[columns.PARTITION]):
+            self._make_constants(2 * rows)
+        arrays = [self._column(name, table, rows) for name in self._names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _column(self, name: str, table: pa.RecordBatch, rows: int) -> pa.Array:
+        match name:
+            case columns.TOPIC | columns.PARTITION:
+                return self._constants[name].slice(0, rows)
+            case columns.TIMESTAMP:
+                return shown_times(table.column("timestamp_ms"))
+            case columns.HEADERS:
+                return _null_where_empty(table.column("headers"))
+            case _:
+                return table.column(_DECODED[name])
+
+    def _make_constants(self, rows: int) -> None:
+        assert self._partition is not None
+        topic, partition = self._partition
+        name = topic.encode()
+        ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(name))
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(name * rows)]
+        self._constants = {
+            columns.TOPIC: pa.Array.from_buffers(pa.string(), rows, buffers),
+            columns.PARTITION: pa.array(np.full(rows, partition, np.int32)),
+        }
+
+
+def shown_times(times_ms: pa.Array) -> pa.Array:
+    """Milliseconds as Spark's timestamps; null where Spark could not show them."""
+    values: npt.NDArray[np.int64] = times_ms.to_numpy(zero_copy_only=False)
+    hidden = (
+        (values < columns.FIRST_TIMESTAMP_MS)
+        | (values > columns.LAST_TIMESTAMP_MS)
+        | (values == columns.NO_TIMESTAMP_MS)
+    )
+    # A time that wraps around here is one of the hidden ones.
+    microseconds = values * np.int64(1000)
+    mask = hidden if hidden.any() else None
+    return pa.array(microseconds, mask=mask).view(_TYPES[columns.TIMESTAMP])
+
+
+def _null_where_empty(headers: pa.Array) -> pa.Array:
+    """Spark's Kafka source has no headers as null, not as an empty array."""
+    lengths = headers.value_lengths().to_numpy(zero_copy_only=False)
+    empty = lengths == 0
+    if not empty.any():
+        return headers
+    validity = pa.py_buffer(np.packbits(~empty, bitorder="little"))
+    ends = headers.buffers()[1]
+    return pa.Array.from_buffers(
+        headers.type, len(headers), [validity, ends], children=[headers.values]
+    )

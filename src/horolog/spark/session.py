@@ -1,0 +1,95 @@
+"""Sessions that know the format "horolog"."""
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import resources
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from horolog.spark.java import require_java
+from horolog.spark.masters import is_local, parallelism
+from horolog.spark.pushes import mark_loads
+from horolog.spark.source import FORMAT, LogSource
+
+PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession) -> None:
+    """Teach a session the format "horolog", and let it push filters down to it.
+
+    Works over Spark Connect too. Workers have to have horolog[spark] installed as well.
+    """
+    # A class of its own carries to the planner what only the session can tell.
+    cores = parallelism(lambda name: spark.conf.get(name, None))
+    source = type(LogSource.__name__, (LogSource,), {"cores": cores})
+    spark.dataSource.register(source)
+    spark.conf.set(PUSH_DOWN, "true")
+    mark_loads(type(spark.read), FORMAT)
+
+
+def session(
+    app_name: str = "horolog", *, master: str | None = None, **conf: str | int | bool
+) -> SparkSession:
+    """A session that just works: local, quiet, in UTC, and knowing the format "horolog".
+
+    A session that is running already is used as it is, and so is the cluster of
+    `spark-submit` or `SPARK_REMOTE`. Without any of these Spark starts on this machine,
+    with all its cores and the running Python.
+
+    Args:
+        app_name: what Spark calls the application.
+        master: another cluster.
+        conf: Spark's settings, given as `**{"spark.driver.memory": "2g"}`; they win over
+            what is set here.
+
+    Raises:
+        Misconfigured: there is no Java that Spark can use.
+    """
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        spark = _start(app_name, master, conf)
+    register(spark)
+    return spark
+
+
+def _start(app_name: str, master: str | None, conf: Mapping[str, str | int | bool]) -> SparkSession:
+    builder = SparkSession.builder.appName(app_name)
+    given = {name: _text(value) for name, value in conf.items()}
+    if master is not None:
+        given["spark.master"] = master
+    settings = {"spark.sql.session.timeZone": "UTC", **given}
+    is_remote = "SPARK_REMOTE" in os.environ or "spark.remote" in given
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not is_remote and not is_submitted:
+        settings.setdefault("spark.master", "local[*]")
+        if SparkContext._gateway is None:
+            require_java(os.environ)
+    if is_local(settings.get("spark.master", "")):
+        _use_this_machine()
+        settings = {**_local_settings(), **settings}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _use_this_machine() -> None:
+    """What Spark takes from the environment when its JVM starts."""
+    # Else workers are whatever `python3` is, and fail with "No module named pyarrow".
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def _local_settings() -> dict[str, str]:
+    quiet = resources.files("horolog.spark") / "log4j2.properties"
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quiet}",
+        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+    }
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,53 @@
+"""Which transactions of a log on disk were aborted, and how far it is decided (KIP-98).
+
+Told by the control batches that end transactions, and by nothing else: Kafka's own
+index of aborted transactions may be missing from a copy. So all headers of the log are
+walked over, at 61 bytes a batch, and only when committed records are asked for.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from horolog.record.batch import BatchHeader
+from horolog.record.builder import read_records
+from horolog.record.compression import Buffer
+
+_ABORT = b"\x00\x00"  # the type in a control record's key, after its version
+_MAX_MARKER_BYTES = 1 << 20
+
+
+class AbortedTransaction(NamedTuple):
+    """What a producer wrote from `first_offset` up to the marker at `last_offset`."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+class TransactionScan:
+    """Takes the batches of one partition in offset order."""
+
+    def __init__(self) -> None:
+        self.aborted: list[AbortedTransaction] = []
+        self._open: dict[int, int] = {}
+
+    def add(self, header: BatchHeader, read: Callable[[], Buffer]) -> None:
+        """Take the next batch, which is only read if it is a marker."""
+        producer_id = header.producer_id
+        if not header.is_transactional:
+            return
+        if not header.is_control:
+            self._open.setdefault(producer_id, header.base_offset)
+            return
+        first_offset = self._open.pop(producer_id, None)
+        if first_offset is not None and _is_abort_marker(read()):
+            self.aborted.append(AbortedTransaction(producer_id, first_offset, header.last_offset))
+
+    def last_stable_offset(self, end: int) -> int:
+        """The offset before which every transaction has ended; `end` if all have."""
+        return min(self._open.values(), default=end)
+
+
+def _is_abort_marker(batch: Buffer) -> bool:
+    marker = next(read_records(batch, max_bytes=_MAX_MARKER_BYTES), None)
+    return marker is not None and (marker.key or b"")[2:4] == _ABORT

@@ -1,0 +1,116 @@
+"""What is not wanted is not read: by the bytes that the kernel counts for this process."""
+
+from pathlib import Path
+
+import pytest
+from log_reading import Read, bytes_read_by, moment
+from partition_files import PartitionFiles
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
+
+from horolog.record.row_buffers import column_kernels
+
+NINE_MS = 1_700_000_000_000
+BATCH_BYTES = 40_000
+BATCHES = 120
+TIME, OFFSET = ("timestamp",), ("offset",)
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/io").exists(), reason="only Linux counts what a process reads"
+)
+
+
+def write(log_dir: Path, *, append_time: bool = False) -> PartitionFiles:
+    """Three segments; every batch is a minute later than the one before."""
+    files = PartitionFiles(log_dir, interval_bytes=4096)
+    for number in range(BATCHES):
+        minute = NINE_MS + 60_000 * number
+        files.add(
+            [minute + second * 1000 for second in range(10)],
+            value_bytes=BATCH_BYTES // 10,
+            append_ms=minute if append_time else None,
+        )
+        if number % 40 == 39:
+            files.roll()
+    files.write_indexes()
+    return files
+
+
+def minute(number: int) -> object:
+    return moment(NINE_MS + 60_000 * number)
+
+
+def cost(read: Read, *filters) -> int:
+    """Bytes that planning and all tasks read."""
+    column_kernels.load()
+    read.rows()  # so that nothing is imported for the first time
+    return bytes_read_by(lambda: read.rows(*filters))
+
+
+@pytest.mark.parametrize("indexes", [True, False])
+def test_batches_that_are_too_early_are_passed_over_by_their_headers(
+    tmp_path: Path, indexes: bool
+) -> None:
+    files = write(tmp_path)
+    for path in [] if indexes else files.directory.glob("*index"):
+        path.unlink()
+    late = GreaterThanOrEqual(TIME, minute(BATCHES - 6))
+    read = Read(tmp_path)
+    assert len(read.rows(late)) == 60
+    everything = cost(read)
+    assert everything > BATCHES * BATCH_BYTES
+    # The bodies of six batches, 61 bytes of each other one, and what the indexes hold.
+    assert cost(read, late) < 8 * BATCH_BYTES
+
+
+def test_late_records_cost_no_more_than_their_own_batches(tmp_path: Path) -> None:
+    files = write(tmp_path)
+    files.roll()
+    files.add([NINE_MS] * 5, value_bytes=10)
+    read = Read(tmp_path)
+    newest = GreaterThanOrEqual(TIME, minute(BATCHES))
+    assert read.rows(newest) == []
+    assert cost(read, newest) < 2 * BATCH_BYTES
+
+
+def test_segments_that_are_too_early_as_a_whole_are_not_even_planned(tmp_path: Path) -> None:
+    files = write(tmp_path)
+    _, partitions = Read(tmp_path).plan(GreaterThanOrEqual(TIME, minute(85)))
+    paths = {stretch.path for partition in partitions for stretch in partition.value}
+    assert paths == {str(files.logs[2])}
+
+
+def test_of_append_times_both_ends_are_passed_over_by_headers(tmp_path: Path) -> None:
+    write(tmp_path, append_time=True)
+    read = Read(tmp_path)
+    hour = [GreaterThanOrEqual(TIME, minute(50)), LessThan(TIME, minute(53))]
+    assert len(read.rows(*hour)) == 30
+    assert cost(read, *hour) < 5 * BATCH_BYTES
+
+
+def test_a_few_offsets_are_found_by_the_index(tmp_path: Path) -> None:
+    files = write(tmp_path)
+    read = Read(tmp_path)
+    one = EqualTo(OFFSET, files.base_offset + 777)
+    assert len(read.rows(one)) == 1
+    # The tail of the log, the batch that the index points to, and the one itself.
+    assert cost(read, one) < 6 * BATCH_BYTES
+
+
+def test_small_batches_are_not_read_one_by_one(tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path)
+    for number in range(300):
+        files.add([NINE_MS + number], value_bytes=10)
+    reads = []
+    read = Read(tmp_path)
+
+    def counted(self, file, size, position):
+        reads.append(size)
+        return plain(self, file, size, position)
+
+    from horolog.storage.files import Files  # noqa: PLC0415 - patched for the moment
+
+    plain = Files.read_at
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Files, "read_at", counted)
+        assert len(read.rows(GreaterThanOrEqual(TIME, moment(NINE_MS + 290)))) == 10
+    assert len(reads) < 30

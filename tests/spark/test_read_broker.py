@@ -1,0 +1,165 @@
+"""Reads from a running broker, as Spark's planner and tasks do them."""
+
+from collections.abc import Iterator
+
+import pytest
+from log_reading import Read, moment
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
+from running_broker import RunningBroker
+
+from horolog.client import Client, NoAnswer
+from horolog.errors import Misconfigured
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
+from horolog.spark.bounds import DataLost
+
+NINE_MS = 1_700_000_000_000
+TIME = ("timestamp",)
+
+
+@pytest.fixture
+def client(broker: RunningBroker) -> Iterator[Client]:
+    with Client(broker.address) as client:
+        yield client
+
+
+def fill(client: Client, topic: str, partition: int, times_ms: list[int], each: int = 10) -> None:
+    for start in range(0, len(times_ms), each):
+        records = [Record(ms, b"k", b"v" * 50) for ms in times_ms[start : start + each]]
+        client.produce(topic, partition, build_batch(records, codec=Codec.LZ4))
+
+
+@pytest.fixture
+def orders(broker: RunningBroker, client: Client) -> RunningBroker:
+    """Three partitions of which the last is empty; the second has late records."""
+    broker.create_topic("orders", partitions=3)
+    fill(client, "orders", 0, [NINE_MS + number for number in range(100)])
+    late = [NINE_MS + number - 50_000 * (number % 10 == 9) for number in range(60)]
+    fill(client, "orders", 1, late)
+    return broker
+
+
+def load(broker: RunningBroker, **options: object) -> Read:
+    return Read(**{"kafka.bootstrap.servers": broker.address, **options})
+
+
+def found(read: Read, *filters) -> list[tuple[int, int]]:
+    return [(row["partition"], row["offset"]) for row in read.rows(*filters)]
+
+
+def both(first: range, second: range) -> list[tuple[int, int]]:
+    return [(0, offset) for offset in first] + [(1, offset) for offset in second]
+
+
+def test_every_record_of_a_topic_is_read_once(orders: RunningBroker) -> None:
+    read = load(orders, subscribe="orders")
+    assert found(read) == both(range(100), range(60))
+    row = read.rows()[7]
+    assert (row["topic"], row["key"], row["value"]) == ("orders", b"k", b"v" * 50)
+    assert (row["timestampMs"], row["timestamp"]) == (NINE_MS + 7, moment(NINE_MS + 7))
+
+
+def test_partitions_are_picked_by_option_and_by_filter(orders: RunningBroker) -> None:
+    assert found(load(orders, assign='{"orders":[1]}')) == both(range(0), range(60))
+    assert found(load(orders, subscribePattern="ord.*"), EqualTo(("partition",), 0)) == both(
+        range(100), range(0)
+    )
+    with pytest.raises(Misconfigured, match="no topic coins at"):
+        load(orders, subscribe="coins")
+    with pytest.raises(Misconfigured, match="no partition orders-9 at"):
+        load(orders, assign='{"orders":[9]}')
+
+
+def test_no_topic_is_created_by_reading(orders: RunningBroker, client: Client) -> None:
+    with pytest.raises(Misconfigured, match="no topic coins"):
+        load(orders, subscribe="coins")
+    assert "coins" not in client.metadata().topics
+
+
+def test_a_filter_on_time_is_exact_where_options_are_offsets(orders: RunningBroker) -> None:
+    from_ms, to_ms = NINE_MS + 30, NINE_MS + 45
+    between = [GreaterThanOrEqual(TIME, moment(from_ms)), LessThan(TIME, moment(to_ms))]
+    exact = both(range(30, 45), range(30, 45))
+    exact.remove((1, 39))
+    assert found(load(orders, subscribe="orders"), *between) == exact
+    limits = {"startingTimestamp": from_ms, "endingTimestamp": to_ms}
+    offsets = load(orders, assign='{"orders":[0,1]}', **limits)
+    assert found(offsets) == both(range(30, 45), range(30, 45))
+
+
+def test_partitions_without_a_late_record_are_not_asked_for_any(orders: RunningBroker) -> None:
+    read = load(orders, subscribe="orders")
+    _, partitions = read.plan(GreaterThanOrEqual(TIME, moment(NINE_MS + 80)))
+    stretches = [stretch for partition in partitions for stretch in partition.value]
+    assert [(each.partition.partition, each.start) for each in stretches] == [(0, 80)]
+
+
+def test_offsets_of_each_partition_may_be_given(orders: RunningBroker) -> None:
+    read = load(
+        orders,
+        subscribe="orders",
+        startingOffsets='{"orders":{"0":90,"1":-2,"2":-2}}',
+        endingOffsets='{"orders":{"0":-1,"1":5,"2":-1}}',
+    )
+    assert found(read) == both(range(90, 100), range(5))
+
+
+def test_an_action_does_not_see_what_is_appended_after_load(
+    orders: RunningBroker, client: Client
+) -> None:
+    read = load(orders, subscribe="orders")
+    fill(client, "orders", 0, [NINE_MS + 500])
+    assert found(read) == both(range(100), range(60))
+
+
+def test_min_partitions_splits_and_max_records_limits(orders: RunningBroker) -> None:
+    _, partitions = load(orders, subscribe="orders", minPartitions=8).plan()
+    assert len(partitions) == 8
+    reader, partitions = load(orders, subscribe="orders", maxRecordsPerPartition=30).plan()
+    rows = [sum(table.num_rows for table in reader.read(each)) for each in partitions]
+    assert max(rows) <= 30
+    assert sum(rows) == 160
+
+
+def test_small_fetches_give_the_same_rows(orders: RunningBroker) -> None:
+    read = load(orders, **{"subscribe": "orders", "kafka.max.partition.fetch.bytes": 100})
+    assert found(read) == both(range(100), range(60))
+
+
+def test_records_deleted_after_load_are_lost_data(orders: RunningBroker) -> None:
+    strict = load(orders, subscribe="orders")
+    lenient = load(orders, subscribe="orders", failOnDataLoss="false")
+    orders.log("orders", 0).delete_records(40)
+    with pytest.raises(DataLost, match="orders-0 was to be read from offset 0, and starts at 40"):
+        strict.rows()
+    assert found(lenient) == both(range(40, 100), range(60))
+    assert found(load(orders, subscribe="orders")) == both(range(40, 100), range(60))
+
+
+def test_a_topic_deleted_after_load_is_lost_data(orders: RunningBroker, client: Client) -> None:
+    strict = load(orders, subscribe="orders")
+    lenient = load(orders, subscribe="orders", failOnDataLoss="false")
+    client.delete_topics(["orders"])
+    with pytest.raises(DataLost, match="orders-0 does not exist any more"):
+        strict.rows()
+    assert found(lenient) == []
+
+
+def test_a_time_before_1970_cannot_be_asked_of_a_broker(orders: RunningBroker) -> None:
+    with pytest.raises(Misconfigured, match="Filter on timestamp instead"):
+        load(orders, subscribe="orders", startingTimestamp=-5)
+    read = load(orders, subscribe="orders")
+    assert len(read.rows(GreaterThanOrEqual(TIME, moment(-5000)))) == 160
+    assert read.rows(EqualTo(("timestampMs",), -5000)) == []
+
+
+def test_a_broker_that_is_not_there_is_named() -> None:
+    with pytest.raises(NoAnswer, match=r"127\.0\.0\.1:1"):
+        Read(
+            **{
+                "kafka.bootstrap.servers": "127.0.0.1:1",
+                "subscribe": "orders",
+                "fetchOffset.numRetries": 1,
+                "kafka.request.timeout.ms": 200,
+            }
+        )

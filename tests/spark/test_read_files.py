@@ -1,0 +1,544 @@
+import json
+import random
+import struct
+from pathlib import Path
+
+import pyarrow.fs as pafs
+import pytest
+from log_reading import Read, moment, schema_of
+from partition_files import BASE_OFFSET, PartitionFiles
+from pyspark.sql.datasource import (
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    StringStartsWith,
+)
+
+from horolog.errors import CorruptBatch, Misconfigured
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
+from horolog.spark import file_systems
+from horolog.spark.bounds import DataLost
+from horolog.spark.source import LogReader
+
+NINE_MS = 1_700_000_000_000
+TIME, TIME_MS, OFFSET = ("timestamp",), ("timestampMs",), ("offset",)
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> PartitionFiles:
+    """Four segments of five batches; times rise by a second a batch, with some far behind."""
+    files = PartitionFiles(tmp_path / "data")
+    rng = random.Random(7)
+    for number in range(20):
+        times = [NINE_MS + 1000 * number + rng.randrange(-700, 700) for _ in range(10)]
+        times[3] -= rng.choice([0, 5_000, 86_400_000])
+        codec = [Codec.NONE, Codec.LZ4, Codec.ZSTD, Codec.GZIP, Codec.SNAPPY][number % 5]
+        files.add(times, codec=codec)
+        if number % 5 == 4 and number < 19:
+            files.roll()
+    files.write_indexes()
+    return files
+
+
+def within(files: PartitionFiles, from_ms: int, to_ms: int) -> list[int]:
+    return [row.offset for row in files.rows if from_ms <= row.timestamp_ms < to_ms]
+
+
+def offsets_of(reader: LogReader, partitions: list[InputPartition]) -> list[int]:
+    tables = (table for partition in partitions for table in reader.read(partition))
+    return [offset for table in tables for offset in table.column("offset").to_pylist()]
+
+
+def between(from_ms: int, to_ms: int) -> list:
+    return [GreaterThanOrEqual(TIME, moment(from_ms)), LessThan(TIME, moment(to_ms))]
+
+
+# Everything that is there, once.
+
+
+def test_every_record_comes_back_as_it_was_written(orders: PartitionFiles) -> None:
+    rows = Read(orders.log_dir).rows()
+    assert [
+        (
+            row["topic"],
+            row["partition"],
+            row["offset"],
+            row["timestampMs"],
+            row["timestampType"],
+            row["key"],
+            row["value"],
+        )
+        for row in rows
+    ] == [row[:-1] for row in orders.rows]
+    assert [row["timestamp"] for row in rows] == [moment(row.timestamp_ms) for row in orders.rows]
+
+
+def test_headers_come_back_where_they_are_asked_for(tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path)
+    files.add([1], headers=(("a", b"1"), ("a", None)))
+    files.add([2])
+    read = Read(tmp_path, schema=schema_of(["headers", "offset"]))
+    assert [row["headers"] for row in read.rows()] == [
+        [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
+        None,
+    ]
+
+
+def test_a_path_is_a_log_directory_a_partition_a_segment_or_above_them(
+    orders: PartitionFiles,
+) -> None:
+    everything = [row.offset for row in orders.rows]
+    assert Read(orders.log_dir.parent).offsets() == everything
+    assert Read(f"{orders.log_dir}/").offsets() == everything
+    assert Read(f"file://{orders.log_dir}").offsets() == everything
+    assert Read(orders.directory).offsets() == everything
+    second = [row.offset for row in orders.rows[50:100]]
+    assert Read(orders.logs[1]).offsets() == second
+    assert Read(orders.logs[1], orders.logs[3]).offsets() == [*second, *everything[150:]]
+
+
+def test_a_path_without_a_log_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match=f"There is no path {tmp_path}/x"):
+        Read(tmp_path / "x")
+    with pytest.raises(Misconfigured, match="There is no Kafka log at"):
+        Read(tmp_path)
+    (tmp_path / "copied").mkdir()
+    (tmp_path / "copied" / f"{5:020d}.log").touch()
+    with pytest.raises(Misconfigured, match="copied holds segments, but its name is not"):
+        Read(tmp_path)
+    with pytest.raises(Misconfigured, match="no file system that pyarrow can open"):
+        Read("nosuch://bucket/logs")
+
+
+def test_directories_set_aside_and_internal_topics_are_passed_over(orders: PartitionFiles) -> None:
+    PartitionFiles(orders.log_dir, topic="__consumer_offsets").add([1])
+    aside = PartitionFiles(orders.log_dir, topic="gone")
+    aside.add([1])
+    aside.directory.rename(orders.log_dir / f"gone-0.{'0' * 32}-delete")
+    rows = Read(orders.log_dir).rows()
+    assert {row["topic"] for row in rows} == {"orders"}
+    assert len(Read(orders.log_dir, subscribe="__consumer_offsets").rows()) == 1
+    assert len(Read(orders.log_dir / "__consumer_offsets-0").rows()) == 1
+
+
+def test_a_subscription_picks_among_the_topics_of_a_path(orders: PartitionFiles) -> None:
+    for topic, partition in (("clicks", 0), ("clicks", 1), ("organ", 0)):
+        PartitionFiles(orders.log_dir, topic=topic, partition=partition).add([1])
+
+    def topics(**options: str) -> set:
+        rows = Read(orders.log_dir, **options).rows()
+        return {(row["topic"], row["partition"]) for row in rows}
+
+    assert topics(subscribe="clicks,organ") == {("clicks", 0), ("clicks", 1), ("organ", 0)}
+    assert topics(subscribePattern="or.*") == {("orders", 0), ("organ", 0)}
+    assert topics(assign='{"clicks":[1]}') == {("clicks", 1)}
+    with pytest.raises(Misconfigured, match="no topic coins below"):
+        Read(orders.log_dir, subscribe="clicks,coins")
+    with pytest.raises(Misconfigured, match="no partition clicks-7 below"):
+        Read(orders.log_dir, assign='{"clicks":[7]}')
+
+
+def test_filters_on_topic_and_partition_pick_directories(orders: PartitionFiles) -> None:
+    for partition in range(3):
+        PartitionFiles(orders.log_dir, topic="clicks", partition=partition).add([1, 2])
+    read = Read(orders.log_dir)
+    clicks = read.rows(StringStartsWith(("topic",), "cl"), In(("partition",), (0, 2)))
+    assert [(row["topic"], row["partition"]) for row in clicks] == [("clicks", 0)] * 2 + [
+        ("clicks", 2)
+    ] * 2
+
+
+# Time.
+
+
+@pytest.mark.parametrize("indexes", ["kept", "missing", "lying"])
+def test_a_range_of_time_is_exact_wherever_it_lies(orders: PartitionFiles, indexes: str) -> None:
+    rng = random.Random(3)
+    for path in orders.directory.glob("*index"):
+        if indexes == "missing":
+            path.unlink()
+        elif indexes == "lying":
+            path.write_bytes(rng.randbytes(path.stat().st_size))
+    read = Read(orders.log_dir)
+    moments = [NINE_MS + 997 * number for number in range(-3, 23)]
+    for from_ms in moments:
+        for to_ms in (from_ms + 1, from_ms + 1500, NINE_MS + 10**9):
+            rows = within(orders, from_ms, to_ms)
+            assert read.offsets(*between(from_ms, to_ms)) == rows
+    old = within(orders, 0, NINE_MS - 3_000)
+    assert old, "the fixture has late records"
+    assert read.offsets(LessThan(TIME, moment(NINE_MS - 3_000))) == old
+
+
+def test_a_time_index_that_ends_too_early_is_not_believed(orders: PartitionFiles) -> None:
+    """As after a crash, or a copy that was broken off."""
+    for path in orders.directory.glob("*.timeindex"):
+        path.write_bytes(path.read_bytes()[:12])
+    late = NINE_MS + 18_000
+    assert Read(orders.log_dir).offsets(GreaterThan(TIME_MS, late)) == within(
+        orders, late + 1, 1 << 62
+    )
+
+
+def test_a_time_index_that_names_too_early_a_time_is_not_believed(orders: PartitionFiles) -> None:
+    for path in orders.directory.glob("*.timeindex"):
+        data = path.read_bytes()
+        at, offset = struct.unpack(">qi", data[-12:])
+        path.write_bytes(data[:-12] + struct.pack(">qi", at - 500, offset))
+    late = [row.timestamp_ms for row in orders.rows[40:50]]
+    assert Read(orders.log_dir).offsets(GreaterThanOrEqual(TIME_MS, max(late))) == within(
+        orders, max(late), 1 << 62
+    )
+
+
+def test_records_with_wild_times_are_read_and_filtered_exactly(tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path)
+    wild = [-1, 0, -2, NINE_MS, NINE_MS * 1_000_000, -(1 << 63), (1 << 63) - 1, -62135596800001]
+    for number, first in enumerate(wild):
+        files.add([first, NINE_MS + number, -1])
+        files.add([first])
+    files.write_indexes()
+    read = Read(tmp_path)
+    assert [row["timestampMs"] for row in read.rows()] == [row.timestamp_ms for row in files.rows]
+    for edge in wild:
+        rows = read.rows(EqualTo(TIME_MS, edge))
+        # Where -1 is wanted, Spark applies the filter again.
+        offsets = [row["offset"] for row in rows if edge != -1 or row["timestampMs"] == -1]
+        assert offsets == [row.offset for row in files.rows if row.timestamp_ms == edge]
+        kept = [row.offset for row in files.rows if row.timestamp_ms >= edge]
+        assert set(kept) <= set(read.offsets(GreaterThanOrEqual(TIME_MS, edge)))
+
+
+def test_append_times_are_those_that_filters_see(tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path)
+    for number in range(5):
+        files.add([5, NINE_MS * 2], append_ms=NINE_MS + number)
+    read = Read(tmp_path)
+    assert read.offsets(*between(NINE_MS + 2, NINE_MS + 4)) == within(
+        files, NINE_MS + 2, NINE_MS + 4
+    )
+    assert {row["timestampType"] for row in read.rows()} == {1}
+
+
+def test_real_times_far_out_of_order_are_filtered_as_a_full_scan_would(
+    tmp_path: Path, commit_times: list[int]
+) -> None:
+    files = PartitionFiles(tmp_path, interval_bytes=4096)
+    for start in range(0, len(commit_times), 100):
+        files.add(commit_times[start : start + 100], value_bytes=0)
+        if start % 2000 == 1900:
+            files.roll()
+    files.write_indexes()
+    read = Read(tmp_path)
+    ordered = sorted(commit_times)
+    for part in range(0, 100, 9):
+        from_ms = ordered[len(ordered) * part // 100]
+        to_ms = ordered[min(len(ordered) * (part + 1) // 100, len(ordered) - 1)]
+        assert read.offsets(*between(from_ms, to_ms)) == within(files, from_ms, to_ms)
+
+
+# Offsets.
+
+
+def test_offsets_may_be_bounded_by_options_and_filters(orders: PartitionFiles) -> None:
+    read = Read(
+        orders.log_dir,
+        startingOffsets='{"orders":{"0":1013}}',
+        endingOffsets='{"orders":{"0":1127}}',
+    )
+    assert read.offsets() == [*range(1013, 1127)]
+    assert read.offsets(GreaterThan(OFFSET, 1099), LessThan(OFFSET, 1102)) == [1100, 1101]
+    assert read.offsets(GreaterThan(OFFSET, 1126)) == []
+
+
+@pytest.mark.parametrize("indexes", ["kept", "missing", "lying"])
+@pytest.mark.parametrize("start", [1000, 1001, 1010, 1049, 1050, 1123, 1199])
+def test_a_read_may_start_at_any_offset(orders: PartitionFiles, indexes: str, start: int) -> None:
+    for path in orders.directory.glob("*.index"):
+        if indexes == "missing":
+            path.unlink()
+        elif indexes == "lying":
+            path.write_bytes(bytes([0, 0, 0, 9, 0, 0, 0, 77]))
+    read = Read(orders.log_dir, startingOffsets=json.dumps({"orders": {"0": start}}))
+    assert read.offsets() == [*range(start, 1200)]
+
+
+def test_times_in_options_become_offsets_of_first_records_that_late(orders: PartitionFiles) -> None:
+    late = [row.offset for row in orders.rows if row.timestamp_ms >= NINE_MS + 9_000]
+    later = [row.offset for row in orders.rows if row.timestamp_ms >= NINE_MS + 13_000]
+    read = Read(orders.log_dir, startingTimestamp=NINE_MS + 9_000, endingTimestamp=NINE_MS + 13_000)
+    assert read.offsets() == [*range(late[0], later[0])]
+    with pytest.raises(Misconfigured, match="No offset of orders-0"):
+        Read(orders.log_dir, startingTimestamp=NINE_MS * 2)
+
+
+def test_the_log_start_offset_is_honoured(orders: PartitionFiles) -> None:
+    checkpoint = orders.log_dir / "log-start-offset-checkpoint"
+    checkpoint.write_text("0\n1\norders 0 1037\n")
+    assert Read(orders.log_dir).offsets() == [*range(1037, 1200)]
+    assert Read(orders.directory).offsets() == [*range(1037, 1200)]
+    assert Read(orders.logs[0]).offsets() == [*range(1037, 1050)]
+    assert Read(orders.log_dir, startingTimestamp=0).offsets() == [*range(1037, 1200)]
+    checkpoint.write_text("nonsense")
+    assert Read(orders.log_dir).offsets() == [*range(1000, 1200)]
+
+
+def test_tasks_cut_the_log_without_losing_or_doubling_a_record(orders: PartitionFiles) -> None:
+    read = Read(orders.log_dir, minPartitions=13)
+    reader, partitions = read.plan()
+    assert len(partitions) >= 12
+    assert offsets_of(reader, partitions) == [*range(1000, 1200)]
+    reader, partitions = Read(orders.log_dir, maxRecordsPerPartition=30).plan()
+    sizes = [sum(table.num_rows for table in reader.read(part)) for part in partitions]
+    assert max(sizes) == 30
+    assert sum(sizes) == 200
+
+
+# Ends, and logs that change.
+
+
+TORN = {
+    "a part of a batch": lambda batch: batch[:-3],
+    "less than a header": lambda batch: batch[:40],
+    "zeros": lambda _: bytes(4096),
+    "garbage": lambda _: b"\xff" * 500,
+    "a batch with a wrong CRC": lambda batch: batch[:-1] + bytes([batch[-1] ^ 1]),
+    "an older offset": lambda _: build_batch([Record(5, None, b"")], base_offset=3),
+}
+
+
+@pytest.mark.parametrize("torn", TORN)
+@pytest.mark.parametrize("indexes", [True, False])
+def test_a_read_stops_at_a_torn_tail(orders: PartitionFiles, torn: str, indexes: bool) -> None:
+    batch = build_batch([Record(5, None, b"x" * 99)] * 3, base_offset=orders.next_offset)
+    with orders.log.open("ab") as log:
+        log.write(TORN[torn](batch))
+    if not indexes:
+        for path in orders.directory.glob("*index"):
+            path.unlink()
+    assert Read(orders.log_dir).offsets() == [*range(1000, 1200)]
+
+
+def test_a_hole_before_the_last_batch_ends_the_log_there(orders: PartitionFiles) -> None:
+    """Blocks reach the disk in any order; recovery cuts at the first batch that is not whole."""
+    size = orders.log.stat().st_size
+    orders.add([NINE_MS], value_bytes=5000)
+    orders.add([NINE_MS])
+    with orders.log.open("r+b") as log:
+        log.seek(size + 100)
+        log.write(bytes(4000))
+    assert Read(orders.log_dir).offsets() == [*range(1000, 1200)]
+
+
+@pytest.mark.parametrize("indexes", [True, False])
+def test_messages_of_an_older_format_are_no_torn_tail(
+    orders: PartitionFiles, indexes: bool
+) -> None:
+    """Kafka's own bytes of a message of format v1."""
+    message = "0000000000000005 00000018 e4e321bc 01 00 00000000000003e8 00000001 6b 00000001 76"
+    with orders.log.open("ab") as log:
+        log.write(bytes.fromhex(message))
+    if not indexes:
+        for path in orders.directory.glob("*index"):
+            path.unlink()
+    with pytest.raises(CorruptBatch, match="a format before v2, which are not read yet"):
+        Read(orders.log_dir)
+
+
+def test_an_empty_log_has_no_rows(tmp_path: Path) -> None:
+    PartitionFiles(tmp_path)
+    assert Read(tmp_path).rows() == []
+
+
+def test_every_action_sees_the_log_as_it_was_when_it_was_loaded(orders: PartitionFiles) -> None:
+    read = Read(orders.log_dir)
+    orders.add([NINE_MS])
+    orders.roll()
+    orders.add([NINE_MS])
+    assert read.offsets() == [*range(1000, 1200)]
+    assert read.offsets(GreaterThan(OFFSET, 1198)) == [1199]
+    assert Read(orders.log_dir).offsets() == [*range(1000, 1202)]
+
+
+def test_a_segment_deleted_between_two_actions_is_lost_data(orders: PartitionFiles) -> None:
+    strict = Read(orders.log_dir)
+    lenient = Read(orders.log_dir, failOnDataLoss="false")
+    orders.logs[0].unlink()
+    with pytest.raises(DataLost, match="Offsets 1000 to 1049 of orders-0 are in none"):
+        strict.rows()
+    assert lenient.offsets() == [*range(1050, 1200)]
+    assert strict.offsets(GreaterThan(OFFSET, 1060)) == [*range(1061, 1200)]
+
+
+def test_a_segment_deleted_after_planning_is_lost_data(orders: PartitionFiles) -> None:
+    for fail in ("true", "false"):
+        reader, partitions = Read(orders.log_dir, failOnDataLoss=fail).plan()
+        data = orders.logs[1].read_bytes()
+        gone = orders.logs[1]
+        gone.unlink()
+        if fail == "true":
+            with pytest.raises(DataLost, match="was deleted before it was read"):
+                offsets_of(reader, partitions)
+        else:
+            left = [*range(1000, 1050), *range(1100, 1200)]
+            assert offsets_of(reader, partitions) == left
+        gone.write_bytes(data)
+
+
+def test_a_segment_that_waits_for_its_deletion_is_still_read(orders: PartitionFiles) -> None:
+    reader, partitions = Read(orders.log_dir).plan()
+    gone = orders.logs[1]
+    gone.rename(f"{gone}.deleted")
+    assert offsets_of(reader, partitions) == [*range(1000, 1200)]
+
+
+def test_a_worker_that_does_not_see_the_path_says_so(orders: PartitionFiles) -> None:
+    reader, partitions = Read(orders.log_dir, failOnDataLoss="false").plan()
+    orders.log_dir.rename(f"{orders.log_dir}-elsewhere")
+    with pytest.raises(Misconfigured, match=r"does not exist on .*: every worker has to see it"):
+        offsets_of(reader, partitions)
+
+
+def test_damage_in_the_middle_ends_a_read_unless_losses_are_accepted(
+    orders: PartitionFiles,
+) -> None:
+    second = orders.logs[1]
+    data = bytearray(second.read_bytes())
+    data[-20] ^= 0xFF
+    second.write_bytes(data)
+    with pytest.raises(CorruptBatch, match=f"{second} cannot be read to its end.*failOnDataLoss"):
+        Read(orders.log_dir).rows()
+    left = Read(orders.log_dir, failOnDataLoss="false").offsets()
+    assert left == sorted(left)
+    assert {*range(1000, 1050), *range(1100, 1200)} <= set(left) < {*range(1000, 1200)}
+
+
+def test_a_finished_segment_without_its_end_is_lost_data(orders: PartitionFiles) -> None:
+    second = orders.logs[1]
+    second.write_bytes(second.read_bytes()[:-10])
+    with pytest.raises(CorruptBatch, match="ends within the batch"):
+        Read(orders.log_dir).rows()
+    assert Read(orders.log_dir, failOnDataLoss="false").offsets() == [
+        *range(1000, 1090),
+        *range(1100, 1200),
+    ]
+
+
+# Transactions.
+
+
+def transactions(log_dir: Path) -> tuple[PartitionFiles, list[int]]:
+    """Two producers whose transactions overlap, and one that has not ended; committed offsets."""
+    files = PartitionFiles(log_dir)
+    files.add([1, 2])
+    aborted = files.add([3, 4], producer_id=7)
+    files.add([5], producer_id=8)
+    files.roll()
+    files.end_transaction(7, commit=False)
+    files.add([6], producer_id=7)
+    files.end_transaction(8, commit=True)
+    files.end_transaction(7, commit=True)
+    files.add([7])
+    files.write_indexes()
+    return files, [row.offset for row in files.rows if row.offset not in (aborted, aborted + 1)]
+
+
+def test_control_batches_are_never_shown(tmp_path: Path) -> None:
+    files, _ = transactions(tmp_path)
+    assert Read(tmp_path).offsets() == [row.offset for row in files.rows]
+
+
+def test_records_of_aborted_transactions_are_left_out_of_committed_reads(tmp_path: Path) -> None:
+    _, committed = transactions(tmp_path)
+    assert Read(tmp_path, kafka__isolation__level="read_committed").offsets() == committed
+    later = Read(
+        tmp_path,
+        kafka__isolation__level="read_committed",
+        startingOffsets='{"orders":{"0":1003}}',
+        endingOffsets='{"orders":{"0":1006}}',
+    )
+    assert later.offsets() == [offset for offset in committed if 1003 <= offset < 1006]
+
+
+def test_a_committed_read_ends_where_an_undecided_transaction_begins(tmp_path: Path) -> None:
+    files, committed = transactions(tmp_path)
+    files.add([8], producer_id=9)
+    files.add([9])
+    assert Read(tmp_path, kafka__isolation__level="read_committed").offsets() == committed
+    assert len(Read(tmp_path).offsets()) == len(files.rows)
+
+
+# Replicas.
+
+
+def test_replicas_under_several_paths_are_one_log(tmp_path: Path) -> None:
+    both = []
+    for name, dropped in (("one", 0), ("two", 3)):
+        files = PartitionFiles(tmp_path / name)
+        for number in range(9):
+            files.add([NINE_MS + number] * 10)
+            if number % 3 == 2:
+                files.roll()
+        files.logs[dropped].unlink()
+        both.append(files)
+    everything = [*range(BASE_OFFSET, BASE_OFFSET + 90)]
+    assert Read(*(files.log_dir for files in both)).offsets() == everything
+    assert Read(tmp_path).offsets() == everything
+    assert Read(tmp_path, both[0].directory).offsets() == everything
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_of_replicas_that_differ_the_higher_leader_epoch_is_read(
+    tmp_path: Path, checkpoints: bool
+) -> None:
+    follower = PartitionFiles(tmp_path / "follower")
+    follower.add([1] * 100)
+    follower.add([2] * 100)
+    leader = PartitionFiles(tmp_path / "leader")
+    leader.add([1] * 100)
+    leader.leader_epoch = 4
+    leader.add([3] * 50)
+    if checkpoints:
+        for files, text in ((follower, "0\n1\n0 1000\n"), (leader, "0\n2\n0 1000\n4 1100\n")):
+            (files.directory / "leader-epoch-checkpoint").write_text(text)
+    rows = Read(follower.log_dir, leader.log_dir).rows()
+    assert [row["timestampMs"] for row in rows] == [1] * 100 + [3] * 50
+
+
+def test_offsets_that_no_replica_has_are_lost_data(tmp_path: Path) -> None:
+    first = PartitionFiles(tmp_path / "first")
+    first.add([1] * 10)
+    second = PartitionFiles(tmp_path / "second", base_offset=BASE_OFFSET + 20)
+    second.add([2] * 10)
+    with pytest.raises(DataLost, match="Offsets 1010 to 1019 of orders-0 are in none"):
+        Read(first.log_dir, second.log_dir).rows()
+
+
+# Other file systems.
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = pafs.SubTreeFileSystem("/", pafs.LocalFileSystem())
+    monkeypatch.setattr(
+        file_systems, "_system", lambda uri: (system, uri.removeprefix("elsewhere://"))
+    )
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_any_file_system_of_pyarrow_is_read(orders: PartitionFiles) -> None:
+    (orders.log_dir / "log-start-offset-checkpoint").write_text("0\n1\norders 0 1037\n")
+    read = Read(f"elsewhere://{orders.log_dir}")
+    assert read.offsets() == [*range(1037, 1200)]
+    from_ms, to_ms = NINE_MS + 3000, NINE_MS + 9000
+    assert read.offsets(*between(from_ms, to_ms)) == [
+        offset for offset in within(orders, from_ms, to_ms) if offset >= 1037
+    ]
+    reader, partitions = read.plan()
+    orders.logs[1].unlink()
+    with pytest.raises(DataLost, match="was deleted before it was read"):
+        offsets_of(reader, partitions)
