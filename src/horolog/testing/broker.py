@@ -1,0 +1,179 @@
+"""A broker for a test, in the test's process: ready in a moment, gone without a trace."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from horolog.broker.chores import Expired
+from horolog.broker.controller import NewTopic
+from horolog.clock import ManualClock
+from horolog.config import Settings, host_port
+from horolog.testing.failures import BrokerFailed
+from horolog.testing.service_thread import ServiceThread
+from horolog.testing.settings import as_text, for_tests
+
+TIMEOUT_S: Final = 60.0
+
+
+class Broker:
+    """A Kafka broker with a clock that can be turned.
+
+    with Broker({"num.partitions": 3}) as broker:
+        broker.create_topic("clicks", settings={"retention.ms": 3_600_000})
+        Producer({"bootstrap.servers": broker.bootstrap_servers})
+        broker.clock.advance("2h")
+        broker.expire()
+
+    It listens on a free port of 127.0.0.1, works on a thread of its own, and keeps its log
+    in a temporary directory, which `close` removes. `start`, `stop` and `kill` may follow
+    each other; the port and the records stay the same.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        *,
+        clock: ManualClock | None = None,
+        log_dir: Path | str | None = None,
+    ) -> None:
+        """Not started yet.
+
+        Args:
+            settings: the broker's, under Kafka's names, stronger than those of `for_tests`.
+            clock: what it goes by; a new one that follows the machine's until it is turned.
+            log_dir: where the log is kept, and stays; a temporary directory unless given.
+        """
+        self.clock = ManualClock.following() if clock is None else clock
+        self._settings = for_tests(as_text(settings or {}))
+        self._log_dir = None if log_dir is None else Path(log_dir)
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._thread: ServiceThread | None = None
+        self._bootstrap_servers: str | None = None
+
+    def __repr__(self) -> str:
+        state = "running" if self.is_running else "stopped"
+        return f"<horolog.testing.Broker {self._bootstrap_servers}, {state}, {self.clock!r}>"
+
+    # --- what a test asks for ---------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`127.0.0.1:PORT`, what a client is told; the same after `stop` and `start`."""
+        assert self._bootstrap_servers is not None, "the broker was never started"
+        return self._bootstrap_servers
+
+    @property
+    def log_dir(self) -> Path:
+        """Where the log lies, in Apache Kafka's own files."""
+        if self._log_dir is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="horolog-")
+            self._log_dir = Path(self._temporary.name)
+        return self._log_dir
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it accepts connections."""
+        return self._thread is not None
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        """Make a topic, with settings under Kafka's names; there when this returns.
+
+        Raises:
+            RequestRefused: there is one already, or a setting makes no sense.
+        """
+        new = NewTopic(name=name, partitions=partitions, overrides=as_text(settings or {}))
+        self._running().call(lambda service: service.broker.controller.create_topic(new), TIMEOUT_S)
+
+    def expire(self) -> Expired:
+        """Do now whatever the clock makes due, and wait for it; how much that was.
+
+        Retention, removal of files deleted `file.delete.delay.ms` ago, expiry of committed
+        offsets and of idempotent producers. Nothing of this happens by itself here.
+        """
+        return self._running().call(lambda service: service.broker.chores.expire(), TIMEOUT_S)
+
+    # --- start and stop ---------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Accept connections; nothing if it does already.
+
+        Raises:
+            Misconfigured: a setting that makes no sense, or the port was taken meanwhile.
+        """
+        if self._thread is not None:
+            return self
+        given = {**self._settings, "log.dirs": str(self.log_dir)}
+        if self._bootstrap_servers is not None:
+            given["listeners"] = f"PLAINTEXT://{self._bootstrap_servers}"
+        given.setdefault("listeners", "PLAINTEXT://127.0.0.1:0")
+        self._thread = ServiceThread(Settings(given), self.clock)
+        endpoint = self._thread.endpoint
+        self._bootstrap_servers = host_port(endpoint.host, endpoint.port)
+        return self
+
+    def stop(self) -> None:
+        """Stop cleanly, as SIGTERM does; nothing if it is stopped.
+
+        Raises:
+            BrokerFailed: it met a bug of its own since it was started.
+        """
+        self._end(clean=True)
+
+    def kill(self) -> None:
+        """Stop as `kill -9` does, except that the process lives on; `start` recovers the log.
+
+        Raises:
+            BrokerFailed: it met a bug of its own since it was started.
+        """
+        self._end(clean=False)
+
+    def close(self) -> None:
+        """Stop, and remove the log unless a place was named for it.
+
+        Raises:
+            BrokerFailed: it met a bug of its own since it was started.
+        """
+        try:
+            self.stop()
+        finally:
+            if self._temporary is not None:
+                self._temporary.cleanup()
+                self._temporary = self._log_dir = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except BrokerFailed as failed:  # likely why the test failed: told with it, not instead
+            error.add_note(str(failed))
+
+    def _end(self, *, clean: bool) -> None:
+        if self._thread is None:
+            return
+        thread, self._thread = self._thread, None
+        thread.end(clean=clean)
+        failures = thread.take_failures()
+        if failures is not None:
+            raise BrokerFailed(f"the broker met a bug of its own:\n{failures}")
+
+    def _running(self) -> ServiceThread:
+        assert self._thread is not None, "the broker is not running: call start()"
+        return self._thread

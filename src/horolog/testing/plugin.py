@@ -1,0 +1,44 @@
+"""The pytest plugin: a broker as a fixture. See docs/testing.md.
+
+pytest imports this at every start, so it imports nothing but pytest; the broker is imported
+by the first test that wants one.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from horolog.testing.broker import Broker
+
+
+@pytest.fixture(scope="session")
+def horolog_settings() -> Mapping[str, object]:
+    """Settings of both fixtures' brokers, under Kafka's names; define your own to change them."""
+    return {}
+
+
+@pytest.fixture
+def horolog_broker(
+    horolog_settings: Mapping[str, object], tmp_path_factory: pytest.TempPathFactory
+) -> "Iterator[Broker]":
+    """A Kafka broker for one test, with a clock: `bootstrap_servers`, `clock`, `expire()`, ..."""
+    yield from _broker(horolog_settings, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def horolog_session_broker(
+    horolog_settings: Mapping[str, object], tmp_path_factory: pytest.TempPathFactory
+) -> "Iterator[Broker]":
+    """A Kafka broker for all tests together, and so is its clock."""
+    yield from _broker(horolog_settings, tmp_path_factory)
+
+
+def _broker(
+    settings: Mapping[str, object], tmp_path_factory: pytest.TempPathFactory
+) -> "Iterator[Broker]":
+    from horolog.testing.broker import Broker  # noqa: PLC0415 - most test suites need none
+
+    with Broker(settings, log_dir=tmp_path_factory.mktemp("horolog")) as broker:
+        yield broker

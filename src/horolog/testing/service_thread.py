@@ -1,0 +1,85 @@
+"""A broker at work on a thread of its own."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from horolog.broker.service import Service
+from horolog.clock import Clock
+from horolog.config import Endpoint, Settings
+from horolog.testing.failures import Failures
+
+T = TypeVar("T")
+
+
+class ServiceThread:
+    """Runs from when it is made until `end`."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        """Returns when connections are accepted.
+
+        Raises:
+            Misconfigured: a directory, a port or a setting that cannot be used.
+            StorageFailed: the disk refused.
+        """
+        self._settings = settings
+        self._clock = clock
+        self._bound: Future[Endpoint] = Future()
+        self._ended: Future[None] = Future()
+        self._clean = True
+        # A daemon: a test that forgets to stop its broker does not keep the process.
+        self._thread = threading.Thread(target=self._run, name="horolog-broker", daemon=True)
+        self._thread.start()
+        try:
+            self.endpoint = self._bound.result()
+        except Exception:
+            self._thread.join()
+            raise
+
+    def call(self, make: Callable[[Service], Coroutine[Any, Any, T]], timeout_s: float) -> T:
+        """Await something in the broker's thread.
+
+        Raises:
+            TimeoutError: it took longer.
+        """
+        return asyncio.run_coroutine_threadsafe(make(self._service), self._loop).result(timeout_s)
+
+    def take_failures(self) -> str | None:
+        """The bugs that have shown since this was last asked."""
+        return self._failures.take()
+
+    def end(self, *, clean: bool) -> None:
+        """Stop, or be killed; returns when the thread has gone."""
+        self._clean = clean
+        with suppress(RuntimeError):  # the loop is closed: it has ended by itself, in an error
+            self._loop.call_soon_threadsafe(self._ending.set)
+        self._thread.join()
+        self._ended.result()
+
+    def _run(self) -> None:
+        self._failures = Failures()
+        logger = logging.getLogger("horolog")
+        logger.addHandler(self._failures)
+        try:
+            with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+                runner.run(self._serve())
+            self._ended.set_result(None)
+        except BaseException as error:  # noqa: BLE001 - handed to the test's thread
+            (self._ended if self._bound.done() else self._bound).set_exception(error)
+        finally:
+            logger.removeHandler(self._failures)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(self._failures.on_loop_error)
+        self._ending = asyncio.Event()
+        # Loading numba would compete with the test for a second; its twins do for small data.
+        self._service = Service(self._settings, self._clock, load_kernels=False)
+        bound = await self._service.start()
+        self._bound.set_result(bound[0])
+        await self._ending.wait()
+        await (self._service.stop() if self._clean else self._service.kill())
