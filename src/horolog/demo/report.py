@@ -1,0 +1,207 @@
+"""The findings as one HTML page that needs nothing else, pictures included."""
+
+import base64
+import html
+import io
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+
+from horolog.clock import DAY_MS, HOUR_MS
+from horolog.demo.questions import Disorder, Dot, Hour
+
+FEW_DOTS = 500
+INK, ACCENTS = "#22313f", ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e")
+DRAWABLE_MS = range(7_258_118_400_000)  # 1970 to 2200; wilder times are counted, not drawn
+
+STYLE = """
+body{font:16px/1.55 system-ui,sans-serif;color:#22313f;max-width:64rem;margin:2rem auto;
+padding:0 1rem} h1{font-size:1.8rem;margin-bottom:.2rem} h2{margin-top:2.4rem;font-size:1.2rem}
+.lead{color:#5c6b7a} table{border-collapse:collapse;width:100%}
+th,td{padding:.35rem .6rem;border-bottom:1px solid #dde3e8;text-align:left;vertical-align:top}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums} img{width:100%;height:auto}
+"""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A heading, a sentence, column names and rows (numbers are set right), and notes below."""
+
+    title: str
+    text: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    notes: Sequence[str] = ()
+
+
+@dataclass
+class Report:
+    """All that the page shows."""
+
+    lead: str
+    tables: list[Table] = field(default_factory=list)
+    hours: list[Hour] = field(default_factory=list)
+    dots: list[Dot] = field(default_factory=list)
+
+    def page(self) -> str:
+        """The page."""
+        hours = "Counted by the time that the records carry, not by when they came."
+        dots = (
+            "One dot a record: where it lies in its log, and the time it carries. "
+            "A log in order is a rising line; every dot below the line came late."
+        )
+        body = "".join(_table(table) for table in self.tables[:1])
+        body += _picture("Events over time", hours, self._hours_picture())
+        body += _picture("Time against offset", dots, self._dots_picture())
+        body += "".join(_table(table) for table in self.tables[1:])
+        return (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width,initial-scale=1">'
+            f"<title>horolog demo</title><style>{STYLE}</style></head><body>"
+            f'<h1>The log that tells time</h1><p class="lead">{html.escape(self.lead)}</p>'
+            f"{body}</body></html>\n"
+        )
+
+    def _hours_picture(self) -> bytes:
+        topics = _topics(self.hours)
+        figure, panels = _panels(topics)
+        for topic, axes, color in zip(topics, panels, _colors(), strict=False):
+            shown = [hour for hour in self.hours if hour.topic == topic and _drawable(hour[1])]
+            name, width_ms = _bar_width(shown)
+            bars: Counter[int] = Counter()
+            for hour in shown:
+                bars[hour.start_ms // width_ms] += hour.events
+            starts = [bar * width_ms / DAY_MS for bar in bars]
+            axes.bar(starts, list(bars.values()), width_ms / DAY_MS, align="edge", color=color)
+            axes.set_ylabel(f"events per {name}")
+            _dates(axes.xaxis)
+        return _png(figure)
+
+    def _dots_picture(self) -> bytes:
+        topics = _topics(self.dots)
+        figure, panels = _panels(topics)
+        for topic, axes, color in zip(topics, panels, _colors(), strict=False):
+            shown = [dot for dot in self.dots if dot.topic == topic and _drawable(dot[3])]
+            axes.scatter(
+                [dot.offset for dot in shown],
+                [dot.timestamp_ms / DAY_MS for dot in shown],
+                s=3 if len(shown) > FEW_DOTS else 16,
+                color=color,
+                alpha=0.5,
+                linewidths=0,
+            )
+            axes.set_xlabel("offset")
+            axes.set_ylabel("record time (UTC)")
+            _dates(axes.yaxis)
+        return _png(figure)
+
+
+def late_table(found: Iterable[Disorder]) -> Table:
+    """How late and out of order the records of each topic came."""
+    rows = [
+        (
+            one.topic,
+            f"{one.records:,}",
+            f"{one.out_of_order:,}",
+            f"{one.over_an_hour:,}",
+            span(one.median_late_ms),
+            span(one.most_late_ms),
+        )
+        for one in found
+    ]
+    columns = ["topic", "records", "out of order", "over an hour late", "median", "most"]
+    text = "A record is late by how far it lies behind the latest time before it in its log."
+    return Table("How late records came", text, columns, rows)
+
+
+def span(length_ms: int) -> str:
+    """A length of time as a person says it."""
+    for unit, name in ((86_400_000, "days"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
+        if length_ms >= unit:
+            return f"{length_ms / unit:.1f} {name}"
+    return f"{length_ms} ms"
+
+
+def instant(at_ms: int) -> str:
+    """A moment as a person reads it; a wild one as the number it is."""
+    return f"{_utc(at_ms):%Y-%m-%d %H:%M}" if _drawable(at_ms) else f"{at_ms:,} ms"
+
+
+def _table(table: Table) -> str:
+    def cells(tag: str, values: Iterable[Any]) -> str:
+        return "".join(f"<{tag}{_align(v)}>{html.escape(str(v))}</{tag}>" for v in values)
+
+    first = table.rows[0] if table.rows else table.columns
+    head = "".join(
+        f"<th{_align(value)}>{html.escape(name)}</th>"
+        for name, value in zip(table.columns, first, strict=True)
+    )
+    rows = "".join(f"<tr>{cells('td', row)}</tr>" for row in table.rows)
+    heading = f"<h2>{html.escape(table.title)}</h2><p>{html.escape(table.text)}</p>"
+    notes = "".join(f"<p>{html.escape(note)}</p>" for note in table.notes)
+    return f"{heading}<table><tr>{head}</tr>{rows}</table>{notes}"
+
+
+def _align(value: Any) -> str:
+    number = str(value).replace(",", "").isdigit()
+    return ' class="n"' if number else ""
+
+
+def _picture(title: str, text: str, png: bytes) -> str:
+    data = base64.b64encode(png).decode()
+    image = f'<img alt="{html.escape(title)}" src="data:image/png;base64,{data}">'
+    return f"<h2>{html.escape(title)}</h2><p>{html.escape(text)}</p>{image}"
+
+
+def _topics(rows: Sequence[Hour] | Sequence[Dot]) -> list[str]:
+    return sorted({row.topic for row in rows})
+
+
+def _panels(topics: Sequence[str]) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(10, 2.9 * max(1, len(topics))), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = [figure.add_subplot(max(1, len(topics)), 1, n + 1) for n in range(len(topics))]
+    for axes, topic in zip(panels, topics, strict=True):
+        axes.set_title(topic, loc="left", color=INK, fontsize=11)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, panels
+
+
+def _bar_width(hours: Sequence[Hour]) -> tuple[str, int]:
+    """Bars wide enough to be seen: a name and a width in milliseconds."""
+    starts = [hour.start_ms for hour in hours]
+    span_ms = max(starts, default=0) - min(starts, default=0)
+    widths = (("hour", HOUR_MS), ("day", DAY_MS), ("week", 7 * DAY_MS), ("month", 30 * DAY_MS))
+    return next((each for each in widths if span_ms <= 400 * each[1]), widths[-1])
+
+
+def _colors() -> Iterable[str]:
+    return ACCENTS * 8
+
+
+def _dates(axis: Any) -> None:
+    """Show the axis, in days since the epoch, as dates."""
+    locator = AutoDateLocator()
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(ConciseDateFormatter(locator))
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    return buffer.getvalue()
+
+
+def _drawable(at_ms: int) -> bool:
+    return at_ms in DRAWABLE_MS
+
+
+def _utc(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC)

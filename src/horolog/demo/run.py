@@ -1,0 +1,169 @@
+"""The demo from start to end: a broker, real records, Spark, a summary and a page."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from rich.console import Console
+
+from horolog.client import Client
+from horolog.clock import HOUR_MS, Clock, SystemClock
+from horolog.demo import clickstream, producing, questions
+from horolog.demo.broker_process import running_broker
+from horolog.demo.findings import RangeRead, produced_table, rejected_table, summarise
+from horolog.demo.git_history import is_repository, read_commits
+from horolog.demo.report import Report, late_table
+from horolog.demo.steps import step
+from horolog.errors import Misconfigured, RecordsRejected
+from horolog.record.builder import Record, build_batch
+from horolog.spark import session
+
+COMMITS, FILES, CLICKS = "git.commits", "git.files", "clicks"
+MARK = ".horolog-demo"  # only a directory that carries it is ever cleared
+KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
+FAULTY_IN_BATCHES, FAULTY_ALONE = 2, 12
+DOTS_A_TOPIC = 4_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to run on."""
+
+    repo: Path
+    output: Path
+    clicks: int = 300_000
+    max_commits: int = 50_000
+
+
+def run(plan: Plan, console: Console, clock: Clock | None = None) -> Path:
+    """Run the demo; prints a summary and returns the page's path.
+
+    Raises:
+        Misconfigured: the output directory is somebody else's, or a part cannot start.
+        AssertionError: broker and files gave different answers.
+    """
+    clock = clock or SystemClock()
+    started = time.monotonic()
+    log_dir = _clear(plan.output)
+    outcome = producing.Outcome()
+    with running_broker(log_dir, plan.output / "broker.log") as bootstrap:
+        console.print(f"[green]✓[/green] broker ready at {bootstrap}", highlight=False)
+        _create_topics(bootstrap)
+        now_ms = clock.now_ms()
+        with step(console, "git history: every commit a record, every changed file another"):
+            producing.send(bootstrap, _history(plan), outcome)
+        with step(
+            console, f"clickstream: {plan.clicks:,} events, some late, future, in nanoseconds"
+        ):
+            producing.send(bootstrap, _clicks(plan.clicks, now_ms), outcome)
+            producing.send(bootstrap, _faulty(FAULTY_ALONE, now_ms), outcome)
+        reasons = _reasons(bootstrap, outcome.rejected)
+        report = _ask_spark(bootstrap, log_dir, outcome, now_ms, console)
+    report.tables.insert(0, produced_table(outcome))
+    report.tables.append(rejected_table(outcome.rejected, reasons))
+    page = plan.output / "report.html"
+    page.write_text(report.page(), encoding="utf-8")
+    summarise(console, report, time.monotonic() - started)
+    console.print(f"\nThe pictures: [bold]{page.resolve()}[/bold]", soft_wrap=True)
+    return page
+
+
+def _clear(output: Path) -> Path:
+    if output.exists() and any(output.iterdir()) and not (output / MARK).exists():
+        raise Misconfigured(f"{output} is not empty and not the demo's own; give --output another")
+    shutil.rmtree(output, ignore_errors=True)
+    log_dir = output / "log"
+    log_dir.mkdir(parents=True)
+    (output / MARK).touch()
+    return log_dir
+
+
+def _create_topics(bootstrap: str) -> None:
+    with Client(bootstrap) as client:
+        for topic, partitions in ((COMMITS, 1), (FILES, 1), (CLICKS, 3)):
+            client.create_topics({topic: partitions}, configs=KEEP_ALL)
+
+
+def _history(plan: Plan) -> Iterator[producing.Event]:
+    if not is_repository(plan.repo):
+        return
+    for commit in read_commits(plan.repo, limit=plan.max_commits):
+        key = commit.commit.encode()
+        yield producing.Event(COMMITS, key, commit.value(), commit.author_ms)
+        for name in commit.files:
+            yield producing.Event(FILES, key, name.encode(), commit.author_ms)
+
+
+def _clicks(count: int, now_ms: int) -> Iterator[producing.Event]:
+    # A few faulty ones among the healthy: each takes its whole batch down with it.
+    faulty = _faulty(FAULTY_IN_BATCHES, now_ms)
+    for number, click in enumerate(clickstream.healthy(count, now_ms)):
+        yield producing.Event(CLICKS, click.user, click.value, click.timestamp_ms)
+        if number % max(1, count // (2 * FAULTY_IN_BATCHES)) == 0 and (one := next(faulty, None)):
+            yield one
+
+
+def _faulty(of_each: int, now_ms: int) -> Iterator[producing.Event]:
+    for click in clickstream.from_the_future(of_each, now_ms):
+        yield producing.Event(CLICKS, click.user, click.value, click.timestamp_ms)
+    for click in clickstream.in_nanoseconds(of_each, now_ms):
+        yield producing.Event(CLICKS, click.user, click.value, click.timestamp_ms)
+
+
+def _reasons(bootstrap: str, rejected: list[producing.Event]) -> dict[producing.Event, str]:
+    """The broker's own sentence for each rejected record, by asking once more.
+
+    librdkafka keeps only the error's number.
+    """
+    reasons = {}
+    with Client(bootstrap) as client:
+        for event in rejected:
+            batch = build_batch([Record(event.timestamp_ms, event.key, event.value)])
+            try:
+                client.produce(event.topic, 0, batch)
+            except RecordsRejected as error:
+                reasons[event] = error.errors[0].message if error.errors else str(error)
+    return reasons
+
+
+def _ask_spark(
+    bootstrap: str, log_dir: Path, outcome: producing.Outcome, now_ms: int, console: Console
+) -> Report:
+    with step(console, "Spark session"):
+        spark = session("horolog demo")
+    try:
+        topics = ",".join(sorted(outcome.accepted))
+        records = questions.from_broker(spark, bootstrap, topics)
+        files = questions.from_files(spark, str(log_dir))
+        with step(console, "Spark reads a range of time, from the broker and from the files"):
+            found = _read_range(spark, bootstrap, records, files, now_ms)
+        with step(console, "Spark counts events per hour, and how late records came"):
+            report = Report(lead=found.lead(), tables=[found.table()])
+            report.hours = questions.events_per_hour(records)
+            report.tables.append(late_table(questions.disorder(files)))
+            report.dots = questions.dots(files, DOTS_A_TOPIC)
+    finally:
+        spark.stop()
+    if not found.agree:
+        raise AssertionError(f"broker and files disagree: {found}")
+    return report
+
+
+def _read_range(
+    spark: SparkSession, bootstrap: str, records: DataFrame, files: DataFrame, now_ms: int
+) -> RangeRead:
+    """One hour of clicks in the middle of the span, read three ways."""
+    from_ms = now_ms - clickstream.SPAN_MS // 2
+    to_ms = from_ms + HOUR_MS
+    by_offsets = questions.from_broker(
+        spark, bootstrap, CLICKS, startingTimestamp=from_ms, endingTimestamp=to_ms
+    )
+    readings = [
+        questions.digest(questions.between(frame.where(F.col("topic") == CLICKS), from_ms, to_ms))
+        for frame in (records, files, by_offsets)
+    ]
+    return RangeRead(CLICKS, from_ms, to_ms, *readings)

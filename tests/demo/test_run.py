@@ -1,0 +1,33 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from horolog.demo.run import Plan, run
+from horolog.errors import Misconfigured
+
+
+@pytest.mark.spark
+def test_the_demo_tells_rejections_and_the_same_answer_where_there_is_no_history(
+    tmp_path: Path,
+) -> None:
+    output = tmp_path / "out"
+    command = [sys.executable, "-m", "horolog", "demo", "--clicks", "4000"]
+    command += ["--repo", str(tmp_path), "--output", str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the same answer" in done.stdout
+    assert "nanoseconds sent as milliseconds" in done.stdout
+    page = (output / "report.html").read_text()
+    assert "looks like nanoseconds" in page
+    assert page.count("data:image/png;base64,") == 2
+
+
+def test_a_directory_that_is_not_the_demos_own_is_never_cleared(tmp_path: Path) -> None:
+    from rich.console import Console  # noqa: PLC0415
+
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(Misconfigured, match="not the demo's own"):
+        run(Plan(repo=tmp_path, output=tmp_path), Console(quiet=True))
+    assert (tmp_path / "thesis.txt").exists()
