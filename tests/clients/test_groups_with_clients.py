@@ -1,0 +1,136 @@
+"""subscribe() with the real clients: partitions are shared out, and offsets are kept."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import confluent_kafka
+import pytest
+from kafka_clients import CLIENTS, KafkaClient, Sent, kafka
+from running_broker import RunningBroker
+
+every_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 15) -> bool:
+    until = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@every_client
+def test_a_group_goes_on_where_it_stopped_also_after_a_restart_of_the_broker(
+    client: KafkaClient, broker: RunningBroker
+) -> None:
+    client.produce(broker.address, "t", [Sent(None, b"%d" % n) for n in range(20)])
+    first = client.consume(broker.address, "t", 7, group="g")
+    assert [one.offset for one in first] == list(range(7))
+    broker.restart()
+    second = client.consume(broker.address, "t", 6, group="g")
+    assert [one.offset for one in second] == list(range(7, 13))
+    other = client.consume(broker.address, "t", 1, group="h")
+    assert other[0].offset == 0
+
+
+class Member:
+    """A confluent-kafka consumer on a thread, which knows what is assigned to it."""
+
+    def __init__(self, address: str, group: str, topic: str, **config: Any) -> None:
+        self.assigned: set[int] = set()
+        self._stop = threading.Event()
+        self._consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": address,
+                "group.id": group,
+                "session.timeout.ms": 6000,
+                "heartbeat.interval.ms": 200,
+                "topic.metadata.refresh.interval.ms": 500,
+                **{name.replace("_", "."): value for name, value in config.items()},
+            }
+        )
+        incremental = config.get("partition_assignment_strategy") == "cooperative-sticky"
+
+        def on_assign(_: Any, partitions: list[Any]) -> None:
+            found = {tp.partition for tp in partitions}
+            self.assigned = self.assigned | found if incremental else found
+
+        def on_revoke(_: Any, partitions: list[Any]) -> None:
+            self.assigned -= {tp.partition for tp in partitions}
+
+        self._consumer.subscribe(
+            [topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_revoke
+        )
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+        self._thread.start()
+
+    def _poll(self) -> None:
+        while not self._stop.is_set():
+            self._consumer.poll(0.05)
+        self._consumer.close()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+@contextmanager
+def members(count: int, *given: Any, **config: Any) -> Iterator[list[Member]]:
+    all_of_them = [Member(*given, **config) for _ in range(count)]
+    try:
+        yield all_of_them
+    finally:
+        for member in all_of_them:
+            member.close()
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+def test_partitions_are_shared_out_anew_when_members_come_and_go(
+    strategy: str, broker: RunningBroker
+) -> None:
+    broker.create_topic("t", partitions=6)
+    given = (broker.address, "g", "t")
+    with members(2, *given, partition_assignment_strategy=strategy) as two:
+        assert eventually(lambda: sorted(len(m.assigned) for m in two) == [3, 3])
+        with members(1, *given, partition_assignment_strategy=strategy) as third:
+            three = [*two, *third]
+            assert eventually(lambda: [len(m.assigned) for m in three] == [2, 2, 2])
+            assert set.union(*(m.assigned for m in three)) == set(range(6))
+        assert eventually(lambda: sum(len(m.assigned) for m in two) == 6)
+
+
+def test_the_group_is_seen_and_can_be_deleted_when_it_is_empty(broker: RunningBroker) -> None:
+    broker.create_topic("t", partitions=2)
+    CLIENTS[0].produce(broker.address, "t", [Sent(None, b"v")])
+    admin = kafka.KafkaAdminClient(bootstrap_servers=broker.address)
+    try:
+        with members(1, broker.address, "g", "t") as (member,):
+            assert eventually(lambda: len(member.assigned) == 2)
+            groups = admin.describe_groups(["g"])
+            assert groups["g"]["group_state"] == "Stable"
+            assert len(groups["g"]["members"]) == 1
+        assert eventually(lambda: admin.describe_groups(["g"])["g"]["group_state"] == "Empty")
+        CLIENTS[1].consume(broker.address, "t", 1, group="g")
+        offsets = admin.list_group_offsets(["g"])
+        assert offsets
+        admin.delete_groups(["g"])
+        assert not [group for group in admin.list_groups() if group["group_id"] == "g"]
+    finally:
+        admin.close()
+
+
+def test_a_static_member_comes_back_without_a_rebalance(broker: RunningBroker) -> None:
+    broker.create_topic("t", partitions=4)
+    given = (broker.address, "g", "t")
+    with members(1, *given, group_instance_id="a") as (a,):
+        with members(1, *given, group_instance_id="b") as (b,):
+            assert eventually(lambda: len(a.assigned) == len(b.assigned) == 2)
+            of_b = set(b.assigned)
+        generation = broker.call(lambda: broker.broker.groups._groups["g"].generation)
+        with members(1, *given, group_instance_id="b") as (b,):
+            assert eventually(lambda: b.assigned == of_b)
+        assert broker.call(lambda: broker.broker.groups._groups["g"].generation) == generation

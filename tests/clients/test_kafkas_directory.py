@@ -1,0 +1,117 @@
+"""A directory that Apache Kafka wrote, served: real clients see what Kafka itself answered."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from raw_connection import RawConnection
+from running_broker import RunningBroker
+
+from golden import HIDDEN_FROM_KAFKA, GoldenPartition, copy_directory, partitions, text
+from horolog.clock import DAY_MS, ManualClock
+from horolog.wire.api import ApiKey
+
+FAR_MS = 2_000_000_000_000
+
+
+@pytest.fixture
+def broker(make_broker: Callable[..., RunningBroker], tmp_path: Path) -> RunningBroker:
+    directory = copy_directory("clean", tmp_path / "kafka")
+    return make_broker(log_dir=directory, clock=ManualClock(FAR_MS))
+
+
+def test_everything_is_served_but_what_kafka_keeps_for_itself(broker: RunningBroker) -> None:
+    with RawConnection(broker.address) as connection:
+        topics = connection.ask(ApiKey.METADATA, 12, topics=None).topics
+    served = {f"{topic.name}-{p.partition_index}" for topic in topics for p in topic.partitions}
+    assert served == {golden.name for golden in partitions("clean")}
+    assert all(p.error_code == 0 for topic in topics for p in topic.partitions)
+    assert (broker.log_dir / "__consumer_offsets-0").is_dir()
+    assert broker.broker.cluster_id in (broker.log_dir / "meta.properties").read_text()
+
+
+def test_ends_and_moments_are_those_that_kafka_answers(broker: RunningBroker) -> None:
+    with RawConnection(broker.address) as connection:
+
+        def ask(golden: GoldenPartition, timestamp: int) -> Any:
+            partition = {"partition_index": golden.partition, "timestamp": timestamp}
+            topics = [{"name": golden.topic, "partitions": [partition]}]
+            return connection.ask(ApiKey.LIST_OFFSETS, 9, topics=topics).topics[0].partitions[0]
+
+        for golden in partitions("clean"):
+            latest, earliest = ask(golden, -1), ask(golden, -2)
+            assert latest.offset == golden.answers["latest"][0], golden.name
+            assert earliest.offset == golden.answers["earliest"][0], golden.name
+            if golden.name in HIDDEN_FROM_KAFKA:
+                continue
+            for target, offset, timestamp, epoch in golden.answers["lookups"]:
+                if target < 0:
+                    continue  # a special target, or a time that the wire cannot ask for
+                found = ask(golden, target)
+                assert (found.offset, found.timestamp, found.leader_epoch) == (
+                    offset,
+                    timestamp,
+                    epoch,
+                ), (golden.name, target)
+
+
+def consume(address: str, golden: GoldenPartition, isolation: str) -> list[tuple[Any, ...]]:
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "g",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    found = []
+    try:
+        start = confluent_kafka.OFFSET_BEGINNING
+        consumer.assign([confluent_kafka.TopicPartition(golden.topic, golden.partition, start)])
+        while (message := consumer.poll(10)) is not None:
+            if message.error() is not None:
+                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+                return found
+            found.append((message.offset(), message.timestamp()[1], text(message.value())))
+    finally:
+        consumer.close()
+    raise AssertionError("no end of the partition")
+
+
+@pytest.mark.parametrize(
+    "golden",
+    [
+        g
+        for g in partitions("clean")
+        if g.topic in {"transactions", "append-time-zstd", "compacted"}
+    ],
+    ids=lambda golden: golden.name,
+)
+def test_records_are_those_that_kafka_gives_committed_or_not(
+    broker: RunningBroker, golden: GoldenPartition
+) -> None:
+    expected = [(offset, time, value) for offset, time, _, value, *_ in golden.answers["records"]]
+    assert consume(broker.address, golden, "read_uncommitted") == expected
+    committed = golden.answers["committed_offsets"]  # None: all of them
+    assert consume(broker.address, golden, "read_committed") == [
+        record for record in expected if committed is None or record[0] in committed
+    ]
+
+
+def test_a_transaction_that_nobody_can_end_counts_as_aborted(broker: RunningBroker) -> None:
+    (golden,) = (g for g in partitions("clean") if g.topic == "transaction-open")
+    everything = consume(broker.address, golden, "read_uncommitted")
+    committed = consume(broker.address, golden, "read_committed")
+    assert len(everything) > len(committed)
+    assert {offset for offset, *_ in committed} >= set(golden.answers["committed_offsets"])
+
+
+def test_years_of_retention_take_nothing_of_it(broker: RunningBroker) -> None:
+    assert isinstance(broker.clock, ManualClock)
+    broker.clock.advance(10_000 * DAY_MS)
+    before = {name: log.size for name, log in broker.broker._log_dir.logs.items()}
+    assert broker.run(broker.service.chores.run_retention()) == []
+    assert before == {name: log.size for name, log in broker.broker._log_dir.logs.items()}

@@ -1,0 +1,49 @@
+"""A broker that is killed while a client produces: nothing acknowledged is lost or doubled."""
+
+import time
+
+import confluent_kafka
+from kafka_clients import CLIENTS
+from running_broker import BrokerProcess
+
+
+def test_an_idempotent_producer_loses_and_doubles_nothing_over_kills(
+    broker_process: BrokerProcess,
+) -> None:
+    acknowledged: dict[int, int] = {}
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": broker_process.address,
+            "enable.idempotence": True,
+            "linger.ms": 1,
+            "batch.num.messages": 20,
+            "reconnect.backoff.max.ms": 200,
+            "retry.backoff.ms": 50,
+            "log_level": 0,
+        }
+    )
+
+    def on_delivery(error: object, message: confluent_kafka.Message) -> None:
+        assert error is None, error
+        value = message.value()
+        assert value is not None
+        offset = message.offset()
+        assert offset is not None
+        acknowledged[int(value)] = offset
+
+    sent = 0
+    for kills in range(3):
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            producer.produce("t", b"%d" % sent, partition=0, on_delivery=on_delivery)
+            sent += 1
+            producer.poll(0.001 if len(producer) < 1000 else 0.02)
+        if kills < 2:
+            broker_process.kill()
+            broker_process.start_again()
+    assert producer.flush(30) == 0
+    assert len(acknowledged) == sent > 100
+    for client in CLIENTS[:2]:
+        received = client.consume(broker_process.address, "t", sent)
+        assert [int(one.value or b"") for one in received] == list(range(sent))
+        assert all(acknowledged[int(one.value or b"")] == one.offset for one in received)

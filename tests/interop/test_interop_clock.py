@@ -1,0 +1,47 @@
+"""A manual clock turned by Kafka's own tool, of both releases: one asks anew, one as of old."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, run_tool
+
+T0_MS = 1_577_836_800_000  # 2020-01-01
+DAY_MS = 86_400_000
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a broker whose clock stands still on the first day of 2020."""
+    directory = tmp_path_factory.mktemp("clock")
+    command = [sys.executable, "-m", "horolog", "serve", "--port", "0", "--log-dir", str(directory)]
+    with subprocess.Popen(
+        [*command, "--clock", "manual:2020-01-01T00:00Z"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().split()[1]
+        finally:
+            process.terminate()
+
+
+def configs(address: str, peer: str, *arguments: str) -> str:
+    broker = ("--bootstrap-server", address, "--entity-type", "brokers", "--entity-name", "1")
+    return run_tool("configs", *broker, *arguments, peer=peer).stdout.decode()
+
+
+@pytest.mark.parametrize("peer", [NEWEST, LAST_WITH_OLD_FORMATS])
+def test_the_clock_is_turned_and_told_beside_settings_that_stay(address: str, peer: str) -> None:
+    start = "horolog.clock.now=2020-01-01T00:00Z"
+    configs(address, peer, "--alter", "--add-config", f"log.retention.ms=123,{start}")
+    turn = "horolog.clock.advance=8d,horolog.expire=true"
+    assert "Completed" in configs(address, peer, "--alter", "--add-config", turn)
+    told = configs(address, peer, "--describe", "--all")
+    assert re.search(rf"horolog\.clock\.now={T0_MS + 8 * DAY_MS} ", told)
+    assert re.search(r"log\.retention\.ms=123 ", told)
+    configs(address, peer, "--alter", "--delete-config", "log.retention.ms")

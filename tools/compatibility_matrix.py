@@ -1,0 +1,261 @@
+"""Which test shows which feature through which client: the rows of docs/compatibility.md.
+
+Outcomes are not here but in tests/compatibility/runs.json, which tools/compatibility.py writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_RECORDS = "tests/clients/test_records.py"
+_GROUPS = "tests/clients/test_groups_with_clients.py"
+_TIMES = "tests/clients/test_times.py"
+_ADMIN = "tests/clients/test_admin.py"
+_MORE = "tests/compatibility/test_more_of_python_clients.py"
+_INTEROP = "tests/interop/test_interop_clients.py"
+_INTEROP_MORE = "tests/interop/test_interop_more.py"
+_TOOLS = "tests/interop/test_interop_tools.py"
+
+
+class Client(NamedTuple):
+    """A client library: how the page calls it, and how the tests do."""
+
+    title: str
+    test_id: str
+    is_python: bool
+
+
+CLIENTS = (
+    Client("kafka-python", "kafka-python", True),
+    Client("aiokafka", "aiokafka", True),
+    Client("confluent-kafka", "confluent-kafka", True),
+    Client("Java", "java", False),
+    Client("franz-go", "go", False),
+    Client("KafkaJS", "node", False),
+)
+
+Shown: TypeAlias = "tuple[str, ...] | str"
+"""The tests that show a feature through a client, or in a sentence why none can."""
+
+
+class Feature(NamedTuple):
+    """What people do with a client, and for each client of `CLIENTS` what shows it."""
+
+    title: str
+    shown: Mapping[str, Shown]
+    remark: str
+    """What a client leaves out of it, or needs help with."""
+
+
+def _feature(
+    title: str,
+    python: tuple[str, ...] = (),
+    others: tuple[str, ...] = (),
+    remark: str = "",
+    **instead: Shown,
+) -> Feature:
+    """Tests that take the client as a parameter (`{}` its name), or others by client."""
+    shown: dict[str, Shown] = {}
+    for client in CLIENTS:
+        tests = python if client.is_python else others
+        own = instead.get(client.test_id.replace("-", "_"))
+        shown[client.title] = own or tuple(test.format(client.test_id) for test in tests)
+    return Feature(title, shown, remark)
+
+
+_EVERY_CODEC = f"{_RECORDS}::test_what_one_client_writes_all_clients_read"
+_EVERY_CODEC_OF_OTHERS = f"{_INTEROP}::test_what_one_client_sends_in_any_codec_every_client_reads"
+_COMMITTED = f"{_GROUPS}::test_a_group_goes_on_where_it_stopped_also_after_a_restart_of_the_broker"
+_SHARED_OUT = f"{_GROUPS}::test_partitions_are_shared_out_anew_when_members_come_and_go"
+_GROUP_OF_OTHERS = f"{_INTEROP}::test_a_group_shares_partitions_when_a_member_joins[horolog-{{}}]"
+_REFUSED = (
+    f"{_INTEROP}::test_a_time_out_of_bounds_is_refused_as_the_client_reports_it[horolog-{{}}]"
+)
+
+_CODEC_REMARKS = {
+    "snappy": "KafkaJS with kafkajs-snappy",
+    "lz4": (
+        "KafkaJS with lz4js, of whose frames a flag has to be put right: as they are, no Java "
+        "consumer could read them, and horolog refuses them"
+    ),
+    "zstd": "KafkaJS with @bokuweb/zstd-wasm",
+}
+
+FEATURES = (
+    *(
+        _feature(
+            f"records, {codec}" if codec != "none" else "records, not compressed",
+            (f"{_EVERY_CODEC}[{{}}-{codec}]",),
+            (f"{_EVERY_CODEC_OF_OTHERS}[horolog-{{}}-{codec}]",),
+            _CODEC_REMARKS.get(codec, ""),
+        )
+        for codec in CODECS
+    ),
+    _feature(
+        "explicit timestamps",
+        (f"{_EVERY_CODEC}[{{}}-none]",),
+        (f"{_EVERY_CODEC_OF_OTHERS}[horolog-{{}}-none]",),
+        "aiokafka's producer reports the time of a batch's first record for all of them",
+    ),
+    _feature(
+        "headers",
+        (f"{_EVERY_CODEC}[{{}}-none]",),
+        (f"{_INTEROP_MORE}::test_headers_come_back_through_every_client[horolog-{{}}]",),
+    ),
+    _feature(
+        "groups, with a rebalance",
+        others=(_GROUP_OF_OTHERS,),
+        kafka_python=(
+            f"{_MORE}::test_kafka_python_shares_out_partitions_when_members_come_and_go",
+        ),
+        aiokafka=(f"{_MORE}::test_aiokafka_shares_out_partitions_when_members_come_and_go",),
+        confluent_kafka=tuple(
+            f"{_SHARED_OUT}[{strategy}]"
+            for strategy in ("range", "roundrobin", "cooperative-sticky")
+        ),
+    ),
+    _feature("committed offsets", (f"{_COMMITTED}[{{}}]",), (_GROUP_OF_OTHERS,)),
+    _feature(
+        "offsets for times",
+        (f"{_TIMES}::test_lookups_equal_a_scan[{{}}]",),
+        (f"{_INTEROP}::test_offsets_are_found_by_time_exactly[horolog-{{}}]",),
+        "confluent-kafka and KafkaJS give the offset without the record's time",
+    ),
+    _feature(
+        "record with the largest timestamp",
+        others=(f"{_INTEROP}::test_the_largest_time_is_found[horolog-{{}}]",),
+        kafka_python=(f"{_MORE}::test_kafka_python_finds_the_record_with_the_largest_time",),
+        aiokafka="aiokafka asks in ListOffsets v5 at most, which has no such question",
+        confluent_kafka=(f"{_TIMES}::test_the_record_with_the_largest_time",),
+        node="KafkaJS asks in ListOffsets v3 at most, which has no such question",
+    ),
+    _feature(
+        "topics: create, add partitions, list, delete",
+        others=(f"{_INTEROP_MORE}::test_topics_are_made_widened_listed_and_deleted[horolog-{{}}]",),
+        kafka_python=(f"{_ADMIN}::test_kafka_python_administers",),
+        aiokafka=(f"{_ADMIN}::test_aiokafka_administers",),
+        confluent_kafka=(f"{_ADMIN}::test_confluent_makes_grows_and_deletes_topics",),
+    ),
+    _feature(
+        "settings: change, read back",
+        others=(f"{_INTEROP}::test_settings_change_and_are_read_back[horolog-{{}}]",),
+        kafka_python=(f"{_ADMIN}::test_kafka_python_administers",),
+        aiokafka=(f"{_MORE}::test_aiokafka_changes_settings",),
+        confluent_kafka=(f"{_ADMIN}::test_confluent_changes_settings_that_are_obeyed_at_once",),
+    ),
+    _feature(
+        "rejection of a time out of bounds (error 32)",
+        (f"{_RECORDS}::test_a_record_out_of_bounds_is_rejected_with_error_32[{{}}]",),
+        (_REFUSED,),
+        kafka_python=(
+            f"{_RECORDS}::test_a_record_out_of_bounds_is_rejected_with_error_32[kafka-python]",
+            f"{_MORE}::test_kafka_python_tells_the_record_at_fault",
+        ),
+        remark="Java and kafka-python tell the record at fault from those refused with it",
+    ),
+    _feature(
+        "idempotent producer",
+        (f"{_RECORDS}::test_idempotent_producers_are_served[{{}}]",),
+        (f"{_INTEROP}::test_an_idempotent_producer_appends_once[horolog-{{}}]",),
+    ),
+    _feature(
+        "LogAppendTime",
+        (f"{_RECORDS}::test_append_time_is_told_to_producer_and_consumer[{{}}]",),
+        (f"{_INTEROP}::test_append_time_is_told_to_producer_and_consumer[horolog-{{}}]",),
+        "franz-go's producer keeps the time it was given; KafkaJS does not tell a time's type",
+    ),
+)
+
+# Command line tools: what was done with each, and the test.
+TOOLS: Mapping[str, Mapping[str, str]] = {
+    "Apache Kafka's": {
+        "kafka-topics": f"{_TOOLS}::test_topics_are_made_listed_described_widened_and_deleted",
+        "kafka-configs, topics": f"{_TOOLS}::test_settings_are_changed_and_removed",
+        "kafka-configs, cluster-wide": (
+            f"{_TOOLS}::test_a_cluster_wide_bound_on_time_is_changed_while_running"
+        ),
+        "kafka-console-producer, kafka-console-consumer": (
+            f"{_TOOLS}::test_the_console_producer_and_consumer_speak_to_each_other"
+        ),
+        "kafka-get-offsets, by time and largest": f"{_TOOLS}::test_the_offset_tool_finds_moments",
+        "kafka-consumer-groups, reset to a moment": (
+            f"{_TOOLS}::test_the_group_tool_lists_describes_and_moves_groups_to_a_moment"
+        ),
+        "kafka-delete-records": f"{_TOOLS}::test_records_are_deleted_up_to_an_offset",
+        "kafka-log-dirs": f"{_TOOLS}::test_log_directories_are_described",
+        "kafka-broker-api-versions": f"{_TOOLS}::test_versions_are_told",
+        "kafka-producer-perf-test": f"{_TOOLS}::test_the_performance_tool_runs",
+    },
+    "kcat": {
+        "producing and consuming, every codec": f"{_TOOLS}::test_kcat_sends_and_reads_every_codec",
+        "offsets by time, consuming from a time": f"{_TOOLS}::test_kcat_asks_for_a_moment",
+        "listing": f"{_TOOLS}::test_kcat_lists_the_broker",
+    },
+}
+
+# Why Kafka serves an API and we do not. A test holds that each is named once.
+NOT_SERVED: Mapping[str, tuple[str, ...]] = {
+    "there are no transactions yet": (
+        "AddPartitionsToTxn",
+        "AddOffsetsToTxn",
+        "EndTxn",
+        "WriteTxnMarkers",
+        "TxnOffsetCommit",
+        "DescribeProducers",
+        "DescribeTransactions",
+        "ListTransactions",
+    ),
+    "nobody can log in: there is no SASL": (
+        "SaslHandshake",
+        "SaslAuthenticate",
+        "CreateDelegationToken",
+        "RenewDelegationToken",
+        "ExpireDelegationToken",
+        "DescribeDelegationToken",
+        "DescribeUserScramCredentials",
+        "AlterUserScramCredentials",
+    ),
+    "there are no access rights and no quotas": (
+        "DescribeAcls",
+        "CreateAcls",
+        "DeleteAcls",
+        "DescribeClientQuotas",
+        "AlterClientQuotas",
+    ),
+    "the broker stands alone, with one log directory": (
+        "AlterReplicaLogDirs",
+        "ElectLeaders",
+        "AlterPartitionReassignments",
+        "ListPartitionReassignments",
+        "DescribeQuorum",
+        "UpdateFeatures",
+        "UnregisterBroker",
+        "AddRaftVoter",
+        "RemoveRaftVoter",
+    ),
+    "groups use the classic protocol": (
+        "ConsumerGroupHeartbeat",
+        "ConsumerGroupDescribe",
+        "StreamsGroupHeartbeat",
+        "StreamsGroupDescribe",
+        "ShareGroupHeartbeat",
+        "ShareGroupDescribe",
+        "ShareFetch",
+        "ShareAcknowledge",
+        "InitializeShareGroupState",
+        "ReadShareGroupState",
+        "WriteShareGroupState",
+        "DeleteShareGroupState",
+        "ReadShareGroupStateSummary",
+        "DescribeShareGroupOffsets",
+        "AlterShareGroupOffsets",
+        "DeleteShareGroupOffsets",
+    ),
+    "Metadata and DescribeConfigs tell the same": (
+        "ListConfigResources",
+        "DescribeTopicPartitions",
+    ),
+}

@@ -1,0 +1,194 @@
+"""docs/compatibility.md as text, from what was recorded and from what the broker advertises."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tools.compatibility_matrix import CLIENTS, FEATURES, NOT_SERVED, TOOLS, Shown  # noqa: E402
+
+from horolog.broker import service  # noqa: E402
+from horolog.broker.dispatch import served  # noqa: E402
+from horolog.wire.api import SUPPORTED, ApiKey, Versions  # noqa: E402
+
+assert service  # importing it has entered every handler
+
+OPENING = """\
+<!-- Made by `python tools/compatibility.py`; do not edit. -->
+# Compatibility
+
+What horolog answers of Apache Kafka's protocol, and what real clients were seen to do with it. The
+tables are made from runs (`tests/compatibility/runs.json`); nothing in them is an intention, and
+what was not run is not in them.
+"""
+
+ABOUT_APIS = """\
+## APIs and versions
+
+`tests/broker/test_every_version.py::test_every_advertised_version_is_answered` sends every version
+that is advertised. What each version adds stands at the top of its module in
+`src/horolog/broker/handlers`. The column on the right is what Apache Kafka {kafka} told its own
+`kafka-broker-api-versions`.
+
+| key | API | horolog | Kafka {kafka} | |
+|---|---|---|---|---|"""
+
+ABOUT_OTHER_APIS = """
+These Apache Kafka {kafka} answers too. Here none is advertised, and a request for one ends its
+connection with a line in the log.
+
+| API | because |
+|---|---|"""
+
+ABOUT_CLIENTS = """
+## Clients and features
+
+**yes**: all its tests passed. **no way to ask**: the client has no such call. The tests behind each
+row stand below the table.
+"""
+
+NOT_RUN = """
+## What was not run
+
+- Other releases of these clients than those named (kcat brings an old librdkafka).
+- Other clients: sarama, Confluent's for JavaScript, clients for .NET, Rust, Ruby and so on. Those
+  built on librdkafka speak to a broker as confluent-kafka does.
+- Kafka Streams, Kafka Connect, Flink, Debezium and others that want transactions or compaction:
+  both are refused by name here.
+- The consumer protocol of KIP-848, share groups and streams groups: not announced, so that clients
+  have to be left at the classic protocol, which is the default of all above.
+- TLS, SASL, access rights and quotas: there are none.
+- Other systems than the one named below.
+"""
+
+
+def page(runs: Mapping[str, Any]) -> str:
+    """The whole page, in Markdown."""
+    kafka = runs["kafka"]
+    parts = (
+        OPENING,
+        ABOUT_APIS.format(kafka=kafka),
+        *_apis(runs["kafka_apis"]),
+        ABOUT_OTHER_APIS.format(kafka=kafka),
+        *_other_apis(runs["kafka_apis"]),
+        ABOUT_CLIENTS,
+        *_clients(runs["versions"], runs["outcomes"]),
+        "\nBehind the rows:\n",
+        *_tests_behind(),
+        "\n## Command line tools\n",
+        *_tools(runs),
+        NOT_RUN,
+        *_circumstances(runs),
+        "",
+    )
+    return "\n".join(parts)
+
+
+def _apis(kafka_apis: Mapping[str, str]) -> Iterator[str]:
+    for key, ours in served().items():
+        theirs = kafka_range(kafka_apis[str(int(key))])
+        cells = (
+            str(int(key)),
+            key.title,
+            range_text(ours),
+            range_text(theirs),
+            _remark(key, ours, theirs),
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
+def kafka_range(recorded: str) -> Versions:
+    """The versions in `Name LOWEST HIGHEST`."""
+    _, low, high = recorded.split()
+    return Versions(int(low), int(high))
+
+
+def _remark(key: ApiKey, ours: Versions, theirs: Versions) -> str:
+    if ours != theirs:
+        return "differs"
+    if SUPPORTED[key] != ours:
+        return (
+            f"served from {SUPPORTED[key].min}; told from {ours.min} for old librdkafka, "
+            "as Kafka does (KAFKA-18659)"
+        )
+    return ""
+
+
+def range_text(versions: Versions) -> str:
+    """A range as the page has it."""
+    low, high = versions
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _other_apis(kafka_apis: Mapping[str, str]) -> Iterator[str]:
+    keys = {recorded.split()[0]: key for key, recorded in kafka_apis.items()}
+    for reason, names in NOT_SERVED.items():
+        yield f"| {', '.join(f'{name} ({keys[name]})' for name in names)} | {reason} |"
+
+
+def _clients(versions: Mapping[str, str], outcomes: Mapping[str, str]) -> Iterator[str]:
+    titles = [client.title for client in CLIENTS]
+    yield f"| | {' | '.join(titles)} |"
+    yield f"|---|{'---|' * len(titles)}"
+    yield f"| release | {' | '.join(versions[title] for title in titles)} |"
+    for feature in FEATURES:
+        cells = (cell(feature.shown[title], outcomes) for title in titles)
+        yield f"| {feature.title} | {' | '.join(cells)} |"
+
+
+def cell(shown: Shown, outcomes: Mapping[str, str]) -> str:
+    """What the runs say of a feature through a client."""
+    if isinstance(shown, str):
+        return "no way to ask"
+    seen = {outcomes.get(test, "not run") for test in shown}
+    if seen == {"passed"}:
+        return "yes"
+    return "**fails**" if "failed" in seen else "not run"
+
+
+def _tests_behind() -> Iterator[str]:
+    for feature in FEATURES:
+        tests, remarks = set(), [feature.remark] if feature.remark else []
+        for shown in feature.shown.values():
+            if isinstance(shown, str):
+                remarks.append(shown)
+            else:
+                tests |= {function_of(test) for test in shown}
+        yield f"- **{feature.title}**{': ' if remarks else ''}{'; '.join(remarks)}"
+        yield from (f"  - `{test}`" for test in sorted(tests))
+
+
+def function_of(test: str) -> str:
+    """A test without its parameters."""
+    return test.partition("[")[0]
+
+
+def _tools(runs: Mapping[str, Any]) -> Iterator[str]:
+    releases = {"Apache Kafka's": runs["kafka"], "kcat": runs["versions"]["kcat"]}
+    yield "| tool | what was done | seen |"
+    yield "|---|---|---|"
+    for owner, tools in TOOLS.items():
+        for what, test in tools.items():
+            tried = tuple(id_ for id_ in runs["outcomes"] if function_of(id_) == test)
+            seen = cell(tried or (test,), runs["outcomes"])
+            yield f"| {owner} ({releases[owner]}) | {what} | {seen}: `{test}` |"
+
+
+def _circumstances(runs: Mapping[str, Any]) -> Iterator[str]:
+    versions = runs["versions"]
+    yield "## When, and on what\n"
+    for what, day in runs["taken"].items():
+        yield f"- {what}: {day}"
+    yield (
+        f"- {runs['system']}; CPython {versions['Python']}, {versions['JVM']}, "
+        f"{versions['Go']}, Node {versions['Node']}"
+    )
+    yield (
+        "\n`make test` runs the Python clients, `make interop` the others; "
+        "`python tools/compatibility.py`\nruns both and makes this page."
+    )

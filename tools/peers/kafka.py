@@ -1,0 +1,371 @@
+"""A real Apache Kafka, for as long as a `with` block lasts, and its command line tools.
+
+One node that is broker and controller at once (KRaft), on free ports of the loopback interface, its
+log directory wherever the caller wants it. The jars are those that `make peers` put into `.peers`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS = ROOT / ".peers"
+NEWEST = "kafka-4"
+LAST_WITH_OLD_FORMATS = "kafka-3.9"
+CLUSTER_ID = "aG9yb2xvZy1nb2xkZW4tMQ"  # 16 bytes in URL-safe base64, as Kafka writes a cluster id
+
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 60.0
+TOOL_TIMEOUT_S = 120.0
+
+# What Kafka's own start script passes, the heap apart.
+JVM_FLAGS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+
+TOOLS: Mapping[str, str] = {
+    "topics": "org.apache.kafka.tools.TopicCommand",
+    "configs": "kafka.admin.ConfigCommand",
+    "offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "producer": "org.apache.kafka.tools.ConsoleProducer",
+    "consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "dump": "org.apache.kafka.tools.DumpLogSegments",
+    "perf-producer": "org.apache.kafka.tools.ProducerPerformance",
+    "storage": "kafka.tools.StorageTool",
+}
+# Where 3.9 keeps what 4.x has moved.
+MOVED_TOOLS: Mapping[str, str] = {
+    "producer": "kafka.tools.ConsoleProducer",
+    "dump": "kafka.tools.DumpLogSegments",
+    "api-versions": "kafka.admin.BrokerApiVersionsCommand",
+}
+
+
+class NoPeer(Exception):  # noqa: N818 - the house names errors by what happened
+    """A peer that is not on this machine; `make peers` fetches it."""
+
+
+class PeerFailed(Exception):  # noqa: N818 - the house names errors by what happened
+    """A peer that did not start, stop or answer, with the end of what it said."""
+
+
+def jars(peer: str) -> list[Path]:
+    """The jars of one peer, or NoPeer."""
+    found = sorted((PEERS / peer).glob("*.jar"))
+    if not found or shutil.which("java") is None:
+        reason = f"{PEERS / peer} is empty" if not found else "there is no java"
+        raise NoPeer(f"no peer {peer}: {reason}; run `make peers`")
+    return found
+
+
+def version(peer: str) -> str:
+    """The release that was fetched, read from its own jar's name."""
+    for jar in jars(peer):
+        if jar.name.startswith("kafka_2.13-"):
+            return jar.stem.removeprefix("kafka_2.13-")
+    raise NoPeer(f"no peer {peer}: its directory holds no kafka_2.13 jar; run `make peers`")
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def java(
+    peer: str,
+    main_class: str,
+    *arguments: str,
+    heap: str = "256m",
+    log_level: str = "error",
+    extra_jars: Iterable[Path] = (),
+) -> list[str]:
+    """The command that runs a class of a peer, quiet unless something is wrong."""
+    path = os.pathsep.join([str(PEERS / peer / "*"), *map(str, extra_jars)])
+    jars(peer)
+    return [
+        "java",
+        f"-Xmx{heap}",
+        *JVM_FLAGS,
+        f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}",
+        "-Dorg.slf4j.simpleLogger.showDateTime=true",
+        "-Dlog4j2.disable.jmx=true",
+        "-cp",
+        path,
+        main_class,
+        *arguments,
+    ]
+
+
+def run_tool(
+    name: str,
+    *arguments: str,
+    peer: str = NEWEST,
+    stdin: bytes | None = None,
+    check: bool = True,
+    timeout_s: float = TOOL_TIMEOUT_S,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run one of Kafka's own tools to its end.
+
+    Raises:
+        PeerFailed: with what the tool said, when `check` and its exit code is not 0.
+    """
+    main_class = (
+        MOVED_TOOLS.get(name, TOOLS[name]) if peer == LAST_WITH_OLD_FORMATS else TOOLS[name]
+    )
+    done = subprocess.run(
+        java(peer, main_class, *arguments),
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    if check and done.returncode != 0:
+        said = (done.stdout + done.stderr).decode(errors="replace")[-4000:]
+        raise PeerFailed(f"{name} {' '.join(arguments)} ended with {done.returncode}:\n{said}")
+    return done
+
+
+class Kafka:
+    """One Apache Kafka node.
+
+    Args:
+        directory: where its files go (`data` below it is the log directory); a temporary one,
+            removed at the end, when None. One that was used before is opened as it stands.
+        peer: which of the fetched releases.
+        settings: lines of server.properties that replace or join the ones here.
+        heap: the JVM's largest heap.
+        initial_heap: the heap it starts with; Kafka's own script makes both 1 GB.
+        port: the port to listen on; a free one when None.
+        zookeeper: the address of a ZooKeeper to run under instead of KRaft (3.9 is the last that
+            can; only so does it still write the old record formats).
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        peer: str = NEWEST,
+        settings: Mapping[str, str] | None = None,
+        heap: str = "512m",
+        initial_heap: str | None = None,
+        port: int | None = None,
+        zookeeper: str | None = None,
+    ) -> None:
+        self.peer = peer
+        self._zookeeper = zookeeper
+        self.version = version(peer)
+        self._temporary = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="horolog-peer-"))
+        self.log_dir = self.directory / "data"
+        self.port = port or free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self._controller_port = free_port()
+        self._heap = heap
+        self._initial_heap = initial_heap
+        self._settings = dict(settings or {})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The JVM's process id; it must be running."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def output(self) -> Path:
+        """Where it logs to."""
+        return self.directory / "kafka.out"
+
+    def properties(self) -> dict[str, str]:
+        """Its server.properties."""
+        return {
+            **(self._kraft() if self._zookeeper is None else self._with_zookeeper(self._zookeeper)),
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "log.dirs": str(self.log_dir),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self._settings,
+        }
+
+    def _kraft(self) -> dict[str, str]:
+        controller = f"127.0.0.1:{self._controller_port}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{controller}",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+        }
+
+    def _with_zookeeper(self, address: str) -> dict[str, str]:
+        return {
+            "broker.id": "1",
+            "zookeeper.connect": address,
+            "listeners": f"PLAINTEXT://{self.bootstrap}",
+        }
+
+    def format(self) -> None:
+        """Write meta.properties, as an operator does once before the first start."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        config = self._write_properties()
+        run_tool("storage", "format", "-t", CLUSTER_ID, "-c", str(config), peer=self.peer)
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start it, formatting a directory that never was; return once it takes connections."""
+        assert self._process is None, "already running"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if self._zookeeper is None and not (self.log_dir / "meta.properties").exists():
+            self.format()
+        config = self._write_properties()
+        command = java(self.peer, "kafka.Kafka", str(config), heap=self._heap, log_level="warn")
+        if self._initial_heap:
+            command.insert(1, f"-Xms{self._initial_heap}")
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
+        if wait:
+            self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        """Return once it takes connections, which a Kafka does only when it is up."""
+        assert self._process is not None
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise PeerFailed(f"Kafka {self.version} ended at start:\n{self.tail()}")
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.02)
+        self.kill()
+        raise PeerFailed(f"Kafka {self.version} took no connection in time:\n{self.tail()}")
+
+    def stop(self) -> None:
+        """Shut it down cleanly: indexes trimmed, checkpoints and the clean mark written."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            code = self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise PeerFailed(f"Kafka {self.version} did not stop:\n{self.tail()}") from None
+        self._process = None
+        if code not in {0, 143}:  # 143: ended by SIGTERM after its shutdown hook had run
+            raise PeerFailed(f"Kafka {self.version} stopped with {code}:\n{self.tail()}")
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def tail(self, size: int = 4000) -> str:
+        """The end of what it logged."""
+        try:
+            return self.output.read_text(errors="replace")[-size:]
+        except FileNotFoundError:
+            return ""
+
+    def tool(
+        self, name: str, *arguments: str, stdin: bytes | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run one of its tools against it."""
+        return run_tool(
+            name,
+            "--bootstrap-server",
+            self.bootstrap,
+            *arguments,
+            peer=self.peer,
+            stdin=stdin,
+            check=check,
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self.stop()
+        finally:
+            self.kill()
+            if self._temporary:
+                shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _write_properties(self) -> Path:
+        config = self.directory / "server.properties"
+        config.write_text("".join(f"{name}={value}\n" for name, value in self.properties().items()))
+        return config
+
+
+@contextmanager
+def zookeeper(directory: Path) -> Iterator[str]:
+    """A ZooKeeper for the last Kafka that needs one; yields its address."""
+    directory.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    main_class = "org.apache.zookeeper.server.ZooKeeperServerMain"
+    with (directory / "zookeeper.out").open("ab") as output:
+        process = subprocess.Popen(
+            java(LAST_WITH_OLD_FORMATS, main_class, str(port), str(directory / "data")),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(STOP_TIMEOUT_S)
+
+
+def dump(files: Sequence[Path], *, peer: str = NEWEST, deep: bool = False) -> str:
+    """What Kafka's dump tool says of files; of a bad index it says "mismatch" or "not found"."""
+    done = run_tool(
+        "dump",
+        *(["--deep-iteration", "--print-data-log"] if deep else []),
+        "--files",
+        ",".join(map(str, files)),
+        peer=peer,
+    )
+    return (done.stdout + done.stderr).decode(errors="replace")
