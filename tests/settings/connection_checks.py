@@ -1,0 +1,243 @@
+"""For every broker setting about addresses, connections and requests, the difference it makes."""
+
+import select
+import socket
+import threading
+from typing import Any
+
+from raw_connection import RawConnection, fetch_fields, produce_fields
+from setting_checks import REFUSED, of_broker
+from settings_lab import Lab, eventually
+
+from horolog.record.builder import Record, build_batch
+from horolog.wire.api import ApiKey
+
+ANY_PORT = "127.0.0.1:0"
+
+
+# --- who answers, and where -----------------------------------------------------------------
+
+
+@of_broker(
+    "listeners",
+    {
+        f"PLAINTEXT://{ANY_PORT}": ["127.0.0.1"],
+        "PLAINTEXT://[::1]:0": ["::1"],
+        f"PLAINTEXT://{ANY_PORT},PLAINTEXT://[::1]:0": ["127.0.0.1", "::1"],
+    },
+)
+def hosts_that_answer(lab: Lab) -> list[str]:
+    hosts = []
+    for endpoint in lab.broker.bound:
+        with RawConnection(f"{endpoint.host}:{endpoint.port}") as connection:
+            assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == 0
+            hosts.append(endpoint.host)
+    return hosts
+
+
+@of_broker(
+    "advertised.listeners",
+    {
+        "PLAINTEXT://kafka.example:9999": ("kafka.example", 9999),
+        "PLAINTEXT://other.example:9998": ("other.example", 9998),
+    },
+)
+def address_that_clients_are_told(lab: Lab) -> tuple[str, int]:
+    (broker,) = _metadata(lab).brokers
+    return broker.host, broker.port
+
+
+@of_broker(
+    "listener.security.protocol.map",
+    {"INSIDE:PLAINTEXT": True, "INSIDE:SSL": REFUSED, "OUTSIDE:PLAINTEXT": REFUSED},
+    beside={"listeners": f"INSIDE://{ANY_PORT}"},
+)
+def whether_a_listener_of_a_name_of_its_own_answers(lab: Lab) -> bool:
+    return len(_metadata(lab).brokers) == 1
+
+
+@of_broker("node.id", {"7": (7, 7, 7), "8": (8, 8, 8)})
+def number_of_the_broker(lab: Lab) -> tuple[int, int, int]:
+    """As a broker, as the controller, and as the coordinator of a group."""
+    metadata = _metadata(lab)
+    with lab.connect() as connection:
+        wanted = {"key": "g", "key_type": 0}
+        connection.socket.sendall(connection.packed(ApiKey.FIND_COORDINATOR, 2, wanted))
+        _, coordinator = connection.receive()
+    return metadata.brokers[0].node_id, metadata.controller_id, coordinator.node_id
+
+
+@of_broker("broker.id", {"7": (7, 7, 7), "8": (8, 8, 8), "-1": (1, 1, 1)})
+def number_of_a_broker_without_a_node_id(lab: Lab) -> tuple[int, int, int]:
+    return number_of_the_broker(lab)
+
+
+@of_broker("broker.rack", {"east": "east", "west": "west"})
+def rack_that_clients_are_told(lab: Lab) -> str | None:
+    (broker,) = _metadata(lab).brokers
+    rack: str | None = broker.rack
+    return rack
+
+
+def _metadata(lab: Lab) -> Any:
+    with lab.connect() as connection:
+        return connection.ask(ApiKey.METADATA, 9, topics=[])
+
+
+# --- sockets --------------------------------------------------------------------------------
+
+
+@of_broker("socket.listen.backlog.size", {"1": False, "50": True})
+def whether_ten_can_connect_while_the_broker_is_busy(lab: Lab) -> bool:
+    go_on = threading.Event()
+    lab.broker.loop.call_soon_threadsafe(go_on.wait, 10)
+    waiting = []
+    try:
+        for _ in range(10):
+            one = socket.socket()
+            waiting.append(one)
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", lab.broker.port))
+        return eventually(lambda: len(select.select([], waiting, [], 0)[1]) == 10, 0.5)
+    finally:
+        go_on.set()
+        for one in waiting:
+            one.close()
+
+
+def _as_the_system_has_it(option: int, size: int) -> int:
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, option, size)
+        return one.getsockopt(socket.SOL_SOCKET, option)
+
+
+def _of_an_accepted_connection(lab: Lab, option: int) -> int:
+    with lab.connect() as connection:
+        connection.ask(ApiKey.API_VERSIONS, 0)
+        (accepted,) = lab.broker.service.connections
+        assert accepted._transport is not None
+        size: int = accepted._transport.get_extra_info("socket").getsockopt(
+            socket.SOL_SOCKET, option
+        )
+        return size
+
+
+@of_broker(
+    "socket.send.buffer.bytes",
+    {size: _as_the_system_has_it(socket.SO_SNDBUF, int(size)) for size in ("20000", "60000")},
+)
+def send_buffer(lab: Lab) -> int:
+    return _of_an_accepted_connection(lab, socket.SO_SNDBUF)
+
+
+@of_broker(
+    "socket.receive.buffer.bytes",
+    {size: _as_the_system_has_it(socket.SO_RCVBUF, int(size)) for size in ("20000", "60000")},
+)
+def receive_buffer(lab: Lab) -> int:
+    return _of_an_accepted_connection(lab, socket.SO_RCVBUF)
+
+
+# --- limits ---------------------------------------------------------------------------------
+
+_REQUEST_BYTES = 300_000  # more than is received at once, so that it waits for its turn
+
+
+def _request(connection: RawConnection) -> bytes:
+    """A request to produce that has exactly so many bytes, its length apart."""
+    value, size = 200_000, 0
+    while size != _REQUEST_BYTES:
+        value += _REQUEST_BYTES - size if size else 0
+        batch = build_batch([Record(-1, None, b"x" * value)])
+        packed = connection.packed(ApiKey.PRODUCE, 8, produce_fields("t", {0: batch}))
+        size = len(packed) - 4
+    return packed
+
+
+@of_broker("socket.request.max.bytes", {str(_REQUEST_BYTES): True, str(_REQUEST_BYTES - 1): False})
+def whether_a_request_is_read(lab: Lab) -> bool:
+    lab.topic("t")
+    with lab.connect() as connection:
+        connection.socket.sendall(_request(connection))
+        try:
+            return bool(connection.receive()[1].responses)
+        except ConnectionResetError:
+            return False
+
+
+@of_broker("queued.max.request.bytes", {"400000": False, "700000": True, "-1": True})
+def whether_a_request_is_read_beside_one_that_is_not_whole(lab: Lab) -> bool:
+    return _is_read_beside(lab, _REQUEST_BYTES)
+
+
+@of_broker("horolog.max.buffered.bytes", {"1048576": False, "3000000": True})
+def whether_a_request_is_read_beside_a_large_one_that_is_not_whole(lab: Lab) -> bool:
+    return _is_read_beside(lab, 1_000_000)
+
+
+def _is_read_beside(lab: Lab, size: int) -> bool:
+    lab.topic("t")
+    large = build_batch([Record(-1, None, b"x" * size)])
+    with lab.connect() as first, lab.connect() as second:
+        request = first.packed(ApiKey.PRODUCE, 8, produce_fields("t", {0: large}))
+        first.socket.sendall(request[:-1])
+        assert eventually(lambda: lab.broker.service.budget.used > size, 5)
+        second.socket.sendall(_request(second))
+        is_read = not second.is_silent(0.8)
+        # Nothing is lost: the first is finished, and then the second is answered too.
+        first.socket.sendall(request[-1:])
+        for connection in (first, second):
+            (topic,) = connection.receive()[1].responses
+            assert topic.partition_responses[0].error_code == 0
+        return is_read
+
+
+@of_broker("connections.max.idle.ms", {"100": True, "600000": False, "-1": False})
+def whether_a_silent_connection_is_closed(lab: Lab) -> bool:
+    with lab.connect() as connection:
+        assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == 0
+        return not connection.is_silent(1) and connection.is_closed()
+
+
+@of_broker("max.connections", {"1": 1, "2": 2, "2147483647": 3})
+def connections_served_at_once(lab: Lab) -> int:
+    return _served_at_once(lab)
+
+
+@of_broker("max.connections.per.ip", {"1": 1, "2": 2, "2147483647": 3})
+def connections_served_at_once_from_one_address(lab: Lab) -> int:
+    return _served_at_once(lab)
+
+
+@of_broker(
+    "max.connections.per.ip.overrides",
+    {"127.0.0.1:1": 1, "10.0.0.1:1": 3, "10.0.0.1:1,127.0.0.1:2": 2},
+)
+def connections_served_at_once_from_an_address_of_its_own_limit(lab: Lab) -> int:
+    return _served_at_once(lab)
+
+
+def _served_at_once(lab: Lab) -> int:
+    """Of three."""
+    lab.hang_up()
+    served = 0
+    connections = []
+    for _ in range(3):
+        connections.append(lab.connect())
+        try:
+            served += connections[-1].ask(ApiKey.API_VERSIONS, 0).error_code == 0
+        except (ConnectionResetError, BrokenPipeError):
+            continue
+    for connection in connections:
+        connection.socket.close()
+    return served
+
+
+@of_broker("fetch.max.bytes", {"1024": 1024, "2000": 2000, "57671680": 2913})
+def bytes_of_a_fetch_that_would_take_more(lab: Lab) -> int:
+    trial = lab.topic("t")
+    for _ in range(3):
+        trial.put_at(trial.now_ms, b"x" * 900)
+    with lab.connect() as connection:
+        answer = connection.ask(ApiKey.FETCH, 11, **fetch_fields("t", {0: 0}))
+    return len(answer.responses[0].partitions[0].records)

@@ -1,0 +1,142 @@
+"""For every broker setting about groups, offsets and producers, the difference it makes."""
+
+import time
+from typing import Any
+
+from raw_connection import RawConnection
+from setting_checks import of_broker
+from settings_lab import Lab, eventually
+
+from horolog.client import CommittedOffset
+from horolog.clock import HOUR_MS
+from horolog.record.builder import Record, build_batch
+from horolog.wire.api import ApiKey
+
+INVALID_SESSION_TIMEOUT = 26
+GROUP_MAX_SIZE_REACHED = 81
+MEMBER_ID_REQUIRED = 79
+OFFSET_METADATA_TOO_LARGE = 12
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+NEVER = "2000000000"
+SOON = "30"
+SOON_S = 2.0
+
+
+# --- groups ---------------------------------------------------------------------------------
+
+
+def join(connection: RawConnection, version: int = 3, session_ms: int = 10_000) -> Any:
+    return connection.ask(
+        ApiKey.JOIN_GROUP,
+        version,
+        group_id="g",
+        member_id="",
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[{"name": "range", "metadata": b""}],
+    )
+
+
+@of_broker("group.min.session.timeout.ms", {"7000": 0, "7001": INVALID_SESSION_TIMEOUT})
+def what_becomes_of_a_session_of_seven_seconds(lab: Lab) -> int:
+    with lab.connect() as connection:
+        return int(join(connection, session_ms=7_000).error_code)
+
+
+@of_broker("group.max.session.timeout.ms", {"7000": 0, "6999": INVALID_SESSION_TIMEOUT})
+def what_becomes_of_a_session_as_long_as_seven_seconds(lab: Lab) -> int:
+    return what_becomes_of_a_session_of_seven_seconds(lab)
+
+
+@of_broker("group.initial.rebalance.delay.ms", {"0": False, "1000": True})
+def whether_a_first_member_waits_for_others(lab: Lab) -> bool:
+    with lab.connect() as connection:
+        started = time.monotonic()
+        assert join(connection).error_code == 0
+        return time.monotonic() - started >= 1
+
+
+@of_broker("group.max.size", {"1": GROUP_MAX_SIZE_REACHED, "2": MEMBER_ID_REQUIRED})
+def what_a_second_member_is_told_at_first(lab: Lab) -> int:
+    with lab.connect() as first, lab.connect() as second:
+        assert join(first).error_code == 0
+        return int(join(second, version=5).error_code)
+
+
+# --- offsets --------------------------------------------------------------------------------
+
+
+@of_broker("offset.metadata.max.bytes", {"10": 0, "9": OFFSET_METADATA_TOO_LARGE})
+def what_becomes_of_an_offset_with_a_note_of_ten_bytes(lab: Lab) -> int:
+    lab.topic("t")
+    offset = {"partition_index": 0, "committed_offset": 5, "committed_metadata": "12345678\u00e9"}
+    with lab.connect() as connection:
+        answer = connection.ask(
+            ApiKey.OFFSET_COMMIT,
+            7,
+            group_id="g",
+            member_id="",
+            generation_id_or_member_epoch=-1,
+            topics=[{"name": "t", "partitions": [offset]}],
+        )
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+@of_broker("offsets.retention.minutes", {"60": False, "61": True})
+def whether_an_offset_is_kept_for_an_hour(lab: Lab) -> bool:
+    _commit(lab)
+    lab.clock.advance(HOUR_MS)
+    lab.broker.run(lab.broker.service.chores.expire_offsets())
+    return _is_committed(lab)
+
+
+@of_broker(
+    "offsets.retention.check.interval.ms",
+    {SOON: False, NEVER: True},
+    beside={"offsets.retention.minutes": "1"},
+)
+def whether_an_expired_offset_is_still_there_soon_after(lab: Lab) -> bool:
+    _commit(lab)
+    lab.clock.advance(HOUR_MS)
+    return not eventually(lambda: not _is_committed(lab), SOON_S)
+
+
+def _commit(lab: Lab) -> None:
+    lab.topic("t")
+    lab.client.offset_commit("g", {("t", 0): CommittedOffset(5)})
+
+
+def _is_committed(lab: Lab) -> bool:
+    return lab.client.offset_fetch("g", [("t", 0)])["t", 0] is not None
+
+
+# --- producers ------------------------------------------------------------------------------
+
+
+@of_broker("producer.id.expiration.ms", {"1000": 0, "1001": OUT_OF_ORDER_SEQUENCE_NUMBER})
+def what_becomes_of_a_gap_in_the_sequence_after_a_second(lab: Lab) -> int:
+    """Who is forgotten may begin with any number."""
+    trial = lab.topic("t")
+    trial.put(_numbered(0))
+    lab.clock.advance(1_000)
+    lab.broker.run(lab.broker.service.chores.expire_producers())
+    return trial.refusal(_numbered(7))
+
+
+@of_broker(
+    "producer.id.expiration.check.interval.ms",
+    {SOON: True, NEVER: False},
+    beside={"producer.id.expiration.ms": "1000"},
+)
+def whether_a_silent_producer_is_forgotten_by_itself(lab: Lab) -> bool:
+    trial = lab.topic("t")
+    trial.put(_numbered(0))
+    lab.clock.advance(1_000)
+    return eventually(lambda: not len(trial.log.producers), SOON_S)
+
+
+def _numbered(sequence: int) -> bytes:
+    return build_batch(
+        [Record(-1, None, b"v")], producer_id=5, producer_epoch=0, base_sequence=sequence
+    )

@@ -1,0 +1,167 @@
+"""For every broker setting about the log directory, topics and chores, the difference it makes."""
+
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from setting_checks import of_broker
+from settings_lab import Lab, eventually
+
+from horolog.clock import DAY_MS, HOUR_MS
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
+from horolog.storage.names import TopicPartition
+from horolog.storage.recovery import load_log
+from horolog.wire.api import ApiKey
+
+NEVER = "2000000000"
+SOON = "30"
+SOON_S = 0.8
+
+
+# --- where ----------------------------------------------------------------------------------
+
+
+@of_broker("log.dir", {"{dir}/one": "one", "{dir}/two": "two"})
+def directory_that_a_topic_is_made_in(lab: Lab) -> str:
+    return lab.topic("t").directory.parent.name
+
+
+@of_broker("log.dirs", {"{dir}/one": "one", "{dir}/two": "two"}, beside={"log.dir": "{dir}/three"})
+def directory_that_wins_over_log_dir(lab: Lab) -> str:
+    return directory_that_a_topic_is_made_in(lab)
+
+
+# --- topics ---------------------------------------------------------------------------------
+
+
+@of_broker("num.partitions", {"1": (1, 1), "3": (3, 3)})
+def partitions_of_topics_that_nobody_gave_a_number(lab: Lab) -> tuple[int, int]:
+    """One that was only asked for, and one that was created."""
+    asked = _ask_for(lab, "asked")
+    lab.client.create_topics({"created": -1})
+    return len(asked.partitions), len(lab.client.metadata(["created"]).topics["created"].partitions)
+
+
+@of_broker("auto.create.topics.enable", {"true": 0, "false": 3})
+def what_becomes_of_the_wish_for_an_unknown_topic(lab: Lab) -> int:
+    return int(_ask_for(lab, "unknown").error_code)
+
+
+@of_broker("default.replication.factor", {"1": 0, "2": 38, "-1": 0})
+def what_becomes_of_a_wish_that_names_no_replication_factor(lab: Lab) -> int:
+    return int(_ask_for(lab, "unknown").error_code)
+
+
+def _ask_for(lab: Lab, topic: str) -> Any:
+    with lab.connect() as connection:
+        return connection.ask(ApiKey.METADATA, 9, topics=[{"name": topic}]).topics[0]
+
+
+@of_broker("delete.topic.enable", {"true": [0, 0], "false": [42, 73]})
+def what_becomes_of_the_wish_to_delete_a_topic(lab: Lab) -> list[int]:
+    """Before version 3 there was no error of its own for it."""
+    codes = []
+    for version in (2, 3):
+        lab.topic(f"t{version}")
+        with lab.connect() as connection:
+            wish = {"topic_names": [f"t{version}"], "timeout_ms": 1000}
+            answer = connection.ask(ApiKey.DELETE_TOPICS, version, **wish)
+        codes.append(int(answer.responses[0].error_code))
+    return codes
+
+
+# --- opening --------------------------------------------------------------------------------
+
+
+@of_broker("num.recovery.threads.per.data.dir", {"1": False, "2": True})
+def whether_a_start_opens_two_logs_at_a_time(lab: Lab) -> bool:
+    for name in ("a", "b"):
+        lab.topic(name)
+    both = threading.Barrier(2)
+    met = []
+
+    def load(*given: Any) -> Any:
+        try:
+            both.wait(0.2)
+            met.append(True)
+        except threading.BrokenBarrierError:
+            pass
+        return load_log(*given)
+
+    with patch("horolog.storage.log_dir.load_log", load):
+        lab.restart()
+    assert {TopicPartition("a", 0), TopicPartition("b", 0)} <= set(lab.broker.broker.partitions)
+    return bool(met)
+
+
+@of_broker("horolog.adopt.defaults", {"true": 1, "false": 0})
+def segments_deleted_of_a_topic_found_on_disk(lab: Lab) -> int:
+    """One that only its directory tells of, as after copying a backup into place."""
+    with Lab(lab.broker.log_dir.parent / "elsewhere") as elsewhere:
+        trial = elsewhere.topic("found")
+        trial.put_at(elsewhere.clock.now_ms() - 30 * DAY_MS)
+        directory = trial.directory
+    shutil.copytree(directory, lab.broker.log_dir / directory.name)
+    lab.restart()
+    gone = lab.broker.run(lab.broker.service.chores.run_retention())
+    return len(gone)
+
+
+# --- chores ---------------------------------------------------------------------------------
+
+
+@of_broker(
+    "log.retention.check.interval.ms",
+    {SOON: True, NEVER: False},
+    beside={"log.initial.task.delay.ms": "0"},  # before any client can connect
+)
+def whether_the_expired_goes_by_itself(lab: Lab) -> bool:
+    trial = lab.topic("t", {"retention.ms": "1000"})
+    trial.put_at(trial.now_ms - HOUR_MS)
+    return eventually(lambda: trial.log.log_start_offset == 1, SOON_S)
+
+
+@of_broker(
+    "log.initial.task.delay.ms",
+    {"0": True, NEVER: False},
+    beside={"log.retention.check.interval.ms": NEVER},
+)
+def whether_the_expired_goes_soon_after_a_start(lab: Lab) -> bool:
+    trial = lab.topic("t", {"retention.ms": "1000"})
+    trial.put_at(trial.now_ms - HOUR_MS)
+    lab.restart()
+    return eventually(lambda: trial.log.log_start_offset == 1, SOON_S)
+
+
+@of_broker(
+    "log.flush.offset.checkpoint.interval.ms",
+    {SOON: True, NEVER: False, "0": True},
+    beside={"log.initial.task.delay.ms": "0"},
+)
+def whether_the_flushed_is_written_down_by_itself(lab: Lab) -> bool:
+    trial = lab.topic("t", {"flush.messages": "1"})
+    checkpoint = Path(trial.directory.parent, "recovery-point-offset-checkpoint")
+    trial.put_at(trial.now_ms)
+    return eventually(
+        lambda: checkpoint.exists() and "t 0 1" in checkpoint.read_text().splitlines(), SOON_S
+    )
+
+
+# --- records --------------------------------------------------------------------------------
+
+
+@of_broker("horolog.max.batch.uncompressed.bytes", {"100000": 0, "1024": 10})
+def what_becomes_of_a_batch_that_unpacks_to_50_000_bytes(lab: Lab) -> int:
+    packed = build_batch([Record(-1, None, bytes(50_000))], codec=Codec.ZSTD)
+    return lab.topic("t").refusal(packed)
+
+
+@of_broker("horolog.timestamp.warn.ahead.ms", {"4999": True, "5000": False})
+def whether_a_record_five_seconds_ahead_is_remarked_on(lab: Lab) -> bool:
+    trial = lab.topic("t")
+    with lab.log_lines() as lines:
+        trial.put_at(trial.now_ms + 5_000)
+    return any("t-0: a record is" in line and "ahead of the clock" in line for line in lines)

@@ -1,0 +1,98 @@
+"""Every broker setting that is said to be obeyed makes its difference, however it is given.
+
+Those that are defaults of topic settings are shown in test_topic_settings_obeyed.py.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import connection_checks
+import group_checks
+import log_dir_checks
+import pytest
+import topic_checks
+from setting_checks import OF_BROKERS, OF_TOPICS, REFUSED, BrokerCheck
+from settings_lab import BROKER, WHOLE_CLUSTER, Lab
+
+from horolog.client import ResourceType
+from horolog.config import Status, UpdateMode, broker_settings, topic_settings
+from horolog.errors import ErrorCode, Misconfigured, RequestRefused
+
+# Importing them has entered their checks.
+assert connection_checks
+assert group_checks
+assert log_dir_checks
+assert topic_checks
+
+OBEYED = {s.name: s for s in broker_settings().values() if s.status is Status.OBEYED}
+OF_TOPIC_SETTINGS = {name for s in topic_settings().values() for name in s.falls_back_to}
+OWN = [name for name in OBEYED if name not in OF_TOPIC_SETTINGS]
+WHILE_RUNNING = [name for name in OWN if OBEYED[name].update is UpdateMode.CLUSTER_WIDE]
+
+
+@pytest.mark.parametrize("name", OBEYED)
+def test_a_setting_that_is_said_to_be_obeyed_has_a_check(name: str) -> None:
+    if name in OWN:
+        assert name in OF_BROKERS, f"nothing shows that {name} is obeyed: add a check"
+        return
+    inherits = [s for s in topic_settings().values() if name in s.falls_back_to]
+    assert any(s.name in OF_TOPICS for s in inherits), f"nothing shows that {name} is obeyed"
+
+
+def test_there_is_no_check_for_what_is_not_said_to_be_obeyed() -> None:
+    assert set(OF_BROKERS) <= set(OWN)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_broker_obeys_what_it_is_started_with(name: str, tmp_path: Path) -> None:
+    check = OF_BROKERS[name]
+    for at, (value, expected) in enumerate(check.seen.items()):
+        directory = tmp_path / str(at)
+        seen = look(check, directory, {name: value})
+        assert seen == expected, f"{name}={value}"
+
+
+@pytest.mark.parametrize("name", WHILE_RUNNING)
+@pytest.mark.parametrize("resource", [WHOLE_CLUSTER, BROKER], ids=["cluster", "broker"])
+def test_a_broker_obeys_what_it_is_given_later_and_remembers_it(
+    name: str, resource: str, tmp_path: Path
+) -> None:
+    check = OF_BROKERS[name]
+    first, *others = check.seen
+    second = next(value for value in others if check.seen[value] != check.seen[first])
+    for at, (value, other) in enumerate(((first, second), (second, first))):
+        weaker = {name: other} if resource == WHOLE_CLUSTER else {}
+        for again in (False, True):
+            with Lab(tmp_path / f"{at}{again}", {**check.beside, **weaker}) as lab:
+                if resource == BROKER:
+                    lab.alter(WHOLE_CLUSTER, **{name.replace(".", "_"): other})
+                lab.alter(resource, **{name.replace(".", "_"): value})
+                if again:
+                    lab.restart()
+                assert check.look(lab) == check.seen[value], f"{name}={value}, restart: {again}"
+
+
+def test_what_is_read_at_the_start_cannot_be_changed_while_running(tmp_path: Path) -> None:
+    with Lab(tmp_path) as lab:
+        for name, setting in OBEYED.items():
+            if setting.update is not UpdateMode.READ_ONLY:
+                continue
+            for resource in (WHOLE_CLUSTER, BROKER):
+                with pytest.raises(RequestRefused, match=f"dynamically: {name}") as refused:
+                    lab.client.alter_configs(
+                        {(ResourceType.BROKER, resource): {name: setting.default or "1"}}
+                    )
+                assert refused.value.code is ErrorCode.invalid_request
+
+
+def look(check: BrokerCheck, directory: Path, static: Mapping[str, str]) -> Any:
+    """What is seen of a broker that is started with these settings."""
+    given = {**check.beside, **static}
+    given = {name: value.replace("{dir}", str(directory)) for name, value in given.items()}
+    try:
+        lab = Lab(directory / "log", given)
+    except Misconfigured:
+        return REFUSED
+    with lab:
+        return check.look(lab)

@@ -1,0 +1,157 @@
+"""What many clients, or one that wants too much, can take of a broker.
+
+Single limits (the largest request, batch, fetch; how many connections, how long idle) are
+shown in connection_checks.py; malformed frames in tests/broker/test_connection.py.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from raw_connection import RawConnection, fetch_fields, produce_fields
+from running_broker import BrokerProcess
+from settings_lab import BROKER, Lab, eventually
+
+from horolog.record.builder import Record, build_batch
+from horolog.storage.log_dir import LogDir
+from horolog.wire.api import ApiKey
+
+MIB = 1 << 20
+
+# As `serve`, but for numba's kernels: loading them takes more memory than what is measured here.
+WITHOUT_KERNELS = """
+import asyncio, json, sys
+from horolog.broker.service import Service, new_event_loop
+from horolog.config import Settings
+
+async def serve():
+    service = Service(Settings(json.loads(sys.argv[1])), load_kernels=False)
+    (endpoint, *_) = await service.start()
+    print(endpoint.port, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.Runner(loop_factory=new_event_loop).run(serve())
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with Lab(tmp_path / "lab", {"horolog.max.buffered.bytes": str(MIB)}) as lab:
+        yield lab
+
+
+def test_requests_sent_one_upon_the_other_are_bounded_too(lab: Lab) -> None:
+    """Each is small enough to be taken as it comes; the disk takes none of them."""
+    trial = lab.topic("t")
+    disk_is_back = threading.Event()
+    partition = lab.broker.broker.partition("t", 0)
+    lab.broker.call(lambda: partition.run(disk_is_back.wait) and None)
+    batch = build_batch([Record(-1, None, b"x" * 60_000)])
+    with lab.connect() as connection:
+        requests = [
+            connection.packed(ApiKey.PRODUCE, 8, produce_fields("t", {0: batch})) for _ in range(60)
+        ]
+        sender = threading.Thread(target=connection.socket.sendall, args=(b"".join(requests),))
+        sender.start()
+        try:
+            assert not eventually(lambda: lab.broker.service.budget.used > 2 * MIB, 0.5)
+            assert lab.broker.service.budget.used > MIB // 2
+        finally:
+            disk_is_back.set()
+        answers = [connection.receive()[1].responses[0] for _ in requests]
+        sender.join()
+    offsets = [answer.partition_responses[0].base_offset for answer in answers]
+    assert offsets == list(range(60))
+    assert trial.log.log_end_offset == 60
+    assert eventually(lambda: lab.broker.service.budget.used == 0, 5)
+
+
+def test_a_client_that_stops_within_a_request_is_idle_like_any_other(tmp_path: Path) -> None:
+    with (
+        Lab(tmp_path, {"connections.max.idle.ms": "100"}) as lab,
+        lab.connect() as within_length,
+        lab.connect() as within_request,
+    ):
+        within_length.socket.sendall(b"\0\0")
+        within_request.socket.sendall(b"\0\1\0\0" + b"\0" * 70)
+        for connection in (within_length, within_request):
+            assert connection.is_closed()
+        assert eventually(lambda: lab.broker.service.budget.used == 0, 5)
+
+
+def test_a_limit_that_is_lowered_leaves_those_who_are_in(lab: Lab) -> None:
+    with lab.connect() as first, lab.connect() as second:
+        for connection in (first, second):
+            assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == 0
+        lab.alter(BROKER, max_connections="1", max_connections_per_ip="1")
+        for connection in (first, second):
+            assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == 0
+        with lab.connect() as third:
+            assert third.is_closed()
+
+
+def test_who_is_one_too_many_is_named_in_the_log(tmp_path: Path) -> None:
+    with (
+        Lab(tmp_path, {"max.connections.per.ip": "1"}) as lab,
+        lab.log_lines() as lines,
+        lab.connect() as first,
+        lab.connect() as second,
+    ):
+        assert second.is_closed()
+        assert first.ask(ApiKey.API_VERSIONS, 0).error_code == 0
+    assert any("127.0.0.1" in line and "max.connections.per.ip" in line for line in lines)
+
+
+def test_an_interval_of_zero_keeps_nobody_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+    monkeypatch.setattr(LogDir, "checkpoint", lambda *given: written.append(given))
+    static = {"log.flush.offset.checkpoint.interval.ms": "0", "log.initial.task.delay.ms": "0"}
+    with Lab(tmp_path, static):
+        time.sleep(0.3)
+    assert 2 <= len(written) <= 35
+
+
+def test_a_hundred_slow_consumers_and_a_thousand_idle_clients_take_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("running_broker._SERVE", WITHOUT_KERNELS)
+    process = BrokerProcess(tmp_path, {"socket.listen.backlog.size": "2000"})
+    try:
+        with ExitStack() as stack:
+            before = resident_bytes(process)
+            idle = [stack.enter_context(RawConnection(process.address)) for _ in range(1000)]
+            first = idle.pop()
+            first.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
+            with_idle = resident_bytes(process)
+            batch = build_batch([Record(-1, None, b"x" * 1_000_000)])
+            for _ in range(16):
+                first.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: batch}))
+            wanted = fetch_fields("t", {0: 0}, max_bytes=1 << 28, partition_max_bytes=1 << 28)
+            for _ in range(100):
+                slow = stack.enter_context(RawConnection(process.address))
+                slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+                slow.send(ApiKey.FETCH, 11, **wanted)
+            # All have been begun when one that came later is answered.
+            answer = first.ask(ApiKey.FETCH, 11, **wanted)
+            assert len(answer.responses[0].partitions[0].records) > 16_000_000
+            with_slow = resident_bytes(process)
+        # Measured 2026-11: 4 kB an idle client, 530 kB a slow one, which asks for 16 MB.
+        assert with_idle - before < 1000 * 16_000
+        assert with_slow - with_idle < 100 * MIB
+    finally:
+        process.kill()
+
+
+def resident_bytes(process: BrokerProcess) -> int:
+    """What the process has in memory."""
+    status = Path(f"/proc/{process._process.pid}/status")
+    if not status.exists():
+        pytest.skip("there is no /proc to measure with")
+    (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024

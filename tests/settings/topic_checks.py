@@ -1,0 +1,288 @@
+"""For every topic setting that is obeyed, the difference it makes."""
+
+import os
+import zlib
+from functools import cache
+from typing import Any
+
+import lz4.frame
+import zstandard
+from setting_checks import of_topic
+from settings_lab import Trial
+
+from horolog.clock import HOUR_MS
+from horolog.config import TimestampType
+from horolog.record.batch import HEADER_SIZE, parse_header
+from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.compression import Codec
+
+INVALID_TIMESTAMP = 32
+MESSAGE_TOO_LARGE = 10
+NOT_ENOUGH_REPLICAS = 19
+EVER = str((1 << 63) - 1)
+
+
+def one(timestamp_ms: int, value: bytes = b"v", codec: Codec = Codec.NONE) -> bytes:
+    return build_batch([Record(timestamp_ms, b"k", value)], codec=codec)
+
+
+# --- time -----------------------------------------------------------------------------------
+
+
+@of_topic(
+    "message.timestamp.type",
+    {
+        "CreateTime": (TimestampType.CREATE_TIME, -5),
+        "LogAppendTime": (TimestampType.LOG_APPEND_TIME, 0),
+    },
+)
+def whose_time_a_record_carries(trial: Trial) -> Any:
+    offset = trial.put_at(trial.now_ms - 5).base_offset
+    (header,) = (header for header in trial.headers() if header.base_offset == offset)
+    return header.timestamp_type, header.max_timestamp - trial.now_ms
+
+
+@of_topic("message.timestamp.before.max.ms", {"5000": 0, "4999": INVALID_TIMESTAMP, EVER: 0})
+def what_becomes_of_a_record_five_seconds_old(trial: Trial) -> int:
+    return trial.refusal(one(trial.now_ms - 5_000))
+
+
+@of_topic("message.timestamp.after.max.ms", {"5000": 0, "4999": INVALID_TIMESTAMP, EVER: 0})
+def what_becomes_of_a_record_five_seconds_ahead(trial: Trial) -> int:
+    return trial.refusal(one(trial.now_ms + 5_000))
+
+
+@of_topic("message.timestamp.difference.max.ms", {"5000": (0, 0), "4999": (INVALID_TIMESTAMP,) * 2})
+def what_becomes_of_records_five_seconds_off(trial: Trial) -> tuple[int, int]:
+    return what_becomes_of_a_record_five_seconds_old(
+        trial
+    ), what_becomes_of_a_record_five_seconds_ahead(trial)
+
+
+# --- segments and indexes -------------------------------------------------------------------
+
+
+@of_topic("segment.bytes", {"500": 3, "100000": 0})
+def segments_begun_by_four_records_of_300_bytes(trial: Trial) -> int:
+    return _segments_begun_by(trial, [(trial.now_ms, 300)] * 4)
+
+
+@of_topic("internal.segment.bytes", {"500": 3, "100000": 0}, beside={"segment.bytes": "200000"})
+def segments_begun_though_segment_bytes_says_otherwise(trial: Trial) -> int:
+    return segments_begun_by_four_records_of_300_bytes(trial)
+
+
+@of_topic(
+    "segment.ms",
+    {str(HOUR_MS): 1, str(HOUR_MS + 1): 0},
+    log_roll_hours={"1": 1, "2": 0},
+)
+def segments_begun_by_records_an_hour_and_a_millisecond_apart(trial: Trial) -> int:
+    start_ms = trial.now_ms - HOUR_MS - 1
+    return _segments_begun_by(trial, [(start_ms, 1), (trial.now_ms, 1)])
+
+
+@of_topic(
+    "segment.jitter.ms",
+    {"0": 0, str(HOUR_MS): 1},  # but once in 3,600,000 tries
+    beside={"segment.ms": str(HOUR_MS)},
+    log_roll_jitter_hours={"0": 0, "1": 1},
+)
+def segments_begun_by_records_exactly_an_hour_apart(trial: Trial) -> int:
+    return _segments_begun_by(trial, [(trial.now_ms - HOUR_MS, 1), (trial.now_ms, 1)])
+
+
+@of_topic(
+    "segment.index.bytes",
+    {"48": 4, "10485760": 0, "4": 19},  # 48 bytes are 6 offsets or 3 times and one in reserve
+    beside={"index.interval.bytes": "0"},
+)
+def segments_begun_by_twenty_batches_that_are_all_indexed(trial: Trial) -> int:
+    return _segments_begun_by(trial, [(trial.now_ms + at, 1) for at in range(20)])
+
+
+@of_topic("index.interval.bytes", {"0": 9, "1000": 3, "100000": 0})
+def entries_for_ten_batches_of_370_bytes(trial: Trial) -> int:
+    trial.begin_segment()
+    segment = trial.log.segments[-1]
+    for at in range(10):
+        trial.put_at(trial.now_ms + at, b"x" * 300)
+    return len(segment.indexes.offsets.entries)
+
+
+@of_topic("preallocate", {"true": 70_000, "false": 0}, beside={"segment.bytes": "70000"})
+def length_of_a_segment_file_that_holds_nothing_yet(trial: Trial) -> int:
+    trial.begin_segment()
+    return os.stat(trial.log.segments[-1].log.path).st_size
+
+
+def _segments_begun_by(trial: Trial, records: list[tuple[int, int]]) -> int:
+    trial.begin_segment()
+    before = trial.segments
+    for timestamp_ms, size in records:
+        trial.put_at(timestamp_ms, b"x" * size)
+    return trial.segments - before
+
+
+# --- keeping and deleting -------------------------------------------------------------------
+
+
+@of_topic("cleanup.policy", {"delete": 1, "": 0}, beside={"retention.ms": "1000"})
+def segments_deleted_when_their_time_is_over(trial: Trial) -> int:
+    trial.put_at(trial.now_ms)
+    trial.advance(HOUR_MS)
+    return trial.look_for_expired()
+
+
+@of_topic(
+    "retention.ms",
+    {str(HOUR_MS): 1, str(HOUR_MS + 1): 0, "-1": 0},
+    log_retention_minutes={"60": 1, "61": 0, "-1": 0},
+    log_retention_hours={"1": 1, "2": 0, "-1": 0},
+)
+def segments_deleted_an_hour_and_a_millisecond_later(trial: Trial) -> int:
+    trial.put_at(trial.now_ms)
+    trial.advance(HOUR_MS + 1)
+    return trial.look_for_expired()
+
+
+@of_topic("retention.bytes", {"0": 4, "800": 1, "-1": 0}, beside={"segment.bytes": "400"})
+def segments_deleted_of_four_with_370_bytes(trial: Trial) -> int:
+    trial.begin_segment()
+    trial.log.delete_records(-1)
+    trial.look_for_expired()
+    for _ in range(4):
+        trial.put_at(trial.now_ms, b"x" * 300)
+    return trial.look_for_expired()
+
+
+@of_topic("file.delete.delay.ms", {"1000": 0, "1001": 3}, beside={"retention.ms": "1000"})
+def files_of_a_deleted_segment_a_second_later(trial: Trial) -> int:
+    trial.put_at(trial.now_ms)
+    trial.advance(HOUR_MS)
+    assert trial.look_for_expired() == 1
+    trial.advance(1_000)
+    trial.tidy()
+    return len(list(trial.directory.glob("*.deleted")))
+
+
+# --- writing --------------------------------------------------------------------------------
+
+_SIZE = len(one(0, b"x" * 500))
+_TEXT = b" ".join(b"%d %d" % (n, n * n % 977) for n in range(4_000))
+
+
+@of_topic("max.message.bytes", {str(_SIZE): 0, str(_SIZE - 1): MESSAGE_TOO_LARGE})
+def what_becomes_of_a_batch_of_a_certain_size(trial: Trial) -> int:
+    return trial.refusal(one(trial.now_ms, b"x" * 500))
+
+
+@of_topic(
+    "compression.type",
+    {
+        "producer": [Codec.NONE, Codec.GZIP],
+        "uncompressed": [Codec.NONE] * 2,
+        "gzip": [Codec.GZIP] * 2,
+        "snappy": [Codec.SNAPPY] * 2,
+        "lz4": [Codec.LZ4] * 2,
+        "zstd": [Codec.ZSTD] * 2,
+    },
+)
+def codecs_that_two_batches_are_kept_in(trial: Trial) -> list[Codec]:
+    kept = []
+    for codec in (Codec.NONE, Codec.GZIP):
+        offset = trial.put(one(trial.now_ms, b"x" * 500, codec)).base_offset
+        assert offset is not None
+        batch = bytes(trial.fetch(offset).records)
+        kept.append(parse_header(batch).codec)
+        assert [record.value for record in read_records(batch)] == [b"x" * 500]
+    return kept
+
+
+@cache
+def _records() -> bytes:
+    """The records of the batch below, as they lie in it."""
+    return one(0, _TEXT)[HEADER_SIZE:]
+
+
+def _lz4(level: int) -> int:
+    packed = lz4.frame.compress(
+        _records(),
+        compression_level=level,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+    return len(packed)
+
+
+def _zstd(level: int) -> int:
+    return len(zstandard.ZstdCompressor(level=level).compress(_records()))
+
+
+def _gzip(level: int) -> int:
+    return len(zlib.compress(_records(), level, wbits=31))
+
+
+@of_topic(
+    "compression.gzip.level",
+    {"1": _gzip(1), "9": _gzip(9), "-1": _gzip(6)},
+    beside={"compression.type": "gzip"},
+)
+def packed_with_gzip(trial: Trial) -> int:
+    return _packed_bytes(trial)
+
+
+@of_topic(
+    "compression.lz4.level",
+    {"1": _lz4(1), "9": _lz4(9)},
+    beside={"compression.type": "lz4"},
+)
+def packed_with_lz4(trial: Trial) -> int:
+    return _packed_bytes(trial)
+
+
+@of_topic(
+    "compression.zstd.level",
+    {"-50": _zstd(-50), "3": _zstd(3), "19": _zstd(19)},
+    beside={"compression.type": "zstd"},
+)
+def packed_with_zstd(trial: Trial) -> int:
+    return _packed_bytes(trial)
+
+
+def _packed_bytes(trial: Trial) -> int:
+    offset = trial.put(one(trial.now_ms, _TEXT)).base_offset
+    assert offset is not None
+    return parse_header(trial.fetch(offset).records).size - HEADER_SIZE
+
+
+@of_topic("min.insync.replicas", {"1": (0, 0), "2": (NOT_ENOUGH_REPLICAS, 0)})
+def what_becomes_of_a_batch_that_all_replicas_must_have(trial: Trial) -> tuple[int, int]:
+    batch = one(trial.now_ms)
+    return trial.refusal(batch, acks=-1), trial.refusal(batch, acks=1)
+
+
+@of_topic("flush.messages", {"3": 0, "4": 3})
+def records_not_flushed_after_three(trial: Trial) -> int:
+    _flush(trial)
+    trial.put(build_batch([Record(trial.now_ms, None, b"v")] * 3))
+    return _unflushed(trial)
+
+
+@of_topic("flush.ms", {"1000": 0, "1001": 1, EVER: 1})
+def records_not_flushed_after_a_second(trial: Trial) -> int:
+    _flush(trial)
+    trial.tidy()
+    trial.put_at(trial.now_ms)
+    trial.advance(1_000)
+    trial.tidy()
+    return _unflushed(trial)
+
+
+def _flush(trial: Trial) -> None:
+    trial.log.flush()
+
+
+def _unflushed(trial: Trial) -> int:
+    return trial.log.log_end_offset - trial.log.recovery_point
