@@ -1,0 +1,250 @@
+"""The clients of the benchmarks, each in a process of its own: python -m bench.clients NAME JSON.
+
+Prints one JSON object: seconds, how busy the busiest thread was, and what the client counted.
+"""
+
+import json
+import os
+import random
+import statistics
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from bench import raw
+from bench.harness import Watch
+
+T0_MS = 1_700_000_000_000
+PIPELINE = 5  # requests under way on one connection, as clients have by default
+
+
+def payloads(size: int, count: int = 1000) -> list[bytes]:
+    """Values that compress about as well as log lines do (three to four times)."""
+    chance = random.Random(size)
+    words = [b"%x" % chance.getrandbits(32) for _ in range(200)]
+    made = []
+    for _ in range(count):
+        value = b" ".join(chance.choice(words) for _ in range(size // 4))
+        made.append(value[:size].ljust(size, b"."))
+    return made
+
+
+def batch_of(size: int, records: int, codec: str = "none") -> bytes:
+    """A batch of `records` values of `size` bytes, a millisecond apart."""
+    from horolog.record.builder import Record, build_batch  # noqa: PLC0415 - only this needs it
+    from horolog.record.compression import Codec  # noqa: PLC0415 - only this needs it
+
+    values = payloads(size)
+    rows = [Record(T0_MS + at, None, values[at % len(values)]) for at in range(records)]
+    return build_batch(rows, codec=Codec[codec.upper()])
+
+
+# --- producing ------------------------------------------------------------------------------------
+
+
+def librdkafka_produce(
+    bootstrap: str, topic: str, records: int, size: int, settings: dict[str, Any]
+) -> dict[str, float]:
+    """As fast as librdkafka takes it, until every record is acknowledged."""
+    from confluent_kafka import Producer  # noqa: PLC0415 - the raw clients do without
+
+    values = payloads(size)
+    chunk = [{"value": value} for value in values]
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "1",
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 256 << 10,
+            "log_level": 0,
+            **settings,
+        }
+    )
+    producer.list_topics(topic)
+    watch = Watch()
+    sent = 0
+    while sent < records:
+        want = min(len(chunk), records - sent)
+        part = chunk if want == len(chunk) else chunk[:want]
+        taken = 0
+        while taken < want:
+            try:
+                took = producer.produce_batch(topic, part[taken:] if taken else part, partition=0)
+            except BufferError:
+                took = 0
+            taken += took
+            if taken < want:
+                for message in part:
+                    message.pop("_error", None)
+                producer.poll(0.01)
+        sent += want
+    left = producer.flush(120)
+    assert left == 0, f"{left} records were not acknowledged"
+    return {**watch.numbers(), "records": records, "bytes": records * size}
+
+
+def raw_produce(
+    bootstrap: str, topic: str, requests: int, size: int, records: int, codec: str = "none"
+) -> dict[str, float]:
+    """Batches packed beforehand, several under way."""
+    body = raw.produce_request(topic, batch_of(size, records, codec))
+    with raw.Connection(bootstrap) as connection:
+        raw.produced(connection.ask(raw.PRODUCE, body))
+        watch = Watch()
+        under_way = 0
+        for _ in range(requests):
+            if under_way == PIPELINE:
+                raw.produced(connection.receive())
+                under_way -= 1
+            connection.send(raw.PRODUCE, body)
+            under_way += 1
+        for _ in range(under_way):
+            raw.produced(connection.receive())
+    total = requests * records
+    return {**watch.numbers(), "records": total, "bytes": total * size, "requests": requests}
+
+
+def raw_latency(bootstrap: str, topic: str, requests: int, size: int) -> dict[str, float]:
+    """One record a request, one request at a time: how long each took."""
+    body = raw.produce_request(topic, batch_of(size, 1))
+    with raw.Connection(bootstrap) as connection:
+        for _ in range(200):
+            raw.produced(connection.ask(raw.PRODUCE, body))
+        watch = Watch()
+        took = []
+        for _ in range(requests):
+            started = time.perf_counter()
+            answer = connection.ask(raw.PRODUCE, body)
+            took.append(time.perf_counter() - started)
+            raw.produced(answer)
+    done = {"records": requests, "bytes": requests * size, "requests": requests}
+    return {**watch.numbers(), **done, **_percentiles(took)}
+
+
+def _percentiles(seconds: list[float]) -> dict[str, float]:
+    ordered = sorted(seconds)
+    return {
+        "p50_ms": 1000 * statistics.median(ordered),
+        "p99_ms": 1000 * ordered[int(len(ordered) * 0.99)],
+    }
+
+
+# --- fetching -------------------------------------------------------------------------------------
+
+
+def librdkafka_fetch(bootstrap: str, topic: str, records: int, size: int) -> dict[str, float]:
+    """Consume `records` records from the start, a thousand Python objects at a time."""
+    from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415 - the raw clients do without
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "queued.max.messages.kbytes": 64 << 10,
+            "fetch.queue.backoff.ms": 1,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    assert consumer.consume(1, 30)
+    watch = Watch()
+    seen = 1
+    while seen < records:
+        got = consumer.consume(min(10_000, records - seen), 1)
+        assert got, f"nothing more after {seen}"
+        assert got[-1].error() is None, got[-1].error()
+        seen += len(got)
+    numbers = watch.numbers()
+    consumer.close()
+    return {**numbers, "records": seen, "bytes": seen * size}
+
+
+def raw_fetch(bootstrap: str, topic: str, end: int, size: int) -> dict[str, float]:
+    """Fetch to the end and look at nothing but batch headers."""
+    with raw.Connection(bootstrap) as connection:
+        watch = Watch()
+        offset = requests = received = 0
+        while offset < end:
+            answer = connection.ask(raw.FETCH, raw.fetch_request(topic, offset))
+            records, _ = raw.fetched(answer)
+            received += len(records)
+            after = raw.next_offset(records, offset)
+            assert after > offset, f"no whole batch at {offset}"
+            offset = after
+            requests += 1
+    return {**watch.numbers(), "records": offset, "bytes": received, "requests": requests}
+
+
+# --- looking up -----------------------------------------------------------------------------------
+
+
+def fill(bootstrap: str, topic: str, records: int, size: int, per_batch: int) -> dict[str, float]:
+    """A log whose records are a millisecond apart, in batches of `per_batch`."""
+    from horolog.record.batch import parse_header  # noqa: PLC0415 - only this needs it
+
+    sample = batch_of(size, per_batch)
+    header = parse_header(sample)
+    with raw.Connection(bootstrap) as connection:
+        watch = Watch()
+        sent: deque[None] = deque()
+        for at in range(0, records, per_batch):
+            batch = _moved(sample, header, at)
+            connection.send(raw.PRODUCE, raw.produce_request(topic, batch))
+            sent.append(None)
+            if len(sent) == PIPELINE:
+                raw.produced(connection.receive())
+                sent.popleft()
+        while sent:
+            raw.produced(connection.receive())
+            sent.popleft()
+    return {**watch.numbers(), "records": records}
+
+
+def _moved(batch: bytes, header: Any, by_ms: int) -> bytes:
+    """The same batch at another time: only the header knows times absolutely."""
+    from horolog.record.batch import pack_header  # noqa: PLC0415 - only this needs it
+
+    moved = header._replace(
+        base_timestamp=header.base_timestamp + by_ms, max_timestamp=header.max_timestamp + by_ms
+    )
+    records = batch[61:]
+    return pack_header(moved, records) + records
+
+
+def raw_lookup(bootstrap: str, topic: str, lookups: int, records: int) -> dict[str, float]:
+    """Offsets of random times, one request at a time, each answer checked."""
+    chance = random.Random(7)
+    with raw.Connection(bootstrap) as connection:
+        watch = Watch()
+        took = []
+        for _ in range(lookups):
+            at = chance.randrange(records)
+            body = raw.list_offsets_request(topic, T0_MS + at)
+            started = time.perf_counter()
+            answer = connection.ask(raw.LIST_OFFSETS, body)
+            took.append(time.perf_counter() - started)
+            assert raw.found(answer) == (T0_MS + at, at)
+    return {**watch.numbers(), "lookups": lookups, **_percentiles(took)}
+
+
+CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
+    one.__name__: one
+    for one in (
+        librdkafka_produce,
+        raw_produce,
+        raw_latency,
+        librdkafka_fetch,
+        raw_fetch,
+        fill,
+        raw_lookup,
+    )
+}
+
+
+if __name__ == "__main__":
+    numbers = CLIENTS[sys.argv[1]](**json.loads(sys.argv[2]))
+    print(json.dumps(numbers), flush=True)
+    os._exit(0)  # librdkafka's threads need no good-bye

@@ -1,0 +1,213 @@
+"""How every benchmark is taken: both sides at once, in turns, the median of the turns, one table.
+
+A measurement is a function of a side that gives named numbers. It first runs unmeasured on each
+side for some seconds (a JVM is not itself before), then `runs` times on each in turns, so that
+whatever else the machine does falls on both. The work of a client happens in a process of its own;
+how busy its busiest thread was tells whether it, and not the broker, set the pace.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.sides import HOROLOG, KAFKA, SIDES, TICKS_PER_S, Side
+from tools.peers.kafka import NEWEST, NoPeer, jars
+
+ROOT = Path(__file__).resolve().parents[1]
+BUSY_THREAD = 0.85  # of a core: a client thread beyond this sets the pace
+
+Numbers = Mapping[str, float]
+Measure = Callable[[Side], Numbers]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the design's table of figures."""
+
+    work: str
+    measure: Measure
+    figure: str  # the number that the ratio is of
+    unit: str
+    reach: str  # as the design words it
+    higher_is_better: bool = True
+    details: Sequence[str] = ()  # other numbers to print
+
+
+@dataclass
+class Options:
+    """What the command line asked for."""
+
+    runs: int = 5
+    quick: bool = False
+    only: str | None = None
+    results: list[dict[str, Any]] = field(default_factory=list)
+    json_to: Path | None = None
+
+    @property
+    def warm_s(self) -> float:
+        """How long each side runs before it is measured."""
+        return 4 if self.quick else 12
+
+    @property
+    def names(self) -> list[str]:
+        """The sides to run."""
+        return [self.only] if self.only else [HOROLOG, KAFKA]
+
+
+def options(about: str) -> Options:
+    """Read the command line all benchmarks share."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--quick", action="store_true", help="a third of the data, three runs")
+    parser.add_argument("--runs", type=int, help="runs a side (5; with --quick 3)")
+    parser.add_argument("--only", choices=[HOROLOG, KAFKA], help="one side: no ratio")
+    parser.add_argument("--json", type=Path, help="append the medians to this file as JSON lines")
+    asked = parser.parse_args()
+    return Options(
+        runs=asked.runs or (3 if asked.quick else 5),
+        quick=asked.quick,
+        only=asked.only,
+        json_to=asked.json,
+    )
+
+
+def require_peer() -> None:
+    """End with "no peer" where Apache Kafka was not fetched: there is no table with one column."""
+    try:
+        jars(NEWEST)
+    except NoPeer as missing:
+        print(missing, file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+@contextlib.contextmanager
+def both_sides(asked: Options, settings: Mapping[str, str] | None = None) -> Iterator[list[Side]]:
+    """The sides that were asked for, running."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(SIDES[name](settings)) for name in asked.names]
+
+
+def take(measure: Measure, sides: Sequence[Side], asked: Options) -> dict[str, list[Numbers]]:
+    """Measure every side in turns."""
+    taken: dict[str, list[Numbers]] = {side.name: [] for side in sides}
+    for side in sides:
+        warm = 0.0
+        while warm < asked.warm_s:
+            warm += measure(side)["seconds"]
+    for run in range(asked.runs):
+        for side in sides if run % 2 else reversed(sides):
+            taken[side.name].append(measure(side))
+    return taken
+
+
+def compare(row: Row, sides: Sequence[Side], asked: Options) -> None:
+    """Measure one row on every side in turns, and print it."""
+    taken = take(row.measure, sides, asked)
+    report(row, taken, {side.name: side.version for side in sides}, asked)
+
+
+def report(
+    row: Row, taken: Mapping[str, Sequence[Numbers]], versions: Mapping[str, str], asked: Options
+) -> None:
+    """Print one row: medians, spread, details, and the ratio."""
+    medians = {
+        name: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        for name, runs in taken.items()
+    }
+    print(f"\n{row.work}   (reach: {row.reach})")
+    print(f"  {'':14}{row.figure + ' ' + row.unit:>24}{'lowest-highest':>22}   details")
+    for name, numbers in medians.items():
+        figures = [run[row.figure] for run in taken[name]]
+        spread = f"{_said(min(figures))}-{_said(max(figures))}"
+        details = ", ".join(f"{key} {_said(numbers[key])}" for key in row.details if key in numbers)
+        print(
+            f"  {name:14}{_said(numbers[row.figure]):>24}{spread:>22}   {details}{_pace(numbers)}"
+        )
+    if len(medians) == 2:
+        ours, theirs = medians[HOROLOG][row.figure], medians[KAFKA][row.figure]
+        ratio = ours / theirs if row.higher_is_better else theirs / ours
+        print(f"  {'ratio':14}{ratio:>23.2f}x   (above 1: horolog is ahead)")
+    if asked.json_to:
+        with asked.json_to.open("a") as file:
+            line = {"work": row.work, "figure": row.figure, "unit": row.unit, "runs": asked.runs}
+            file.write(json.dumps({**line, "versions": dict(versions), "medians": medians}) + "\n")
+
+
+def _said(number: float) -> str:
+    if abs(number) >= 100:
+        return f"{number:,.0f}"
+    return f"{number:.3g}"
+
+
+def _pace(numbers: Numbers) -> str:
+    """Who set the pace: the client when one of its threads had no time left."""
+    if "client_busiest" not in numbers:
+        return ""
+    busiest = numbers["client_busiest"]
+    limit = "; the client set the pace" if busiest >= BUSY_THREAD else ""
+    return f"; client's busiest thread {busiest:.0%}{limit}"
+
+
+def machine() -> None:
+    """Print what the table was taken on."""
+    model = "?"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    load = os.getloadavg()[0]
+    print(
+        f"{model}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, "
+        f"Python {platform.python_version()}, load {load:.1f} before the first run"
+    )
+
+
+# --- clients -------------------------------------------------------------------------------------
+
+
+def run_client(name: str, **arguments: Any) -> dict[str, float]:
+    """Run a client of bench/clients.py in a process of its own; its numbers."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.clients", name, json.dumps(arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"client {name} failed:\n{done.stderr[-3000:]}")
+    numbers: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return numbers
+
+
+class Watch:
+    """Seconds of work, and how busy this process's threads were in them."""
+
+    def __init__(self) -> None:
+        self._before = self._used()
+        self._started = time.perf_counter()
+
+    def numbers(self) -> dict[str, float]:
+        """Stop."""
+        seconds = time.perf_counter() - self._started
+        used = self._used()
+        busiest = max(used[thread] - self._before.get(thread, 0) for thread in used)
+        return {"seconds": seconds, "client_busiest": busiest / seconds}
+
+    @staticmethod
+    def _used() -> dict[str, float]:
+        used = {}
+        for stat in Path("/proc/self/task").glob("*/stat"):
+            with contextlib.suppress(FileNotFoundError):
+                fields = stat.read_text().rpartition(")")[2].split()
+                used[stat.parent.name] = (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+        return used

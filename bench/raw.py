@@ -1,0 +1,138 @@
+"""The least client there can be: requests packed once, answers read and hardly looked at.
+
+A client that does nothing shows what a broker can do. Produce v7, Fetch v4 and ListOffsets v1 are
+old versions that both sides serve; what they carry does not differ from the newest.
+"""
+
+import socket
+import struct
+from typing import Self
+
+CLIENT_ID = b"bench"
+PRODUCE, FETCH, LIST_OFFSETS = (0, 7), (1, 4), (2, 1)  # 7: the first that may carry zstd
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def produce_request(topic: str, batch: bytes, *, partition: int = 0, acks: int = 1) -> bytes:
+    """The body of a Produce request with one batch for one partition."""
+    head = struct.pack(
+        ">hhii", -1, acks, 30_000, 1
+    )  # no transactional id, acks, timeout, one topic
+    return head + _string(topic) + struct.pack(">iii", 1, partition, len(batch)) + batch
+
+
+def fetch_request(
+    topic: str, offset: int, *, partition: int = 0, max_bytes: int = 1 << 20
+) -> bytes:
+    """The body of a Fetch request for one partition: at least a byte, waiting half a second."""
+    head = struct.pack(">iiiibi", -1, 500, 1, 50 << 20, 0, 1)
+    return head + _string(topic) + struct.pack(">iiqi", 1, partition, offset, max_bytes)
+
+
+def list_offsets_request(topic: str, timestamp_ms: int, *, partition: int = 0) -> bytes:
+    """The body of a ListOffsets request for one partition."""
+    return (
+        struct.pack(">ii", -1, 1) + _string(topic) + struct.pack(">iiq", 1, partition, timestamp_ms)
+    )
+
+
+class Connection:
+    """One connection with as many requests under way as its user likes; answers come in order."""
+
+    def __init__(self, bootstrap: str, timeout_s: float = 30) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._correlation = 0
+        self._buffer = bytearray(1 << 20)
+
+    def send(self, api: tuple[int, int], body: bytes) -> None:
+        """Send one request."""
+        self._correlation += 1
+        head = struct.pack(">hhih", *api, self._correlation, len(CLIENT_ID)) + CLIENT_ID
+        self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
+
+    def receive(self) -> memoryview:
+        """The next answer, without its length and correlation id; valid until the next call."""
+        self._fill(4)
+        (size,) = struct.unpack_from(">i", self._buffer)
+        if size > len(self._buffer):
+            self._buffer = bytearray(2 * size)
+        self._fill(size)
+        return memoryview(self._buffer)[4:size]
+
+    def ask(self, api: tuple[int, int], body: bytes) -> memoryview:
+        """Send one request and wait for its answer."""
+        self.send(api, body)
+        return self.receive()
+
+    def close(self) -> None:
+        """Close it."""
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _fill(self, size: int) -> None:
+        view = memoryview(self._buffer)
+        at = 0
+        while at < size:
+            read = self._socket.recv_into(view[at:size])
+            if read == 0:
+                raise ConnectionError("the broker closed the connection")
+            at += read
+
+
+class Refused(Exception):  # noqa: N818 - the house names errors by what happened
+    """An answer with an error code."""
+
+
+def produced(answer: memoryview) -> int:
+    """The base offset that a Produce answer (one topic, one partition) tells."""
+    (name_size,) = struct.unpack_from(">h", answer, 4)
+    error, base_offset = struct.unpack_from(">hq", answer, 4 + 2 + name_size + 4 + 4)
+    if error:
+        raise Refused(f"produce: error {error}")
+    return int(base_offset)
+
+
+def fetched(answer: memoryview) -> tuple[memoryview, int]:
+    """The records of a Fetch v4 answer (one topic, one partition), and the high watermark."""
+    at = 4 + 4
+    (name_size,) = struct.unpack_from(">h", answer, at)
+    at += 2 + name_size + 4
+    _, error, high_watermark, _, aborted = struct.unpack_from(">ihqqi", answer, at)
+    if error:
+        raise Refused(f"fetch: error {error}")
+    at += 26 + 16 * max(aborted, 0)
+    (size,) = struct.unpack_from(">i", answer, at)
+    return answer[at + 4 : at + 4 + max(size, 0)], int(high_watermark)
+
+
+def found(answer: memoryview) -> tuple[int, int]:
+    """Timestamp and offset of a ListOffsets v1 answer (one topic, one partition)."""
+    (name_size,) = struct.unpack_from(">h", answer, 4)
+    error, timestamp, offset = struct.unpack_from(">hqq", answer, 4 + 2 + name_size + 4 + 4)
+    if error:
+        raise Refused(f"list offsets: error {error}")
+    return int(timestamp), int(offset)
+
+
+def next_offset(records: memoryview, offset: int) -> int:
+    """The offset after the last whole batch, looking at batch headers only."""
+    at = 0
+    while at + 61 <= len(records):
+        base, length = struct.unpack_from(">qi", records, at)
+        (last_delta,) = struct.unpack_from(">i", records, at + 23)
+        at += 12 + length
+        if at > len(records):
+            break
+        offset = base + last_delta + 1
+    return offset

@@ -1,0 +1,161 @@
+"""The two sides of every table: a horolog and an Apache Kafka, each a process in a `with` block."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import raw
+from tools.peers.kafka import NEWEST, Kafka, java
+
+HOROLOG, KAFKA = "horolog", "Apache Kafka"
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+
+# Topics of a run are deleted after it; their files need not wait a minute.
+SETTINGS = {"log.segment.delete.delay.ms": "1000", "log.initial.task.delay.ms": "1000"}
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Side:
+    """A broker that runs."""
+
+    name: str
+    bootstrap: str
+    pid: int
+    version: str
+
+    def cpu_s(self) -> float:
+        """CPU seconds it has used so far, user and system, all threads."""
+        return cpu_s(self.pid)
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def resident_mb(self) -> float:
+        """Resident memory now."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) / 1024
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds of a process, user and system, all threads, living or gone."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+@contextlib.contextmanager
+def kafka(
+    settings: Mapping[str, str] | None = None, directory: Path | None = None
+) -> Iterator[Side]:
+    """The newest Apache Kafka, with the heap and the flags of its own start script."""
+    node = Kafka(directory, settings={**SETTINGS, **(settings or {})}, heap="1g", initial_heap="1g")
+    with node:
+        yield Side(KAFKA, node.bootstrap, node.pid, node.version)
+
+
+def horolog_command(log_dir: Path, settings: Mapping[str, str] | None = None) -> list[str]:
+    """The command that serves a log directory on a free port."""
+    command = [sys.executable, "-m", "horolog"]
+    script = Path(sys.executable).with_name("horolog")
+    if script.exists():
+        command = [str(script)]
+    command += ["serve", "--port", "0", "--log-dir", str(log_dir)]
+    for name, value in {**SETTINGS, **(settings or {})}.items():
+        command += ["--set", f"{name}={value}"]
+    return command
+
+
+@contextlib.contextmanager
+def horolog(
+    settings: Mapping[str, str] | None = None, directory: Path | None = None
+) -> Iterator[Side]:
+    """A horolog with its defaults."""
+    base = directory or Path(tempfile.mkdtemp(prefix="horolog-bench-"))
+    base.mkdir(parents=True, exist_ok=True)
+    with (base / "horolog.err").open("ab") as errors:
+        process = subprocess.Popen(
+            horolog_command(base / "data", settings),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+    try:
+        bootstrap = wait_until_ready(process, base / "horolog.err")
+        yield Side(HOROLOG, bootstrap, process.pid, "this tree")
+    finally:
+        stop(process)
+        if directory is None:
+            shutil.rmtree(base, ignore_errors=True)
+
+
+def wait_until_ready(process: "subprocess.Popen[str]", errors: Path) -> str:
+    """The address on the line that starts with `ready`."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("ready"):
+            found = re.search(r"(\S+:\d+)", line)
+            assert found is not None, line
+            return found[1]
+    raise RuntimeError(f"horolog did not become ready:\n{errors.read_text()[-500:]}")
+
+
+def stop(process: "subprocess.Popen[str]") -> None:
+    """End a broker as an operator does."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def start_command(name: str, base: Path) -> list[str]:
+    """What starts a side on a directory that was served before."""
+    if name == HOROLOG:
+        return horolog_command(base / "data")
+    command = java(NEWEST, "kafka.Kafka", str(base / "server.properties"), heap="1g")
+    return [command[0], "-Xms1g", *command[1:]]
+
+
+SIDES: Mapping[str, Any] = {HOROLOG: horolog, KAFKA: kafka}
+
+
+def create_topic(side: Side, topic: str, config: Mapping[str, str] | None = None) -> None:
+    """Create a topic of one partition that keeps everything, and wait until it takes records."""
+    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415 - workers need it not
+
+    admin = AdminClient({"bootstrap.servers": side.bootstrap, "log_level": 0})
+    made = admin.create_topics(
+        [NewTopic(topic, 1, 1, config={"retention.ms": "-1", **(config or {})})]
+    )
+    made[topic].result()
+    with raw.Connection(side.bootstrap) as connection:
+        for _ in range(200):
+            with contextlib.suppress(raw.Refused):
+                raw.found(connection.ask(raw.LIST_OFFSETS, raw.list_offsets_request(topic, -1)))
+                return
+
+
+def delete_topic(side: Side, topic: str) -> None:
+    """Delete a topic of a run."""
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - workers need it not
+
+    admin = AdminClient({"bootstrap.servers": side.bootstrap, "log_level": 0})
+    admin.delete_topics([topic])[topic].result()
