@@ -1,0 +1,32 @@
+"""The documents say what is; these tests hold them to it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+NAMED_TEST = re.compile(r"`(tests/[\w/.]+\.py)::(\w+)`")
+NAMED_PATH = re.compile(r"`((?:src|tests|docs|bench|tools)/[\w/.-]+)`")
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+
+
+def test_every_row_of_the_conformance_table_says_how_it_is_met() -> None:
+    text = (ROOT / "docs/conformance.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]
+    rows = [row for row in rows if not row.startswith("| section ") and not row.startswith("| # ")]
+    assert len(rows) > 60
+    for row in rows:
+        status = row.strip("| ").split(" | ")[2]
+        assert status.startswith(("built", "setting", "not")), row
+        if status.startswith("built"):
+            assert NAMED_TEST.search(row), f"no test named: {row}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_tests_and_files_named_in_documents_exist(document: Path) -> None:
+    text = document.read_text()
+    for path, name in NAMED_TEST.findall(text):
+        assert re.search(rf"def {name}\b", (ROOT / path).read_text()), f"{path}::{name}"
+    for path in NAMED_PATH.findall(text):
+        assert (ROOT / path).exists(), path
