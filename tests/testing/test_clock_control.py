@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import uuid
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,7 +146,7 @@ def test_any_client_moves_the_clock_and_sees_what_it_shows(admin: Admin, broker:
 
 
 def test_a_week_passes_and_expires_in_one_request(admin: Admin, broker: Broker) -> None:
-    topic = f"t{id(admin)}"
+    topic = f"a-week-{uuid.uuid4()}"  # the broker is shared: a name that no earlier run has used
     broker.create_topic(topic, settings={"message.timestamp.type": "LogAppendTime"})
     with Client(broker.bootstrap_servers) as client:
         client.produce(topic, 0, build_batch([Record(0, None, b"v")]))
