@@ -199,7 +199,7 @@ def test_a_reader_of_a_deleted_partition_never_reads_its_successor(tmp_path: Pat
     log_dir = open_dir(tmp_path)
     old = log_dir.create("events", 3, TOPIC_ID, TopicConfig(), NOW)
     append(old, NOW)
-    log_dir.delete("events", 3, NOW)
+    log_dir.delete([TopicPartition("events", 3)], NOW)
     new = log_dir.create("events", 3, uuid.uuid4(), TopicConfig(), NOW)
     append(new, NOW + 5)
     with pytest.raises(StorageFailed, match="is gone"):
@@ -215,7 +215,7 @@ def test_a_deleted_partition_is_renamed_and_removed_later(tmp_path: Path) -> Non
     log = log_dir.create("events", 3, TOPIC_ID, TopicConfig(file_delete_delay_ms=500), NOW)
     append(log, NOW)
     held = log.read(0, 1000)
-    log_dir.delete("events", 3, NOW)
+    log_dir.delete([TopicPartition("events", 3)], NOW)
     assert log_dir.logs == {}
     (renamed,) = tmp_path.glob("events-3.*-delete")
     assert len(held.read()) > 0
@@ -234,7 +234,7 @@ def test_a_deleted_partition_is_renamed_and_removed_later(tmp_path: Path) -> Non
 def test_a_deletion_that_a_kill_cut_short_is_finished(tmp_path: Path) -> None:
     log_dir = open_dir(tmp_path)
     append(log_dir.create("events", 3, TOPIC_ID, TopicConfig(), NOW), NOW)
-    log_dir.delete("events", 3, NOW)
+    log_dir.delete([TopicPartition("events", 3)], NOW)
     log_dir.close(clean=False)
     log_dir = open_dir(tmp_path)
     assert log_dir.logs == {}

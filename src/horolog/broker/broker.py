@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -171,17 +173,17 @@ class Broker:
                 len(plan.adopted),
                 ", ".join(plan.adopted),
             )
-        for name, index in plan.delete:
-            if (name, index) in log_dir.logs:
-                log_dir.delete(name, index, now_ms)
+        doomed = [TopicPartition(name, index) for name, index in plan.delete]
+        log_dir.delete([key for key in doomed if key in log_dir.logs], now_ms)
         for name in plan.forget:
             store.forget_topic(name)
         for row in plan.put:
             store.put_topic(row)
         ids = {row.name: row.topic_id for row in plan.rows}
-        for name, index in plan.create:
+        for name, missing in groupby(plan.create, key=itemgetter(0)):
             config = self.settings.topic_config(overrides.get(name))
-            log_dir.create(name, index, ids[name], config, now_ms)
+            indexes = [index for _, index in missing]
+            log_dir.create_all(name, indexes, ids[name], config, now_ms)
         for row in plan.rows:
             for index in plan.partitions[row.name]:
                 log = log_dir.logs.get(TopicPartition(row.name, index))
@@ -274,27 +276,18 @@ class Broker:
         """Make and serve new partitions.
 
         Raises:
-            StorageFailed: the disk refused; some may have been made.
+            StorageFailed: the disk refused; none has been made.
         """
         log_dir = self._log_dir
         assert log_dir is not None
         config, now_ms = self.settings.topic_config(topic.overrides), self.clock.now_ms()
 
-        def create(index: int) -> None:
-            log_dir.create(topic.name, index, topic.topic_id, config, now_ms)
+        def create() -> None:
+            log_dir.create_all(topic.name, indexes, topic.topic_id, config, now_ms)
 
-        loop = asyncio.get_running_loop()
-        # Side by side: each waits for the disk several times.
-        making = [loop.run_in_executor(self._workers, create, index) for index in indexes]
-        try:
-            for made in await asyncio.gather(*making, return_exceptions=True):
-                if made is not None:
-                    raise made
-        finally:
-            for index in indexes:
-                log = log_dir.logs.get(TopicPartition(topic.name, index))
-                if log is not None:
-                    self._serve_partition(log)
+        await asyncio.get_running_loop().run_in_executor(self._workers, create)
+        for index in indexes:
+            self._serve_partition(log_dir.logs[TopicPartition(topic.name, index)])
 
     async def remove_partitions(self, topic: Topic) -> None:
         """Serve a topic's partitions no more, and take their directories away."""
@@ -307,9 +300,8 @@ class Broker:
                 await partition.close()
 
         def delete() -> None:
-            for index in topic.partitions:
-                if (topic.name, index) in log_dir.logs:
-                    log_dir.delete(topic.name, index, now_ms)
+            keys = [TopicPartition(topic.name, index) for index in topic.partitions]
+            log_dir.delete([key for key in keys if key in log_dir.logs], now_ms)
 
         await asyncio.get_running_loop().run_in_executor(self._workers, delete)
 

@@ -96,8 +96,8 @@ def read_topic_id(files: Files, path: str) -> UUID | None:
 
 
 def write_topic_id(files: Files, path: str, topic_id: UUID) -> None:
-    """Write a `partition.metadata`."""
-    files.replace(path, f"version: 0\ntopic_id: {kafka_uuid(topic_id)}".encode())
+    """Write a `partition.metadata`, to be synced with the rest of a new directory."""
+    files.replace(path, f"version: 0\ntopic_id: {kafka_uuid(topic_id)}".encode(), sync=False)
 
 
 def kafka_uuid(value: UUID) -> str:

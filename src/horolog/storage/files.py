@@ -15,7 +15,7 @@ import os
 import resource
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final
 
@@ -177,8 +177,8 @@ class Files:
         except OSError as error:
             raise _failed("sync", file.path, error) from error
 
-    def sync_directory(self, path: str) -> None:
-        """Make names that were created, renamed or removed in a directory last."""
+    def sync_path(self, path: str) -> None:
+        """Sync a file by its name; of a directory, the names in it."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -187,6 +187,13 @@ class Files:
                 os.close(fd)
         except OSError as error:
             raise _failed("sync", path, error) from error
+
+    def sync_file_system(self, fd: int, syncfs: Callable[[int], int]) -> bool:
+        """Wait until the disk has all that was written to the file system of `fd`; whether it has.
+
+        See `syncing`: it knows which system call that is.
+        """
+        return self._syncfs(fd, syncfs) == 0
 
     def rename(self, source: str, target: str) -> None:
         """Give a file or directory another name, replacing what had it."""
@@ -267,6 +274,9 @@ class Files:
 
     def _fsync(self, fd: int) -> None:
         os.fsync(fd)
+
+    def _syncfs(self, fd: int, syncfs: Callable[[int], int]) -> int:
+        return syncfs(fd)
 
     def _rename(self, source: str, target: str) -> None:
         os.replace(source, target)

@@ -323,7 +323,7 @@ class Log:
         if self._new_names:
             self._new_names = False  # first, for a roll may come meanwhile
             try:
-                self._files.sync_directory(self.directory)
+                self._files.sync_path(self.directory)
             except StorageFailed:
                 self._new_names = True
                 raise
@@ -462,22 +462,34 @@ class Log:
 
     # Closing.
 
-    def close(self) -> None:
-        """Finish the files so that the next start need not look into them.
+    def finish(self) -> list[str]:
+        """Finish the files so that the next start need not look into them; those to be synced.
+
+        Nobody appends any more. When the disk has the files, `finished` is to be called.
 
         Raises:
             StorageFailed: the disk refused; the next start must recover this log.
         """
-        with self._exclusively():
+        with self._exclusively(), self._flushing:
+            active, end_offset, unsynced = self.segments[-1], self.log_end_offset, []
             if not self._is_settled:
-                active = self.segments[-1]
                 active.finish()
                 self._append_times.save()
-                if self.log_end_offset > 0:  # as Kafka, which snapshots nothing for nothing
-                    self.producers.write(self._files, self.directory, self.log_end_offset)
-                active.sync(indexes=True)
-                self._is_settled = True
-        self.flush()
+                if end_offset > 0:  # as Kafka, which snapshots nothing for nothing
+                    self.producers.write(self._files, self.directory, end_offset)
+                unsynced += active.paths
+            if self.recovery_point < end_offset:
+                for segment in self._from(self.recovery_point):
+                    unsynced += segment.paths
+            if unsynced and self._new_names:
+                unsynced.append(self.directory)
+            return unsynced
+
+    def finished(self) -> None:
+        """The disk has all that `finish` named."""
+        self._is_settled = True
+        self._new_names = False
+        self.recovery_point = self.log_end_offset
 
     def abandon(self) -> None:
         """Let go of the files of a log whose directory has another name now."""

@@ -13,7 +13,7 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from horolog.storage.log import Log, new_segment
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers import Producers
 from horolog.storage.recovery import LoadPlan, Recovery, load_log
+from horolog.storage.syncing import sync_all
 
 _INTERNAL_TOPICS = frozenset(
     {
@@ -191,60 +192,86 @@ class LogDir:
         Raises:
             StorageFailed: there is one, or the disk refused.
         """
-        key = TopicPartition(topic, partition)
+        self.create_all(topic, [partition], topic_id, config, now_ms)
+        return self.logs[TopicPartition(topic, partition)]
+
+    def create_all(
+        self,
+        topic: str,
+        partitions: Iterable[int],
+        topic_id: uuid.UUID,
+        config: TopicConfig,
+        now_ms: int,
+    ) -> None:
+        """Make new, empty partitions of one topic.
+
+        Raises:
+            StorageFailed: there is one, or the disk refused. None has been made.
+        """
+        made: list[Log] = []
+        try:
+            for partition in partitions:
+                key = TopicPartition(topic, partition)
+                made.append(self._make(key, topic_id, config, now_ms))
+            ids = [f"{log.directory}/{names.PARTITION_METADATA}" for log in made]
+            for failure in self._sync([*ids, str(self.path)]).values():
+                raise failure
+        except StorageFailed:
+            for log in made:
+                log.abandon()
+                shutil.rmtree(log.directory, ignore_errors=True)
+            raise
+        for log in made:
+            self.logs[TopicPartition(log.topic, log.partition)] = log
+
+    def _make(
+        self, key: TopicPartition, topic_id: uuid.UUID, config: TopicConfig, now_ms: int
+    ) -> Log:
         directory = self._path(str(key))
         try:
             os.mkdir(directory)
         except OSError as error:
             raise StorageFailed(f"Cannot create {directory}: {error.strerror}") from error
+        files = self._files
         try:
-            log = self._new_log(directory, key, topic_id, config, now_ms)
+            write_topic_id(files, f"{directory}/{names.PARTITION_METADATA}", topic_id)
+            segment = new_segment(files, directory, 0, config, now_ms)
         except StorageFailed:
             shutil.rmtree(directory, ignore_errors=True)  # or the next try would find it there
             raise
-        self.logs[key] = log
-        return log
-
-    def _new_log(
-        self,
-        directory: str,
-        key: TopicPartition,
-        topic_id: uuid.UUID,
-        config: TopicConfig,
-        now_ms: int,
-    ) -> Log:
-        files = self._files
-        write_topic_id(files, f"{directory}/{names.PARTITION_METADATA}", topic_id)
-        log = Log(
+        return Log(
             files,
             directory,
             key,
             config,
-            [new_segment(files, directory, 0, config, now_ms)],
+            [segment],
             topic_id=topic_id,
             producers=Producers(),
             epochs=LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}"),
             append_times=AppendTimes(files, f"{directory}/{names.APPEND_TIME}"),
             max_batch_uncompressed_bytes=self._config.horolog_max_batch_uncompressed_bytes,
         )
-        files.sync_directory(str(self.path))
-        return log
 
-    def delete(self, topic: str, partition: int, now_ms: int) -> None:
-        """Take a partition away: its directory gets another name and is removed later.
+    def delete(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
+        """Take partitions away: their directories get other names and are removed later.
 
         Raises:
-            StorageFailed: the disk refused; the partition is as it was.
+            StorageFailed: the disk refused; what could not be taken away is as it was.
         """
-        key = TopicPartition(topic, partition)
-        log = self.logs[key]
-        target = self._path(names.deleted_directory(key, uuid.uuid4()))
-        self._files.rename(log.directory, target)
-        del self.logs[key]
-        self.adopted = [kept for kept in self.adopted if kept != key]
-        log.abandon()
-        self._to_remove.append((now_ms + log.config.file_delete_delay_ms, target))
-        self._files.sync_directory(str(self.path))
+        gone = set()
+        try:
+            for key in partitions:
+                log = self.logs[key]
+                target = self._path(names.deleted_directory(key, uuid.uuid4()))
+                self._files.rename(log.directory, target)
+                gone.add(key)
+                del self.logs[key]
+                log.abandon()
+                self._to_remove.append((now_ms + log.config.file_delete_delay_ms, target))
+        finally:
+            self.adopted = [kept for kept in self.adopted if kept not in gone]
+        if gone:
+            self._files.sync_path(str(self.path))
 
     def remove_deleted(self, now_ms: int) -> int:
         """Remove directories of partitions deleted `file.delete.delay.ms` ago; how many."""
@@ -284,12 +311,8 @@ class LogDir:
         """
         failures = []
         if clean:
-            for log in self.logs.values():
-                try:
-                    log.close()
-                except StorageFailed as error:
-                    failures.append(f"{log}: {error}")
             try:
+                failures = self._finish_logs()
                 self.checkpoint()
                 if not failures:
                     self._files.replace(self._path(names.CLEAN_SHUTDOWN), _CLEAN_MARK)
@@ -301,6 +324,27 @@ class LogDir:
             os.close(self._lock_fd)
             self._lock_fd = None
         return failures
+
+    def _finish_logs(self) -> list[str]:
+        """Finish all logs and have the disk keep them; of which that failed, and why."""
+        failures, unsynced = [], {}
+        for log in self.logs.values():
+            try:
+                unsynced[log] = log.finish()
+            except StorageFailed as error:
+                failures.append(f"{log}: {error}")
+        refused = self._sync([path for paths in unsynced.values() for path in paths])
+        for log, paths in unsynced.items():
+            errors = [refused[path] for path in paths if path in refused]
+            if errors:
+                failures.append(f"{log}: {errors[0]}")
+            else:
+                log.finished()
+        return failures
+
+    def _sync(self, paths: Sequence[str]) -> dict[str, StorageFailed]:
+        assert self._lock_fd is not None
+        return sync_all(self._files, paths, self._lock_fd)
 
     def _path(self, name: str) -> str:
         return f"{self.path}/{name}"

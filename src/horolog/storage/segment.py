@@ -235,6 +235,12 @@ class Segment:
         write_aborted(self._files, self._stem + names.TXN_INDEX, entries)
         self._has_aborted = bool(entries)
 
+    @property
+    def paths(self) -> list[str]:
+        """The files that must outlive a crash once the segment is finished; indexes may be gone."""
+        indexes = self.indexes.offsets.entries.path, self.indexes.times.entries.path
+        return [self.log.path, *filter(self._files.exists, indexes)]
+
     def sync(self, *, indexes: bool) -> None:
         """Wait until the disk has the log, and the indexes where they must outlive a crash."""
         self._files.sync(self.log.open())
