@@ -5,12 +5,12 @@ from struct import Struct
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from horolog.errors import CorruptIndex
 from horolog.storage.entries import Entries
-from horolog.storage.files import Files
+from horolog.storage.files import Files, OpenFile
 
 PAIR = Struct(">qi")
 
@@ -90,3 +90,58 @@ def test_a_search_counts_the_entries_not_above_a_value(times: list[int], asked: 
         for value in {*asked, *times[::50], *times[-2:]}:
             assert entries.search(0, value) == sum(time <= value for time in times)
             assert entries.search(1, value) == sum(time <= value for time in times)
+
+
+@settings(max_examples=25)
+@given(
+    steps=st.lists(st.integers(1, 3), min_size=1, max_size=40),
+    count=st.sampled_from([1, 511, 512, 513, 1024, 1500]),
+    kept=st.integers(0, 1500),
+)
+def test_a_search_among_many_blocks_is_right_while_they_grow_and_shrink(
+    steps: list[int], count: int, kept: int
+) -> None:
+    def check(entries: Entries, values: list[int]) -> None:
+        asked = {-1, 0, values[-1] + 1, *values[::250], *(v + 1 for v in values[510:515])}
+        for value in asked:
+            below = [(v, n) for n, v in enumerate(values) if v <= value]
+            assert entries.search(0, value) == len(below), value
+            assert entries.last_at(value) == (below[-1] if below else None), value
+
+    with TemporaryDirectory() as directory:
+        entries = Entries(Files(), f"{directory}/some.index", PAIR, 12 * 4000)
+        entries.create()
+        values: list[int] = []
+        for number in range(count):
+            values.append((values[-1] if values else 0) + steps[number % len(steps)])
+            entries.append(values[-1], number)
+        check(entries, values)
+        kept = max(1, min(kept, count))
+        entries.keep(kept)
+        values = values[:kept]
+        for number in range(kept, kept + 600):
+            values.append(values[-1] + 5)  # others than those that were there
+            entries.append(values[-1], number)
+        check(entries, values)
+        entries.trim()
+        entries.recount()
+        check(entries, values)
+
+
+def test_a_search_among_many_entries_reads_one_block(tmp_path: Path) -> None:
+    reads = []
+
+    class Counting(Files):
+        def read_at(self, file: OpenFile, size: int, position: int) -> bytes:
+            reads.append(size)
+            return super().read_at(file, size, position)
+
+    path = tmp_path / "some.index"
+    path.write_bytes(b"".join(PAIR.pack(number, number) for number in range(20_000)))
+    entries = Entries(Counting(), str(path), PAIR, 12 * 100_000)
+    assert entries.last_at(12_345) == (12_345, 12_345)
+    reads.clear()
+    for number in range(0, 20_000, 777):
+        assert entries.last_at(number) == (number, number)
+    assert set(reads) <= {512 * 12, 20_000 % 512 * 12}
+    assert len(reads) == len(range(0, 20_000, 777))

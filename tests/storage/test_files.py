@@ -4,13 +4,20 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from horolog.errors import StorageFailed
-from horolog.storage.files import FileMissing, Files, default_max_open, lock_directory
+from horolog.storage.files import (
+    FileMissing,
+    Files,
+    WouldWait,
+    default_max_open,
+    lock_directory,
+)
 
 
 def open_descriptors() -> int:
@@ -156,3 +163,53 @@ def test_a_second_lock_is_refused_in_the_same_process_too(tmp_path: Path) -> Non
         lock_directory(str(tmp_path / ".lock"))
     os.close(fd)
     os.close(lock_directory(str(tmp_path / ".lock")))
+
+
+NOT_ON_THIS_SYSTEM = pytest.mark.skipif(
+    not hasattr(os, "RWF_NOWAIT"), reason="no reads from the page cache alone"
+)
+
+
+def test_at_once_nothing_is_opened_and_nothing_takes_long(tmp_path: Path) -> None:
+    files = Files()
+    path = str(tmp_path / "a")
+    files.write_at(files.create(path), [b"content"], 0)
+    files.forget(path)
+    for wait in (lambda: files.get(path), files.may_wait, lambda: files.read_whole(path, 10)):
+        with pytest.raises(WouldWait):
+            files.at_once(wait)
+    files.may_wait()
+    assert files.get(path).path == path
+
+
+@NOT_ON_THIS_SYSTEM
+def test_at_once_an_open_file_is_read_from_the_page_cache_or_not_at_all(tmp_path: Path) -> None:
+    files = Files()
+    file = files.create(str(tmp_path / "a"))
+    files.write_at(file, [b"content"], 0)
+    try:
+        assert files.at_once(lambda: files.read_at(file, 4, 2)) == b"nten"
+    except WouldWait:
+        pytest.skip("this file system does not tell what is cached")
+    with pytest.raises(WouldWait):
+        files.at_once(lambda: files.read_at(file, 10, 2))  # beyond the end: not known to be so
+
+
+def test_at_once_is_about_one_thread(tmp_path: Path) -> None:
+    files = Files()
+    file = files.create(str(tmp_path / "a"))
+    files.write_at(file, [b"content"], 0)
+    seen: list[object] = []
+
+    def another() -> None:
+        files.may_wait()
+        seen.append(files.read_at(file, 100, 0))
+
+    def look() -> None:
+        thread = threading.Thread(target=another)
+        thread.start()
+        thread.join()
+
+    if hasattr(os, "RWF_NOWAIT"):
+        files.at_once(look)
+        assert seen == [b"content"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from horolog.config import TopicConfig
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
 from horolog.record.compression import Codec
 from horolog.storage import Log, TimestampOffset
+from horolog.storage.files import Files, OpenFile, WouldWait
 
 CONFIG = TopicConfig(index_interval_bytes=0, segment_ms=1 << 60, **ANY_TIME)  # type: ignore[arg-type]
 
@@ -139,3 +142,79 @@ def test_two_logs_alike_but_for_their_indexes_answer_alike(tmp_path: Path) -> No
                 append(log, number * 37 % 100, number)
             answers.append([log.find_by_timestamp(moment) for moment in range(102)])
     assert answers.count(answers[0]) == 4
+
+
+def reads_of(log: Log, moment: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often the disk is read for a lookup that was done before."""
+    log.find_by_timestamp(moment)
+    reads = []
+    read_at = Files.read_at
+
+    def counted(self: Files, file: OpenFile, size: int, position: int) -> bytes:
+        reads.append(size)
+        return read_at(self, file, size, position)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "read_at", counted)
+        log.find_by_timestamp(moment)
+    return len(reads)
+
+
+def test_a_lookup_reads_no_more_in_a_log_of_many_segments(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = []
+    for number in range(60):
+        append(log, NOW + 10 * number, NOW + 10 * number + 5)
+        append(log, NOW + 10 * number + 6)
+        log.roll(NOW)
+        if number in (3, 59):
+            counts.append(max(reads_of(log, NOW + at, monkeypatch) for at in (15, 16, 25)))
+    assert counts[0] == counts[1] < 12
+
+
+def test_what_is_remembered_of_segments_goes_with_them(log: Log) -> None:
+    for times in ([500], [900], [300], [950]):
+        append(log, *times)
+        log.roll(NOW)
+    assert offset_at(log, 600) == 1
+    log.truncate_to(1, NOW)
+    assert offset_at(log, 600) is None
+    append(log, 700)
+    log.roll(NOW)
+    append(log, 100)
+    assert offset_at(log, 600) == 1
+    log.delete_records(2)
+    assert offset_at(log, 600) is None
+    assert offset_at(log, 50) == 2
+
+
+def test_the_largest_time_is_looked_for_elsewhere_if_its_record_is_gone(log: Log) -> None:
+    append(log, NOW + 90, NOW + 10)
+    log.roll(NOW)
+    append(log, NOW + 50)
+    log.roll(NOW)
+    append(log, NOW + 50)
+    log.delete_records(1)
+    assert log.find_max_timestamp() == TimestampOffset(NOW + 50, 2, 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="no reads from the page cache alone")
+def test_a_lookup_at_once_answers_the_same_or_not_at_all(tmp_path: Path) -> None:
+    files = Files()
+    with new_log(tmp_path, CONFIG, files=files) as log:
+        for number in range(5):
+            append(log, NOW + number)
+            log.roll(NOW)
+        moments = range(NOW - 1, NOW + 7)
+        patient = [log.find_by_timestamp(moment) for moment in moments]
+        try:
+            assert [files.at_once(partial(log.find_by_timestamp, m)) for m in moments] == patient
+        except WouldWait:
+            pytest.skip("this file system does not tell what is cached")
+        files.close()
+        with pytest.raises(WouldWait):
+            files.at_once(lambda: log.find_by_timestamp(NOW + 2))
+        append(log, NOW + 20, codec=Codec.ZSTD)
+        with pytest.raises(WouldWait):  # decompression is for threads
+            files.at_once(lambda: log.find_by_timestamp(NOW + 20))

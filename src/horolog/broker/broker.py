@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from horolog.broker.chores import Chores
 from horolog.broker.controller import Controller
@@ -37,6 +37,8 @@ from horolog.storage.log_dir import LogDir
 from horolog.storage.names import TopicPartition
 
 _LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 WORKERS: Final = 4
 READERS: Final = 4
@@ -249,6 +251,15 @@ class Broker:
                 raise StorageFailed(f"{topic}-{index} is offline: its log could not be read")
             raise unknown_topic(topic)
         return partition
+
+    def at_once(self, look: Callable[[], T]) -> T:
+        """Look something up in the logs on the event loop, as long as that waits for no disk.
+
+        Raises:
+            WouldWait: it did not go without.
+        """
+        assert self._log_dir is not None
+        return self._log_dir.at_once(look)
 
     def note_written(self, partition: Partition, written: Written) -> None:
         """See to what an append leaves to be done."""

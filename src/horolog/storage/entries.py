@@ -3,11 +3,13 @@
 The file may be longer than what is in use: Kafka preallocates the indexes of the
 active segment with zeros and cuts them when the segment is finished. Entries
 are read from the page cache with `pread`; nothing is kept in memory but their
-number.
+number, and with what each block of 512 begins once somebody has searched: so a
+search reads one block, however many there are.
 
 One thread appends; any number may search what was there when they began.
 """
 
+from array import array
 from bisect import bisect_right
 from struct import Struct
 
@@ -20,7 +22,7 @@ _BLOCK_ENTRIES = 512  # what a search reads at once when it has come close
 class Entries:
     """The entries of one index file; `capacity` is how many a new file has room for."""
 
-    __slots__ = ("_count", "_files", "_layout", "capacity", "path")
+    __slots__ = ("_count", "_files", "_layout", "_starts", "capacity", "path")
 
     def __init__(self, files: Files, path: str, layout: Struct, max_bytes: int) -> None:
         self.path = path
@@ -28,6 +30,7 @@ class Entries:
         self._files = files
         self._layout = layout
         self._count: int | None = None
+        self._starts = array("q")  # the first column of the first entry of each block
 
     def __len__(self) -> int:
         """How many are in use; a file met for the first time is asked by its length."""
@@ -57,22 +60,50 @@ class Entries:
 
     def search(self, column: int, value: int) -> int:
         """How many entries, from the first on, have `column` at or below `value`."""
+        low, block = self._block(column, value)
+        return low + self._search(block, column, value)
+
+    def last_at(self, value: int) -> tuple[int, ...] | None:
+        """The last entry whose first column is at or below `value`; None if there is none."""
+        _, block = self._block(0, value)
+        index = self._search(block, 0, value) - 1
+        if index < 0:
+            return None
+        return self._layout.unpack_from(block, index * self._layout.size)
+
+    def _search(self, block: bytes, column: int, value: int) -> int:
+        width, unpack_from = self._layout.size, self._layout.unpack_from
+        there = range(len(block) // width)
+        return bisect_right(
+            there, value, key=lambda index: unpack_from(block, index * width)[column]
+        )
+
+    def _block(self, column: int, value: int) -> tuple[int, bytes]:
+        """The number of the first entry of the block to search, and the block."""
         low, high = 0, len(self)
         if high == 0:
-            return 0
-        file = self._files.get(self.path)
-        width, unpack_from = self._layout.size, self._layout.unpack_from
+            return 0, b""
+        if column == 0 and high > _BLOCK_ENTRIES:
+            low = max(0, bisect_right(self._starts_of(high), value) - 1) * _BLOCK_ENTRIES
+            high = min(high, low + _BLOCK_ENTRIES)
         while high - low > _BLOCK_ENTRIES:
             middle = (low + high) // 2
             if self[middle][column] <= value:
                 low = middle + 1
             else:
                 high = middle
-        block = self._files.read_at(file, (high - low) * width, low * width)
-        there = range(len(block) // width)
-        return low + bisect_right(
-            there, value, key=lambda index: unpack_from(block, index * width)[column]
+        width = self._layout.size
+        return low, self._files.read_at(
+            self._files.get(self.path), (high - low) * width, low * width
         )
+
+    def _starts_of(self, count: int) -> "array[int]":
+        known = self._starts
+        missing = range(len(known) * _BLOCK_ENTRIES, count, _BLOCK_ENTRIES)
+        if missing:
+            known = known + array("q", [self[index][0] for index in missing])
+            self._starts = known  # a new one: another thread may be searching in the old one
+        return known
 
     def read(self) -> bytes:
         """All that are in use, as they are; empty if there is no such file."""
@@ -87,14 +118,17 @@ class Entries:
         """Begin with an empty file of full capacity."""
         self._files.create(self.path, self.allocated_bytes)
         self._count = 0
+        self._starts = array("q")
 
     def keep(self, count: int) -> None:
         """Forget all entries from number `count` on; the file keeps its length."""
         self._count = min(count, len(self))
+        self._starts = array("q")
 
     def recount(self) -> None:
         """Ask the file again how many are in use."""
         self._count = None
+        self._starts = array("q")
 
     def trim(self) -> None:
         """Cut the file after the last entry in use."""

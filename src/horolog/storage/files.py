@@ -17,14 +17,17 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, TypeVar
 
 from horolog.errors import StorageFailed
 from horolog.record.compression import Buffer
 
+T = TypeVar("T")
+
 _TEMPORARY = ".tmp"
 _OPEN_FILE_LOCK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
 _WHOLE_FILE = Struct("hhqqi4x")  # Linux's struct flock on 64 bits
+_CACHED_ONLY: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 _FEW_FILES = 64
 _MANY_FILES = 2048
 
@@ -37,6 +40,10 @@ def default_max_open() -> int:
 
 class FileMissing(StorageFailed):
     """There is no file of that name; whoever asked knows whether that is damage."""
+
+
+class WouldWait(Exception):  # noqa: N818 - the house names errors by what happened
+    """Not without waiting: what is wanted is not in memory, or takes long. See `at_once`."""
 
 
 class OpenFile:
@@ -63,6 +70,32 @@ class Files:
         self._max_open = default_max_open() if max_open is None else max_open
         self._open: OrderedDict[str, OpenFile] = OrderedDict()
         self._lock = threading.Lock()
+        self._hurried: int | None = None  # the thread that is within `at_once`
+
+    def at_once(self, look: Callable[[], T]) -> T:
+        """Have something looked up without ever waiting for the disk; for one thread only.
+
+        Files that are open are read as far as the page cache has them.
+
+        Raises:
+            WouldWait: it did not go without.
+        """
+        if _CACHED_ONLY is None:
+            raise WouldWait
+        self._hurried = threading.get_ident()
+        try:
+            return look()
+        finally:
+            self._hurried = None
+
+    def may_wait(self) -> None:
+        """Say that what follows may wait for the disk, or takes long.
+
+        Raises:
+            WouldWait: this thread is within `at_once`.
+        """
+        if self._hurried is not None and self._hurried == threading.get_ident():
+            raise WouldWait
 
     @property
     def open_count(self) -> int:
@@ -107,6 +140,8 @@ class Files:
 
     def read_at(self, file: OpenFile, size: int, position: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
+        if self._hurried is not None and self._hurried == threading.get_ident():
+            return _read_cached(file, size, position)
         try:
             data = os.pread(file.fd, size, position)
             if len(data) == size or not data:
@@ -239,6 +274,7 @@ class Files:
         return data
 
     def _opened(self, path: str, flags: int) -> OpenFile:
+        self.may_wait()
         try:
             try:
                 return OpenFile(path, self._os_open(path, flags | os.O_CLOEXEC))
@@ -283,6 +319,18 @@ class Files:
 
     def _unlink(self, path: str) -> None:
         os.unlink(path)
+
+
+def _read_cached(file: OpenFile, size: int, position: int) -> bytes:
+    assert _CACHED_ONLY is not None
+    data = bytearray(size)
+    try:
+        count = os.preadv(file.fd, [data], position, _CACHED_ONLY)
+    except OSError:  # not there yet, or a file system that cannot tell
+        raise WouldWait from None
+    if count < size:
+        raise WouldWait
+    return bytes(data)
 
 
 def lock_directory(path: str) -> int:

@@ -69,8 +69,10 @@ def find_batch(
             or last_offset_delta < 0
             or following > end - start
         )
-        if is_odd or base_offset + last_offset_delta >= offset:
-            break  # found, or to be judged by the walk
+        if is_odd:
+            break  # to be judged by the walk
+        if base_offset + last_offset_delta >= offset:
+            return start + place, parse_header(chunk, place)
         place = following
     for position, header in walk_headers(files, file, start + place, end):
         if header.last_offset >= offset:

@@ -199,6 +199,7 @@ class Indexes:
         index alone. None if no record has a timestamp.
         """
         if not self._largest_known:
+            self._files.may_wait()
             with self._repair:
                 if not self._largest_known:
                     seal = self._valid_seal(log_size)
@@ -215,6 +216,7 @@ class Indexes:
             CorruptBatch: the log itself is damaged, so nobody can tell.
         """
         if not self._checked and not self.is_growing:
+            self._files.may_wait()
             with self._repair:
                 if not self._checked and not self.is_growing:
                     seal = self._valid_seal(log_size)
@@ -320,6 +322,7 @@ class Indexes:
         return header.base_offset <= entry.offset <= header.last_offset
 
     def _distrust(self) -> None:
+        self._files.may_wait()
         if self._checked:
             _logger.warning("%s does not fit its log", self.offsets.entries.path)
         self._checked = False

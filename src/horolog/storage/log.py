@@ -27,7 +27,12 @@ from horolog.storage.append_times import AppendTimes
 from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files
 from horolog.storage.leftovers import base_offsets
-from horolog.storage.lookup import TimestampOffset, find_by_timestamp, find_max_timestamp
+from horolog.storage.lookup import (
+    LargestTimes,
+    TimestampOffset,
+    find_by_timestamp,
+    find_max_timestamp,
+)
 from horolog.storage.names import TopicPartition
 from horolog.storage.producer_replay import replay
 from horolog.storage.producers import Producers, remove_snapshot
@@ -91,6 +96,7 @@ class Log:
         self.epochs = epochs
         self.producers = producers
         self._unended = producers.unended()
+        self._largest_times = LargestTimes(())
         self.retention_exempt = retention_exempt
         """Adopted, not ours to shorten: no retention, no rolling by time."""
         self._append_times = append_times
@@ -286,7 +292,14 @@ class Log:
     def find_by_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The record with the smallest offset that is at or after a moment; see lookup.py."""
         start = self.log_start_offset
-        return find_by_timestamp(self._from(start), timestamp, start, self._max_batch_bytes)
+        segments = self._from(start)
+        if timestamp >= 0 and len(segments) > 1:
+            finished = segments[:-1]
+            times = self._largest_times
+            if len(times.segments) != len(finished) or times.segments != finished:
+                self._largest_times = times = LargestTimes(finished)
+            segments = segments[times.first_reaching(timestamp) :]
+        return find_by_timestamp(segments, timestamp, start, self._max_batch_bytes)
 
     def find_max_timestamp(self) -> TimestampOffset | None:
         """The first of the records with the largest timestamp; see lookup.py."""

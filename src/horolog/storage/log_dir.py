@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from horolog.config import BrokerConfig, TopicConfig
 from horolog.errors import CorruptFile, HorologError, Misconfigured, StorageFailed
@@ -37,6 +38,8 @@ from horolog.storage.names import TopicPartition
 from horolog.storage.producers import Producers
 from horolog.storage.recovery import LoadPlan, Recovery, load_log
 from horolog.storage.syncing import sync_all
+
+T = TypeVar("T")
 
 _INTERNAL_TOPICS = frozenset(
     {
@@ -272,6 +275,14 @@ class LogDir:
             self.adopted = [kept for kept in self.adopted if kept not in gone]
         if gone:
             self._files.sync_path(str(self.path))
+
+    def at_once(self, look: Callable[[], T]) -> T:
+        """Look something up in the logs without waiting for the disk; for one thread only.
+
+        Raises:
+            WouldWait: it did not go without.
+        """
+        return self._files.at_once(look)
 
     def remove_deleted(self, now_ms: int) -> int:
         """Remove directories of partitions deleted `file.delete.delay.ms` ago; how many."""

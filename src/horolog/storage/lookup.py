@@ -5,11 +5,17 @@ target, so that the earliest offset wins; unlike Kafka (which looks into one seg
 only) it goes on when that segment has nothing to show, because its only matches lie
 before the log start.
 
+Largest times of the segments are in no order. Of those that are finished the largest of
+all up to each one is kept, so that the first segment to look into is found by halving.
+
 Targets below zero (KIP-228) are answered by walking, since neither Kafka's time index
 nor a largest timestamp that Kafka wrote says anything about times before 1970.
 """
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from horolog.config import NO_TIMESTAMP
@@ -18,6 +24,12 @@ from horolog.record.builder import read_records
 from horolog.record.scan import find_at_or_after, find_equal
 from horolog.storage.segment import Segment
 
+# What a lookup does without `may_wait`: a loop of events has other things to do.
+_FEW_BATCHES = 64
+_MUCH_TO_SCAN = 256 << 10
+
+_CODEC_BITS = 0x07
+
 
 class TimestampOffset(NamedTuple):
     """A record's own timestamp and offset, and its batch's leader epoch (-1 if it has none)."""
@@ -25,6 +37,20 @@ class TimestampOffset(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int
+
+
+class LargestTimes:
+    """The largest timestamps of some segments; of each, and of all up to it."""
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self.segments = segments
+        tops = (segment.largest() for segment in segments)
+        own = (NO_TIMESTAMP if top is None else max(top.timestamp, NO_TIMESTAMP) for top in tops)
+        self._so_far = array("q", accumulate(own, max))
+
+    def first_reaching(self, timestamp: int) -> int:
+        """The index of the first segment with that time, 0 or later, or a later one."""
+        return bisect_left(self._so_far, timestamp)
 
 
 def find_by_timestamp(
@@ -46,9 +72,13 @@ def _find_in(
 ) -> TimestampOffset | None:
     end = segment.size
     start = segment.indexes.position_for(timestamp, from_offset, end)
-    for position, header in segment.headers(start, end):
+    for passed, (position, header) in enumerate(segment.headers(start, end)):
+        if passed > _FEW_BATCHES:
+            segment.may_wait()
         if header.max_timestamp < timestamp or header.last_offset < from_offset:
             continue
+        if header.size > _MUCH_TO_SCAN or header.attributes & _CODEC_BITS:
+            segment.may_wait()
         batch = segment.read_batch(position, header)
         if timestamp < 0:
             found = _find_before_1970(batch, timestamp, from_offset)
@@ -69,9 +99,15 @@ def find_max_timestamp(
     Where no record has a timestamp this is the first record, with -1, as in Kafka.
     """
     best: TimestampOffset | None = None
-    for segment in segments:
-        largest = segment.largest()
-        top = NO_TIMESTAMP if largest is None else largest.timestamp
+    largest_times = [segment.largest() for segment in segments]
+    tops = [NO_TIMESTAMP if largest is None else largest.timestamp for largest in largest_times]
+    highest = max((top for top in tops if top != NO_TIMESTAMP), default=None)
+    if highest is not None:  # where it should be, and is unless records there are gone
+        best = _largest_in(segments[tops.index(highest)], from_offset, max_batch_bytes)
+        if best is not None and best.timestamp == highest:
+            return best
+        best = None
+    for segment, top in zip(segments, tops, strict=True):
         if segment.size == 0 or (best is not None and not _is_better(top, best)):
             continue
         found = _largest_in(segment, from_offset, max_batch_bytes)

@@ -58,7 +58,10 @@ class OffsetIndex:
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The last entry not after `offset`; a search for the offset may start there."""
-        return self[self.entries.search(0, offset - self.base_offset) - 1]
+        found = self.entries.last_at(offset - self.base_offset)
+        if found is None:
+            return OffsetPosition(self.base_offset, 0)
+        return OffsetPosition(self.base_offset + found[0], found[1])
 
     def truncate_to(self, offset: int) -> None:
         """Forget the entries at and after `offset`."""

@@ -253,6 +253,10 @@ class Segment:
 
     # Reading.
 
+    def may_wait(self) -> None:
+        """See `Files.may_wait`."""
+        self._files.may_wait()
+
     def headers(self, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of every batch in a stretch of the file; see `walk_headers`."""
         return walk_headers(self._files, self.log.open(), start, end)

@@ -70,7 +70,10 @@ class TimeIndex:
 
     def lookup(self, timestamp: int) -> TimeEntry:
         """The last entry not after `timestamp`; a search may start at its offset."""
-        return self[self.entries.search(0, timestamp) - 1]
+        found = self.entries.last_at(timestamp)
+        if found is None:
+            return TimeEntry(NO_TIMESTAMP, self.base_offset)
+        return TimeEntry(found[0], self.base_offset + found[1])
 
     def truncate_to(self, offset: int) -> None:
         """Forget the entries at and after `offset`."""
