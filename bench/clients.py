@@ -181,11 +181,13 @@ def raw_fetch(bootstrap: str, topic: str, end: int, size: int) -> dict[str, floa
 # --- looking up -----------------------------------------------------------------------------------
 
 
-def fill(bootstrap: str, topic: str, records: int, size: int, per_batch: int) -> dict[str, float]:
+def fill(
+    bootstrap: str, topic: str, records: int, size: int, per_batch: int, codec: str = "none"
+) -> dict[str, float]:
     """A log whose records are a millisecond apart, in batches of `per_batch`."""
     from horolog.record.batch import parse_header  # noqa: PLC0415 - only this needs it
 
-    sample = batch_of(size, per_batch)
+    sample = batch_of(size, per_batch, codec)
     header = parse_header(sample)
     with raw.Connection(bootstrap) as connection:
         watch = Watch()
@@ -201,6 +203,33 @@ def fill(bootstrap: str, topic: str, records: int, size: int, per_batch: int) ->
             raw.produced(connection.receive())
             sent.popleft()
     return {**watch.numbers(), "records": records}
+
+
+def round_robin(
+    bootstrap: str, topic: str, partitions: int, size: int, per_batch: int, rounds: list[int]
+) -> dict[str, float]:
+    """A batch to every partition in turn, `rounds` times, each round so many ms later."""
+    from horolog.record.batch import parse_header  # noqa: PLC0415 - only this needs it
+
+    sample = batch_of(size, per_batch)
+    header = parse_header(sample)
+    with raw.Connection(bootstrap) as connection:
+        watch = Watch()
+        under_way = 0
+        for by_ms in rounds:
+            batch = _moved(sample, header, by_ms)
+            for partition in range(partitions):
+                if under_way == PIPELINE:
+                    raw.produced(connection.receive())
+                    under_way -= 1
+                body = raw.produce_request(topic, batch, partition=partition)
+                connection.send(raw.PRODUCE, body)
+                under_way += 1
+        for _ in range(under_way):
+            raw.produced(connection.receive())
+    requests = partitions * len(rounds)
+    total = requests * per_batch
+    return {**watch.numbers(), "records": total, "bytes": total * size, "requests": requests}
 
 
 def _moved(batch: bytes, header: Any, by_ms: int) -> bytes:
@@ -239,6 +268,7 @@ CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
         librdkafka_fetch,
         raw_fetch,
         fill,
+        round_robin,
         raw_lookup,
     )
 }

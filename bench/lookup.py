@@ -1,60 +1,118 @@
-"""What does an offset by timestamp cost, and does it grow with the log?
+"""What does an offset by timestamp cost, does it grow with the log, and inside compressed batches?
 
-Logs of 100-byte records a millisecond apart, in batches of 100, segments of 1 GB (the default).
+Logs of 1, 10 and 50 segments of 1 GB (with --quick 1 and 10), the same files on both sides (see
+large_logs.py): random times, from the page cache, and with the page cache emptied before each run.
+Then logs of a million records of 100 bytes in batches of 1,000, plain and compressed, which each
+side has written itself. Needs 4 GB of disk; about four minutes a run of five, one with --quick.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-from bench import harness
-from bench.sides import Side, create_topic
+from bench import harness, large_logs
+from bench.sides import SIDES, Side, create_topic
 
-SIZE, PER_BATCH = 100, 100
-LOOKUPS = 3000
+LOOKUPS, COLD_LOOKUPS = 3000, 300
+SIZE, PER_BATCH, RECORDS = 100, 1000, 1_000_000
+CODECS = ("none", "lz4", "zstd")
+DETAILS = ("p99_ms", "lookups/s", "broker CPU-ms/lookup")
+REACH = "1.0x; cost flat in log size"
 
 
-def lookups(topic: str, records: int) -> Callable[[Side], Mapping[str, float]]:
+def lookups(
+    topic: str, records: int, count: int, before: Callable[[], None] = lambda: None
+) -> Callable[[Side], Mapping[str, float]]:
     def measure(side: Side) -> Mapping[str, float]:
-        before = side.cpu_s()
+        before()
+        used = side.cpu_s()
         numbers = harness.run_client(
-            "raw_lookup", bootstrap=side.bootstrap, topic=topic, lookups=LOOKUPS, records=records
+            "raw_lookup", bootstrap=side.bootstrap, topic=topic, lookups=count, records=records
         )
-        used = side.cpu_s() - before
+        used = side.cpu_s() - used
         return {
             **numbers,
-            "lookups/s": LOOKUPS / numbers["seconds"],
-            "broker CPU-ms/lookup": 1000 * used / LOOKUPS,
+            "lookups/s": count / numbers["seconds"],
+            "broker CPU-ms/lookup": 1000 * used / count,
         }
 
     return measure
 
 
-def main() -> None:
-    asked = harness.options(__doc__ or "")
-    harness.require_peer()
-    harness.machine()
-    sizes = (100_000, 1_000_000) if asked.quick else (100_000, 1_000_000, 10_000_000)
+def compare(
+    work: str, measure: harness.Measure, sides: Sequence[Side], asked: harness.Options
+) -> None:
+    """Median and 99th percentile, each a row of its own from the same runs."""
+    taken = harness.take(measure, sides, asked)
+    versions = {side.name: side.version for side in sides}
+    for figure in ("p50_ms", "p99_ms"):
+        row = harness.Row(work, measure, figure, "", REACH, higher_is_better=False, details=DETAILS)
+        harness.report(row, taken, versions, asked)
+
+
+def large(asked: harness.Options, base: Path) -> None:
+    """Lookups in logs of many large segments."""
+    sizes = (1, 10) if asked.quick else (1, 10, 50)
+    for name in asked.names:
+        with SIDES[name](directory=base / name) as side:
+            for size in sizes:
+                create_topic(side, f"large-{size}")
+    large_logs.write_segments(
+        {base / name / "data" / f"large-{size}-0": size for name in asked.names for size in sizes}
+    )
+    with contextlib.ExitStack() as stack:
+        sides = [stack.enter_context(SIDES[name](directory=base / name)) for name in asked.names]
+        for size in sizes:
+            topic, records = f"large-{size}", size * large_logs.RECORDS_OF_SEGMENT
+            directories = [base / name / "data" / f"{topic}-0" for name in asked.names]
+            for side in sides:
+                started = time.perf_counter()
+                lookups(topic, records, 1)(side)
+                first_s = time.perf_counter() - started
+                print(f"\n{topic}, {side.name}: the first lookup in new files took {first_s:.2f} s")
+            warm = lookups(topic, records, LOOKUPS)
+            compare(f"offset by timestamp, {size} x 1 GB", warm, sides, asked)
+
+            def empty(directories: Sequence[Path] = directories) -> None:
+                large_logs.forget_cached(directories)
+
+            cold = lookups(topic, records, COLD_LOOKUPS, empty)
+            compare(f"offset by timestamp, {size} x 1 GB, page cache emptied", cold, sides, asked)
+
+
+def compressed(asked: harness.Options) -> None:
+    """Lookups inside batches, plain and compressed."""
     with harness.both_sides(asked) as sides:
-        for records in sizes:
-            topic = f"lookup-{records}"
+        for codec in CODECS:
+            topic = f"lookup-{codec}"
             for side in sides:
                 create_topic(side, topic)
                 harness.run_client(
                     "fill",
                     bootstrap=side.bootstrap,
                     topic=topic,
-                    records=records,
+                    records=RECORDS,
                     size=SIZE,
                     per_batch=PER_BATCH,
+                    codec=codec,
                 )
-            row = harness.Row(
-                f"offset by timestamp, {records:,} records",
-                lookups(topic, records),
-                "lookups/s",
-                "",
-                "1.0x; cost flat in log size",
-                details=("p50_ms", "p99_ms", "broker CPU-ms/lookup"),
-            )
-            harness.compare(row, sides, asked)
+            work = f"offset by timestamp, batches of {PER_BATCH:,} records, {codec}"
+            compare(work, lookups(topic, RECORDS, LOOKUPS), sides, asked)
+
+
+def main() -> None:
+    asked = harness.options(__doc__ or "")
+    harness.require_peer()
+    harness.machine()
+    base = Path(tempfile.mkdtemp(prefix="horolog-bench-lookup-"))
+    try:
+        large(asked, base)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+    compressed(asked)
 
 
 if __name__ == "__main__":

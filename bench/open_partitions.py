@@ -1,38 +1,165 @@
-"""How long does a broker take to open many partitions (3,500, KIP-33's example) after a clean stop?
+"""What does a broker need for 3,500 partitions (KIP-33's example) of three segments each?
 
-Every partition holds a segment with a few records. Timed from the command to an acknowledged record
-in the last partition.
+Making them; opening them after a clean stop and after a kill, timed from the command to an
+acknowledged record in the last one; stopping; memory, open and mapped files when idle; and a batch
+of 1 kB to every partition in turn. Each side writes its own data, through the same client: batches
+of 16 kB, two a segment, which ends as record times are two hours apart. Before the kill one more
+batch went to every partition. Needs 1 GB of disk; with --quick a seventh of the partitions.
 """
 
+import contextlib
+import os
 import shutil
+import subprocess
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench import harness
-from bench.sides import SIDES, Side
-from bench.start import not_running, start
+from bench import harness, raw
+from bench.clients import batch_of
+from bench.sides import SIDES, Side, cpu_s, start_command, stop
+from bench.start import address, first_ack, not_running
 
 TOPIC = "many"
 PARTITIONS = 3500
+HOUR_MS = 3_600_000
+SEGMENTS, BATCHES = 3, 2  # of a partition, of a segment
+SIZE, PER_BATCH = 1000, 16
+IDLE_S = 5.0
+MB = 1 << 20
+
+# What is reported: the work, the figure, and what is printed beside it.
+ROWS = (
+    ("open", "first ack s", "after a clean stop", ("CPU s",)),
+    ("open", "resident MB", "when idle", ()),
+    (
+        "open",
+        "files held",
+        "when idle, open and mapped",
+        ("open files", "mapped files", "mapped MB"),
+    ),
+    ("produce", "requests/s", "1 kB to each in turn", ("CPU s",)),
+    ("stop", "seconds", "a clean stop after that", ()),
+    ("killed", "first ack s", "after a kill", ("CPU s",)),
+)
+REACH = {"first ack s": "1.0x", "files held": "well below three a segment"}
 
 
-def fill(side: Side, partitions: int) -> None:
-    """One topic with that many partitions, ten records in each."""
-    from confluent_kafka import Producer  # noqa: PLC0415 - not needed to measure
-    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415
+@dataclass(frozen=True)
+class Running:
+    """A side that was started on what it holds."""
 
+    bootstrap: str
+    process: "subprocess.Popen[str]"
+    opened: Mapping[str, float]
+
+
+def fill(side: Side, partitions: int) -> Mapping[str, float]:
+    """One topic with that many partitions, and its segments; how long the partitions took."""
+    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415 - not needed to measure
+
+    config = {"retention.ms": "-1", "segment.ms": str(HOUR_MS)}
     admin = AdminClient({"bootstrap.servers": side.bootstrap, "log_level": 0})
-    topic = NewTopic(TOPIC, partitions, 1, config={"retention.ms": "-1"})
-    admin.create_topics([topic], request_timeout=120, operation_timeout=120)[TOPIC].result()
-    producer = Producer(
-        {"bootstrap.servers": side.bootstrap, "linger.ms": 1000, "acks": "1", "log_level": 0}
+    started, used = time.perf_counter(), side.cpu_s()
+    topic = NewTopic(TOPIC, partitions, 1, config=config)
+    admin.create_topics([topic], request_timeout=170, operation_timeout=170)[TOPIC].result()
+    with raw.Connection(side.bootstrap) as connection:
+        for partition in range(partitions):
+            request = raw.list_offsets_request(TOPIC, -1, partition=partition)
+            while not _answers(connection, request):
+                time.sleep(0.01)
+    made = {"seconds": time.perf_counter() - started, "CPU s": side.cpu_s() - used}
+    rounds = [segment * 2 * HOUR_MS for segment in range(SEGMENTS) for _ in range(BATCHES)]
+    _round_robin(side.bootstrap, partitions, SIZE, PER_BATCH, rounds)
+    return made
+
+
+def _answers(connection: raw.Connection, request: bytes) -> bool:
+    with contextlib.suppress(raw.Refused):
+        raw.found(connection.ask(raw.LIST_OFFSETS, request))
+        return True
+    return False
+
+
+def _round_robin(
+    bootstrap: str, partitions: int, size: int, per_batch: int, rounds: list[int]
+) -> dict[str, float]:
+    return harness.run_client(
+        "round_robin",
+        bootstrap=bootstrap,
+        topic=TOPIC,
+        partitions=partitions,
+        size=size,
+        per_batch=per_batch,
+        rounds=rounds,
     )
-    for partition in range(partitions):
-        for _ in range(10):
-            producer.produce(TOPIC, value=b"x" * 100, partition=partition)
-        producer.poll(0)
-    assert producer.flush(300) == 0
+
+
+@contextlib.contextmanager
+def running(name: str, base: Path, partitions: int) -> Iterator[Running]:
+    """Start a side; it is stopped at the end if it still runs."""
+    request = raw.produce_request(TOPIC, batch_of(100, 1), partition=partitions - 1)
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        start_command(name, base),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        bootstrap = address(name, process, base)
+        opened = {
+            "first ack s": first_ack(bootstrap, request, started),
+            "CPU s": cpu_s(process.pid),
+        }
+        yield Running(bootstrap, process, opened)
+    finally:
+        stop(process)
+
+
+def held(side: str, base: Path, pid: int) -> Mapping[str, float]:
+    """Memory and files of a process that has had nothing to do for a while."""
+    time.sleep(IDLE_S)
+    place = Side(side, "", pid, "")
+    mapped, mapped_bytes = set(), 0
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and fields[5].startswith(str(base)):
+            start, _, end = fields[0].partition("-")
+            mapped.add(fields[5])
+            mapped_bytes += int(end, 16) - int(start, 16)
+    opened = len(os.listdir(f"/proc/{pid}/fd"))
+    return {
+        "resident MB": place.resident_mb(),
+        "open files": opened,
+        "mapped files": len(mapped),
+        "mapped MB": mapped_bytes / MB,
+        "files held": opened + len(mapped),
+    }
+
+
+def measure(name: str, base: Path, partitions: int) -> Mapping[str, Mapping[str, float]]:
+    """One run of everything but the making, from a clean stop to the next."""
+    with running(name, base, partitions) as side:
+        opened = {**side.opened, **held(name, base, side.process.pid)}
+        used = cpu_s(side.process.pid)
+        _round_robin(side.bootstrap, partitions, SIZE, 1, [0])  # each is opened for writing
+        done = _round_robin(side.bootstrap, partitions, SIZE, 1, [0, 0])
+        cpu = cpu_s(side.process.pid) - used
+        produced = {**done, "requests/s": done["requests"] / done["seconds"], "CPU s": cpu}
+        started = time.perf_counter()
+        stop(side.process)
+        stopped = {"seconds": time.perf_counter() - started}
+    with running(name, base, partitions) as side:
+        _round_robin(side.bootstrap, partitions, SIZE, PER_BATCH, [0])
+        side.process.kill()
+        side.process.wait()
+    with running(name, base, partitions) as side:
+        killed = side.opened
+    return {"open": opened, "produce": produced, "stop": stopped, "killed": killed}
 
 
 def main() -> None:
@@ -40,20 +167,33 @@ def main() -> None:
     harness.require_peer()
     harness.machine()
     partitions = PARTITIONS // 7 if asked.quick else PARTITIONS
+    versions = dict.fromkeys(asked.names, "")
     base = Path(tempfile.mkdtemp(prefix="horolog-bench-open-"))
     try:
+        made: dict[str, list[Mapping[str, float]]] = {}
         for name in asked.names:
             with SIDES[name](directory=base / name) as side:
-                fill(side, partitions)
-        taken: dict[str, list[Mapping[str, float]]] = {name: [] for name in asked.names}
+                made[name] = [fill(side, partitions)]
+        row = harness.Row(
+            f"make {partitions:,} partitions", not_running, "seconds", "", "1.0x", False, ("CPU s",)
+        )
+        harness.report(row, made, versions, asked)
+        taken: dict[str, list[Mapping[str, Mapping[str, float]]]] = {n: [] for n in asked.names}
         for _ in range(asked.runs):
             for name in asked.names:
-                to = {"topic": TOPIC, "partition": partitions - 1, "idle_s": 0}
-                taken[name].append(start(name, base / name, **to))
-        row = harness.Row(
-            f"open {partitions:,} partitions", not_running, "first ack s", "", "1.0x", False
-        )
-        harness.report(row, taken, dict.fromkeys(asked.names, ""), asked)
+                taken[name].append(measure(name, base / name, partitions))
+        for part, figure, what, details in ROWS:
+            row = harness.Row(
+                f"{partitions:,} partitions, {what}",
+                not_running,
+                figure,
+                "",
+                REACH.get(figure, ""),
+                figure == "requests/s",
+                details,
+            )
+            numbers = {name: [run[part] for run in runs] for name, runs in taken.items()}
+            harness.report(row, numbers, versions, asked)
     finally:
         shutil.rmtree(base, ignore_errors=True)
 

@@ -18,7 +18,7 @@ from tools.peers.kafka import NEWEST, Kafka, java
 
 HOROLOG, KAFKA = "horolog", "Apache Kafka"
 READY_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 180.0  # thousands of partitions take a while
 
 # Topics of a run are deleted after it; their files need not wait a minute.
 SETTINGS = {"log.segment.delete.delay.ms": "1000", "log.initial.task.delay.ms": "1000"}

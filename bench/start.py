@@ -54,8 +54,8 @@ def start(
         env=environment,
     )
     try:
-        bootstrap = _address(name, process, base)
-        first_ack_s = _first_ack(bootstrap, request, started)
+        bootstrap = address(name, process, base)
+        first_ack_s = first_ack(bootstrap, request, started)
         time.sleep(idle_s)
         status = Path(f"/proc/{process.pid}/status").read_text()
         resident = re.search(r"VmRSS:\s+(\d+) kB", status)
@@ -65,7 +65,8 @@ def start(
         stop(process)
 
 
-def _address(name: str, process: "subprocess.Popen[str]", base: Path) -> str:
+def address(name: str, process: "subprocess.Popen[str]", base: Path) -> str:
+    """Where a side that was just started is going to listen."""
     assert process.stdout is not None
     if name == HOROLOG:
         for line in process.stdout:
@@ -82,7 +83,7 @@ def _address(name: str, process: "subprocess.Popen[str]", base: Path) -> str:
     return listeners[1]
 
 
-def _first_ack(bootstrap: str, request: bytes, started: float) -> float:
+def first_ack(bootstrap: str, request: bytes, started: float) -> float:
     """Ask until it is acknowledged; seconds since the start."""
     while time.perf_counter() - started < TIMEOUT_S:
         with contextlib.suppress(OSError, raw.Refused), raw.Connection(bootstrap) as connection:

@@ -26,7 +26,7 @@ LAST_WITH_OLD_FORMATS = "kafka-3.9"
 CLUSTER_ID = "aG9yb2xvZy1nb2xkZW4tMQ"  # 16 bytes in URL-safe base64, as Kafka writes a cluster id
 
 START_TIMEOUT_S = 90.0
-STOP_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 180.0  # thousands of partitions take a while
 TOOL_TIMEOUT_S = 120.0
 
 # What Kafka's own start script passes, the heap apart.
