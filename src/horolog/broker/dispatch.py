@@ -14,7 +14,7 @@ that reaches this module ends the connection.
 import asyncio
 from collections.abc import Callable, Coroutine
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from horolog.broker.connection import Connection, Hangup
 from horolog.broker.reply import Reply
@@ -46,6 +46,8 @@ Handler: TypeAlias = "Callable[[Request, Broker], Answer | Coroutine[Any, Any, A
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 
 _HANDLERS: dict[ApiKey, Handler] = {}
+
+_SMALL_BODY_BYTES: Final = 4096  # copying it costs less than handling two parts
 
 
 def api(key: ApiKey) -> Callable[[HandlerT], HandlerT]:
@@ -118,6 +120,8 @@ def _packed(header: RequestHeader, answer: Answer) -> Reply | None:
         answer = (encode_response(key, version, answer),)
     size = sum(map(len, answer))
     prefix = response_prefix(key, version, header.correlation_id, size)
+    if len(answer) == 1 and size <= _SMALL_BODY_BYTES and isinstance(answer[0], bytes):
+        return (prefix + answer[0],)
     return (prefix, *answer)
 
 

@@ -50,6 +50,8 @@ class Frames:
         """Where the next bytes are to be put."""
         if self._buffer is not None:
             return self._room_in_buffer(self._buffer)
+        if not self._start:
+            return self._scratch
         held = len(self._start)
         self._scratch[:held] = self._start
         return self._scratch[held:]
@@ -72,11 +74,13 @@ class Frames:
         position = 0
         scratch = self._scratch
         while (body := position + LENGTH_BYTES) <= end:
-            length = frame_length(scratch[position:body], self._max_bytes)
+            length = frame_length(scratch, self._max_bytes, position)
             if body + length > end:
                 break
             position = body + length
             self._on_frame(bytes(scratch[body:position]))
+        if position == end:
+            return
         self._start = bytes(scratch[position:end])
         if end - position >= LENGTH_BYTES:
             self.length = length

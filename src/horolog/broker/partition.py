@@ -121,9 +121,11 @@ class Partition:
             if codec and error.code is ErrorCode.message_too_large:
                 return None  # small as sent, large inside
             raise
-        if self.log.will_block(append.prepared, append.now_ms):
+        prepared = append.prepared
+        appended = self.log.append_at_once(prepared, append.now_ms)
+        if appended is None:
             return None
-        written = self._write(append.prepared, append.now_ms)
+        written = Written(appended, prepared.ahead_ms, len(prepared.batch))
         self._tell(written.size)
         return written
 

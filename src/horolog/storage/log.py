@@ -5,7 +5,7 @@ segments are a tuple that is replaced, never changed; a reader takes it once, an
 it holds stays readable after retention has taken the segment away. A read never sees
 beyond the log end, and the log end moves only when a batch is in the file whole.
 
-Nothing here waits for the disk but `flush` and what `will_block` announces. What must
+Nothing here waits for the disk but `flush` and what `append_at_once` declines. What must
 happen later is returned: a roll asks for a flush, a deletion for the removal of files.
 """
 
@@ -142,14 +142,23 @@ class Log:
             StorageFailed: the disk refused. The log is as it was, unless it was the flush that
                 `flush.messages` asks for: then the batch is in the log, as in Kafka.
         """
+        appended = self._append(prepared, now_ms, at_once=False)
+        assert appended is not None
+        return appended
+
+    def append_at_once(self, prepared: Prepared, now_ms: int) -> Appended | None:
+        """As `append`, unless that would open, create or sync files: then None, nothing done."""
+        return self._append(prepared, now_ms, at_once=True)
+
+    def _append(self, prepared: Prepared, now_ms: int, *, at_once: bool) -> Appended | None:
         if not self._writing.acquire(blocking=False):
             raise AssertionError(f"two writers of {self} at a time")
         try:
-            return self._append(prepared, now_ms)
+            return self._append_alone(prepared, now_ms, at_once)
         finally:
             self._writing.release()
 
-    def _append(self, prepared: Prepared, now_ms: int) -> Appended:
+    def _append_alone(self, prepared: Prepared, now_ms: int, at_once: bool) -> Appended | None:
         header = prepared.header
         if header.producer_id >= 0:
             # Before any roll, which in Kafka even a duplicate may cause.
@@ -164,17 +173,24 @@ class Log:
                     duplicate=True,
                     ahead_ms=0,
                 )
-        self._is_settled = False
-        if not self.segments[-1].is_growing:
-            self.segments[-1].reopen()
+        active = self.segments[-1]
+        if at_once and not active.is_ready:
+            return None
+        if not active.is_growing:
+            self._is_settled = False
+            active.reopen()
         stamps = prepared.timestamp_type is TimestampType.LOG_APPEND_TIME
         timestamp = self._append_times.next(now_ms) if stamps else prepared.max_timestamp
-        rolled = self._must_roll(prepared, timestamp, now_ms)
-        if rolled:
-            self._roll(now_ms)
-        active = self.segments[-1]
         base_offset = active.end.next_offset
         last_offset = base_offset + header.last_offset_delta
+        flushes = last_offset + 1 - self.recovery_point >= self.config.flush_messages
+        rolled = self._must_roll(prepared, timestamp, now_ms)
+        if at_once and (rolled or flushes or self.epochs.latest != self.leader_epoch):
+            return None
+        self._is_settled = False
+        if rolled:
+            self._roll(now_ms)
+            active = self.segments[-1]
         if self.epochs.latest != self.leader_epoch:
             self.epochs.assign(self.leader_epoch, base_offset)
         stamped = restamp(
@@ -190,7 +206,7 @@ class Log:
             self._append_times.gave(timestamp)
         if header.producer_id >= 0:
             self.producers.update(header, last_offset, timestamp, now_ms)
-        if last_offset + 1 - self.recovery_point >= self.config.flush_messages:
+        if flushes:
             self.flush()
         return Appended(
             base_offset,
@@ -198,21 +214,8 @@ class Log:
             timestamp if stamps else NO_TIMESTAMP,
             self.log_start_offset,
             rolled,
-            duplicate=False,
-            ahead_ms=timestamp - now_ms if stamps else 0,
-        )
-
-    def will_block(self, prepared: Prepared, now_ms: int) -> bool:
-        """Whether appending this batch now would open, create or sync files."""
-        stamps = prepared.timestamp_type is TimestampType.LOG_APPEND_TIME
-        timestamp = self._append_times.next(now_ms) if stamps else prepared.max_timestamp
-        active = self.segments[-1]
-        end_offset = active.end.next_offset + prepared.header.last_offset_delta + 1
-        return (
-            not active.is_ready
-            or self.epochs.latest != self.leader_epoch
-            or end_offset - self.recovery_point >= self.config.flush_messages
-            or self._must_roll(prepared, timestamp, now_ms)
+            False,
+            timestamp - now_ms if stamps else 0,
         )
 
     def _must_roll(self, prepared: Prepared, timestamp: int, now_ms: int) -> bool:

@@ -10,6 +10,7 @@ another codec or its offsets are not 0, 1, 2, ...; then its records are packed a
 
 from collections.abc import Iterator
 from itertools import islice
+from struct import Struct
 from typing import NamedTuple
 
 from horolog.config import NO_TIMESTAMP, TimestampType, TopicConfig
@@ -33,6 +34,8 @@ MAX_UNCOMPRESSED_BYTES = 1 << 30
 MAX_RECORD_ERRORS = 1_000
 """A hostile batch of a megabyte can hold millions of bad records; the answer names the first."""
 
+_LENGTH = Struct(">i")
+_CODECS = tuple(Codec)
 _CODEC_BITS = 0x07
 _LZ4_FLAGS = HEADER_SIZE + 4  # after the frame's magic number
 _LZ4_INDEPENDENT = 0x20
@@ -87,17 +90,16 @@ def prepare(
             f"The baseOffset of the record batch in the append to {partition} should be 0, but it "
             f"is {header.base_offset}"
         )
-    _check_size(header.size, config, partition)
+    size = header.size
+    _check_size(size, config, partition)
     verify_crc(batch, 0, header)
     codec = _codec(header, produce_version)
     _check_lz4_frame(batch, codec)
     _check_header(header)
-    batch = memoryview(batch)[: header.size]
+    batch = memoryview(batch)[:size]
     facts = _scan(batch, header, max_uncompressed_bytes)
-    errors = list(
-        islice(_record_errors(batch, header, facts, config, now_ms, partition), MAX_RECORD_ERRORS)
-    )
-    if errors:
+    faults = _record_errors(batch, header, facts, config, now_ms, partition)
+    if faults is not None and (errors := list(islice(faults, MAX_RECORD_ERRORS))):
         raise _rejected(errors)
     target = _target_codec(config, codec)
     if target is not codec or not facts.dense_offsets:
@@ -117,31 +119,31 @@ def prepare(
 
 def _only_batch(records: Buffer, produce_version: int | None) -> BatchHeader:
     """The header of the one batch that a produce request may hold for a partition."""
-    version = "" if produce_version is None else f" with version {produce_version}"
-    if len(records) <= MAGIC_POSITION or not _is_whole(records, 0):
-        raise _invalid(
-            f"Produce requests{version} must have at least one record batch per partition"
-        )
+    if not _is_whole(records, 0):
+        raise _unfit(produce_version, "must have at least one record batch per partition")
     if records[MAGIC_POSITION] != MAGIC:
-        raise _invalid(
-            f"Produce requests{version} are only allowed to contain record batches with magic "
-            "version 2"
+        raise _unfit(
+            produce_version, "are only allowed to contain record batches with magic version 2"
         )
     header = parse_header(records)
     if _is_whole(records, header.size):
-        raise _invalid(
-            f"Produce requests{version} are only allowed to contain exactly one record batch per "
-            "partition"
+        raise _unfit(
+            produce_version, "are only allowed to contain exactly one record batch per partition"
         )
     return header
+
+
+def _unfit(produce_version: int | None, what: str) -> RequestRefused:
+    version = "" if produce_version is None else f" with version {produce_version}"
+    return _invalid(f"Produce requests{version} {what}")
 
 
 def _is_whole(records: Buffer, position: int) -> bool:
     """Whether a batch of any format lies at a position; a length no batch has counts as one."""
     if len(records) - position <= MAGIC_POSITION:
         return False
-    length = int.from_bytes(records[position + 8 : position + 12], "big", signed=True)
-    return length + LOG_OVERHEAD <= len(records) - position
+    (length,) = _LENGTH.unpack_from(records, position + 8)
+    return bool(length + LOG_OVERHEAD <= len(records) - position)
 
 
 def _check_size(size: int, config: TopicConfig, partition: str) -> None:
@@ -169,7 +171,7 @@ def _codec(header: BatchHeader, produce_version: int | None) -> Codec:
             "and 4 zstd",
         )
     if (
-        number == Codec.ZSTD
+        number == Codec.ZSTD.value
         and produce_version is not None
         and produce_version < _ZSTD_SINCE_PRODUCE
     ):
@@ -178,7 +180,7 @@ def _codec(header: BatchHeader, produce_version: int | None) -> Codec:
             f"Produce requests with version {produce_version} are not allowed to use ZStandard "
             "compression",
         )
-    return Codec(number)
+    return _CODECS[number]
 
 
 def _check_lz4_frame(batch: Buffer, codec: Codec) -> None:
@@ -232,25 +234,43 @@ def _record_errors(
     config: TopicConfig,
     now_ms: int,
     partition: str,
-) -> Iterator[tuple[ErrorCode, RecordError]]:
-    """Every record at fault with its first fault, in order."""
+) -> Iterator[tuple[ErrorCode, RecordError]] | None:
+    """Every record at fault with its first fault, in order; None where none can be."""
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        # Refused whatever the topic's type, as KIP-32 asks and Kafka did up to 3.5: since then
-        # a CreateTime topic lets such a batch in and calls the producer's claim a create time.
-        for index in range(facts.count):
-            yield (
-                ErrorCode.invalid_timestamp,
-                RecordError(
-                    index,
-                    f"Invalid timestamp type in message with offset {index}. Producer should not "
-                    "set timestamp type to LogAppendTime.",
-                ),
-            )
-        return
+        return _claimed_append_times(facts)
     keyless = facts.has_null_key and "compact" in config.cleanup_policy
     untimely = _may_be_untimely(facts, config, now_ms)
     if not keyless and not untimely:
-        return
+        return None
+    return _at_fault(batch, header, config, now_ms, partition, keyless, untimely)
+
+
+def _claimed_append_times(facts: RecordFacts) -> Iterator[tuple[ErrorCode, RecordError]]:
+    """Refused whatever the topic's type, as KIP-32 asks and Kafka did up to 3.5.
+
+    Since then a CreateTime topic lets such a batch in and calls the producer's claim a create
+    time.
+    """
+    for index in range(facts.count):
+        yield (
+            ErrorCode.invalid_timestamp,
+            RecordError(
+                index,
+                f"Invalid timestamp type in message with offset {index}. Producer should not "
+                "set timestamp type to LogAppendTime.",
+            ),
+        )
+
+
+def _at_fault(
+    batch: Buffer,
+    header: BatchHeader,
+    config: TopicConfig,
+    now_ms: int,
+    partition: str,
+    keyless: bool,
+    untimely: bool,
+) -> Iterator[tuple[ErrorCode, RecordError]]:
     for index, record in enumerate(read_records(batch)) if keyless else ():
         if record.key is None:
             text = (

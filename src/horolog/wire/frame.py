@@ -33,7 +33,10 @@ MAX_REQUEST_BYTES: Final = 104_857_600  # socket.request.max.bytes, Kafka's defa
 MIN_REQUEST_BYTES: Final = 10  # key, version, correlation id and a client id's length
 
 _FIXED = Struct(">hhih")
+_PREFIX = Struct(">ii")
+_PREFIX_AND_TAGS = Struct(">iib")
 _API_RANGE = Struct(">hhh")
+_API_KEYS = {int(key): key for key in ApiKey}
 
 
 class RequestHeader(NamedTuple):
@@ -51,13 +54,13 @@ class RequestHeader(NamedTuple):
         return f"{self.api_key.title} v{self.api_version}"
 
 
-def frame_length(prefix: Bytes, max_bytes: int = MAX_REQUEST_BYTES) -> int:
-    """The size of the request that follows these four bytes.
+def frame_length(data: Bytes, max_bytes: int = MAX_REQUEST_BYTES, position: int = 0) -> int:
+    """The size of the request that follows the four bytes at a position.
 
     Raises:
         MalformedRequest: negative, too small for a header, or larger than `max_bytes`.
     """
-    (length,) = INT32.unpack_from(prefix)
+    (length,) = INT32.unpack_from(data, position)
     if length < MIN_REQUEST_BYTES:
         raise MalformedRequest(f"a request of {length} bytes is too short for a header")
     if length > max_bytes:
@@ -79,10 +82,9 @@ def parse_request_header(frame: Bytes) -> RequestHeader:
     if len(frame) < MIN_REQUEST_BYTES:
         raise MalformedRequest(f"a request of {len(frame)} bytes is too short for a header")
     key, version, correlation_id, client_id_length = _FIXED.unpack_from(frame)
-    try:
-        api_key = ApiKey(key)
-    except ValueError:
-        raise MalformedRequest(f"API key {key} (version {version}) is not served here") from None
+    api_key = _API_KEYS.get(key)
+    if api_key is None:
+        raise MalformedRequest(f"API key {key} (version {version}) is not served here")
     position = MIN_REQUEST_BYTES
     client_id = None
     if client_id_length >= 0:
@@ -93,9 +95,10 @@ def parse_request_header(frame: Bytes) -> RequestHeader:
         position = end
     elif client_id_length < -1:
         raise MalformedRequest(f"client id of {client_id_length} bytes at byte 8")
-    newer = api_key is ApiKey.API_VERSIONS and version > SUPPORTED[api_key].max
-    if is_flexible(api_key, version) and not newer:
-        position = _skip_tags(frame, position)
+    if is_flexible(api_key, version):
+        newer = api_key is ApiKey.API_VERSIONS and version > SUPPORTED[api_key].max
+        if not newer:
+            position = _skip_tags(frame, position)
     return RequestHeader(api_key, version, correlation_id, client_id, position)
 
 
@@ -130,8 +133,8 @@ def _uvarint(frame: Bytes, position: int) -> tuple[int, int]:
 def response_prefix(api_key: ApiKey, version: int, correlation_id: int, body_size: int) -> bytes:
     """Length and header of an answer; the `body_size` bytes of its body follow."""
     if is_flexible(api_key, version) and api_key is not ApiKey.API_VERSIONS:
-        return INT32.pack(5 + body_size) + INT32.pack(correlation_id) + EMPTY_TAGS
-    return INT32.pack(4 + body_size) + INT32.pack(correlation_id)
+        return _PREFIX_AND_TAGS.pack(5 + body_size, correlation_id, 0)
+    return _PREFIX.pack(4 + body_size, correlation_id)
 
 
 def request_prefix(
