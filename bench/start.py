@@ -1,7 +1,8 @@
 """How long from the command to the first acknowledged record, and how much memory when idle?
 
-The directory was served and stopped cleanly before and holds one topic. Cold: no kernel cache of
-numba's (horolog only; Kafka keeps none). Idle memory is read ten seconds later, kernels loaded.
+The directory was served and stopped cleanly before and holds one topic. Cold: no compiled kernel
+is in the cache (horolog only; Kafka keeps none). Idle memory is read ten seconds later: warm, with
+the kernels loaded.
 """
 
 import contextlib
@@ -43,7 +44,7 @@ def start(
 ) -> Mapping[str, float]:
     """Start it, get one record acknowledged, leave it idle, stop it."""
     request = raw.produce_request(topic, batch_of(100, 1), partition=partition)
-    environment = {**os.environ, **({"NUMBA_CACHE_DIR": str(cache)} if cache else {})}
+    environment = {**os.environ, **({"XDG_CACHE_HOME": str(cache)} if cache else {})}
     started = time.perf_counter()
     process = subprocess.Popen(
         start_command(name, base),
