@@ -2,7 +2,8 @@
 
     HorologError
     ├── RequestRefused        the caller acts: answered with a Kafka error code
-    │   └── RecordsRejected       and which records of the batch were at fault
+    │   └── BatchRefused          the request is in order, the log will not have its batch
+    │       └── RecordsRejected       and which records of the batch were at fault
     ├── Damaged               nobody's request is wrong, the bytes are
     │   ├── CorruptBatch          from a socket: refuse it; from disk: truncate there
     │   ├── CorruptIndex          rebuild it from the log
@@ -22,6 +23,7 @@ from typing import NamedTuple
 from kio.schema.errors import ErrorCode
 
 __all__ = [
+    "BatchRefused",
     "CorruptBatch",
     "CorruptFile",
     "CorruptIndex",
@@ -56,7 +58,14 @@ class RecordError(NamedTuple):
     message: str
 
 
-class RecordsRejected(RequestRefused):
+class BatchRefused(RequestRefused):
+    """A batch that the log would not have, in a request that is in order.
+
+    Kafka tells the log start offset with such an answer, and with no other refusal.
+    """
+
+
+class RecordsRejected(BatchRefused):
     """A batch refused for what some of its records say (KIP-32, KIP-937, KIP-467)."""
 
     def __init__(self, code: ErrorCode, message: str, errors: Sequence[RecordError]) -> None:

@@ -193,6 +193,29 @@ def test_refusals_of_a_partition(
     assert (answer.base_offset, answer.log_start_offset) == (-1, -1)
 
 
+@pytest.mark.parametrize(
+    ("data", "code", "log_start_offset"),
+    [
+        pytest.param(batch(NOW_MS, base_offset=5), 87, 2, id="found by the log"),
+        pytest.param(batch(NOW_MS, is_control=True), 87, 2, id="a control batch"),
+        pytest.param(batch(NOW_MS) * 2, 87, -1, id="found by the request's handler"),
+        pytest.param(batch(NOW_MS)[:-1], 87, -1, id="no whole batch"),
+        pytest.param(b"\0" * 100, 87, -1, id="no batch at all"),
+    ],
+)
+def test_the_log_start_is_told_where_the_log_refuses_as_kafka_does(
+    broker: RunningBroker, data: bytes, code: int, log_start_offset: int
+) -> None:
+    broker.create_topic("begun")
+    for _ in range(3):
+        produce(broker, batch(NOW_MS), topic="begun")
+    with RawConnection(broker.address) as connection:
+        wanted = {"name": "begun", "partitions": [{"partition_index": 0, "offset": 2}]}
+        connection.ask(ApiKey.DELETE_RECORDS, 1, topics=[wanted], timeout_ms=1000)
+    answer = produce(broker, data, topic="begun")
+    assert (answer.error_code, answer.log_start_offset) == (code, log_start_offset)
+
+
 def test_one_partitions_refusal_is_not_its_neighbours(broker: RunningBroker) -> None:
     broker.create_topic("two", partitions=2)
     with RawConnection(broker.address) as connection:

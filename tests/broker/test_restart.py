@@ -12,6 +12,7 @@ import pytest
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import BrokerProcess, RunningBroker
 
+from horolog.broker.producer_ids import FIRST as FIRST_PRODUCER_ID
 from horolog.clock import DAY_MS, ManualClock
 from horolog.cluster.metadata_store import FILE_NAME
 from horolog.errors import Misconfigured
@@ -240,19 +241,28 @@ def test_adopted_topics_expire_at_once_where_that_was_asked_for(
     assert expire(broker) == 2
 
 
-def test_producer_ids_lie_above_those_in_adopted_logs(make_broker: MakeBroker) -> None:
+@pytest.mark.parametrize(
+    ("found", "granted"),
+    [
+        pytest.param(123_456, FIRST_PRODUCER_ID, id="a Kafka's, which goes on to count there"),
+        pytest.param(FIRST_PRODUCER_ID + 7, FIRST_PRODUCER_ID + 8, id="a horolog's"),
+    ],
+)
+def test_producer_ids_lie_above_those_in_adopted_logs(
+    make_broker: MakeBroker, found: int, granted: int
+) -> None:
     first = make_broker()
     first.create_topic("t")
-    produce(first.address, "t", batch(producer_id=123_456, producer_epoch=0, base_sequence=0))
+    produce(first.address, "t", batch(producer_id=found, producer_epoch=0, base_sequence=0))
     first.stop()
     for path in first.log_dir.glob(f"{FILE_NAME}*"):
         path.unlink()
     again = make_broker(log_dir=first.log_dir)
     with RawConnection(again.address) as connection:
-        granted = connection.ask(
+        answer = connection.ask(
             ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1
         )
-    assert granted.producer_id == 123_457
+    assert answer.producer_id == granted
 
 
 # --- what does not start --------------------------------------------------------------

@@ -6,11 +6,13 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from raw_connection import RawConnection
+from raw_connection import RawConnection, produce_fields
 from running_broker import RunningBroker
 
 from golden import HIDDEN_FROM_KAFKA, GoldenPartition, copy_directory, partitions, text
 from horolog.clock import DAY_MS, ManualClock
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
 from horolog.wire.api import ApiKey
 
 FAR_MS = 2_000_000_000_000
@@ -107,6 +109,72 @@ def test_a_transaction_that_nobody_can_end_counts_as_aborted(broker: RunningBrok
     committed = consume(broker.address, golden, "read_committed")
     assert len(everything) > len(committed)
     assert {offset for offset, *_ in committed} >= set(golden.answers["committed_offsets"])
+
+
+def produce(broker: RunningBroker, topic: str, *records: Record) -> Any:
+    with RawConnection(broker.address) as connection:
+        fields = produce_fields(topic, {0: build_batch(records)}, acks=-1)
+        return connection.ask(ApiKey.PRODUCE, 9, **fields).responses[0].partition_responses[0]
+
+
+def test_nothing_without_a_key_is_taken_for_a_log_that_kafka_compacts(
+    broker: RunningBroker,
+) -> None:
+    """Kafka's cleaner would throw it away, when the directory is Kafka's again."""
+    refused = produce(broker, "compacted", Record(FAR_MS, b"k", b"v"), Record(FAR_MS, None, b"v"))
+    assert refused.error_code == 87
+    assert [error.batch_index for error in refused.record_errors] == [1]
+    assert "without key" in refused.record_errors[0].batch_index_error_message
+    assert produce(broker, "compacted", Record(FAR_MS, b"k", b"v")).error_code == 0
+    assert produce(broker, "client-none", Record(FAR_MS, None, b"v")).error_code == 0
+
+
+def test_what_is_appended_obeys_the_settings_that_kafka_had(broker: RunningBroker) -> None:
+    assert produce(broker, "append-time", Record(7, None, b"v")).log_append_time_ms == FAR_MS
+    assert produce(broker, "client-none", Record(7, None, b"v")).log_append_time_ms == -1
+    assert produce(broker, "broker-zstd", Record(7, None, b"v")).error_code == 0
+    assert broker.headers("broker-zstd")[-1].codec is Codec.ZSTD
+
+
+def set_of(broker: RunningBroker, topic: str, name: str, value: str) -> int:
+    change = {"name": name, "config_operation": 0, "value": value}
+    resource = {"resource_type": 2, "resource_name": topic, "configs": [change]}
+    with RawConnection(broker.address) as connection:
+        answer = connection.ask(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+        )
+    return int(answer.responses[0].error_code)
+
+
+def test_a_compacted_topic_is_not_taken_over_by_a_setting_that_says_nothing_of_its_records(
+    broker: RunningBroker,
+) -> None:
+    assert set_of(broker, "compacted", "max.message.bytes", "5000") == 44
+    assert broker.broker.topics.named("compacted").adopted
+    assert set_of(broker, "compacted", "cleanup.policy", "") == 0
+    assert not broker.broker.topics.named("compacted").adopted
+    assert produce(broker, "compacted", Record(FAR_MS, None, b"v")).error_code == 0
+    assert broker.run(broker.service.chores.run_retention()) == []
+
+
+def test_a_setting_given_stands_beside_those_that_kafka_had(broker: RunningBroker) -> None:
+    assert set_of(broker, "append-time", "retention.ms", "-1") == 0
+    broker.restart()
+    assert not broker.broker.topics.named("append-time").adopted
+    assert produce(broker, "append-time", Record(7, None, b"v")).log_append_time_ms == FAR_MS
+
+
+def test_adopted_with_defaults_a_compacted_log_still_keeps_everything(
+    make_broker: Callable[..., RunningBroker], tmp_path: Path
+) -> None:
+    directory = copy_directory("clean", tmp_path / "kafka")
+    broker = make_broker(
+        log_dir=directory, clock=ManualClock(FAR_MS), horolog_adopt_defaults="true"
+    )
+    size = broker.log("compacted").size
+    deleted = {name for name, _ in broker.run(broker.service.chores.run_retention())}
+    assert "compacted-0" not in deleted
+    assert broker.log("compacted").size == size
 
 
 def test_years_of_retention_take_nothing_of_it(broker: RunningBroker) -> None:

@@ -28,13 +28,14 @@ def test_a_missing_checkpoint_is_empty(tmp_path: Path) -> None:
     assert checkpoints.read_epochs(FILES, str(tmp_path / "none")) == []
     assert checkpoints.read_topic_id(FILES, str(tmp_path / "none")) is None
     assert checkpoints.read_meta_properties(FILES, str(tmp_path / "none")) is None
+    (tmp_path / "empty").touch()  # as a Kafka makes it that has nothing to write yet
+    assert checkpoints.read_offsets(FILES, str(tmp_path / "empty")) == {}
     assert checkpoints.read_append_time(FILES, str(tmp_path / "none")) is None
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "0",
         "1\n0\n",
         "0\n2\na 0 7\n",
@@ -90,7 +91,8 @@ def test_both_versions_of_meta_properties_are_read(tmp_path: Path) -> None:
     read = checkpoints.read_meta_properties(FILES, str(path))
     assert read == MetaProperties("abc", 4, "def", {})
     path.write_text("version=0\nbroker.id=2\ncluster.id=abc\n")
-    assert checkpoints.read_meta_properties(FILES, str(path)) == MetaProperties("abc", 2, None, {})
+    read = checkpoints.read_meta_properties(FILES, str(path))
+    assert read == MetaProperties("abc", 2, None, {}, version=0)
 
 
 def test_meta_properties_keep_what_we_do_not_know(tmp_path: Path) -> None:

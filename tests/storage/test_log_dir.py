@@ -3,7 +3,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import struct
 import uuid
+import zlib
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,8 @@ from horolog.storage import LogDir, TopicPartition
 from horolog.storage.files import Files
 
 CLEAN = ".kafka_cleanshutdown"
+_OLD_BODY = b"\x00\x00" + b"\xff\xff\xff\xff" + b"\x00\x00\x00\x01v"  # magic 0, no key, "v"
+OLD_MESSAGE = struct.pack(">qiI", 0, 4 + len(_OLD_BODY), zlib.crc32(_OLD_BODY)) + _OLD_BODY
 
 
 def test_a_new_directory_is_made_and_belongs_to_a_new_cluster(tmp_path: Path) -> None:
@@ -59,11 +63,27 @@ def test_a_cluster_keeps_its_id(tmp_path: Path) -> None:
     ],
 )
 def test_the_cluster_of_an_adopted_directory_is_taken_over(tmp_path: Path, text: str) -> None:
+    """And its file stays as it is: a Kafka under ZooKeeper must find its own version again."""
     (tmp_path / "meta.properties").write_text(text)
     log_dir = open_dir(tmp_path)
     assert (log_dir.meta.cluster_id, log_dir.meta.node_id) == ("kafkas-own", 7)
-    assert log_dir.meta.directory_id is not None
     log_dir.close()
+    assert (tmp_path / "meta.properties").read_text() == text
+
+
+def test_a_directory_of_before_there_were_clusters_is_given_an_id(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=7\n")
+    log_dir = open_dir(tmp_path)
+    cluster_id = log_dir.meta.cluster_id
+    log_dir.close()
+    text = (tmp_path / "meta.properties").read_text()
+    assert sorted(text.split()) == ["broker.id=7", f"cluster.id={cluster_id}", "version=0"]
+
+
+def test_meta_properties_of_a_version_to_come_are_not_guessed_at(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=2\nnode.id=7\n")
+    with pytest.raises(Misconfigured, match="version 2; known are 0 and 1"):
+        open_dir(tmp_path)
 
 
 def test_a_damaged_meta_properties_is_said_and_not_overwritten(tmp_path: Path) -> None:
@@ -108,6 +128,42 @@ def test_the_clean_mark_is_kafkas_and_is_gone_while_the_directory_is_open(tmp_pa
     assert not (tmp_path / CLEAN).exists()
     log_dir.close(clean=False)
     assert not (tmp_path / CLEAN).exists()
+
+
+def test_the_epoch_in_kafkas_mark_outlives_our_stay(tmp_path: Path) -> None:
+    open_dir(tmp_path).close()
+    for mark in ('{"version":0,"brokerEpoch":512}', ""):  # Kafka 3.5 and earlier wrote nothing
+        (tmp_path / CLEAN).write_text(mark)
+        log_dir = open_dir(tmp_path)
+        assert log_dir.was_clean
+        log_dir.close()
+        assert (tmp_path / CLEAN).read_text() == mark
+    open_dir(tmp_path).close(clean=False)
+    open_dir(tmp_path).close()
+    assert (tmp_path / CLEAN).read_text() == '{"version": 0, "brokerEpoch": -1}'
+
+
+@pytest.mark.parametrize(
+    ("other", "is_marked"),
+    [
+        ("__consumer_offsets-0", False),
+        ("events-4.0123456789abcdef0123456789abcdef-future", False),
+        ("__cluster_metadata-0", True),
+        ("lost+found", True),
+    ],
+)
+def test_nothing_is_marked_clean_that_a_kafka_left_unclean_and_we_did_not_open(
+    tmp_path: Path, other: str, is_marked: bool
+) -> None:
+    """Else that Kafka would not look for the torn batch at the end of its own topics."""
+    (tmp_path / other).mkdir()
+    log_dir = open_dir(tmp_path)
+    log_dir.create("events", 3, TOPIC_ID, TopicConfig(), NOW)
+    assert log_dir.close() == []
+    assert (tmp_path / CLEAN).exists() is is_marked
+    (tmp_path / CLEAN).touch()  # Kafka came and went
+    open_dir(tmp_path).close()
+    assert (tmp_path / CLEAN).exists()
 
 
 def test_after_a_clean_stop_nothing_is_checked(tmp_path: Path) -> None:
@@ -268,6 +324,29 @@ def test_checkpoints_are_kafkas(tmp_path: Path) -> None:
         log.apply_retention(NOW)
         log_dir.checkpoint()
         assert text("log-start-offset-checkpoint") == "0\n0\n", "the files say it"
+
+
+def test_checkpoints_keep_the_lines_of_what_was_not_opened(tmp_path: Path) -> None:
+    """Without its log start offset a log of an old format would show deleted records again."""
+    with new_log(tmp_path) as log:
+        append(log, NOW)
+    (tmp_path / "__consumer_offsets-7").mkdir()
+    (tmp_path / "old-0").mkdir()
+    (tmp_path / "old-0" / "00000000000000000000.log").write_bytes(OLD_MESSAGE)
+    names = [
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+        "log-start-offset-checkpoint",
+    ]
+    for name in names:
+        lines = "__consumer_offsets 7 41\nold 0 1\ngone 0 5\nevents 3 1\n"
+        (tmp_path / name).write_text("0\n4\n" + lines)
+    with reopened(tmp_path) as (log_dir, _):
+        assert list(log_dir.unreadable) == [TopicPartition("old", 0)]
+        log_dir.close()
+    for name in names:
+        text = (tmp_path / name).read_text()
+        assert text == "0\n3\n__consumer_offsets 7 41\nold 0 1\nevents 3 1\n", name
 
 
 # What is not ours.

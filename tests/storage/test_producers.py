@@ -143,6 +143,23 @@ def test_kafkas_file_alone_knows_the_newest_batch(producers: Producers, tmp_path
     assert code(again, sent(10)) is ErrorCode.out_of_order_sequence_number
 
 
+def test_older_batches_that_do_not_lead_up_to_the_newest_are_passed_over(
+    producers: Producers, tmp_path: Path
+) -> None:
+    """A Kafka lost the tail, wrote on, and left its snapshot where ours was."""
+    producers.write(Files(), str(tmp_path), 54)
+    older = (tmp_path / "00000000000000000054.batches").read_bytes()
+    kafkas = Producers()
+    write(kafkas, sent(20), 52)
+    kafkas.write(Files(), str(tmp_path), 54)
+    (tmp_path / "00000000000000000054.batches").write_bytes(older)
+    again = Producers()
+    again.read(Files(), str(tmp_path), 54, NOW)
+    assert again.find_duplicate(sent(20)) is not None
+    assert code(again, sent(10)) is ErrorCode.out_of_order_sequence_number
+    assert again.find_duplicate(sent(22)) is None
+
+
 @pytest.mark.parametrize("position", [0, 3, 9, 15, 50])
 def test_a_damaged_snapshot_is_refused(producers: Producers, tmp_path: Path, position: int) -> None:
     producers.write(Files(), str(tmp_path), 54)

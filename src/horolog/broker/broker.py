@@ -8,7 +8,7 @@ the event loop that called `open`.
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final, TypeVar
 
+from horolog.broker.adopted_settings import compacting, obeyed_settings
 from horolog.broker.chores import Chores
 from horolog.broker.controller import Controller
 from horolog.broker.group_coordinator import GroupCoordinator
@@ -30,8 +31,10 @@ from horolog.cluster.group_values import GroupLimits
 from horolog.cluster.metadata_store import BROKER_SCOPE, FILE_NAME, MetadataStore, Stored
 from horolog.cluster.reconcile import Plan, reconcile
 from horolog.cluster.topics import Topic, Topics, unknown_topic
-from horolog.config import BrokerConfig, Endpoint, Settings
+from horolog.config import BrokerConfig, Endpoint, Settings, TopicConfig
 from horolog.errors import HorologError, Misconfigured, StorageFailed
+from horolog.storage.files import Files
+from horolog.storage.kafka_metadata import read_topic_settings
 from horolog.storage.log import Log
 from horolog.storage.log_dir import LogDir
 from horolog.storage.names import TopicPartition
@@ -64,6 +67,8 @@ class Broker:
         self._store: MetadataStore | None = None
         self._log_dir: LogDir | None = None
         self._waits: dict[Wait, None] = {}
+        self._overrides: dict[str, dict[str, str]] = {}  # of every topic that was there at start
+        self._compacted: set[str] = set()  # by a Kafka that had this directory
         self.chores = Chores(self)
 
     # --- open and close ---------------------------------------------------------------
@@ -122,14 +127,18 @@ class Broker:
         store = self._store = MetadataStore(self.log_dir_path / FILE_NAME)
         stored = store.load()
         self._apply_stored_settings(stored)
-        overrides = _topic_overrides(stored)
+        self._overrides = _topic_overrides(stored)
         owned = {row.name for row in stored.topics if not row.adopted}
+        self._take_over_settings(owned)
         log_dir = self._log_dir = LogDir.open(
             self.log_dir_path,
             broker_config=self.config,
-            topic_config=lambda topic: self.settings.topic_config(overrides.get(topic)),
+            topic_config=self._config_at_start,
             now_ms=self.clock.now_ms(),
-            is_ours=lambda topic: topic in owned or self.config.horolog_adopt_defaults,
+            is_ours=lambda topic: (
+                topic in owned
+                or (self.config.horolog_adopt_defaults and topic not in self._compacted)
+            ),
         )
         for recovery in log_dir.recoveries:
             for note in recovery.notes:
@@ -141,9 +150,26 @@ class Broker:
             _found(log_dir),
             new_id=uuid.uuid4,
             adopt_defaults=self.config.horolog_adopt_defaults,
+            compacted=self._compacted,
         )
-        self._carry_out(plan, store, log_dir, overrides)
+        self._carry_out(plan, store, log_dir)
         return stored, plan
+
+    def _take_over_settings(self, owned: Collection[str]) -> None:
+        """Of topics that are only adopted: what their Kafka had set, as far as we obey it.
+
+        It is asked anew at every start, for that Kafka may have been back in between.
+        """
+        for topic, given in read_topic_settings(Files(read_only=True), self.log_dir_path).items():
+            if topic in owned:
+                continue
+            if "compact" in given.get("cleanup.policy", "").split(","):
+                self._compacted.add(topic)
+            self._overrides[topic] = obeyed_settings(self.settings, given)
+
+    def _config_at_start(self, topic: str) -> TopicConfig:
+        config = self.settings.topic_config(self._overrides.get(topic))
+        return compacting(config) if topic in self._compacted else config
 
     def _apply_stored_settings(self, stored: Stored) -> None:
         """Dynamic settings of the last run, for all brokers and for this one."""
@@ -158,13 +184,7 @@ class Broker:
         )
         self.config = self.settings.broker_config()
 
-    def _carry_out(
-        self,
-        plan: Plan,
-        store: MetadataStore,
-        log_dir: LogDir,
-        overrides: Mapping[str, Mapping[str, str]],
-    ) -> None:
+    def _carry_out(self, plan: Plan, store: MetadataStore, log_dir: LogDir) -> None:
         now_ms = self.clock.now_ms()
         for remark in plan.remarks:
             _LOG.warning("%s", remark)
@@ -183,8 +203,8 @@ class Broker:
             store.put_topic(row)
         ids = {row.name: row.topic_id for row in plan.rows}
         for name, missing in groupby(plan.create, key=itemgetter(0)):
-            config = self.settings.topic_config(overrides.get(name))
             indexes = [index for _, index in missing]
+            config = self._config_at_start(name)
             log_dir.create_all(name, indexes, ids[name], config, now_ms)
         for row in plan.rows:
             for index in plan.partitions[row.name]:
@@ -196,15 +216,15 @@ class Broker:
         """Serve what was opened."""
         assert self._store is not None
         assert self._log_dir is not None
-        overrides = _topic_overrides(stored)
         for row in plan.rows:
             self.topics.put(
                 Topic(
                     name=row.name,
                     topic_id=row.topic_id,
                     partitions=plan.partitions[row.name],
-                    overrides=overrides.get(row.name, {}),
+                    overrides=self._overrides.get(row.name, {}),
                     adopted=row.adopted,
+                    compacted=row.name in self._compacted,
                 )
             )
         for log in self._log_dir.logs.values():
@@ -319,6 +339,8 @@ class Broker:
     def apply_topic_settings(self, topic: Topic) -> None:
         """Let a topic's partitions obey its settings from the next request on."""
         config = self.settings.topic_config(topic.overrides)
+        if topic.compacted:
+            config = compacting(config)
         for index in topic.partitions:
             partition = self.partitions.get((topic.name, index))
             if partition is not None:

@@ -189,16 +189,14 @@ class Controller:
     async def _put_settings(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         """Who gives an adopted topic settings makes it a topic like all others."""
         broker = self._broker
-        after = replace(topic, overrides=overrides, adopted=False)
+        after = replace(topic, overrides=overrides, adopted=False, compacted=False)
         if topic.adopted:
-            if topic.is_internal:
-                raise RequestRefused(
-                    ErrorCode.policy_violation, f"{topic.name} is Apache Kafka's own: never touched"
-                )
+            check_may_expire(topic, overrides)
             _LOG.info(
                 "%s was adopted and has been given settings: it expires from now on", topic.name
             )
-            after = replace(await self._grow(topic, max(topic.partitions) + 1), overrides=overrides)
+            grown = await self._grow(topic, max(topic.partitions) + 1)
+            after = replace(grown, overrides=overrides, compacted=False)
         await broker.metadata.run(self._store.put_topic, _row(after), overrides)
         broker.topics.put(after)
         broker.apply_topic_settings(after)
@@ -248,6 +246,20 @@ def check_owned(topic: Topic) -> None:
             ErrorCode.policy_violation,
             f"{topic.name} was adopted from directories written elsewhere; give it a setting "
             "first (retention.ms, say) if its records may be removed",
+        )
+
+
+def check_may_expire(topic: Topic, overrides: Mapping[str, str]) -> None:
+    """Refuse settings after which records of an adopted topic go that nobody meant to go."""
+    if topic.is_internal:
+        raise RequestRefused(
+            ErrorCode.policy_violation, f"{topic.name} is Apache Kafka's own: never touched"
+        )
+    if topic.compacted and "cleanup.policy" not in overrides:
+        raise RequestRefused(
+            ErrorCode.policy_violation,
+            f"{topic.name} was compacted by Apache Kafka, which does not happen here: say "
+            "cleanup.policy= (nothing expires) or cleanup.policy=delete with the first setting",
         )
 
 

@@ -4,7 +4,7 @@ A kill can come between a row and its directories, and people copy directories i
 out. Pure: rows and directories in, a plan out.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -45,25 +45,29 @@ def reconcile(
     *,
     new_id: Callable[[], UUID],
     adopt_defaults: bool = False,
+    compacted: Container[str] = (),
 ) -> Plan:
     """Compare both ways.
 
     A remembered topic gets the directories it lacks. A topic whose deletion was begun is
     deleted. A directory that nobody remembers is adopted, and so is one that carries
     another topic's id: it may be the only copy of something. With `adopt_defaults` an
-    adopted topic becomes one like all others, and expires.
+    adopted topic becomes one like all others, and expires; but not one of those that were
+    `compacted`, whose old records are as good as its new ones.
     """
     plan = Plan()
     remembered = set()
     for row in rows:
         remembered.add(row.name)
-        _reconcile_row(plan, row, found.get(row.name, {}), adopt_defaults)
+        takes_over = adopt_defaults and row.name not in compacted
+        _reconcile_row(plan, row, found.get(row.name, {}), takes_over)
     for name, partitions in found.items():
         if name not in remembered:
             topic_id = _common_id(partitions) or new_id()
             row = TopicRow(name, topic_id, max(partitions) + 1, adopted=True)
             plan.adopted.append(name)
-            _adopt(plan, row, partitions, adopt_defaults, is_new=True)
+            takes_over = adopt_defaults and name not in compacted
+            _adopt(plan, row, partitions, takes_over, is_new=True)
     return plan
 
 

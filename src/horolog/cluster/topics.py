@@ -22,7 +22,8 @@ class Topic:
     """One topic. `partitions` are consecutive from 0, unless it is adopted.
 
     `adopted`: somebody else wrote its directories and nobody has given it settings here,
-    so nothing of it may expire or be deleted.
+    so nothing of it may expire or be deleted. `compacted`: and that was a Kafka which
+    compacts it, so that nothing without a key may be written to it.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Topic:
     partitions: tuple[int, ...]
     overrides: Mapping[str, str] = field(default_factory=dict)
     adopted: bool = False
+    compacted: bool = False
 
     @property
     def is_internal(self) -> bool:

@@ -23,6 +23,7 @@ from horolog.storage.names import TopicPartition
 
 _MAX_BYTES = 64 << 20  # a line for each of a million partitions
 _VERSION = "0"
+_NODE_ID = {"0": "broker.id", "1": "node.id"}  # by the version of meta.properties
 _T = TypeVar("_T")
 
 
@@ -40,6 +41,8 @@ class MetaProperties(NamedTuple):
     node_id: int | None
     directory_id: str | None
     others: Mapping[str, str]
+    version: int = 1
+    """0 is that of a Kafka under ZooKeeper, which says `broker.id` for `node.id`."""
 
 
 def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
@@ -109,32 +112,36 @@ def read_meta_properties(files: Files, path: str) -> MetaProperties | None:
     """A `meta.properties` of version 0 (`broker.id`) or 1 (`node.id`), None if there is none.
 
     Raises:
-        CorruptFile: the node id is no number.
+        CorruptFile: it is of another version, or the node id is no number.
     """
     text = _read(files, path)
     if text is None:
         return None
     values = _properties(text, "=")
     version = values.pop("version", "0")
-    node = values.pop("node.id", None) if version != "0" else values.pop("broker.id", None)
+    if version not in _NODE_ID:
+        raise CorruptFile(f"{path} is of version {version}; known are 0 and 1")
+    node = values.pop(_NODE_ID[version], None)
     try:
         node_id = None if node is None else int(node)
     except ValueError:
         raise CorruptFile(f"{path}: {node!r} is no node id") from None
     cluster, directory = values.pop("cluster.id", None), values.pop("directory.id", None)
-    return MetaProperties(cluster, node_id, directory, values)
+    return MetaProperties(cluster, node_id, directory, values, int(version))
 
 
 def write_meta_properties(files: Files, path: str, meta: MetaProperties) -> None:
-    """Replace a `meta.properties`, as version 1."""
+    """Replace a `meta.properties`."""
+    version = str(meta.version)
     values = {
+        "version": version,
         "cluster.id": meta.cluster_id,
-        "node.id": meta.node_id,
+        _NODE_ID[version]: meta.node_id,
         "directory.id": meta.directory_id,
         **meta.others,
     }
     lines = [f"{name}={value}" for name, value in values.items() if value is not None]
-    files.replace(path, "\n".join(["version=1", *lines, ""]).encode())
+    files.replace(path, "\n".join([*lines, ""]).encode())
 
 
 def read_append_time(files: Files, path: str) -> int | None:
@@ -169,8 +176,8 @@ def _read(files: Files, path: str) -> str | None:
 
 def _read_counted(files: Files, path: str, entry: Callable[..., _T], width: int) -> list[_T]:
     text = _read(files, path)
-    if text is None:
-        return []
+    if not text:
+        return []  # Kafka makes it before it has anything to write
     version, count, *lines = text.splitlines() if text.count("\n") else ["", ""]
     if version != _VERSION or not count.isdecimal() or int(count) != len(lines):
         raise CorruptFile(f"{path} does not begin with its version and {len(lines)} entries")

@@ -138,7 +138,7 @@ class Log:
         """Give a batch its offsets, and its append time where the topic wants that; write it.
 
         Raises:
-            RequestRefused: an idempotent producer is out of sequence (45) or fenced (47).
+            BatchRefused: an idempotent producer is out of sequence (45) or fenced (47).
             StorageFailed: the disk refused. The log is as it was, unless it was the flush that
                 `flush.messages` asks for: then the batch is in the log, as in Kafka.
         """

@@ -3,7 +3,8 @@
 A partition directory that is not ours (a Kafka's directory, a restored backup) is
 adopted: loaded and served, and nothing of it is deleted, rolled by time or tidied up.
 The internal topics of others are left alone altogether, and so is any directory whose
-log cannot be read.
+log cannot be read: their lines in the checkpoints stay, and a directory in which they
+were not closed cleanly is never marked as clean on their behalf.
 
 Opening and closing take as long as the disk does: never on an event loop.
 """
@@ -13,7 +14,7 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -41,9 +42,10 @@ from horolog.storage.syncing import sync_all
 
 T = TypeVar("T")
 
+_CLUSTER_METADATA = "__cluster_metadata"
 _INTERNAL_TOPICS = frozenset(
     {
-        "__cluster_metadata",
+        _CLUSTER_METADATA,
         "__consumer_offsets",
         "__transaction_state",
         "__share_group_state",
@@ -51,6 +53,7 @@ _INTERNAL_TOPICS = frozenset(
     }
 )
 _CLEAN_MARK = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
+_MAX_MARK_BYTES = 4096
 
 _logger = logging.getLogger(__name__)
 
@@ -71,6 +74,10 @@ class LogDir:
         self.recoveries: list[Recovery] = []
         """What was done to open each log that needed something."""
         self.was_clean = False
+        self._mark = _CLEAN_MARK
+        self._left_alone: set[TopicPartition] = set()  # there, and not opened
+        self._has_others = False  # partitions that Kafka moves or has set aside
+        self._checkpoints: dict[str, dict[TopicPartition, int]] = {}  # as they were found
         self._files = files
         self._lock_fd: int | None = lock_fd
         self._config = config
@@ -129,11 +136,11 @@ class LogDir:
         is_ours: Callable[[str], bool],
         now_ms: int,
     ) -> None:
-        mark = self._path(names.CLEAN_SHUTDOWN)
-        self.was_clean = self._files.exists(mark)
-        self._files.remove(mark)  # a crash from here on is one
-        points = self._read_checkpoint(names.RECOVERY_POINTS)
-        starts = self._read_checkpoint(names.LOG_START_OFFSETS)
+        self._take_mark()
+        for name in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS):
+            self._checkpoints[name] = self._read_checkpoint(name)
+        points = self._checkpoints[names.RECOVERY_POINTS]
+        starts = self._checkpoints[names.LOG_START_OFFSETS]
 
         def load(partition: TopicPartition) -> tuple[Log, Recovery] | HorologError:
             plan = LoadPlan(
@@ -155,12 +162,25 @@ class LogDir:
             for partition, loaded in zip(partitions, pool.map(load, partitions), strict=True):
                 if isinstance(loaded, HorologError):
                     self.unreadable[partition] = str(loaded)
+                    self._left_alone.add(partition)
                     continue
                 log, recovery = loaded
                 self.logs[partition] = log
                 if recovery.notes or recovery.checked_bytes:
                     self.recoveries.append(recovery)
         self.adopted = [partition for partition in self.logs if not is_ours(partition.topic)]
+
+    def _take_mark(self) -> None:
+        """Whether the last stop was clean; a crash from here on is one.
+
+        Kafka's mark names the epoch in which its broker stopped cleanly (KIP-966), and that
+        stays true however often the directory is served here meanwhile.
+        """
+        path = self._path(names.CLEAN_SHUTDOWN)
+        self.was_clean = self._files.exists(path)
+        if self.was_clean and self._files.size(path) <= _MAX_MARK_BYTES:
+            self._mark = self._files.read_whole(path, _MAX_MARK_BYTES) or b""
+        self._files.remove(path)
 
     def _partitions(self, now_ms: int) -> Iterable[TopicPartition]:
         for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name):
@@ -171,8 +191,11 @@ class LogDir:
                 continue
             partition = names.partition_of(entry.name)
             if partition is None:
-                continue  # -stray, -future, and whatever else is not ours to judge
-            if partition.topic not in _INTERNAL_TOPICS:
+                # -stray, -future, and whatever else is not ours to judge
+                self._has_others |= names.is_moved_partition(entry.name)
+            elif partition.topic in _INTERNAL_TOPICS:
+                self._left_alone.add(partition)
+            else:
                 yield partition
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
@@ -295,25 +318,34 @@ class LogDir:
     def checkpoint(self) -> None:
         """Write down how far each log is flushed, where it starts, and its high watermark."""
         logs = list(self.logs.items())
-        write_offsets(
-            self._files,
-            self._path(names.RECOVERY_POINTS),
-            {key: log.recovery_point for key, log in logs},
+        self._write_checkpoint(
+            names.RECOVERY_POINTS, {key: log.recovery_point for key, log in logs}
         )
-        write_offsets(
-            self._files,
-            self._path(names.LOG_START_OFFSETS),
+        self._write_checkpoint(
+            names.LOG_START_OFFSETS,
             {
                 key: log.log_start_offset
                 for key, log in logs
                 if log.log_start_offset > log.segments[0].base_offset
             },
         )
-        write_offsets(
-            self._files,
-            self._path(names.HIGH_WATERMARKS),
-            {key: log.high_watermark for key, log in logs},
+        self._write_checkpoint(
+            names.HIGH_WATERMARKS, {key: log.high_watermark for key, log in logs}
         )
+
+    def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        found = self._checkpoints.get(name, {})
+        kept = {key: found[key] for key in sorted(self._left_alone) if key in found}
+        write_offsets(self._files, self._path(name), {**kept, **offsets})
+
+    @property
+    def _may_be_marked_clean(self) -> bool:
+        """Whether all that lies here was closed cleanly, by us or by whoever had it before.
+
+        Kafka reads its own metadata without regard to the mark.
+        """
+        others = any(partition.topic != _CLUSTER_METADATA for partition in self._left_alone)
+        return self.was_clean or not (others or self._has_others)
 
     def close(self, *, clean: bool = True) -> list[str]:
         """Close every log and let go of the directory; what could not be closed cleanly.
@@ -325,8 +357,8 @@ class LogDir:
             try:
                 failures = self._finish_logs()
                 self.checkpoint()
-                if not failures:
-                    self._files.replace(self._path(names.CLEAN_SHUTDOWN), _CLEAN_MARK)
+                if not failures and self._may_be_marked_clean:
+                    self._files.replace(self._path(names.CLEAN_SHUTDOWN), self._mark)
             except StorageFailed as error:
                 failures.append(str(error))
         self.logs.clear()
@@ -368,14 +400,14 @@ def _meta(files: Files, path: Path, config: BrokerConfig) -> MetaProperties:
         found = read_meta_properties(files, target)
     except CorruptFile as error:
         raise Misconfigured(f"{error}; mend or remove the file") from error
-    if found is not None and None not in (found.cluster_id, found.directory_id):
-        return found
-    cluster_id = found.cluster_id if found is not None else None
+    if found is not None and found.cluster_id is not None:
+        return found  # Kafka's own is not touched, of whatever version it is
     meta = MetaProperties(
-        cluster_id or kafka_uuid(uuid.uuid4()),
-        config.node_id if found is None or found.node_id is None else found.node_id,
         kafka_uuid(uuid.uuid4()),
+        config.node_id if found is None or found.node_id is None else found.node_id,
+        kafka_uuid(uuid.uuid4()) if found is None or found.version else found.directory_id,
         {} if found is None else found.others,
+        1 if found is None else found.version,
     )
     write_meta_properties(files, target, meta)
     return meta

@@ -38,6 +38,7 @@ LOCK = ".lock"
 _BASE_OFFSET = re.compile(r"\d{20}")
 _PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9]\d{0,9})")
 _DELETED_PARTITION = re.compile(r"\S+-\S+\.[0-9a-f]{32}-delete")
+_MOVED_PARTITION = re.compile(r"\S+-\S+\.[0-9a-f]{32}-(future|stray)")
 _MAX_NAME = 255
 
 
@@ -81,3 +82,8 @@ def deleted_directory(partition: TopicPartition, unique: UUID) -> str:
 def is_deleted_directory(name: str) -> bool:
     """Whether a directory waits for its removal after its topic was deleted."""
     return _DELETED_PARTITION.fullmatch(name) is not None
+
+
+def is_moved_partition(name: str) -> bool:
+    """Whether a directory is a Kafka's partition on its way to another disk, or set aside."""
+    return _MOVED_PARTITION.fullmatch(name) is not None

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import crc32c
 
-from horolog.errors import CorruptFile, ErrorCode, RequestRefused
+from horolog.errors import BatchRefused, CorruptFile, ErrorCode
 from horolog.record.batch import BatchHeader
 from horolog.record.builder import read_records
 from horolog.storage import names
@@ -103,7 +103,7 @@ class Producers:
         """The batch that was written before with exactly these sequences.
 
         Raises:
-            RequestRefused: the epoch is over (47), or batches are missing before it (45).
+            BatchRefused: the epoch is over (47), or batches are missing before it (45).
         """
         state = self._states.get(header.producer_id)
         if state is None:
@@ -119,7 +119,7 @@ class Producers:
     def _check_sequence(self, header: BatchHeader, state: ProducerState) -> None:
         first = header.base_sequence
         if header.producer_epoch < state.epoch:
-            raise RequestRefused(
+            raise BatchRefused(
                 ErrorCode.invalid_producer_epoch,
                 f"Epoch of producer {header.producer_id} is {header.producer_epoch}, which is "
                 f"smaller than the last seen epoch {state.epoch}",
@@ -130,7 +130,7 @@ class Producers:
             newest = state.batches[-1].last_sequence if state.batches else -1
             expected = (newest + 1) % SEQUENCES
         if first != expected:
-            raise RequestRefused(
+            raise BatchRefused(
                 ErrorCode.out_of_order_sequence_number,
                 f"Out of order sequence number for producer {header.producer_id}: {first} "
                 f"(incoming seq. number), {expected} expected after {state.batches[-1:]}",
@@ -258,16 +258,26 @@ class Producers:
             )
         self._states = states
         if files.exists(batches):
-            for producer_id, epoch, *older in _unframed(files, batches, _BATCH):
-                state = states.get(producer_id)
-                if state is not None and state.epoch == epoch and state.batches:
-                    state.batches.insert(-1, WrittenBatch(*older))
+            # From the newest on; a Kafka that was here since has written the snapshot anew and
+            # knows nothing of this file, so that only what leads up to the newest is true.
+            for producer_id, epoch, *older in reversed(_unframed(files, batches, _BATCH)):
+                state, batch = states.get(producer_id), WrittenBatch(*older)
+                if state is not None and state.epoch == epoch and _follows(state.batches, batch):
+                    state.batches.insert(0, batch)
 
 
 def remove_snapshot(files: Files, directory: str, offset: int) -> None:
     """Remove what was written down for `offset`, if anything was."""
     for path in _paths(directory, offset):
         files.remove(path)
+
+
+def _follows(batches: list[WrittenBatch], older: WrittenBatch) -> bool:
+    """Whether the oldest of these batches came right after another."""
+    if not batches or len(batches) == CACHED_BATCHES:
+        return False
+    is_next = (older.last_sequence + 1) % SEQUENCES == batches[0].first_sequence
+    return is_next and older.last_offset < batches[0].base_offset
 
 
 def _paths(directory: str, offset: int) -> tuple[str, str]:

@@ -14,7 +14,14 @@ from struct import Struct
 from typing import NamedTuple
 
 from horolog.config import NO_TIMESTAMP, TimestampType, TopicConfig
-from horolog.errors import CorruptBatch, ErrorCode, RecordError, RecordsRejected, RequestRefused
+from horolog.errors import (
+    BatchRefused,
+    CorruptBatch,
+    ErrorCode,
+    RecordError,
+    RecordsRejected,
+    RequestRefused,
+)
 from horolog.record.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -80,7 +87,8 @@ def prepare(
         max_uncompressed_bytes: what the records may decompress to.
 
     Raises:
-        RequestRefused: with Kafka's code and a sentence.
+        RequestRefused: with Kafka's code and a sentence; BatchRefused where Kafka's log and not
+            its request handler finds the fault.
         RecordsRejected: some records are at fault, and which (32 or 87).
         CorruptBatch: the checksum is wrong, or the header is no header (2).
     """
@@ -135,7 +143,7 @@ def _only_batch(records: Buffer, produce_version: int | None) -> BatchHeader:
 
 def _unfit(produce_version: int | None, what: str) -> RequestRefused:
     version = "" if produce_version is None else f" with version {produce_version}"
-    return _invalid(f"Produce requests{version} {what}")
+    return RequestRefused(ErrorCode.invalid_record, f"Produce requests{version} {what}")
 
 
 def _is_whole(records: Buffer, position: int) -> bool:
@@ -208,7 +216,7 @@ def _check_header(header: BatchHeader) -> None:
         raise _invalid("Clients are not allowed to write control records")
     if header.is_transactional:
         # What Kafka answers to a batch outside of a transaction; here there are none.
-        raise RequestRefused(
+        raise BatchRefused(
             ErrorCode.invalid_txn_state,
             "This broker runs no transactions: produce without transactional.id",
         )
@@ -399,5 +407,5 @@ def _level(codec: Codec, config: TopicConfig) -> int | None:
             return None
 
 
-def _invalid(message: str) -> RequestRefused:
-    return RequestRefused(ErrorCode.invalid_record, message)
+def _invalid(message: str) -> BatchRefused:
+    return BatchRefused(ErrorCode.invalid_record, message)

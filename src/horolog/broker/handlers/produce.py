@@ -22,16 +22,16 @@ from horolog.broker.dispatch import Request, api
 from horolog.broker.partition import Partition, Written
 from horolog.broker.reply import Reply
 from horolog.cluster.topics import Topic
-from horolog.errors import ErrorCode, HorologError, RecordsRejected, RequestRefused, code_for
+from horolog.errors import (
+    BatchRefused,
+    ErrorCode,
+    HorologError,
+    RecordsRejected,
+    RequestRefused,
+    code_for,
+)
 from horolog.wire.api import ApiKey
 from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produce_response
-
-# Errors that carry the partition's real log start offset, as Kafka has it.
-_WITH_LOG_START = {
-    ErrorCode.out_of_order_sequence_number,
-    ErrorCode.invalid_producer_epoch,
-    ErrorCode.unknown_server_error,
-}
 
 
 class _Appending(NamedTuple):
@@ -129,8 +129,7 @@ def _accepted(index: int, written: Written) -> ProducedPartition:
 
 def _refused(index: int, error: HorologError, partition: Partition | None) -> ProducedPartition:
     code = code_for(error)
-    of_records = isinstance(error, RecordsRejected)
-    tells_start = partition is not None and (of_records or code in _WITH_LOG_START)
+    tells_start = isinstance(error, BatchRefused) or code is ErrorCode.unknown_server_error
     return ProducedPartition(
         index,
         code,

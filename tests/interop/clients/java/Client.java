@@ -55,6 +55,7 @@ public class Client {
             case "settings" -> settings(asked, told);
             case "group" -> group(asked, told);
             case "administer" -> administer(asked, told);
+            case "transact" -> transact(asked, told);
             default -> throw new IllegalArgumentException(arguments[0]);
         }
         System.out.println(JSON.writeValueAsString(told));
@@ -104,11 +105,17 @@ public class Client {
     static void consume(JsonNode asked, ObjectNode told) {
         TopicPartition partition = new TopicPartition(asked.get("topic").asText(), asked.path("partition").asInt(0));
         ArrayNode rows = told.putArray("records");
-        try (var consumer = new KafkaConsumer<>(common(), new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+        Properties settings = common();
+        settings.put("isolation.level", asked.path("isolation").asText("read_uncommitted"));
+        try (var consumer = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.assign(List.of(partition));
-            consumer.seek(partition, asked.path("from").asLong(0));
+            long from = asked.has("at") // else the consumer is not told of the epoch that it reads in
+                    ? consumer.offsetsForTimes(Map.of(partition, asked.get("at").asLong())).get(partition).offset()
+                    : asked.path("from").asLong(0);
+            consumer.seek(partition, from);
             long end = consumer.endOffsets(List.of(partition)).get(partition);
-            while (consumer.position(partition) < end) {
+            long deadline = System.nanoTime() + 60_000_000_000L;
+            while (consumer.position(partition) < end && System.nanoTime() < deadline) {
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofSeconds(5))) {
                     ObjectNode row = rows.addObject().put("offset", record.offset()).put("timestamp", record.timestamp())
                             .put("type", record.timestampType().toString())
@@ -118,6 +125,38 @@ public class Client {
                 }
             }
         }
+    }
+
+    /** One transaction after the other, each committed, aborted, or left open by a producer that is never closed. */
+    static void transact(JsonNode asked, ObjectNode told) throws Exception {
+        Properties settings = common();
+        settings.put("transactional.id", asked.get("id").asText());
+        settings.put("linger.ms", "200");
+        var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
+        producer.initTransactions();
+        ArrayNode rows = told.putArray("records");
+        for (JsonNode transaction : asked.get("transactions")) {
+            producer.beginTransaction();
+            List<Future<RecordMetadata>> sent = new ArrayList<>();
+            for (JsonNode record : transaction.get("records")) {
+                sent.add(producer.send(new ProducerRecord<>(asked.get("topic").asText(), asked.path("partition").asInt(0),
+                        record.get(0).asLong(), bytes(record.get(1)), bytes(record.get(2)))));
+            }
+            producer.flush();
+            for (Future<RecordMetadata> one : sent) {
+                rows.addObject().put("offset", one.get().offset()).put("end", transaction.get("end").asText());
+            }
+            switch (transaction.get("end").asText()) {
+                case "commit" -> producer.commitTransaction();
+                case "abort" -> producer.abortTransaction();
+                default -> {
+                    System.out.println(JSON.writeValueAsString(told));
+                    System.out.flush();
+                    Runtime.getRuntime().halt(0); // as a kill would end it
+                }
+            }
+        }
+        producer.close();
     }
 
     static void lookup(JsonNode asked, ObjectNode told) {

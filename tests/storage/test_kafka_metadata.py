@@ -1,0 +1,137 @@
+"""Settings of topics from a Kafka's own metadata: as it told them, and from bytes made by hand."""
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from golden import GOLDEN, partitions
+from horolog.record.builder import Record, build_batch
+from horolog.storage.files import Files
+from horolog.storage.kafka_metadata import TopicSettings, read_topic_settings
+
+FILES = Files(read_only=True)
+FIRST, SECOND = UUID(int=1), UUID(int=2)
+
+
+def uvarint(value: int) -> bytes:
+    data = b""
+    while value >= 0x80:
+        data += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return data + bytes([value])
+
+
+def text(value: str | None) -> bytes:
+    return b"\0" if value is None else uvarint(len(value.encode()) + 1) + value.encode()
+
+
+def topic(name: str, topic_id: UUID) -> bytes:
+    return b"\x01\x02\x00" + text(name) + topic_id.bytes + b"\0"
+
+
+def setting(name: str, key: str, value: str | None, resource_type: int = 2) -> bytes:
+    return b"\x01\x04\x00" + bytes([resource_type]) + text(name) + text(key) + text(value) + b"\0"
+
+
+def removed(topic_id: UUID) -> bytes:
+    return b"\x01\x09\x00" + topic_id.bytes + b"\0"
+
+
+def write(log_dir: Path, name: str, *values: bytes, base_offset: int = 0) -> Path:
+    directory = log_dir / "__cluster_metadata-0"
+    directory.mkdir(exist_ok=True)
+    records = [Record(5, None, value) for value in values]
+    path = directory / name
+    with path.open("ab") as file:
+        file.write(build_batch(records, base_offset=base_offset))
+    return path
+
+
+def log(log_dir: Path, *values: bytes, base_offset: int = 0) -> Path:
+    return write(log_dir, "00000000000000000000.log", *values, base_offset=base_offset)
+
+
+def read(log_dir: Path) -> TopicSettings:
+    return read_topic_settings(FILES, log_dir)
+
+
+@pytest.mark.parametrize("name", ["clean", "killed"])
+def test_every_topic_has_the_settings_that_kafka_was_given(name: str) -> None:
+    found = read(GOLDEN / {"killed": "recovered"}.get(name, name))
+    for golden in partitions(name):
+        assert found[golden.topic] == golden.answers["config"], golden.name
+
+
+def test_a_directory_without_metadata_tells_nothing(tmp_path: Path) -> None:
+    assert read(tmp_path) == {}
+
+
+def test_the_last_word_counts_and_a_null_takes_it_back(tmp_path: Path) -> None:
+    log(
+        tmp_path,
+        topic("a", FIRST),
+        setting("a", "retention.ms", "1"),
+        setting("a", "segment.ms", "2"),
+        setting("1", "log.retention.ms", "3", resource_type=4),
+        b"\x01\x0f\x00\x00",  # of no interest here
+    )
+    log(
+        tmp_path,
+        setting("a", "retention.ms", "x" * 200),
+        setting("a", "segment.ms", None),
+        base_offset=5,
+    )
+    assert read(tmp_path) == {"a": {"retention.ms": "x" * 200}}
+
+
+def test_a_topic_that_was_removed_leaves_no_settings_to_the_next_of_its_name(
+    tmp_path: Path,
+) -> None:
+    log(tmp_path, topic("a", FIRST), setting("a", "cleanup.policy", "compact"), removed(FIRST))
+    log(tmp_path, topic("a", SECOND), setting("a", "retention.ms", "7"), base_offset=3)
+    assert read(tmp_path) == {"a": {"retention.ms": "7"}}
+
+
+def test_a_snapshot_stands_for_all_before_it(tmp_path: Path) -> None:
+    log(tmp_path, topic("old", FIRST), setting("old", "retention.ms", "1"))
+    log(tmp_path, setting("a", "segment.ms", "2"), base_offset=2)
+    write(tmp_path, "00000000000000000001-0000000001.checkpoint", topic("old", FIRST))
+    write(tmp_path, "00000000000000000002-0000000001.checkpoint", topic("a", SECOND))
+    assert read(tmp_path) == {"a": {"segment.ms": "2"}}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"\x02\x04\x00",
+        b"\x01\x04\x00\x02\x7fa",
+        b"\x01\x04\x00\x02\x02\xff\x02a\x02b\x00",
+        b"\x01\xff\xff\xff\xff\xff\xff",
+    ],
+    ids=["nothing", "another frame", "too short", "no text", "an endless number"],
+)
+def test_what_cannot_be_read_costs_only_what_follows(
+    tmp_path: Path, value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    log(tmp_path, setting("a", "retention.ms", "1"), value, setting("b", "retention.ms", "2"))
+    assert read(tmp_path) == {"a": {"retention.ms": "1"}}
+    assert "known only in part" in caplog.text
+
+
+def test_a_torn_tail_costs_only_what_is_torn(tmp_path: Path) -> None:
+    log(tmp_path, setting("a", "retention.ms", "1"))
+    path = log(tmp_path, setting("b", "retention.ms", "2"), base_offset=1)
+    path.write_bytes(path.read_bytes()[:-3])
+    assert read(tmp_path) == {"a": {"retention.ms": "1"}}
+
+
+def test_what_was_compacted_is_known_without_metadata(tmp_path: Path) -> None:
+    """A Kafka under ZooKeeper, or a backup of a broker that was no controller."""
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n2\nkeys 0 41\nkeys 1 7\n")
+    assert read(tmp_path) == {"keys": {"cleanup.policy": "compact"}}
+    log(tmp_path, setting("keys", "cleanup.policy", "delete"))
+    assert read(tmp_path) == {"keys": {"cleanup.policy": "delete"}}
+    (tmp_path / "cleaner-offset-checkpoint").write_text("nonsense")
+    assert read(tmp_path) == {"keys": {"cleanup.policy": "delete"}}
