@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 MARK := $(VENV)/.complete
 
-.PHONY: help demo test test-core lint format peers bench interop clean check-python check-java
+.PHONY: help demo test test-core soak lint format peers bench interop clean check-python check-java
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,10 +32,16 @@ demo: check-java $(MARK) ## the main job: a broker, real clients, Spark, a repor
 	@$(BIN)/horolog demo
 
 test: check-java $(MARK) ## all tests that need no peer (under ten minutes)
-	@$(BIN)/python -m pytest -m "not interop"
+	@$(BIN)/python -m pytest -m "not interop and not soak"
 
 test-core: $(MARK) ## the tests that need no Java
-	@$(BIN)/python -m pytest -m "not spark and not interop"
+	@$(BIN)/python -m pytest -m "not spark and not interop and not soak"
+
+KILLS ?= 300
+STARTS ?= 1000
+
+soak: $(MARK) ## kill the broker hundreds of times under load: make soak KILLS=300 STARTS=1000 SEED=
+	@KILLS=$(KILLS) STARTS=$(STARTS) SEED=$(SEED) $(BIN)/python -m pytest -m soak tests/faults
 
 lint: $(MARK) ## style, types, layers
 	@$(BIN)/ruff format --check src tests bench tools

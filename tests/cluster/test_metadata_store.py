@@ -15,7 +15,7 @@ from horolog.cluster.metadata_store import (
     SettingRow,
     TopicRow,
 )
-from horolog.errors import Misconfigured
+from horolog.errors import Misconfigured, StorageFailed
 
 TOPIC = TopicRow("t", UUID(int=7), 3)
 OFFSET = OffsetRow("g", "t", 0, 45, 2, "note", 1_700_000_000_000)
@@ -122,3 +122,55 @@ def test_a_newer_schema_is_refused(path: Path) -> None:
     store.close()
     with pytest.raises(Misconfigured, match="newer horolog"):
         MetadataStore(path)
+
+
+def test_a_kill_at_any_byte_of_a_commit_leaves_what_was_before_or_after_it(
+    store: MetadataStore, path: Path, tmp_path: Path
+) -> None:
+    """Commits are appended to the write-ahead log: a kill leaves some first part of it."""
+    wal = Path(f"{path}-wal")
+    commits = [
+        lambda: store.put_topic(TOPIC, {"retention.ms": "5", "segment.bytes": "9"}),
+        lambda: store.write_groups([GroupChange([GroupRow("g", "", None)], [OFFSET])]),
+        lambda: store.reserve_producer_ids(1000, at_least=0),
+        lambda: store.put_topic(TOPIC._replace(deleting=True)),
+        lambda: store.forget_topic("t"),
+    ]
+    states, ends = [store.load()], [wal.stat().st_size]
+    for commit in commits:
+        commit()
+        states.append(store.load())
+        ends.append(wal.stat().st_size)
+    whole, database = wal.read_bytes(), path.read_bytes()
+    assert ends == sorted(ends)
+    killed = tmp_path / "killed.sqlite"
+    for size in [*range(ends[0], len(whole), 509), *ends, *(end - 1 for end in ends[1:])]:
+        killed.write_bytes(database)
+        Path(f"{killed}-wal").write_bytes(whole[:size])
+        Path(f"{killed}-shm").unlink(missing_ok=True)
+        again = MetadataStore(killed)
+        found = again.load()
+        again.reserve_producer_ids(1, at_least=0)
+        again.close()
+        written = sum(end <= size for end in ends[1:])
+        assert found == states[written], f"killed after {size} of {len(whole)} bytes"
+
+
+def test_a_commit_that_the_disk_refuses_leaves_the_next_one_free(store: MetadataStore) -> None:
+    (pages,) = store._db.execute("PRAGMA page_count").fetchone()
+    store._db.execute(f"PRAGMA max_page_count={pages}")
+    many = [OFFSET._replace(partition=n, metadata="m" * 500) for n in range(200)]
+    for _ in range(2):
+        with pytest.raises(StorageFailed, match="full"):
+            store.write_groups([GroupChange(offsets=many)])
+    assert store.load().offsets == []
+    store._db.execute("PRAGMA max_page_count=1000000")
+    store.write_groups([GroupChange(offsets=many)])
+    assert len(store.load().offsets) == 200
+
+
+def test_a_store_whose_directory_is_gone_takes_nothing(store: MetadataStore) -> None:
+    store.refusal = "gone"
+    with pytest.raises(StorageFailed, match="gone"):
+        store.put_topic(TOPIC)
+    assert store.load().topics == []

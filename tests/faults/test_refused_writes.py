@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from faultyfiles import FaultyFiles
+from faultyfiles import FaultyFiles, ForgetfulFiles
 from storelogs import NOW, TOPIC_ID, batch, open_dir, reopened, snapshot_of, times_in
 
 from horolog.config import TimestampType, TopicConfig
@@ -124,3 +124,102 @@ def test_a_failed_sync_does_not_move_the_recovery_point(tmp_path: Path) -> None:
     log.flush()
     assert log.recovery_point == 1
     log_dir.close(clean=False)
+
+
+# --- a sync that fails makes Linux forget what it should have written ------------------------
+
+
+@pytest.mark.parametrize("is_started_again", [False, True])
+def test_after_a_failed_sync_all_is_written_again_before_it_counts_as_safe(
+    tmp_path: Path, is_started_again: bool
+) -> None:
+    files = ForgetfulFiles()
+    log_dir = open_dir(tmp_path, CONFIG, files=files)
+    log = log_dir.create("events", 3, TOPIC_ID, CONFIG, NOW)
+    for sequence in range(4):
+        assert append(log, sequence)
+    log.flush()
+    for sequence in range(4, 9):
+        assert append(log, sequence)
+    assert len(log.segments) > 3
+    files.fails = True
+    with pytest.raises(StorageFailed, match="Cannot sync"):
+        log.flush()
+    assert not append(log, 9)
+    with pytest.raises(StorageFailed, match="Cannot sync"):
+        log.flush()
+    files.fails = False
+    if is_started_again:
+        log_dir.close(clean=False)
+        log_dir = open_dir(tmp_path, CONFIG, files=files)
+        (log,) = log_dir.logs.values()
+        assert log.recovery_point == 0  # no checkpoint was written
+    assert not append(log, 9), "nothing is taken before a flush has succeeded"
+    log.flush()
+    assert log.recovery_point == log.log_end_offset == 9
+    for segment in log.segments:
+        wanted = Path(segment.log.path).read_bytes()[: segment.size]
+        assert files.on_disk(segment.log.path)[: segment.size] == wanted
+    assert append(log, 9)
+    assert log_dir.close() == []
+    with reopened(tmp_path, CONFIG) as (again, log):
+        assert again.was_clean
+        assert append(log, 10)
+
+
+def test_a_flush_that_a_batch_asked_for_and_that_failed_is_not_made_good_by_a_retry(
+    tmp_path: Path,
+) -> None:
+    files = ForgetfulFiles()
+    config = TopicConfig(flush_messages=1)
+    log_dir = open_dir(tmp_path, config, files=files)
+    log = log_dir.create("events", 3, TOPIC_ID, config, NOW)
+    sent = prepare(batch(NOW, base_sequence=0, **PRODUCER), config, NOW)
+    files.fails = True
+    for _ in range(3):
+        with pytest.raises(StorageFailed):
+            log.append(sent, NOW)
+    files.fails = False
+    log.flush()
+    assert log.append(sent, NOW).duplicate
+    assert (log.recovery_point, log.log_end_offset) == (1, 1)
+    log_dir.close(clean=False)
+
+
+def test_a_log_that_a_power_cut_would_shorten_is_not_marked_clean(tmp_path: Path) -> None:
+    files = ForgetfulFiles()
+    log_dir = open_dir(tmp_path, CONFIG, files=files)
+    log = log_dir.create("events", 3, TOPIC_ID, CONFIG, NOW)
+    assert append(log, 0)
+    files.fails = True
+    assert log_dir.close() != []
+    with reopened(tmp_path, CONFIG) as (again, log):
+        assert not again.was_clean
+        log.flush()
+        assert append(log, 1)
+
+
+def test_what_memory_has_forgotten_too_is_not_written_again(tmp_path: Path) -> None:
+    files = ForgetfulFiles()
+    log_dir = open_dir(tmp_path, CONFIG, files=files)
+    log = log_dir.create("events", 3, TOPIC_ID, CONFIG, NOW)
+    for sequence in range(9):
+        assert append(log, sequence)
+    files.fails = True
+    with pytest.raises(StorageFailed):
+        log.flush()
+    files.fails = False
+    damaged = log.segments[1]
+    with Path(damaged.log.path).open("r+b") as file:
+        file.seek(70)
+        file.write(b"\0\0\0\0")
+    for _ in range(2):
+        with pytest.raises(StorageFailed, match="lacks what was written"):
+            log.flush()
+        assert log.recovery_point <= damaged.base_offset
+        assert not append(log, 9)
+    log_dir.close(clean=False)
+    with reopened(tmp_path, CONFIG) as (_, log):
+        assert log.log_end_offset == damaged.base_offset
+        log.flush()
+        assert append(log, damaged.base_offset)

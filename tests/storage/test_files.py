@@ -141,7 +141,7 @@ def test_read_only_opens_nothing_for_writing(tmp_path: Path) -> None:
 
 
 def test_the_limit_leaves_descriptors_to_connections() -> None:
-    assert 64 <= default_max_open() <= 2048
+    assert 16 <= default_max_open() <= 2048
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere flock and Java's lock are the same")

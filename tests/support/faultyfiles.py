@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 
@@ -74,3 +75,40 @@ class FaultyFiles(Files):
         if self._step(f"remove {os.path.basename(path)}"):
             self._fail()
         super()._unlink(path)
+
+    def _mkdir(self, path: str) -> None:
+        if self._step(f"make {os.path.basename(path)}"):
+            self._fail()
+        super()._mkdir(path)
+
+
+class ForgetfulFiles(Files):
+    """Knows what a power cut would leave, and syncs as Linux does.
+
+    A sync that fails forgets what it should have written: the page cache has it, the
+    disk does not, and the next sync succeeds without writing it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = False
+        self._dirty: dict[int, list[tuple[int, bytes]]] = {}
+        self._on_disk: dict[int, bytearray] = {}
+
+    def on_disk(self, path: str) -> bytes:
+        """What a file would hold after a power cut."""
+        return bytes(self._on_disk.get(os.stat(path).st_ino, b""))
+
+    def _pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
+        self._dirty.setdefault(os.fstat(fd).st_ino, []).append((position, b"".join(parts)))
+        return super()._pwritev(fd, parts, position)
+
+    def _fsync(self, fd: int) -> None:
+        inode = os.fstat(fd).st_ino
+        dirty = self._dirty.pop(inode, [])
+        if self.fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        content = self._on_disk.setdefault(inode, bytearray())
+        for position, data in dirty:
+            content.extend(bytes(max(0, position + len(data) - len(content))))
+            content[position : position + len(data)] = data

@@ -32,11 +32,11 @@ from horolog.cluster.metadata_store import BROKER_SCOPE, FILE_NAME, MetadataStor
 from horolog.cluster.reconcile import Plan, reconcile
 from horolog.cluster.topics import Topic, Topics, unknown_topic
 from horolog.config import BrokerConfig, Endpoint, Settings, TopicConfig
-from horolog.errors import HorologError, Misconfigured, StorageFailed
+from horolog.errors import HorologError, StorageFailed
 from horolog.storage.files import Files
 from horolog.storage.kafka_metadata import read_topic_settings
 from horolog.storage.log import Log
-from horolog.storage.log_dir import LogDir
+from horolog.storage.log_dir import LogDir, ensure_directory
 from horolog.storage.names import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -120,10 +120,7 @@ class Broker:
 
     def _open(self) -> tuple[Stored, Plan]:
         """All that waits for the disk at a start."""
-        try:
-            self.log_dir_path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise Misconfigured(f"log.dirs={self.log_dir_path}: {error.strerror}") from error
+        ensure_directory(self.log_dir_path)
         store = self._store = MetadataStore(self.log_dir_path / FILE_NAME)
         stored = store.load()
         self._apply_stored_settings(stored)
@@ -283,6 +280,8 @@ class Broker:
 
     def note_written(self, partition: Partition, written: Written) -> None:
         """See to what an append leaves to be done."""
+        if written.appended.duplicate:
+            _LOG.debug("%s: a retry of what is in the log was answered", partition.name)
         if written.appended.rolled:
             flushed = asyncio.ensure_future(self.flush(partition.log.flush_rolled))
             flushed.add_done_callback(_log_failure)
@@ -369,6 +368,16 @@ class Broker:
             loop = asyncio.get_running_loop()
             now_ms = self.clock.now_ms()
             await loop.run_in_executor(self._workers, self._log_dir.remove_deleted, now_ms)
+
+    async def check_log_dir(self) -> None:
+        """Refuse everything from now on if the log directory is gone."""
+        if self._log_dir is None or self._store is None or self._store.refusal is not None:
+            return
+        loop = asyncio.get_running_loop()
+        why = await loop.run_in_executor(self._workers, self._log_dir.check)
+        if why is not None and self._store is not None:
+            self._store.refusal = why
+            _LOG.error("%s", why)
 
     def _serve_partition(self, log: Log) -> None:
         limit = self.config.horolog_max_batch_uncompressed_bytes

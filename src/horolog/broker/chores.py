@@ -1,11 +1,13 @@
 """What has to be done now and then: retention, flushing, checkpoints, expiry.
 
 The loop's time decides when a chore runs, the Clock decides what it does; so a test
-turns the clock and calls the chore.
+turns the clock and calls the chore. But flushing is about power cuts, which happen in
+real time: `flush.ms` goes by time that nobody turns, not even the machine's operator.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -24,6 +26,7 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TIDY_INTERVAL_MS: Final = 1_000
+LONGEST_FLUSH_INTERVAL_MS: Final = 1_000  # Kafka never looks, unless it is set
 SHORTEST_INTERVAL_MS: Final = 10  # 0 is allowed for some, and must not keep a thread busy
 
 
@@ -40,6 +43,7 @@ class Chores:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
+        self.monotonic_ms: Callable[[], int] = _monotonic_ms
         self._tasks: list[asyncio.Task[None]] = []
         self._untidy: dict[Partition, None] = {}  # partitions with files that wait for removal
 
@@ -47,9 +51,11 @@ class Chores:
         """Begin to do them by themselves, each at its interval."""
         config = self._broker.config
         first_ms = config.log_initial_task_delay_ms
+        flush_ms = min(config.log_flush_scheduler_interval_ms, LONGEST_FLUSH_INTERVAL_MS)
         for chore, interval_ms, delay_ms in (
             (self.run_retention, config.log_retention_check_interval_ms, first_ms),
             (self.tidy, TIDY_INTERVAL_MS, TIDY_INTERVAL_MS),
+            (self.flush, flush_ms, flush_ms),
             (self.checkpoint, config.log_flush_offset_checkpoint_interval_ms, first_ms),
             (self.expire_offsets, config.offsets_retention_check_interval_ms, None),
             (self.expire_producers, config.producer_id_expiration_check_interval_ms, None),
@@ -91,17 +97,26 @@ class Chores:
         return deleted
 
     async def tidy(self) -> None:
-        """Remove the files of what was deleted, and flush what `flush.ms` is over for."""
+        """Remove the files of what was deleted; see whether the log directory is still there."""
         now_ms = self._broker.clock.now_ms()
         for partition in list(self._untidy):
             remove = partial(partition.log.remove_deleted, now_ms)
             await self._do("removal of deleted files", partition, partition.run(remove))
             if not partition.log.has_deleted_files:
                 self._untidy.pop(partition, None)  # `expire` may have been quicker
-        for partition in list(self._broker.partitions.values()):
-            if partition.log.config.flush_ms < LONG_MAX and partition.log.flush_due(now_ms):
-                await self._do("flush", partition, self._broker.flush(partition.log.flush))
         await self._broker.remove_deleted_topics()
+        await self._broker.check_log_dir()
+
+    async def flush(self) -> None:
+        """Flush what `flush.ms` are over for, and try again where a flush has failed."""
+        now_ms = self.monotonic_ms()
+        for partition in list(self._broker.partitions.values()):
+            log = partition.log
+            doubted = log.is_in_doubt
+            if doubted or (log.config.flush_ms < LONG_MAX and log.flush_due(now_ms)):
+                await self._do("flush", partition, self._broker.flush(log.flush))
+            if doubted and not log.is_in_doubt:
+                _LOG.info("%s: all is on the disk again after a failed flush", log)
 
     async def checkpoint(self) -> None:
         """Write down how far the logs are safe, so that a start after a kill has less to do."""
@@ -131,6 +146,10 @@ class Chores:
             if not partition.is_closed:
                 _LOG.error("%s of %s: %s", what, partition.name, error)
             return None
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 async def _repeat(chore: Callable[[], Awaitable[object]], interval_ms: int, delay_ms: int) -> None:

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from horolog.broker.budget import ByteBudget
 from horolog.broker.connection import Connection
 from horolog.broker.framing import SCRATCH_BYTES
+from horolog.broker.open_files import most_connections
 from horolog.broker.reply import Reply
 from horolog.config import BrokerConfig, Endpoint
 from horolog.errors import Misconfigured
@@ -43,6 +44,7 @@ class Server:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: set[Connection] = set()
         self._per_host: Counter[str] = Counter()
+        self._most_connections = most_connections()
         self._listeners: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -118,6 +120,13 @@ class Server:
             return False
         if len(self.connections) > config.max_connections:
             _LOG.warning("refused a connection of %s: max.connections reached", host)
+            return False
+        if len(self.connections) > self._most_connections:
+            _LOG.warning(
+                "refused a connection of %s: the limit of open files (ulimit -n) allows %d",
+                host,
+                self._most_connections,
+            )
             return False
         return True
 

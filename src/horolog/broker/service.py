@@ -17,6 +17,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.budget import ByteBudget
 from horolog.broker.connection import Connection
 from horolog.broker.dispatch import Dispatcher
+from horolog.broker.open_files import most_connections, raise_limit
 from horolog.broker.server import Server
 from horolog.clock import Clock
 from horolog.config import Endpoint, Settings
@@ -51,6 +52,7 @@ class Service:
             StorageFailed: the disk refused.
         """
         broker = self.broker
+        most_connections()  # before anything is opened
         await broker.open()
         self._server = Server(lambda: broker.config, Dispatcher(broker), broker.readers)
         try:
@@ -107,6 +109,7 @@ def serve(
         Misconfigured: a directory, a port or a setting that cannot be used.
         StorageFailed: the disk refused.
     """
+    raise_limit()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(settings, clock, on_ready))
 

@@ -108,6 +108,8 @@ class MetadataStore:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.refusal: str | None = None
+        """Why nothing is taken any more: what is committed would not be found again."""
         try:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -229,14 +231,17 @@ class MetadataStore:
 
     @contextmanager
     def _transaction(self, *, synced: bool) -> Iterator[None]:
+        if self.refusal is not None:
+            raise StorageFailed(self.refusal)
         try:
             self._db.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # some failures have ended it already
+                    self._db.execute("ROLLBACK")
                 raise
-            self._db.execute("COMMIT")
         except sqlite3.Error as error:
             raise StorageFailed(f"{self._path}: {error}") from error

@@ -51,6 +51,7 @@ class BrokerConfig:
     log_retention_check_interval_ms: int = 300_000
     log_initial_task_delay_ms: int = 30_000
     log_flush_offset_checkpoint_interval_ms: int = 60_000
+    log_flush_scheduler_interval_ms: int = (1 << 63) - 1
 
     # Producers and groups.
     producer_id_expiration_ms: int = 86_400_000

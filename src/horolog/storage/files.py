@@ -13,6 +13,7 @@ import errno
 import fcntl
 import os
 import resource
+import shutil
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ _TEMPORARY = ".tmp"
 _OPEN_FILE_LOCK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
 _WHOLE_FILE = Struct("hhqqi4x")  # Linux's struct flock on 64 bits
 _CACHED_ONLY: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
-_FEW_FILES = 64
+_FEW_FILES = 16
 _MANY_FILES = 2048
 
 
@@ -44,6 +45,13 @@ class FileMissing(StorageFailed):
 
 class WouldWait(Exception):  # noqa: N818 - the house names errors by what happened
     """Not without waiting: what is wanted is not in memory, or takes long. See `at_once`."""
+
+
+class SyncFailed(StorageFailed):
+    """The disk did not take what was written: a later success of the same proves nothing.
+
+    Linux forgets pages that it could not write; who cares must write them again.
+    """
 
 
 class OpenFile:
@@ -71,6 +79,7 @@ class Files:
         self._open: OrderedDict[str, OpenFile] = OrderedDict()
         self._lock = threading.Lock()
         self._hurried: int | None = None  # the thread that is within `at_once`
+        self._refusal: str | None = None
 
     def at_once(self, look: Callable[[], T]) -> T:
         """Have something looked up without ever waiting for the disk; for one thread only.
@@ -96,6 +105,11 @@ class Files:
         """
         if self._hurried is not None and self._hurried == threading.get_ident():
             raise WouldWait
+
+    def refuse(self, why: str) -> None:
+        """Do nothing any more but say why: these files are no longer where they were."""
+        self._refusal = why
+        self.close()
 
     @property
     def open_count(self) -> int:
@@ -140,6 +154,8 @@ class Files:
 
     def read_at(self, file: OpenFile, size: int, position: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
+        if self._refusal is not None:
+            raise StorageFailed(self._refusal)
         if self._hurried is not None and self._hurried == threading.get_ident():
             return _read_cached(file, size, position)
         try:
@@ -182,6 +198,8 @@ class Files:
         Raises:
             StorageFailed: the disk refused; any part may have been written.
         """
+        if self._refusal is not None:
+            raise StorageFailed(self._refusal)
         try:
             written = self._pwritev(file.fd, parts, position)
             total = sum(map(len, parts))
@@ -206,22 +224,41 @@ class Files:
             raise _failed("truncate", file.path, error) from error
 
     def sync(self, file: OpenFile) -> None:
-        """Wait until the disk has what was written."""
+        """Wait until the disk has what was written.
+
+        Raises:
+            SyncFailed: it has not, and may never have it.
+        """
+        if self._refusal is not None:
+            raise StorageFailed(self._refusal)
         try:
             self._fsync(file.fd)
         except OSError as error:
-            raise _failed("sync", file.path, error) from error
+            raise SyncFailed(_what_failed("sync", file.path, error)) from error
 
     def sync_path(self, path: str) -> None:
-        """Sync a file by its name; of a directory, the names in it."""
+        """Sync a file by its name; of a directory, the names in it.
+
+        Raises:
+            StorageFailed: it cannot be opened.
+            SyncFailed: the disk did not take them.
+        """
+        self.sync(self._opened(path, os.O_RDONLY))
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory.
+
+        Raises:
+            StorageFailed: there is one, or the disk refused.
+        """
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                self._fsync(fd)
-            finally:
-                os.close(fd)
+            self._mkdir(path)
         except OSError as error:
-            raise _failed("sync", path, error) from error
+            raise _failed("create", path, error) from error
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with all it holds, as far as that goes."""
+        self._rmtree(path)
 
     def sync_file_system(self, fd: int, syncfs: Callable[[int], int]) -> bool:
         """Wait until the disk has all that was written to the file system of `fd`; whether it has.
@@ -275,6 +312,8 @@ class Files:
 
     def _opened(self, path: str, flags: int) -> OpenFile:
         self.may_wait()
+        if self._refusal is not None:
+            raise StorageFailed(self._refusal)
         try:
             try:
                 return OpenFile(path, self._os_open(path, flags | os.O_CLOEXEC))
@@ -320,6 +359,12 @@ class Files:
     def _unlink(self, path: str) -> None:
         os.unlink(path)
 
+    def _mkdir(self, path: str) -> None:
+        os.mkdir(path)
+
+    def _rmtree(self, path: str) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+
 
 def _read_cached(file: OpenFile, size: int, position: int) -> bytes:
     assert _CACHED_ONLY is not None
@@ -358,10 +403,22 @@ def lock_directory(path: str) -> int:
     return fd
 
 
+def still_locks(path: str, fd: int) -> bool:
+    """Whether the file that was locked is still where it was."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except OSError:
+        return False
+
+
 def _failed(what: str, path: str, error: OSError) -> StorageFailed:
+    return StorageFailed(_what_failed(what, path, error))
+
+
+def _what_failed(what: str, path: str, error: OSError) -> str:
     hint = ""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         hint = "; raise the limit of open files (ulimit -n)"
     elif error.errno in (errno.ENOSPC, errno.EDQUOT):
         hint = "; free some space, writing resumes by itself"
-    return StorageFailed(f"Cannot {what} {path}: {error.strerror or error}{hint}")
+    return f"Cannot {what} {path}: {error.strerror or error}{hint}"

@@ -14,7 +14,7 @@ import random
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from uuid import UUID
 
@@ -25,7 +25,7 @@ from horolog.storage import names, retention
 from horolog.storage.abort_index import AbortedTransaction, read_aborted
 from horolog.storage.append_times import AppendTimes
 from horolog.storage.epochs import LeaderEpochs
-from horolog.storage.files import Files
+from horolog.storage.files import Files, SyncFailed
 from horolog.storage.leftovers import base_offsets
 from horolog.storage.lookup import (
     LargestTimes,
@@ -39,6 +39,8 @@ from horolog.storage.producers import Producers, remove_snapshot
 from horolog.storage.segment import Segment
 from horolog.storage.slices import Slice
 from horolog.storage.validate import MAX_UNCOMPRESSED_BYTES, Prepared
+
+_PIECE_BYTES = 8 << 20
 
 
 class Appended(NamedTuple):
@@ -83,6 +85,7 @@ class Log:
         recovery_point: int = 0,
         retention_exempt: bool = False,
         is_settled: bool = False,
+        is_in_doubt: bool = False,
         max_batch_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
     ) -> None:
         self.topic, self.partition = partition
@@ -101,6 +104,8 @@ class Log:
         """Adopted, not ours to shorten: no retention, no rolling by time."""
         self._append_times = append_times
         self._files = files
+        self.is_in_doubt = is_in_doubt
+        """Whether a flush failed, so that nothing is taken before one has succeeded."""
         self._max_batch_bytes = max_batch_uncompressed_bytes
         self._is_settled = is_settled  # all files are as `close` leaves them
         self._flushed_ms: int | None = None
@@ -140,7 +145,8 @@ class Log:
         Raises:
             BatchRefused: an idempotent producer is out of sequence (45) or fenced (47).
             StorageFailed: the disk refused. The log is as it was, unless it was the flush that
-                `flush.messages` asks for: then the batch is in the log, as in Kafka.
+                `flush.messages` asks for: then the batch is in the log, as in Kafka, and a retry
+                of it is refused like everything else until a flush succeeds.
         """
         appended = self._append(prepared, now_ms, at_once=False)
         assert appended is not None
@@ -159,6 +165,11 @@ class Log:
             self._writing.release()
 
     def _append_alone(self, prepared: Prepared, now_ms: int, at_once: bool) -> Appended | None:
+        if self.is_in_doubt:
+            raise StorageFailed(
+                f"{self} takes nothing: a flush failed, and what was written is not known to be on "
+                "the disk. It is written again until a flush succeeds"
+            )
         header = prepared.header
         if header.producer_id >= 0:
             # Before any roll, which in Kafka even a duplicate may cause.
@@ -319,21 +330,51 @@ class Log:
     def flush(self, up_to: int | None = None) -> None:
         """Wait until the disk has all records before `up_to`, by default all there are.
 
-        May run beside appends, in another thread.
+        May run beside appends, in another thread. After one that failed, the disk may have
+        forgotten pages that memory still has, and would report success without writing them;
+        so all from the recovery point on is first written again.
 
         Raises:
             StorageFailed: the disk refused; the recovery point stays where it was.
         """
         with self._flushing:
+            if self.is_in_doubt:
+                self._flush_again()
             active = self.segments[-1]
             target = self.log_end_offset if up_to is None else up_to
             if target <= self.recovery_point:
                 return
-            for segment in self._from(self.recovery_point):
-                if segment.base_offset < target:
-                    segment.sync(indexes=segment is not active)
-            self._sync_names()
+            try:
+                for segment in self._from(self.recovery_point):
+                    if segment.base_offset < target:
+                        segment.sync(indexes=segment is not active)
+                self._sync_names()
+            except SyncFailed:
+                self.doubt()
+                raise
             self.recovery_point = max(self.recovery_point, target)
+
+    def _flush_again(self) -> None:
+        """End the doubt, in pieces: where the disk still fails, that costs one of them."""
+        self._new_names = True
+        self._sync_names()
+        for segment in self._from(self.recovery_point):
+            point = max(self.recovery_point, segment.base_offset)
+            while (written := segment.write_again(point, _PIECE_BYTES)) > point:
+                segment.sync(indexes=False)
+                self.recovery_point = point = written
+        self._files.remove(self._sync_failed_path)
+        self.is_in_doubt = False
+
+    def doubt(self) -> None:
+        """Take note that a sync failed; the file is for a start before the machine's next."""
+        self.is_in_doubt = True
+        with suppress(StorageFailed):
+            self._files.replace(self._sync_failed_path, b"", sync=False)
+
+    @property
+    def _sync_failed_path(self) -> str:
+        return f"{self.directory}/{names.SYNC_FAILED}"
 
     def _sync_names(self) -> None:
         if self._new_names:
@@ -487,6 +528,8 @@ class Log:
             StorageFailed: the disk refused; the next start must recover this log.
         """
         with self._exclusively(), self._flushing:
+            if self.is_in_doubt:
+                self._flush_again()
             active, end_offset, unsynced = self.segments[-1], self.log_end_offset, []
             if not self._is_settled:
                 active.finish()

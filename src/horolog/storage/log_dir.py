@@ -12,7 +12,6 @@ Opening and closing take as long as the disk does: never on an event loop.
 import json
 import logging
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +32,7 @@ from horolog.storage.checkpoints import (
     write_topic_id,
 )
 from horolog.storage.epochs import LeaderEpochs
-from horolog.storage.files import Files, lock_directory
+from horolog.storage.files import Files, lock_directory, still_locks
 from horolog.storage.log import Log, new_segment
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers import Producers
@@ -108,12 +107,7 @@ class LogDir:
             Misconfigured: another broker has it, or it cannot be a log directory.
             StorageFailed: the disk refused.
         """
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise Misconfigured(f"log.dirs = {path} cannot be made: {error.strerror}") from error
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise Misconfigured(f"log.dirs = {path} is not writable")
+        ensure_directory(path)
         try:
             lock_fd = lock_directory(str(path / names.LOCK))
         except BlockingIOError:
@@ -245,7 +239,7 @@ class LogDir:
         except StorageFailed:
             for log in made:
                 log.abandon()
-                shutil.rmtree(log.directory, ignore_errors=True)
+                self._files.remove_tree(log.directory)
             raise
         for log in made:
             self.logs[TopicPartition(log.topic, log.partition)] = log
@@ -254,16 +248,13 @@ class LogDir:
         self, key: TopicPartition, topic_id: uuid.UUID, config: TopicConfig, now_ms: int
     ) -> Log:
         directory = self._path(str(key))
-        try:
-            os.mkdir(directory)
-        except OSError as error:
-            raise StorageFailed(f"Cannot create {directory}: {error.strerror}") from error
         files = self._files
+        files.make_directory(directory)
         try:
             write_topic_id(files, f"{directory}/{names.PARTITION_METADATA}", topic_id)
             segment = new_segment(files, directory, 0, config, now_ms)
         except StorageFailed:
-            shutil.rmtree(directory, ignore_errors=True)  # or the next try would find it there
+            files.remove_tree(directory)  # or the next try would find it there
             raise
         return Log(
             files,
@@ -312,7 +303,7 @@ class LogDir:
         due = [path for due_ms, path in self._to_remove if due_ms <= now_ms]
         self._to_remove = [entry for entry in self._to_remove if entry[0] > now_ms]
         for path in due:
-            shutil.rmtree(path, ignore_errors=True)
+            self._files.remove_tree(path)
         return len(due)
 
     def checkpoint(self) -> None:
@@ -347,6 +338,18 @@ class LogDir:
         others = any(partition.topic != _CLUSTER_METADATA for partition in self._left_alone)
         return self.was_clean or not (others or self._has_others)
 
+    def check(self) -> str | None:
+        """Why the directory is lost, if it is; from then on all its files refuse everything.
+
+        It may have been removed, renamed or unmounted: files that are open would go on taking
+        records that nobody finds again. Without its lock file another broker could take it.
+        """
+        if self._lock_fd is None or still_locks(self._path(names.LOCK), self._lock_fd):
+            return None
+        why = f"The log directory {self.path} is gone; start again when it is back"
+        self._files.refuse(why)
+        return why
+
     def close(self, *, clean: bool = True) -> list[str]:
         """Close every log and let go of the directory; what could not be closed cleanly.
 
@@ -380,6 +383,7 @@ class LogDir:
         for log, paths in unsynced.items():
             errors = [refused[path] for path in paths if path in refused]
             if errors:
+                log.doubt()
                 failures.append(f"{log}: {errors[0]}")
             else:
                 log.finished()
@@ -391,6 +395,22 @@ class LogDir:
 
     def _path(self, name: str) -> str:
         return f"{self.path}/{name}"
+
+
+def ensure_directory(path: Path) -> None:
+    """Make a log directory, if there is none.
+
+    Raises:
+        Misconfigured: it cannot be made, or not be written to.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Misconfigured(f"log.dirs = {path} cannot be made: {error.strerror}") from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise Misconfigured(
+            f"log.dirs = {path} is not writable; `horolog log inspect {path}` reads it as it is"
+        )
 
 
 def _meta(files: Files, path: Path, config: BrokerConfig) -> MetaProperties:

@@ -116,6 +116,7 @@ class _Loader:
             recovery_point=end_offset if plan.is_clean else min(point, end_offset),
             retention_exempt=plan.is_adopted,
             is_settled=plan.is_clean and not self.is_foreign and not self.report.notes,
+            is_in_doubt=names.SYNC_FAILED in present,
             max_batch_uncompressed_bytes=plan.max_batch_uncompressed_bytes,
         )
 

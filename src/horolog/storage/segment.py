@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from horolog.config import NO_TIMESTAMP, TopicConfig
-from horolog.errors import CorruptIndex, StorageFailed
-from horolog.record.batch import BatchHeader
+from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
+from horolog.record.batch import BatchHeader, verify_crc
 from horolog.record.compression import Buffer
 from horolog.storage import names
 from horolog.storage.abort_index import AbortedTransaction, read_aborted, write_aborted
@@ -250,6 +250,30 @@ class Segment:
                     self._files.sync(self._files.get(index.entries.path))
                 except FileMissing:
                     continue  # deleted meanwhile
+
+    def write_again(self, offset: int, max_bytes: int) -> int:
+        """Write whole batches from `offset` on over themselves; the offset after the last.
+
+        Raises:
+            StorageFailed: the disk refused, or has forgotten what was written.
+        """
+        found = self.locate(offset)
+        if found is None:
+            return offset
+        (position, _), file = found, self.log.open()
+        try:
+            for at, header in self.headers(position, self.end.size):
+                batch = self.read_batch(at, header)
+                verify_crc(batch, 0, header)
+                self._files.write_at(file, [batch], at)
+                offset = header.next_offset
+                if at + header.size - position >= max_bytes:
+                    break
+        except CorruptBatch as error:
+            raise StorageFailed(
+                f"{file.path} lacks what was written to it: {error}. The next start cuts it there"
+            ) from error
+        return offset
 
     # Reading.
 

@@ -15,7 +15,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.cluster.metadata_store import OffsetRow
 from horolog.cluster.topics import Topic, unknown_topic
-from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.wire.api import ApiKey
 
 
@@ -45,6 +45,9 @@ async def offset_commit(request: Request, broker: Broker) -> dict[str, Any]:
         )
     try:
         await broker.groups.commit(body.group_id, rows)
+    except StorageFailed:
+        # As Kafka has it: clients look for the coordinator and try again; of 56 they give up.
+        _fail_all(topics, ErrorCode.not_coordinator)
     except HorologError as error:
         _fail_all(topics, code_for(error))
     return {"topics": topics}

@@ -1,0 +1,300 @@
+"""Processes that run `horolog serve`, many one after the other, some of which are to die midway.
+
+The command's modules are imported once, by a process that forks for each start: what
+runs after the fork is the command itself, from its arguments on. A start takes
+milliseconds of the processor so, and there can be hundreds.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+START_S = 180
+
+
+class Nursery:
+    """The process that forks. To be closed."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, **order: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+
+class BornBroker:
+    """One life of a broker; what it says goes to `said`."""
+
+    def __init__(
+        self,
+        nursery: Nursery,
+        said: Path,
+        arguments: Sequence[str],
+        dies: str | None = None,
+        *,
+        open_files: int | None = None,
+        uid: int | None = None,
+    ) -> None:
+        self._nursery = nursery
+        self._said = said
+        self._ended: int | None = None
+        said.write_text("")  # not that of the life before
+        self.pid: int = nursery.ask(
+            arguments=list(arguments), said=str(said), dies=dies, open_files=open_files, uid=uid
+        )
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text(errors="replace")
+
+    @property
+    def ready(self) -> str | None:
+        """Where it listens, once it does."""
+        for line in self.said.splitlines():
+            if line.startswith("ready "):
+                return line.split()[1].rstrip(",")
+        return None
+
+    def await_ready(self) -> str | None:
+        """Where it listens; None if it has died before it did."""
+        until = time.monotonic() + START_S
+        while time.monotonic() < until:
+            if (address := self.ready) is not None:
+                return address
+            if self.has_ended:
+                return self.ready
+            time.sleep(0.005)
+        raise AssertionError(f"not ready after {START_S} s: {self.said[-2000:]}")
+
+    @property
+    def has_ended(self) -> bool:
+        if self._ended is None:
+            self._ended = self._nursery.ask(reap=self.pid, wait=False)
+        return self._ended is not None
+
+    def await_end(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while not self.has_ended:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.002)
+        return True
+
+    def end(self, number: int = signal.SIGKILL) -> int:
+        """Send it a signal and wait for its end; the exit code, -9 if the kernel killed it."""
+        if self._ended is None:
+            os.kill(self.pid, number)
+            self._ended = self._nursery.ask(reap=self.pid, wait=True)
+        return self._ended
+
+
+# --- in the process that forks ------------------------------------------------------------
+
+
+def main() -> None:
+    """Read orders until there are no more."""
+    from horolog.cli import app  # noqa: PLC0415
+    from horolog.cli.lazy import load_command  # noqa: PLC0415
+
+    load_command("serve")
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "reap" in order:
+            pid, status = os.waitpid(order["reap"], 0 if order["wait"] else os.WNOHANG)
+            answer: int | None = os.waitstatus_to_exitcode(status) if pid else None
+        else:
+            answer = os.fork()
+            if answer == 0:
+                _become(app, order)
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+def _become(app: Any, order: dict[str, Any]) -> None:
+    said = os.open(order["said"], os.O_WRONLY | os.O_APPEND)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    if order["open_files"] is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (order["open_files"], order["open_files"]))
+    if order["uid"] is not None:
+        os.setuid(order["uid"])
+    if order["dies"] is not None:
+        hinder(order["dies"])
+    try:
+        app(order["arguments"], prog_name="horolog")
+    except SystemExit as end:
+        sys.stdout.flush()
+        os._exit(end.code if isinstance(end.code, int) else 1)
+    except BaseException:  # noqa: BLE001 - as the interpreter would
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+
+
+def hinder(how: str) -> None:
+    """Have this process die, or its disk fail, at a chosen step.
+
+    step:N     dies at step N of all that change the disk, in the middle of a write
+    stop:N     the same, counted from when it is told to stop
+    tear:N:P   dies in write N to a `.log`, when P of 1000 bytes are written
+    full:PATH  has a full disk while there is a file at PATH
+    sync:PATH  has a disk that refuses to sync `.log` files while there is a file at PATH
+    """
+    from horolog.storage.files import Files  # noqa: PLC0415
+
+    kind, _, argument = how.partition(":")
+    if kind in ("step", "stop"):
+        _count_steps(Files, int(argument), [kind == "step"])
+    elif kind == "tear":
+        _tear(Files, *map(int, argument.split(":")))
+    elif kind == "full":
+        _fill(Files, argument)
+    elif kind == "sync":
+        _refuse_syncs(Files, argument)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def _count_steps(files: Any, last: int, counts_now: list[bool]) -> None:
+    from horolog.broker.service import Service  # noqa: PLC0415
+    from horolog.cluster import metadata_store  # noqa: PLC0415
+
+    left = [last]
+
+    def at_last() -> bool:
+        left[0] -= counts_now[0]
+        return left[0] == -1
+
+    stop = Service.stop
+
+    async def counting_stop(self: Service) -> None:
+        counts_now[0] = True
+        await stop(self)
+
+    Service.stop = counting_stop  # type: ignore[method-assign]
+
+    def before(name: str, counts: Callable[..., bool] = lambda *_: True) -> None:
+        real = getattr(files, name)
+
+        def step(self: Any, *args: Any) -> Any:
+            if counts(*args) and at_last():
+                _die()
+            return real(self, *args)
+
+        setattr(files, name, step)
+
+    before("_os_open", lambda path, flags: bool(flags & os.O_CREAT))
+    for name in ("_ftruncate", "_fsync", "_rename", "_unlink", "_mkdir"):
+        before(name)
+    write, rmtree = files._pwritev, files._rmtree
+
+    def pwritev(self: Any, fd: int, parts: Any, position: int) -> int:
+        if at_last():
+            data = b"".join(parts)
+            os.pwrite(fd, data[: len(data) // 2], position)
+            _die()
+        return int(write(self, fd, parts, position))
+
+    def remove_tree(self: Any, path: str) -> None:
+        if at_last():
+            inside = sorted(Path(path).iterdir())
+            for one in inside[: len(inside) // 2]:
+                one.unlink()
+            _die()
+        rmtree(self, path)
+
+    files._pwritev, files._rmtree = pwritev, remove_tree
+
+    class Database:
+        """SQLite writes by itself; here it is killed between any two of its statements."""
+
+        def __init__(self, real: Any) -> None:
+            self._real = real
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._real, name)
+
+        def execute(self, statement: str, *args: Any) -> Any:
+            if not statement.startswith(("SELECT", "PRAGMA")) and at_last():
+                _die()
+            return self._real.execute(statement, *args)
+
+    create = metadata_store.MetadataStore.__init__
+
+    def init(self: Any, path: Path) -> None:
+        create(self, path)
+        self._db = Database(self._db)
+
+    metadata_store.MetadataStore.__init__ = init  # type: ignore[method-assign]
+
+
+def _tear(files: Any, number: int, permille: int) -> None:
+    left = [number]
+    write = files.write_at
+
+    def write_at(self: Any, file: Any, parts: Any, position: int) -> None:
+        if file.path.endswith(".log"):
+            left[0] -= 1
+            if left[0] == -1:
+                data = b"".join(parts)
+                os.pwrite(file.fd, data[: max(1, len(data) * permille // 1000)], position)
+                _die()
+        write(self, file, parts, position)
+
+    files.write_at = write_at
+
+
+def _fill(files: Any, path: str) -> None:
+    write = files._pwritev
+
+    def pwritev(self: Any, fd: int, parts: Any, position: int) -> int:
+        if os.path.exists(path):
+            data = b"".join(parts)
+            os.pwrite(fd, data[: len(data) // 2], position)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return int(write(self, fd, parts, position))
+
+    files._pwritev = pwritev
+
+
+def _refuse_syncs(files: Any, path: str) -> None:
+    """As Linux does, it refuses once and has then forgotten what it was asked to write."""
+    sync = files._fsync
+
+    def fsync(self: Any, fd: int) -> None:
+        if os.path.exists(path) and os.readlink(f"/proc/self/fd/{fd}").endswith(".log"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        sync(self, fd)
+
+    files._fsync = fsync
+
+
+if __name__ == "__main__":
+    main()
