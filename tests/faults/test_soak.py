@@ -20,6 +20,8 @@ from horolog.record.batch import iter_headers
 from horolog.record.builder import read_records
 from horolog.wire.api import ApiKey
 
+pytestmark = pytest.mark.soak
+
 SEED = int(os.environ.get("SEED") or random.randrange(1 << 30))
 KILLS = int(os.environ.get("KILLS") or 300)
 STARTS = int(os.environ.get("STARTS") or 1000)
@@ -36,7 +38,6 @@ def test_kills_under_load_lose_and_double_nothing(tmp_path: Path) -> None:
     soak(tmp_path, kills=4, seed=7)
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_hundreds_of_kills_under_load_lose_and_double_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -75,7 +76,6 @@ def test_a_broker_killed_at_some_of_its_steps_loses_and_doubles_nothing(tmp_path
     die_at(tmp_path, ["step:5", "step:90", "stop:9"], seed=11)
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_a_broker_killed_once_at_every_step_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """Writes, renames, fsyncs, removals and SQLite's statements; starting, serving, stopping."""
@@ -111,7 +111,6 @@ def test_every_start_with_its_own_producer_adds_one_record(
     start_again_and_again(nursery, tmp_path, starts=5, seed=3)
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_a_thousand_starts_with_their_own_producers_leave_a_thousand_records(
     nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -37,7 +37,7 @@ KEPT, TRIMMED, EXPIRED = "kept", "trimmed", "expired"
 LOADED = {KEPT: 3, TRIMMED: 2, EXPIRED: 1}
 RETENTION_BYTES = 90_000
 CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
-AHEAD = 400
+AHEAD = 150
 BACK = 50
 FULL_EVERY = 50
 PATIENCE_S = 2
@@ -79,7 +79,7 @@ class Producer(threading.Thread):
 
     def run(self) -> None:
         while not self._over.is_set():
-            for _ in range(20):
+            for _ in range(5):
                 if len(self._client) < AHEAD:
                     self._send()
             self._client.poll(0.01)
