@@ -52,6 +52,8 @@ def test_the_facts_are_those_of_what_was_generated(batch: GeneratedBatch):
         offset_delta_of_max=None if largest is None else batch.timestamps.index(largest),
         has_null_key=any(record.key is None for record in batch.sent),
         dense_offsets=True,
+        growing_offsets=True,
+        last_offset_delta=len(batch.sent) - 1,
     )
 
 
@@ -91,9 +93,18 @@ def test_offset_deltas_with_gaps_are_noticed_and_true():
     data = _with_records(_record(0, 0) + _record(2, 5), count=2, base_timestamp=7)
     facts = scanned(data)
     assert not facts.dense_offsets
-    assert facts.offset_delta_of_max == 5
+    assert facts.offset_delta_of_max == facts.last_offset_delta == 5
+    assert facts.growing_offsets
     assert find_at_or_after(data, parse_header(data), 8, 0) == (9, BASE_OFFSET + 5)
     assert scanned(build_batch(kept)).dense_offsets
+
+
+@pytest.mark.parametrize("deltas", [(0, 0), (1, 0), (-1, 0), (0, 2, 1), (5, 4, 6)])
+def test_offset_deltas_that_do_not_grow_are_noticed(deltas: tuple[int, ...]):
+    records = b"".join(_record(0, delta) for delta in deltas)
+    facts = scanned(_with_records(records, count=len(deltas), base_timestamp=7))
+    assert not facts.growing_offsets
+    assert facts.last_offset_delta == deltas[-1]
 
 
 def test_base_and_delta_wrap_at_64_bits_as_javas_do():
@@ -121,7 +132,14 @@ def test_no_timestamp_counts_neither_as_largest_nor_as_smallest():
 
 def test_an_empty_batch_has_no_facts_but_its_emptiness():
     assert scanned(build_batch([], base_offset=BASE_OFFSET)) == RecordFacts(
-        0, None, None, None, has_null_key=False, dense_offsets=True
+        0,
+        None,
+        None,
+        None,
+        has_null_key=False,
+        dense_offsets=True,
+        growing_offsets=True,
+        last_offset_delta=-1,
     )
 
 

@@ -27,7 +27,7 @@ COMMANDS = {
     "produce": Entry("horolog.cli.produce", "Send lines to a topic, with the times you give them."),
     "consume": Entry("horolog.cli.consume", "Print records: from a time, to a time, exactly."),
     "offsets": Entry("horolog.cli.offsets", "Find the offset of a moment, and say how."),
-    "log": Entry("horolog.cli.log", "Look into log directories, offline."),
+    "log": Entry("horolog.cli.log", "Look into, check and mend log directories, offline."),
     "demo": Entry("horolog.cli.demo", "See it all work, on a git repository's history."),
 }
 

@@ -27,6 +27,7 @@ from horolog.cli.options import Json, Zone
 from horolog.cli.screen import progress, say, show_json
 from horolog.cli.showing import Format, line_maker
 from horolog.cli.times import parse_zone
+from horolog.cli.verifying import reindex, verify
 from horolog.storage.files import FileMissing, Files
 
 app = typer.Typer(no_args_is_help=True)
@@ -34,7 +35,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def log() -> None:
-    """Look into log directories, offline."""
+    """Look into log directories, check them, and mend their indexes, offline."""
 
 
 @app.command(no_args_is_help=True)
@@ -121,3 +122,7 @@ def _show_summary(path: Path, looks: Sequence[Look], zone: tzinfo) -> None:
     else:
         show_partitions(path, looks, zone)
     show_remarks(looks)
+
+
+app.command(no_args_is_help=True)(verify)
+app.command(no_args_is_help=True)(reindex)

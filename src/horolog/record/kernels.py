@@ -97,6 +97,9 @@ def _finish_record(state, timestamp, delta, times, first):  # type: ignore[no-un
         times[count - first] = timestamp
     if delta != count:
         state[twins.SPARSE] = 1
+    if delta < state[twins.NEXT_DELTA]:
+        state[twins.DISORDER] = 1
+    state[twins.NEXT_DELTA] = delta + 1
     state[twins.COUNT] = count + 1
     state[twins.RECORDS_LEFT] -= 1
     if timestamp != -1:
@@ -136,6 +139,7 @@ def _whole_records(data, position, state, times, first):  # type: ignore[no-unty
         state[twins.SPARSE],
         state[twins.NULL_KEYS],
     )
+    next_delta, disorder = state[twins.NEXT_DELTA], state[twins.DISORDER]
     status = twins.DONE
     while count < last:
         size, body = read_varint(data, position, end, 5)
@@ -167,6 +171,8 @@ def _whole_records(data, position, state, times, first):  # type: ignore[no-unty
             times[count - first] = timestamp
         null_keys |= key_size < 0
         sparse |= delta != count
+        disorder |= delta < next_delta
+        next_delta = delta + 1
         count += 1
         if timestamp != -1:
             if not timed or timestamp > largest:
@@ -189,6 +195,7 @@ def _whole_records(data, position, state, times, first):  # type: ignore[no-unty
     state[twins.TIMED], state[twins.MAX], state[twins.MIN] = timed, largest, smallest
     state[twins.MAX_DELTA], state[twins.SPARSE] = max_delta, sparse
     state[twins.NULL_KEYS] = null_keys
+    state[twins.NEXT_DELTA], state[twins.DISORDER] = next_delta, disorder
     return position, status
 
 

@@ -69,6 +69,10 @@ class RecordFacts(NamedTuple):
     has_null_key: bool
     dense_offsets: bool
     """Whether the offset deltas are 0, 1, 2, ..."""
+    growing_offsets: bool
+    """Whether they begin at 0 or above and strictly grow."""
+    last_offset_delta: int
+    """Of the last record; -1 without any."""
 
 
 def scan_batch(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> RecordFacts:
@@ -80,16 +84,16 @@ def scan_batch(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> RecordF
     """
     state = _new_state(header)
     _walk(batch, header, state, max_bytes)
-    null_key, dense = state[twins.NULL_KEYS] != 0, state[twins.SPARSE] == 0
-    if not state[twins.TIMED]:
-        return RecordFacts(state[twins.COUNT], None, None, None, null_key, dense)
+    is_timed = state[twins.TIMED] != 0
     return RecordFacts(
         state[twins.COUNT],
-        state[twins.MAX],
-        state[twins.MIN],
-        state[twins.MAX_DELTA],
-        null_key,
-        dense,
+        state[twins.MAX] if is_timed else None,
+        state[twins.MIN] if is_timed else None,
+        state[twins.MAX_DELTA] if is_timed else None,
+        state[twins.NULL_KEYS] != 0,
+        state[twins.SPARSE] == 0,
+        state[twins.DISORDER] == 0,
+        state[twins.NEXT_DELTA] - 1,
     )
 
 

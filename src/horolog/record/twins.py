@@ -38,11 +38,13 @@ MIN: Final = 13
 MAX_DELTA: Final = 14  # offset delta of the first record with the largest timestamp
 NULL_KEYS: Final = 15
 SPARSE: Final = 16  # an offset delta was not the record's position
+NEXT_DELTA: Final = 17  # the smallest offset delta that may follow
+DISORDER: Final = 18  # an offset delta was smaller than that
 # ... and what it looks for.
-SEARCH: Final = 17
-TARGET: Final = 18
-MIN_DELTA: Final = 19
-STATE_SIZE: Final = 20
+SEARCH: Final = 19
+TARGET: Final = 20
+MIN_DELTA: Final = 21
+STATE_SIZE: Final = 22
 
 NO_SEARCH: Final = 0
 AT_OR_AFTER: Final = 1
@@ -203,6 +205,9 @@ def _finish_record(
         times[count - first] = timestamp
     if delta != count:
         state[SPARSE] = 1
+    if delta < state[NEXT_DELTA]:
+        state[DISORDER] = 1
+    state[NEXT_DELTA] = delta + 1
     state[COUNT] = count + 1
     state[RECORDS_LEFT] -= 1
     if timestamp != _NO_TIMESTAMP:

@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 _TEMPORARY = ".tmp"
 _OPEN_FILE_LOCK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
+_OPEN_FILE_LOCK_ASK: Final[int | None] = getattr(fcntl, "F_OFD_GETLK", None)
 _WHOLE_FILE = Struct("hhqqi4x")  # Linux's struct flock on 64 bits
 _CACHED_ONLY: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 _FEW_FILES = 16
@@ -409,6 +410,31 @@ def still_locks(path: str, fd: int) -> bool:
         return os.path.samestat(os.stat(path), os.fstat(fd))
     except OSError:
         return False
+
+
+def is_locked(path: str) -> bool:
+    """Whether somebody holds the lock of `lock_directory`; takes none, and changes nothing.
+
+    Raises:
+        StorageFailed: the file is there and cannot be opened.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _failed("open", path, error) from error
+    try:
+        if _OPEN_FILE_LOCK_ASK is not None:
+            asked = _WHOLE_FILE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, *_ = _WHOLE_FILE.unpack(fcntl.fcntl(fd, _OPEN_FILE_LOCK_ASK, asked))
+            return bool(kind != fcntl.F_UNLCK)
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go of with the descriptor
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def _failed(what: str, path: str, error: OSError) -> StorageFailed:

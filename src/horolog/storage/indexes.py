@@ -21,7 +21,7 @@ from horolog.storage.files import FileMissing, Files, OpenFile
 from horolog.storage.headers import find_batch, walk_headers
 from horolog.storage.index_builder import IndexBuilder, is_later
 from horolog.storage.offset_index import OffsetIndex, OffsetPosition
-from horolog.storage.seal import Seal, file_crc, read_seal, tail_crc, write_seal
+from horolog.storage.seal import Seal, file_crc, read_seal, seal_of, tail_crc, write_seal
 from horolog.storage.time_index import TimeEntry, TimeIndex
 
 _logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Indexes:
         self.gone = False  # the files have other names now, and are not made again
         self._log = log
         self._files = files
-        self._seal_path = stem + names.SEAL
+        self._stem = stem
         self._base_offset = base_offset
         self._interval_bytes = config.index_interval_bytes
         self._bytes_since_entry = 0
@@ -84,7 +84,7 @@ class Indexes:
         """Begin with empty files that have room for all entries."""
         self.offsets.entries.create()
         self.times.entries.create()
-        self._files.remove(self._seal_path)
+        self._files.remove(self._stem + names.SEAL)
         self._largest_known = self._checked = self.is_growing = True
         self._measure()
 
@@ -139,7 +139,7 @@ class Indexes:
         with self._repair:  # no reader mends them from here on
             if not self._are_whole():
                 self._make_again(log_size)
-            self._files.remove(self._seal_path)
+            self._files.remove(self._stem + names.SEAL)
             self.offsets.entries.allocate()
             self.times.entries.allocate()
             self._bytes_since_entry = log_size - self.offsets.last.position
@@ -164,7 +164,7 @@ class Indexes:
         if not self.check(log_size):
             self._make_again(log_size)
         self.is_growing = True
-        self._files.remove(self._seal_path)
+        self._files.remove(self._stem + names.SEAL)
         self.offsets.truncate_to(offset)
         self.times.truncate_to(offset)
         self._largest, self._largest_known = None, False
@@ -330,7 +330,7 @@ class Indexes:
             self.offsets.reload()
             self.times.reload()
             if not self._files.read_only:
-                self._files.remove(self._seal_path)
+                self._files.remove(self._stem + names.SEAL)
 
     def _make_again(self, log_size: int) -> None:
         facts = self.scan(log_size)
@@ -354,21 +354,12 @@ class Indexes:
         index.reload()
 
     def _seal(self, log_size: int, next_offset: int) -> None:
-        offsets, times = self.offsets.entries.path, self.times.entries.path
-        seal = Seal(
-            log_size=log_size,
-            next_offset=next_offset,
-            largest=self._largest,
-            offset_index_size=self._files.size(offsets),
-            offset_index_crc=file_crc(self._files, offsets),
-            time_index_size=self._files.size(times),
-            time_index_crc=file_crc(self._files, times),
-            log_tail_crc=tail_crc(self._files, self._log.open(), log_size),
-        )
-        write_seal(self._files, self._seal_path, seal)
+        end = (log_size, next_offset)
+        seal = seal_of(self._files, self._log.open(), self._stem, end, self._largest)
+        write_seal(self._files, self._stem + names.SEAL, seal)
 
     def _valid_seal(self, log_size: int) -> Seal | None:
-        seal = read_seal(self._files, self._seal_path)
+        seal = read_seal(self._files, self._stem + names.SEAL)
         if seal is None:
             return None
         sizes = (seal.log_size, seal.offset_index_size, seal.time_index_size)

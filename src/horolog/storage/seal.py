@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import crc32c
 
+from horolog.storage import names
 from horolog.storage.files import FileMissing, Files, OpenFile
 from horolog.storage.time_index import TimeEntry
 
@@ -68,6 +69,32 @@ def write_seal(files: Files, path: str, seal: Seal) -> None:
         seal.log_tail_crc,
     )
     files.replace(path, content + _CRC.pack(crc32c.crc32c(content)), sync=False)
+
+
+def seal_of(
+    files: Files, log: OpenFile, stem: str, end: tuple[int, int], largest: TimeEntry | None
+) -> Seal:
+    """The seal of a segment whose files are as they shall stay.
+
+    Args:
+        files: the way to the disk.
+        log: the `.log` file.
+        stem: path of the segment's files without their suffixes.
+        end: size of the log, and the offset after its last batch.
+        largest: its largest timestamp.
+    """
+    offsets, times = stem + names.OFFSET_INDEX, stem + names.TIME_INDEX
+    log_size, next_offset = end
+    return Seal(
+        log_size=log_size,
+        next_offset=next_offset,
+        largest=largest,
+        offset_index_size=files.size(offsets),
+        offset_index_crc=file_crc(files, offsets),
+        time_index_size=files.size(times),
+        time_index_crc=file_crc(files, times),
+        log_tail_crc=tail_crc(files, log, log_size),
+    )
 
 
 def read_seal(files: Files, path: str) -> Seal | None:

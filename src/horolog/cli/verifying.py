@@ -1,0 +1,204 @@
+"""`horolog log verify` and `horolog log reindex`: what storage found and did, shown."""
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from horolog.cli.options import Json
+from horolog.cli.screen import progress, say, show_json, size
+from horolog.config import TopicConfig
+from horolog.record.scan import load_kernels
+from horolog.storage.reindex import Reindexed, Reindexing
+from horolog.storage.verify import (
+    Checked,
+    Finding,
+    Severity,
+    Target,
+    Verification,
+    find_target,
+)
+
+_WORTH_KERNELS_BYTES = 4 << 20
+_T = TypeVar("_T")
+
+LogPath = Annotated[
+    Path,
+    typer.Argument(
+        exists=True, show_default=False, help="A log directory, a partition's, or a .log file."
+    ),
+]
+
+
+class _Tally:
+    """What was found, and how much has been looked at."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.checked = Checked()
+
+    def of(self, steps: Generator[Finding | Checked, None, _T], what: str, total: int) -> _T:
+        """Go through all steps with a bar; what they return."""
+        if total >= _WORTH_KERNELS_BYTES:
+            load_kernels()
+        with progress(what, total, "bytes") as advance:
+            while True:
+                try:
+                    step = next(steps)
+                except StopIteration as ended:
+                    result: _T = ended.value
+                    return result
+                if isinstance(step, Finding):
+                    self.findings.append(step)
+                else:
+                    pairs = zip(self.checked, step, strict=True)
+                    self.checked = Checked(*(before + more for before, more in pairs))
+                    advance(self.checked.bytes)
+
+    def count(self, severity: Severity) -> int:
+        """How many findings are so bad."""
+        return sum(1 for each in self.findings if each.severity is severity)
+
+
+def verify(path: LogPath, as_json: Json = False) -> None:
+    """Check every byte: batches, checksums, records, offsets, indexes, checkpoints.
+
+    Says of everything that is wrong where it is and how it can be mended, and of what is lawful
+    and worth knowing. Works without a broker or beside a running one, on directories that Apache
+    Kafka wrote, and writes nothing. The exit code is 1 where something is wrong.
+    """
+    verification = Verification.of(path)
+    tally = _Tally()
+    total = _bytes(verification.target)
+    tally.of(verification.steps(), f"verifying {path}", total)
+    around = verification.around
+    state = "in use" if around.is_live else "closed cleanly" if around.is_clean else "not closed"
+    wrong = len(tally.findings) - tally.count(Severity.NOTE)
+    if as_json:
+        show_json(
+            {
+                "path": str(path.absolute()),
+                "ok": wrong == 0,
+                "state": state,
+                **tally.checked._asdict(),
+                "findings": [each._asdict() for each in tally.findings],
+            }
+        )
+    else:
+        for each in sorted(tally.findings, key=lambda each: list(Severity).index(each.severity)):
+            _show_finding(each, path.absolute())
+        typer.echo(_summary(tally, state))
+    if wrong:
+        raise typer.Exit(1)
+
+
+def reindex(
+    path: LogPath,
+    rebuild_all: Annotated[
+        bool, typer.Option("--all", help="Make good indexes again as well.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done.")
+    ] = False,
+    interval_bytes: Annotated[
+        int,
+        typer.Option(
+            "--index-interval-bytes",
+            min=0,
+            metavar="BYTES",
+            help="The topic's index.interval.bytes: how much log lies between entries.",
+        ),
+    ] = TopicConfig().index_interval_bytes,
+    as_json: Json = False,
+) -> None:
+    """Make missing and wrong indexes again from the log, as Apache Kafka's recovery would.
+
+    Writes .index and .timeindex, and a .seal that Kafka ignores; no .log is touched. A broker that
+    uses the directory must be stopped before. The exit code is 1 where an index could not be made
+    again because its log is damaged.
+    """
+    target = find_target(path)
+    work = Reindexing(target, interval_bytes, rebuild_all=rebuild_all, dry_run=dry_run)
+    with work.locked():
+        tally = _Tally()
+        done = tally.of(work.steps(), f"reindexing {path}", _bytes(target))
+    refused = [each for each in done if each.refused]
+    if as_json:
+        show_json(
+            {
+                "path": str(path.absolute()),
+                "ok": not refused,
+                "dry_run": dry_run,
+                "segments": len(done),
+                "reindexed": [_json(each) for each in done if each.wrong or each.written],
+            }
+        )
+    else:
+        for each in done:
+            _show_reindexed(each, dry_run=dry_run)
+        changed = sum(1 for each in done if each.written)
+        typer.echo(
+            f"{len(done)} segments looked at, the indexes of {changed} "
+            f"{'would be ' if dry_run else ''}made again, {len(refused)} left as they are"
+        )
+    if refused:
+        if as_json:
+            say("\n".join(f"{each.path}: {each.refused}" for each in refused))
+        raise typer.Exit(1)
+
+
+def _bytes(target: Target) -> int:
+    total = 0
+    for segment in target.segments():
+        if segment.exists():  # a broker may be at work
+            total += segment.stat().st_size
+    return total
+
+
+def _show_finding(finding: Finding, root: Path) -> None:
+    place = os.path.relpath(finding.path, root.parent)
+    if finding.position is not None:
+        place += f", byte {finding.position}"
+    if finding.offset is not None:
+        place += f", offset {finding.offset}"
+    typer.echo(f"{finding.severity.upper():6}  {place}\n        {finding.what}")
+    if finding.mend:
+        typer.echo(f"        to mend: {finding.mend}")
+
+
+def _summary(tally: _Tally, state: str) -> str:
+    checked = tally.checked
+    found = [
+        f"{count} {severity}{'s' if count != 1 else ''}"
+        for severity in Severity
+        if (count := tally.count(severity))
+    ]
+    wrong = ", ".join(found) if found else "nothing to remark"
+    parts = f"{checked.partitions} partitions, " if checked.partitions else ""
+    return (
+        f"{parts}{checked.segments} segments, {checked.batches} batches, "
+        f"{checked.records} records, {size(checked.bytes)} checked (log directory {state}): {wrong}"
+    )
+
+
+def _show_reindexed(done: Reindexed, *, dry_run: bool) -> None:
+    if not done.wrong and not done.written and not done.refused:
+        return
+    typer.echo(done.path)
+    for what in done.wrong:
+        typer.echo(f"  wrong: {what}")
+    for written in done.written:
+        typer.echo(f"  {'would write' if dry_run else 'wrote'} {os.path.basename(written)}")
+    if done.refused:
+        typer.echo(f"  left as it is: {done.refused}")
+
+
+def _json(done: Reindexed) -> dict[str, Any]:
+    return {
+        "path": done.path,
+        "wrong": done.wrong,
+        "written": done.written,
+        "refused": done.refused,
+    }

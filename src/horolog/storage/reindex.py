@@ -1,0 +1,181 @@
+"""Making the indexes of segments again from their batches, outside of any broker.
+
+What is written is what Apache Kafka's recovery would write: an entry where more than
+`index.interval.bytes` lie before a batch, times as far as they grow, the largest of all
+at the end. No `.log` is touched. Each file is replaced at once, so that a kill leaves
+the old or the new one; it stays whose it was.
+
+A segment with damage in it is left alone, since its indexes could only tell of what is
+before that; but for the end of a partition's last segment, which any start cuts off.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from horolog.errors import CorruptBatch, Misconfigured
+from horolog.storage import names
+from horolog.storage.files import Files, OpenFile, lock_directory
+from horolog.storage.headers import walk_headers
+from horolog.storage.index_builder import IndexBuilder
+from horolog.storage.leftovers import base_offsets
+from horolog.storage.seal import read_seal, seal_of, write_seal
+from horolog.storage.verify import Checked, Finding, Severity, Target
+from horolog.storage.verify.findings import Steps
+from horolog.storage.verify.partition import situation_of
+from horolog.storage.verify.segment import SegmentFacts, Situation, check_segment
+from horolog.storage.verify.surroundings import surroundings_of
+
+_INDEX_SUFFIXES = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL)
+_TEMPORARY = ".tmp"
+
+
+@dataclass(slots=True)
+class Reindexed:
+    """What was done about one segment."""
+
+    path: str
+    wrong: list[str] = field(default_factory=list)
+    """What was found wrong with its indexes."""
+    written: list[str] = field(default_factory=list)
+    """The files that were replaced; those that would be, where nothing is to be written."""
+    refused: str | None = None
+    """Why its indexes were left as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reindexing:
+    """The work at one target; only to be done while `locked` keeps brokers away."""
+
+    target: Target
+    interval_bytes: int
+    rebuild_all: bool = False
+    dry_run: bool = False
+    writer: Files = field(default_factory=Files)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep brokers away from the log directory meanwhile, if there is one.
+
+        Raises:
+            Misconfigured: a broker is at work there.
+        """
+        path = self.target.log_dir / names.LOCK
+        is_log_dir = path.exists() or (self.target.log_dir / names.META_PROPERTIES).exists()
+        if not is_log_dir:
+            yield
+            return
+        try:
+            fd = lock_directory(str(path))
+        except BlockingIOError:
+            raise Misconfigured(
+                f"{path} is locked: a broker is at work in this directory. Stop it first; it "
+                "mends its indexes itself when it meets a wrong one"
+            ) from None
+        try:
+            yield
+        finally:
+            os.close(fd)
+
+    def steps(self) -> Steps[list[Reindexed]]:
+        """Check every segment and mend its indexes; returns what was done about each."""
+        around, _ = surroundings_of(Files(read_only=True), self.target.log_dir)
+        around = around._replace(is_live=False)  # the lock is ours
+        done = []
+        for directory in self.target.partitions:
+            bases = base_offsets(os.listdir(directory), names.LOG)
+            paths = [directory / names.segment_file(base, names.LOG) for base in bases]
+            sizes = [path.stat().st_size for path in paths]
+            for index, (base, path) in enumerate(zip(bases, paths, strict=True)):
+                if self.target.segment in (None, path):
+                    situation = situation_of(bases, index, sizes, directory.name, around)
+                    done.append((yield from self._one(str(path), base, situation)))
+        return done
+
+    def _one(self, path: str, base_offset: int, situation: Situation) -> Steps[Reindexed]:
+        files = Files(read_only=True)
+        done = Reindexed(path)
+        damage: Finding | None = None
+        checking = check_segment(files, path, base_offset, situation)
+        while True:
+            try:
+                step = next(checking)
+            except StopIteration as ended:
+                facts: SegmentFacts | None = ended.value
+                break
+            if isinstance(step, Checked):
+                yield step
+            elif step.severity is Severity.NOTE:
+                continue
+            elif step.path.endswith(_INDEX_SUFFIXES):
+                done.wrong.append(f"{os.path.basename(step.path)}: {step.what}")
+            elif step.path == path:
+                damage = damage or step
+        if not done.wrong and not self.rebuild_all:
+            return done
+        if facts is None:
+            done.refused = "it was taken away meanwhile"
+        elif facts.has_old_format:
+            done.refused = "it holds messages of a format before v2, which are not read yet"
+        elif facts.is_sound:
+            self._rebuild(files, facts, facts.whole_bytes, done)
+        elif situation.is_active and situation.is_recovered and damage is not None:
+            self._rebuild(files, facts, damage.position or 0, done)
+        else:
+            what = "" if damage is None else f" at byte {damage.position}: {damage.what}"
+            done.refused = f"its log is damaged{what}"
+        return done
+
+    def _rebuild(self, files: Files, facts: SegmentFacts, end: int, done: Reindexed) -> None:
+        """Write what batches before byte `end` ask for, where that is not there."""
+        log = files.get(facts.path)
+        builder = IndexBuilder(facts.base_offset, self.interval_bytes)
+        try:
+            builder.add_all(walk_headers(files, log, 0, end))
+        except CorruptBatch as error:
+            done.refused = f"it changed while it was read: {error}"
+            return
+        stem, writer = facts.path.removesuffix(names.LOG), self.writer
+        for suffix, content in (
+            (names.OFFSET_INDEX, bytes(builder.offset_entries)),
+            (names.TIME_INDEX, bytes(builder.time_entries)),
+        ):
+            index = stem + suffix
+            if not _is_already(files, index, content):
+                done.written.append(index)
+                if not self.dry_run:
+                    _replace(writer, index, content, like=log)
+        seal_path = stem + names.SEAL
+        if self.dry_run:
+            return
+        if end == facts.size:
+            whole = (builder.end, builder.next_offset)
+            seal = seal_of(writer, log, stem, whole, builder.largest)
+            if read_seal(writer, seal_path) != seal:
+                write_seal(writer, seal_path, seal)
+                done.written.append(seal_path)
+        elif writer.exists(seal_path):
+            writer.remove(seal_path)  # it would be of an end that a start cuts off
+        writer.sync_path(os.path.dirname(facts.path))
+
+
+def _is_already(files: Files, path: str, content: bytes) -> bool:
+    # A preallocated file is long: one of another length is not read to be told apart.
+    if not files.exists(path) or files.size(path) != len(content):
+        return False
+    return files.read_whole(path, len(content)) == content
+
+
+def _replace(files: Files, path: str, content: bytes, *, like: OpenFile) -> None:
+    """Replace an index at once, and let it belong to whom the log belongs."""
+    temporary = path + _TEMPORARY
+    file = files.create(temporary)
+    owner = os.fstat(like.fd)
+    with suppress(PermissionError):  # only root may give files away
+        os.fchown(file.fd, owner.st_uid, owner.st_gid)
+    os.fchmod(file.fd, stat.S_IMODE(owner.st_mode))
+    files.write_at(file, [content], 0)
+    files.sync(file)
+    files.rename(temporary, path)

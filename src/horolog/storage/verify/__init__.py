@@ -1,0 +1,117 @@
+"""Whether the files of a log are what they should be; looks at every byte and changes none.
+
+    verification = Verification.of(path)
+    for step in verification.steps():
+        ...  # a Finding, or a Checked that says how much has been looked at
+
+At a log directory, a partition's directory or a single `.log`. What is held in memory
+does not grow with the log: batches pass by one at a time, index entries along with them.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from horolog.errors import Misconfigured, StorageFailed
+from horolog.storage import names
+from horolog.storage.files import Files
+from horolog.storage.leftovers import base_offsets
+from horolog.storage.verify.findings import Checked, Finding, Severity, Steps, damage
+from horolog.storage.verify.partition import check_partition, situation_of
+from horolog.storage.verify.segment import check_segment
+from horolog.storage.verify.surroundings import check_log_dir, surroundings_of
+
+__all__ = ["Checked", "Finding", "Severity", "Target", "Verification", "find_target"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path leads to."""
+
+    log_dir: Path
+    """The directory that the partitions lie in, log directory or not."""
+    partitions: tuple[Path, ...]
+    segment: Path | None = None
+    """The only segment that is meant."""
+    is_log_dir: bool = False
+    """The log directory itself is meant, with all that is in it."""
+
+    def segments(self) -> list[Path]:
+        """The `.log` files, in order."""
+        if self.segment is not None:
+            return [self.segment]
+        return [
+            directory / names.segment_file(base, names.LOG)
+            for directory in self.partitions
+            for base in base_offsets((each.name for each in directory.iterdir()), names.LOG)
+        ]
+
+
+def find_target(path: Path) -> Target:
+    """What there is at a path.
+
+    Raises:
+        Misconfigured: nothing of a log.
+    """
+    path = path.absolute()
+    if path.is_file():
+        for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
+            if names.base_offset_of(path.name, suffix) is not None:
+                path = path.with_suffix(names.LOG)
+        if names.base_offset_of(path.name, names.LOG) is None or not path.exists():
+            raise Misconfigured(f"{path} is not named as a segment: 20 digits and .log")
+        return Target(path.parent.parent, (path.parent,), path)
+    try:
+        entries = sorted(path.iterdir())
+    except OSError as error:
+        raise Misconfigured(f"cannot read {path}: {error.strerror}") from None
+    if names.partition_of(path.name) or base_offsets((each.name for each in entries), names.LOG):
+        return Target(path.parent, (path,))
+    found = tuple(each for each in entries if each.is_dir() and names.partition_of(each.name))
+    if not found and not (path / names.META_PROPERTIES).exists():
+        raise Misconfigured(
+            f"{path} is no log directory, no partition's directory (topic-0) and no segment (.log)"
+        )
+    return Target(path, found, is_log_dir=True)
+
+
+class Verification:
+    """A check of all that a path leads to."""
+
+    def __init__(self, target: Target, files: Files | None = None) -> None:
+        self.target = target
+        self._files = files or Files(read_only=True)
+        self.around, self._findings = surroundings_of(self._files, target.log_dir)
+
+    @classmethod
+    def of(cls, path: Path) -> "Verification":
+        """A check of what is at a path.
+
+        Raises:
+            Misconfigured: there is nothing of a log.
+        """
+        return cls(find_target(path))
+
+    def steps(self) -> Steps[None]:
+        """Check all, and tell as it goes."""
+        target, files = self.target, self._files
+        if target.segment is not None:
+            yield from self._segment(target.segment)
+            return
+        if target.is_log_dir:
+            yield from self._findings
+            yield from check_log_dir(files, target.log_dir, self.around)
+        for directory in target.partitions:
+            yield from check_partition(files, directory, self.around)
+
+    def _segment(self, path: Path) -> Steps[None]:
+        base = names.base_offset_of(path.name, names.LOG)
+        assert base is not None
+        bases = base_offsets((each.name for each in path.parent.iterdir()), names.LOG)
+        paths = [str(path.parent / names.segment_file(each, names.LOG)) for each in bases]
+        sizes = [self._files.size(each) for each in paths]
+        name = path.parent.name
+        situation = situation_of(bases, bases.index(base), sizes, name, self.around)
+        try:
+            yield from check_segment(self._files, str(path), base, situation)
+        except StorageFailed as error:
+            yield damage(str(path), f"It cannot be read: {error}", "see to the disk or the rights")

@@ -1,0 +1,135 @@
+"""What else lies beside a segment: our seal, and Kafka's index of aborted transactions."""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from horolog.record.batch import BatchHeader
+from horolog.storage import names
+from horolog.storage.files import FileMissing, Files
+from horolog.storage.seal import file_crc, read_seal, tail_crc
+from horolog.storage.verify.entries import REINDEX
+from horolog.storage.verify.findings import Finding, fault, note
+
+if TYPE_CHECKING:
+    from horolog.storage.verify.segment import SegmentFacts
+
+_ABORTED = Struct(">hqqqq")
+_BLOCK_ENTRIES = 4096
+_NEVER = 1 << 63
+_RECOVERED = "a broker makes it again from the log's markers when it starts"
+
+
+def check_seal(files: Files, facts: "SegmentFacts", stem: str) -> Iterator[Finding]:
+    """Whether a seal speaks of this segment, and if so the truth."""
+    path = stem + names.SEAL
+    if not files.exists(path):
+        return
+    mend = REINDEX.format(path=facts.path)
+    seal = read_seal(files, path)
+    if seal is None:
+        yield fault(path, "The seal is damaged, and will not be believed", mend)
+        return
+    try:
+        log = files.get(facts.path)
+    except FileMissing:
+        return
+    if seal.log_size != facts.size or seal.log_tail_crc != tail_crc(files, log, facts.size):
+        yield note(path, "The segment was changed since it was sealed: nobody believes the seal")
+        return
+    if facts.is_sound and (seal.next_offset, seal.largest) != (facts.next_offset, facts.largest):
+        yield fault(
+            path,
+            f"It says that the segment ends before offset {seal.next_offset} and has "
+            f"{_time(seal.largest)}; the log ends before {facts.next_offset} and has "
+            f"{_time(facts.largest)}",
+            mend,
+        )
+    for suffix, size, crc in (
+        (names.OFFSET_INDEX, seal.offset_index_size, seal.offset_index_crc),
+        (names.TIME_INDEX, seal.time_index_size, seal.time_index_crc),
+    ):
+        index = stem + suffix
+        if files.exists(index) and (files.size(index), file_crc(files, index)) != (size, crc):
+            yield note(
+                index, "It was changed since it was sealed, and is checked at every use", mend
+            )
+
+
+def _time(largest: tuple[int, int] | None) -> str:
+    if largest is None:
+        return "no timestamp"
+    return f"its largest timestamp {largest[0]} up to offset {largest[1]}"
+
+
+class AbortedEntries:
+    """The index of aborted transactions of a segment, read along with the log."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self.next_offset = _NEVER
+        """Batches that end before it need not be shown."""
+        self._files = files
+        self._path = path
+        self._size = files.size(path)
+        self._last_offset = -1
+        self._wrong = 0
+        self._first_wrong: tuple[int, str] | None = None
+        self._entries = self._read()
+        self._number = self._producer_id = -1
+        self._advance()
+
+    def meet(self, header: BatchHeader, *, judge: bool) -> None:
+        """Hold the entries up to the end of a batch against it: each ends with a marker."""
+        while self.next_offset <= header.last_offset:
+            is_marker = (
+                header.is_control
+                and header.base_offset <= self.next_offset
+                and header.producer_id == self._producer_id
+            )
+            if judge and not is_marker:
+                self._note_wrong(self._number, f"ends with offset {self.next_offset}, no marker")
+            self._advance()
+
+    def faults(self, *, judge: bool) -> Iterator[Finding]:
+        """What is wrong with it, when all batches have passed."""
+        while judge and self._number >= 0:
+            self._note_wrong(self._number, f"ends with {self.next_offset}, beyond the log's end")
+            self._advance()
+        if self._size % _ABORTED.size:
+            what = f"Its {self._size} bytes are no whole number of entries of {_ABORTED.size}"
+            yield fault(self._path, what, _RECOVERED)
+        if self._first_wrong is not None:
+            number, what = self._first_wrong
+            more = f"; {self._wrong - 1} more are wrong" if self._wrong > 1 else ""
+            yield fault(
+                self._path,
+                f"Entry {number} {what}{more}",
+                _RECOVERED,
+                position=number * _ABORTED.size,
+            )
+
+    def _note_wrong(self, number: int, what: str) -> None:
+        self._wrong += 1
+        if self._first_wrong is None or number < self._first_wrong[0]:
+            self._first_wrong = number, what
+
+    def _advance(self) -> None:
+        for number, version, producer_id, first, last, _ in self._entries:
+            if version == 0 and 0 <= first <= last and last > self._last_offset:
+                self._number, self._producer_id = number, producer_id
+                self.next_offset = self._last_offset = last
+                return
+            self._note_wrong(number, f"cannot be: version {version}, from offset {first} to {last}")
+        self._number, self.next_offset = -1, _NEVER
+
+    def _read(self) -> Iterator[tuple[int, ...]]:
+        for start in range(0, self._size // _ABORTED.size, _BLOCK_ENTRIES):
+            try:
+                file = self._files.get(self._path)
+            except FileMissing:
+                return
+            size = _BLOCK_ENTRIES * _ABORTED.size
+            block = self._files.read_at(file, size, start * _ABORTED.size)
+            whole = block[: len(block) // _ABORTED.size * _ABORTED.size]
+            for index, columns in enumerate(_ABORTED.iter_unpack(whole)):
+                yield (start + index, *columns)

@@ -1,0 +1,351 @@
+"""One segment: its `.log` from the first byte to the last, and what lies beside it.
+
+The log is judged by itself, the indexes by the log. What lies behind damage is found
+again by the offset index, if that knows of a whole batch there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from horolog.config import NO_TIMESTAMP
+from horolog.errors import CorruptBatch
+from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
+from horolog.storage import names
+from horolog.storage.files import FileMissing, Files, OpenFile
+from horolog.storage.index_builder import is_later
+from horolog.storage.time_index import TimeEntry
+from horolog.storage.verify.batches import (
+    PlacedBatch,
+    crc_matches,
+    header_fault,
+    old_message,
+    read_batches,
+    records_fault,
+    zeros_from,
+)
+from horolog.storage.verify.beside import AbortedEntries, check_seal
+from horolog.storage.verify.entries import IndexFile, OffsetEntries, TimeEntries
+from horolog.storage.verify.findings import (
+    Checked,
+    Finding,
+    Findings,
+    Steps,
+    damage,
+    fault,
+    note,
+)
+
+_MAX_RELATIVE_OFFSET = (1 << 31) - 1
+_MAX_FINDINGS = 100
+_MAX_EPOCHS = 10_000
+_STEP_BYTES = 4 << 20
+
+
+class Situation(NamedTuple):
+    """What must be known of a segment's surroundings to judge it."""
+
+    is_active: bool
+    """It is the partition's last."""
+    is_live: bool
+    """A broker is at work on it."""
+    is_closed_cleanly: bool
+    """The log directory says so."""
+    is_recovered: bool
+    """A broker that starts checks this segment, and cuts it where it is damaged."""
+    later_bytes: int
+    """In the segments that follow it."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Nobody would add to its indexes as they are."""
+        return not self.is_active or (self.is_closed_cleanly and not self.is_live)
+
+    def mend(self, bytes_behind: int, offset: int) -> str:
+        """What can be done about damage at an offset, so many bytes before the segment's end."""
+        restore = "restore this segment from a replica or a backup"
+        if self.is_live:
+            return f"{restore} once the broker that is at work here has been stopped"
+        if not self.is_recovered:
+            return f"{restore}: no start of a broker checks or mends it"
+        return (
+            f"starting a broker cuts the log here, and {bytes_behind + self.later_bytes} bytes, "
+            f"all from offset {offset} on, are lost; {restore} before, if there is one"
+        )
+
+
+class EpochRun(NamedTuple):
+    """Offsets that were written in one leader epoch."""
+
+    epoch: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(slots=True, kw_only=True)
+class SegmentFacts:
+    """What walking a segment told."""
+
+    path: str
+    base_offset: int
+    next_offset: int
+    first_offset: int | None = None
+    size: int = 0
+    whole_bytes: int = 0
+    """Where its last whole batch ends."""
+    largest: TimeEntry | None = None
+    is_sound: bool = True
+    """All of it was read, and nothing is damaged."""
+    has_old_format: bool = False
+    epochs: list[EpochRun] = field(default_factory=list)
+    missing_offsets: int = 0
+    """Within and between its batches."""
+
+
+def check_segment(
+    files: Files, path: str, base_offset: int, situation: Situation
+) -> Steps[SegmentFacts | None]:
+    """Everything about one segment; returns its `SegmentFacts`, None if it is gone."""
+    walk = SegmentWalk(files, path, base_offset, situation)
+    return (yield from walk.run())
+
+
+class SegmentWalk:
+    """One pass over one segment; lives as long as that takes."""
+
+    def __init__(self, files: Files, path: str, base_offset: int, situation: Situation) -> None:
+        self.facts = SegmentFacts(path=path, base_offset=base_offset, next_offset=base_offset)
+        self._files = files
+        self._situation = situation
+        self._stem = path.removesuffix(names.LOG)
+        self._told = 0
+        self._follows_damage = False
+        # The indexes first: a live one then never knows of more than the log has.
+        offsets = IndexFile(files, self._stem + names.OFFSET_INDEX, OffsetEntries.LAYOUT, path)
+        times = IndexFile(files, self._stem + names.TIME_INDEX, TimeEntries.LAYOUT, path)
+        self._offsets = OffsetEntries(offsets, base_offset)
+        self._times = TimeEntries(times, base_offset)
+        self._aborted = AbortedEntries(files, self._stem + names.TXN_INDEX)
+
+    def run(self) -> Steps[SegmentFacts | None]:
+        """Walk, and tell."""
+        facts = self.facts
+        try:
+            file = self._files.get(facts.path)
+            facts.size = self._files.size(facts.path)
+        except FileMissing:
+            if self._situation.is_live:
+                yield note(facts.path, "The broker that is at work here has taken it away")
+            else:
+                yield damage(facts.path, "The segment is gone")
+            return None
+        start: int | None = 0
+        while start is not None:
+            start = yield from self._walk_from(file, start)
+        if self._told > _MAX_FINDINGS:
+            more = self._told - _MAX_FINDINGS
+            yield damage(facts.path, f"{more} further batches are damaged")
+        if facts.missing_offsets:
+            yield note(
+                facts.path,
+                f"{facts.missing_offsets} offsets are in no batch, as compaction leaves it",
+            )
+        yield from self._judge_indexes()
+        yield from check_seal(self._files, facts, self._stem)
+        yield from self._aborted.faults(judge=facts.is_sound)
+        yield Checked(segments=1)
+        return facts
+
+    def _walk_from(self, file: OpenFile, start: int) -> Steps[int | None]:
+        """Walk up to the end or to damage; where to go on behind it, None for not at all."""
+        facts, position = self.facts, start
+        size = batches = records = 0
+        try:
+            for batch in read_batches(self._files, file, start, facts.size):
+                position, header, _ = batch
+                finding = self._judge(file, batch)
+                if finding is not None:
+                    facts.is_sound = False
+                    yield from self._some(finding)
+                self._meet(position, header, is_good=finding is None)
+                batches += 1
+                records += max(0, header.records_count)
+                size += header.size
+                position = facts.whole_bytes = position + header.size
+                if size >= _STEP_BYTES:
+                    yield Checked(size, batches, records)
+                    size = batches = records = 0
+            yield Checked(size, batches, records)
+        except CorruptBatch as error:
+            yield Checked(size, batches, records)
+            return (yield from self._explain(file, position, error))
+        return None
+
+    def _judge(self, file: OpenFile, batch: PlacedBatch) -> Finding | None:
+        """What is wrong with a batch."""
+        facts, header = self.facts, batch.header
+        if not crc_matches(self._files, file, batch):
+            end = batch.position + header.size
+            if end == facts.size and self._situation.is_live and self._situation.is_active:
+                return note(
+                    facts.path,
+                    "The last batch was being written while it was read; look again later",
+                    position=batch.position,
+                )
+            what = "The checksum of the batch does not match its bytes"
+        elif header.base_offset < facts.next_offset:
+            what = (
+                f"The batch begins with offset {header.base_offset}, and {facts.next_offset} or "
+                "more must follow"
+            )
+        elif wrong := header_fault(header) or records_fault(batch):
+            what = f"The batch is not what it claims to be: {wrong}"
+        elif header.last_offset - facts.base_offset > _MAX_RELATIVE_OFFSET:
+            what = (
+                f"The batch ends with offset {header.last_offset}, too far from the segment's "
+                f"{facts.base_offset} for an index"
+            )
+        else:
+            return None
+        return damage(
+            facts.path,
+            what,
+            self._situation.mend(facts.size - batch.position, facts.next_offset),
+            position=batch.position,
+            offset=header.base_offset,
+        )
+
+    def _some(self, finding: Finding) -> Iterator[Finding]:
+        """Let through as many as anybody would read."""
+        self._told += 1
+        if self._told <= _MAX_FINDINGS:
+            yield finding
+
+    def _meet(self, position: int, header: BatchHeader, *, is_good: bool) -> None:
+        """Take note of a batch, and hold the indexes against it."""
+        facts = self.facts
+        last_offset = header.base_offset + header.last_offset_delta
+        if position >= self._offsets.next_position:
+            self._offsets.meet(position, header, judge=is_good)
+        if not is_good:
+            self._follows_damage = True
+            return
+        if last_offset >= self._times.next_offset:
+            largest = None if facts.largest is None else facts.largest.timestamp
+            self._times.meet(header, largest, judge=facts.is_sound)
+        if last_offset >= self._aborted.next_offset:
+            self._aborted.meet(header, judge=facts.is_sound)
+        if is_later(header.max_timestamp, facts.largest):
+            facts.largest = TimeEntry(header.max_timestamp, last_offset)
+        if facts.first_offset is None:
+            facts.first_offset = header.base_offset
+        elif not self._follows_damage:
+            facts.missing_offsets += header.base_offset - facts.next_offset
+        self._follows_damage = False
+        facts.missing_offsets += header.last_offset_delta + 1 - header.records_count
+        facts.next_offset = last_offset + 1
+        if facts.epochs and facts.epochs[-1].epoch == header.leader_epoch:
+            facts.epochs[-1] = facts.epochs[-1]._replace(last_offset=last_offset)
+        elif len(facts.epochs) < _MAX_EPOCHS:
+            facts.epochs.append(EpochRun(header.leader_epoch, header.base_offset, last_offset))
+
+    # Where no batch begins.
+
+    def _explain(self, file: OpenFile, position: int, error: CorruptBatch) -> Steps[int | None]:
+        """Say what lies where a batch should; where to go on behind it, None for not at all."""
+        facts, situation, rest = self.facts, self._situation, self.facts.size - position
+        was_sound, facts.is_sound = facts.is_sound, False
+        mend = situation.mend(rest, facts.next_offset)
+        place = {"position": position, "offset": facts.next_offset}
+        if zeros_from(self._files, file, position, facts.size):
+            facts.is_sound = was_sound
+            what = f"{rest} bytes of zeros lie at its end"
+            if situation.is_active:
+                yield note(facts.path, f"{what}, as preallocation or a power loss leave them")
+            else:
+                yield fault(
+                    facts.path,
+                    f"{what}, and the segment is finished",
+                    f"truncate -s {position} {facts.path}",
+                    **place,
+                )
+            return None
+        old = old_message(self._files, file, position, facts.size)
+        if old is not None:
+            facts.has_old_format = True
+            yield note(
+                facts.path,
+                f"It holds messages of format v{old.magic}, which are not read yet: {rest} bytes "
+                "are not checked",
+                None,
+                **place,
+            )
+            return None
+        following = next(self._whole_batches_behind(file, position), None)
+        if following is not None:
+            start, offset = following
+            self._follows_damage = True
+            yield from self._some(
+                damage(
+                    facts.path,
+                    f"No batch begins here: {error}; {start - position} bytes up to offset "
+                    f"{offset} cannot be read, the next whole batch begins at byte {start}",
+                    mend,
+                    **place,
+                )
+            )
+            return start
+        if situation.is_live and situation.is_active:
+            yield note(
+                facts.path,
+                f"{rest} bytes at the end are no whole batch: a broker is writing here, and the "
+                "end may move",
+                None,
+                **place,
+            )
+            return None
+        yield damage(
+            facts.path,
+            f"No whole batch begins here: {error}; {rest} bytes, from offset "
+            f"{facts.next_offset} on, cannot be read",
+            mend,
+            **place,
+        )
+        return None
+
+    def _whole_batches_behind(self, file: OpenFile, position: int) -> Iterator[tuple[int, int]]:
+        """Place and base offset of whole batches that the offset index knows of."""
+        for place, offset in self._offsets.skip_to(position):
+            try:
+                header = parse_header(self._files.read_at(file, HEADER_SIZE, place))
+            except CorruptBatch:
+                continue
+            if header.last_offset != offset or place + header.size > self.facts.size:
+                continue
+            if header.base_offset < self.facts.next_offset or header_fault(header):
+                continue
+            if crc_matches(self._files, file, PlacedBatch(place, header, None)):
+                yield place, header.base_offset
+
+    # The indexes, when all batches have passed.
+
+    def _judge_indexes(self) -> Findings:
+        facts, situation = self.facts, self._situation
+        judged = facts.is_sound
+        self._offsets.finish(facts.whole_bytes, judge=judged)
+        self._times.finish(judge=judged)
+        for entries in (self._offsets, self._times):
+            yield from entries.file.faults(may_have_room=not situation.is_finished)
+        if self._offsets.groups:
+            yield note(
+                self._offsets.file.path,
+                f"{self._offsets.groups} entries name the end of several batches that were "
+                "appended at once, as a follower writes them",
+            )
+        last = self._times.last_timestamp
+        largest = NO_TIMESTAMP if facts.largest is None else max(-1, facts.largest.timestamp)
+        if judged and self._times.file.exists and situation.is_finished and last < largest:
+            yield self._times.file.fault(
+                f"Its last entry says {'nothing' if last == NO_TIMESTAMP else last}, and the "
+                f"largest timestamp of the segment is {largest}: retention would go by that"
+            )

@@ -1,0 +1,135 @@
+"""What the files of a log directory say about all its partitions, and who is at work in it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from horolog.errors import CorruptFile, StorageFailed
+from horolog.storage import names
+from horolog.storage.checkpoints import read_meta_properties, read_offsets
+from horolog.storage.files import Files, is_locked
+from horolog.storage.names import TopicPartition
+from horolog.storage.verify.findings import Finding, fault, note
+
+_T = TypeVar("_T")
+_CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+_OFFSET_FILES = {
+    names.RECOVERY_POINTS: "stop the broker and remove the file: the next start checks every log",
+    names.LOG_START_OFFSETS: "restore it from a backup; without it deleted records come back",
+    names.HIGH_WATERMARKS: "stop the broker and remove the file: it is written anew",
+    _CLEANER_OFFSETS: "stop the broker and remove the file: compaction begins anew",
+}
+
+
+class Surroundings(NamedTuple):
+    """A log directory, as far as it matters to a partition in it."""
+
+    is_live: bool = False
+    """Its lock is held."""
+    is_clean: bool = False
+    """It was closed cleanly, so that the next start checks nothing."""
+    recovery_points: Mapping[TopicPartition, int] = {}
+    log_starts: Mapping[TopicPartition, int] = {}
+    high_watermarks: Mapping[TopicPartition, int] = {}
+
+
+def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Finding]]:
+    """What is said in a directory that may be a log directory, and what of it is wrong."""
+    findings: list[Finding] = []
+    is_live = is_locked(str(log_dir / names.LOCK))
+    offsets = {}
+    for name, mend in _OFFSET_FILES.items():
+        path = str(log_dir / name)
+        findings += empty_note(files, path)
+        read = partial(read_offsets, files, path)
+        found = None if is_empty(files, path) else read_or_tell(read, path, mend, findings)
+        offsets[name] = found or {}
+        for partition, offset in offsets[name].items():
+            if offset < 0:
+                findings.append(fault(path, f"It says {offset} for {partition}", mend))
+    return (
+        Surroundings(
+            is_live,
+            files.exists(str(log_dir / names.CLEAN_SHUTDOWN)),
+            offsets[names.RECOVERY_POINTS],
+            offsets[names.LOG_START_OFFSETS],
+            offsets[names.HIGH_WATERMARKS],
+        ),
+        findings,
+    )
+
+
+def is_empty(files: Files, path: str) -> bool:
+    """Whether a file is there that nothing was written to."""
+    return files.exists(path) and files.size(path) == 0
+
+
+def empty_note(files: Files, path: str) -> Iterator[Finding]:
+    """A checkpoint that Kafka has made and not written to yet."""
+    if is_empty(files, path):
+        yield note(path, "It is empty, as Kafka makes it before it first writes it")
+
+
+def read_or_tell(
+    read: Callable[[], _T], path: str, mend: str, findings: list[Finding]
+) -> _T | None:
+    """What a small file says; None if it cannot be read, which is then told."""
+    try:
+        return read()
+    except (CorruptFile, StorageFailed) as error:
+        findings.append(fault(path, str(error).removeprefix(path).strip(" :"), mend))
+    except ValueError:  # a number too long to be one
+        findings.append(fault(path, "It holds what is no number", mend))
+    return None
+
+
+def check_log_dir(files: Files, log_dir: Path, around: Surroundings) -> Iterator[Finding]:
+    """The files of a log directory itself."""
+    path = str(log_dir / names.META_PROPERTIES)
+    findings: list[Finding] = []
+    restore = "restore it from a backup; a broker does not start without knowing whose this is"
+    meta = read_or_tell(lambda: read_meta_properties(files, path), path, restore, findings)
+    if not findings and meta is None:
+        findings.append(note(path, "There is none: a broker that starts here makes its own"))
+    elif meta is not None and None in (meta.cluster_id, meta.node_id):
+        findings.append(fault(path, "It names no cluster.id or no node.id", restore))
+    yield from findings
+    if around.is_live:
+        yield note(
+            str(log_dir / names.LOCK),
+            "A broker is at work here: ends of logs may move while they are read",
+        )
+    present = {
+        name
+        for each in log_dir.iterdir()
+        if each.is_dir() and names.partition_of(name := each.name)
+    }
+    yield from _absent(log_dir, around, present)
+    yield from _leftovers(log_dir)
+
+
+def _absent(log_dir: Path, around: Surroundings, present: set[str]) -> Iterator[Finding]:
+    for name, offsets in (
+        (names.RECOVERY_POINTS, around.recovery_points),
+        (names.LOG_START_OFFSETS, around.log_starts),
+        (names.HIGH_WATERMARKS, around.high_watermarks),
+    ):
+        absent = sorted(str(each) for each in offsets if str(each) not in present)
+        if absent:
+            more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
+            yield note(
+                str(log_dir / name),
+                f"It names {', '.join(absent[:3])}{more}, which are not here: deleted or elsewhere",
+            )
+
+
+def _leftovers(log_dir: Path) -> Iterator[Finding]:
+    for each in sorted(log_dir.iterdir()):
+        name = each.name
+        if each.is_dir() and names.is_deleted_directory(name):
+            yield note(str(each), "The partition was deleted and waits for its removal")
+        elif each.is_dir() and name.endswith(("-stray", "-future")):
+            yield note(str(each), "Kafka has set it aside: it is not served")
+        elif name.endswith(".tmp"):
+            yield note(str(each), "It is left from a replacement that was interrupted")

@@ -1,0 +1,88 @@
+"""`horolog log verify` and `horolog log reindex` as their users meet them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from command_runner import Run
+from running_broker import RunningBroker
+
+
+@pytest.fixture
+def kafkas(golden: Path, tmp_path: Path) -> Path:
+    """A copy of a directory that Apache Kafka left."""
+    for name in ("index-all-0", "out-of-order-0"):
+        shutil.copytree(golden / "clean" / name, tmp_path / "kafka" / name)
+    return tmp_path / "kafka"
+
+
+def test_what_is_sound_is_said_to_be(offline: Run, golden: Path) -> None:
+    seen = offline("log", "verify", golden / "clean")
+    assert seen.code == 0
+    assert seen.lines[-1].startswith("36 partitions, 78 segments, 778 batches, 2960 records")
+    assert "closed cleanly" in seen.lines[-1]
+
+
+def test_what_is_wrong_is_said_with_its_place_and_how_to_mend_it(
+    offline: Run, kafkas: Path
+) -> None:
+    index = kafkas / "index-all-0" / "00000000000000000027.timeindex"
+    index.unlink()
+    log = kafkas / "out-of-order-0" / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[100] ^= 1
+    log.write_bytes(data)
+    partitions = [kafkas / "index-all-0", kafkas / "out-of-order-0"]
+    shown = [offline("log", "verify", each) for each in partitions]
+    assert [each.code for each in shown] == [1, 1]
+    assert "The index is missing" in shown[0].out
+    assert f"horolog log reindex {index.with_suffix('.log')}" in shown[0].out
+    assert shown[1].out.startswith("DAMAGE  out-of-order-0/00000000000000000000.log, byte 0")
+    told = offline("log", "verify", partitions[1], "--json").json
+    assert (told["ok"], told["segments"]) == (False, 4)
+    (damage,) = [each for each in told["findings"] if each["severity"] == "damage"]
+    assert (damage["path"], damage["position"], damage["offset"]) == (str(log), 0, 0)
+
+
+def test_a_path_without_a_log_is_misuse(offline: Run, tmp_path: Path) -> None:
+    for command in ("verify", "reindex"):
+        refused = offline("log", command, tmp_path)
+        assert refused.code == 2
+        assert "is no log directory" in refused.err
+
+
+def test_indexes_are_mended_by_the_command_that_verify_names(offline: Run, kafkas: Path) -> None:
+    partition = kafkas / "index-all-0"
+    wrong = partition / "00000000000000000027.index"
+    kept = wrong.read_bytes()
+    wrong.write_bytes(b"\xff" * 16)
+    planned = offline("log", "reindex", partition, "--dry-run", "--json")
+    assert planned.code == 0
+    assert wrong.read_bytes() == b"\xff" * 16
+    assert [each["path"] for each in planned.json["reindexed"]] == [str(wrong.with_suffix(".log"))]
+    mended = offline("log", "reindex", partition, "--index-interval-bytes", 0)
+    assert mended.code == 0
+    assert f"wrote {wrong.name}" in mended.out
+    assert "the indexes of 1 made again" in mended.lines[-1]
+    assert wrong.read_bytes() == kept
+    assert offline("log", "verify", partition).code == 0
+
+
+def test_what_cannot_be_mended_is_left_and_told(offline: Run, golden: Path, tmp_path: Path) -> None:
+    shutil.copytree(golden / "old-formats" / "v1-gzip-0", tmp_path / "v1-gzip-0")
+    refused = offline("log", "reindex", tmp_path / "v1-gzip-0", "--all")
+    assert refused.code == 1
+    assert "before v2" in refused.out
+
+
+def test_beside_a_running_broker_verify_reads_and_reindex_refuses(
+    horolog: Run, broker: RunningBroker, offline: Run
+) -> None:
+    assert horolog("produce", "verified", stdin="one\ntwo\n").code == 0
+    told = json.loads(offline("log", "verify", broker.log_dir, "--json").out)
+    assert told["ok"], told["findings"]
+    assert told["state"] == "in use"
+    refused = offline("log", "reindex", broker.log_dir)
+    assert refused.code == 2
+    assert ".lock is locked: a broker is at work" in refused.err
