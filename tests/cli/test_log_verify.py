@@ -38,7 +38,9 @@ def test_what_is_wrong_is_said_with_its_place_and_how_to_mend_it(
     assert [each.code for each in shown] == [1, 1]
     assert "The index is missing" in shown[0].out
     assert f"horolog log reindex {index.with_suffix('.log')}" in shown[0].out
-    assert shown[1].out.startswith("DAMAGE  out-of-order-0/00000000000000000000.log, byte 0")
+    assert shown[1].out.startswith(
+        "DAMAGE  out-of-order-0/00000000000000000000.log, byte 70, offset 1\n"
+    )
     told = offline("log", "verify", partitions[1], "--json").json
     assert (told["ok"], told["segments"]) == (False, 4)
     (damage,) = [each for each in told["findings"] if each["severity"] == "damage"]

@@ -22,7 +22,7 @@ from horolog.record.compression import Codec
 from horolog.storage.checkpoints import EpochStart, write_epochs, write_offsets
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
-from horolog.storage.verify import Checked, Finding, Severity, Verification
+from horolog.storage.verify import Checked, Finding, Severity, Verification, find_target
 
 EVERY_BATCH = TopicConfig(index_interval_bytes=0, segment_bytes=600)
 PARTITION = TopicPartition("orders", 0)
@@ -439,6 +439,13 @@ def test_the_end_may_move_while_a_broker_is_at_work(tmp_path: Path) -> None:
         assert {each.severity for each in seen} == {NOTE}
         assert any("the end may move" in each.what for each in seen)
     assert [each.severity for each in wrong(tmp_path / "log")] == [DAMAGE]
+
+
+def test_a_log_directory_may_be_named_like_a_partition(tmp_path: Path) -> None:
+    make_log(tmp_path / "data-1")
+    target = find_target(tmp_path / "data-1")
+    assert target.is_log_dir
+    assert target.partitions
 
 
 def test_what_is_no_log_is_refused(tmp_path: Path) -> None:

@@ -64,14 +64,17 @@ def find_target(path: Path) -> Target:
         entries = sorted(path.iterdir())
     except OSError as error:
         raise Misconfigured(f"cannot read {path}: {error.strerror}") from None
-    if names.partition_of(path.name) or base_offsets((each.name for each in entries), names.LOG):
+    if base_offsets((each.name for each in entries), names.LOG):
         return Target(path.parent, (path,))
+    # By what it holds before its own name: a log directory may well be called data-1.
     found = tuple(each for each in entries if each.is_dir() and names.partition_of(each.name))
-    if not found and not (path / names.META_PROPERTIES).exists():
-        raise Misconfigured(
-            f"{path} is no log directory, no partition's directory (topic-0) and no segment (.log)"
-        )
-    return Target(path, found, is_log_dir=True)
+    if found or (path / names.META_PROPERTIES).exists():
+        return Target(path, found, is_log_dir=True)
+    if names.partition_of(path.name):
+        return Target(path.parent, (path,))
+    raise Misconfigured(
+        f"{path} is no log directory, no partition's directory (topic-0) and no segment (.log)"
+    )
 
 
 class Verification:
