@@ -44,7 +44,7 @@ def test_what_is_wrong_is_said_with_its_place_and_how_to_mend_it(
     told = offline("log", "verify", partitions[1], "--json").json
     assert (told["ok"], told["segments"]) == (False, 4)
     (damage,) = [each for each in told["findings"] if each["severity"] == "damage"]
-    assert (damage["path"], damage["position"], damage["offset"]) == (str(log), 0, 0)
+    assert (damage["path"], damage["position"], damage["offset"]) == (str(log), 70, 1)
 
 
 def test_a_path_without_a_log_is_misuse(offline: Run, tmp_path: Path) -> None:
