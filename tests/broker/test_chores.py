@@ -132,27 +132,47 @@ TRIES = 4  # a busy machine pauses everybody now and then; what blocks the loop 
 
 
 class Heartbeat:
-    """Beats on the broker's loop every 10 ms, and remembers the longest gap."""
+    """Beats on the broker's loop every 10 ms, and remembers the longest gap.
+
+    A thread that waits for nothing beats beside it: what holds up both is the machine.
+    """
 
     def __init__(self, broker: RunningBroker) -> None:
-        self.longest_s = 0.0
+        self._longest_s = self._longest_beside_s = 0.0
         self._broker = broker
+        self._ended = threading.Event()
+        self._beside = threading.Thread(target=self._beat_beside)
+
+    @property
+    def longest_s(self) -> float:
+        """The longest gap of the loop, beyond that of the machine."""
+        return self._longest_s - self._longest_beside_s
 
     def __enter__(self) -> "Heartbeat":
         load_kernels()  # once in a process, and with the interpreter's lock held
         self._beating = asyncio.run_coroutine_threadsafe(self._beat(), self._broker.loop)
+        self._beside.start()
         return self
+
+    def _beat_beside(self) -> None:
+        last = time.monotonic()
+        while not self._ended.wait(0.01):
+            now = time.monotonic()
+            self._longest_beside_s = max(self._longest_beside_s, now - last)
+            last = now
 
     async def _beat(self) -> None:
         last = time.monotonic()
         while True:
             await asyncio.sleep(0.01)
             now = time.monotonic()
-            self.longest_s = max(self.longest_s, now - last)
+            self._longest_s = max(self._longest_s, now - last)
             last = now
 
     def __exit__(self, *_: object) -> None:
         self._beating.cancel()
+        self._ended.set()
+        self._beside.join()
 
 
 def test_the_loop_goes_on_while_the_disk_holds_an_fsync(
