@@ -1,6 +1,7 @@
 """What all tests share: the support modules on the path, hypothesis profiles, and brokers."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,13 +17,30 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 if TYPE_CHECKING:
     from running_broker import BrokerProcess, RunningBroker
 
-settings.register_profile(
-    "horolog",
-    deadline=None,  # shared machines pause at will
-    max_examples=60,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-settings.load_profile("horolog")
+for profile, examples in (("quick", 12), ("thorough", 500)):
+    settings.register_profile(
+        profile,
+        deadline=None,  # shared machines pause at will
+        max_examples=examples,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    )
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the kernels once, before several processes would do the same beside each other."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        from horolog.record.scan import load_kernels  # noqa: PLC0415 - a process that needs none
+
+        load_kernels()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With more than one process, Spark has one of its own, from the start."""
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    for item in items:
+        if item.get_closest_marker("spark") is not None:
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 class MakeBroker(Protocol):

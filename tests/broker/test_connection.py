@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from patience import eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import RunningBroker, new_event_loop
 
@@ -32,15 +33,6 @@ def with_topic(broker: RunningBroker) -> RunningBroker:
     with RawConnection(broker.address) as connection:
         connection.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
     return broker
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 5) -> bool:
-    until = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def test_requests_sent_at_once_are_answered_in_their_order(with_topic: RunningBroker) -> None:
@@ -214,6 +206,7 @@ def test_a_slow_consumer_takes_no_memory(with_topic: RunningBroker) -> None:
             wanted = fetch_fields("t", {0: 0}, max_bytes=1 << 28, partition_max_bytes=1 << 28)
             for _ in range(3):
                 connection.send(ApiKey.FETCH, 11, **wanted)
+        assert eventually(lambda: len(with_topic.service.connections) == 20)
         time.sleep(0.5)
         transports = [c._transport for c in with_topic.service.connections]
         held = sum(t.get_write_buffer_size() for t in transports if t is not None)

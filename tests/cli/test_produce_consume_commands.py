@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_runner import Run, heed_interrupts
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 NINE = 1_795_165_200_000  # 2026-11-20T09:00:00Z
@@ -162,7 +163,7 @@ def test_following_goes_on_until_it_is_interrupted(horolog: Run, broker: Running
         horolog("produce", "p.forever", stdin="2\n")
         assert process.stdout.readline() == "2\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from command_runner import run_command
+from patience import PATIENCE_S
 
 from horolog.cli.serve import listener_settings, ready_line
 from horolog.client import Client
@@ -39,7 +40,7 @@ def serving(*args: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def ended(*args: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "horolog", "serve", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -50,7 +51,7 @@ def test_a_broker_says_that_it_is_ready_and_stops_cleanly(
         sent = run_command("produce", "t", "-b", address, stdin="x\n")
         assert sent.code == 0, sent.err
         process.send_signal(number)
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
     assert (tmp_path / ".kafka_cleanshutdown").exists()
@@ -69,7 +70,7 @@ def test_settings_come_from_a_file_and_from_the_command_line_and_topics_survive(
         with Client(address) as client:
             client.create_topics({"kept": -1}, configs={"segment.ms": "12345"})
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
     with serving("--config", config) as (_, address), Client(address) as client:
         assert len(client.metadata().topics["kept"].partitions) == 5
         described = run_command("topics", "describe", "kept", "-b", address, "--json").json

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from scripted_broker import HangUp, Raw, ScriptedBroker, Silence
 
 from horolog.client import LATEST, Client, FoundOffset, NoAnswer, asking
@@ -101,11 +102,11 @@ def test_a_broker_is_reached_over_ipv6() -> None:
 
 @pytest.mark.parametrize("api_key", [ApiKey.API_VERSIONS, ApiKey.METADATA])
 def test_a_silent_broker_ends_the_call_when_its_time_is_over(api_key: ApiKey) -> None:
-    with talk({api_key: Silence()}, timeout_ms=300) as (_, client):
+    with talk({api_key: Silence()}, timeout_ms=500) as (_, client):
         started = time.monotonic()
         with pytest.raises(NoAnswer, match="no answer in time"):
             client.describe_cluster()
-        assert 0.15 < time.monotonic() - started < 5
+        assert 0.4 < time.monotonic() - started < PATIENCE_S
 
 
 def test_something_else_than_kafka_is_recognised() -> None:
@@ -246,7 +247,7 @@ def test_a_moved_leader_is_found() -> None:
 
 def test_an_error_that_may_pass_is_given_up_on_when_the_time_is_over() -> None:
     answers = {ApiKey.LIST_OFFSETS: offsets(ErrorCode.leader_not_available)}
-    with talk(answers, timeout_ms=200) as (broker, client):
+    with talk(answers, timeout_ms=3_000) as (broker, client):
         with pytest.raises(RequestRefused, match="offsets of clicks-5: LEADER_NOT_AVAILABLE"):
             client.list_offsets({CLICKS: LATEST})
         assert len(broker.asked(ApiKey.LIST_OFFSETS)) > 2
@@ -287,7 +288,7 @@ def test_a_broker_that_knows_only_the_first_api_versions_is_asked_again_in_that(
 
 def test_an_advertised_address_that_does_not_answer_is_told_as_such(dead_port: int) -> None:
     with (
-        talk(script={"advertised_port": dead_port}, timeout_ms=500) as (_, client),
+        talk(script={"advertised_port": dead_port}, timeout_ms=3_000) as (_, client),
         pytest.raises(NoAnswer) as absent,
     ):
         client.list_offsets({CLICKS: LATEST})
@@ -312,12 +313,12 @@ def test_large_fetched_records_are_a_view_and_not_a_copy() -> None:
 
 def test_a_long_poll_may_take_longer_than_the_timeout_of_a_call() -> None:
     def slow(_: Any) -> bytes:
-        time.sleep(0.3)
+        time.sleep(2.5)
         partition = FetchedPartition(5, high_watermark=900)
         return b"".join(encode_fetch_response(12, [FetchedTopic("clicks", None, [partition])]))
 
-    with talk({ApiKey.FETCH: slow}, timeout_ms=200) as (_, client):
-        assert client.fetch("clicks", 5, 40, max_wait_ms=400).high_watermark == 900
+    with talk({ApiKey.FETCH: slow}, timeout_ms=2_000) as (_, client):
+        assert client.fetch("clicks", 5, 40, max_wait_ms=60_000).high_watermark == 900
 
 
 def test_refused_topics_are_named_together() -> None:

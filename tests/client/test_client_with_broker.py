@@ -211,7 +211,7 @@ def test_a_broker_that_restarts_is_found_again(tmp_path: Path) -> None:
 def test_a_broker_that_is_gone_is_told_as_gone(tmp_path: Path) -> None:
     running = RunningBroker(tmp_path)
     try:
-        with Client(running.address, timeout_ms=300) as client:
+        with Client(running.address, timeout_ms=3_000) as client:
             client.create_topics({"clicks": 1})
             running.stop()
             with pytest.raises(NoAnswer, match=r"127.0.0.1:\d+ \(connection refused\)"):

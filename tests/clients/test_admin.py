@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 from kafka_clients import Confluent, Rejected, Sent, kafka
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 TOPIC = ConfigResource.Type.TOPIC
@@ -55,9 +56,9 @@ def test_confluent_makes_grows_and_deletes_topics(
         refused(admin.create_topics([NewTopic("u", 1, 3)])).name() == "INVALID_REPLICATION_FACTOR"
     )
     assert result(admin.create_partitions([NewPartitions("t", 5)])) is None
-    assert len(admin.list_topics("t", timeout=10).topics["t"].partitions) == 5
+    assert len(admin.list_topics("t", timeout=PATIENCE_S).topics["t"].partitions) == 5
     assert result(admin.delete_topics(["t"])) is None
-    assert "t" not in admin.list_topics(timeout=10).topics
+    assert "t" not in admin.list_topics(timeout=PATIENCE_S).topics
 
 
 def test_confluent_changes_settings_that_are_obeyed_at_once(

@@ -1,26 +1,17 @@
 """subscribe() with the real clients: partitions are shared out, and offsets are kept."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import confluent_kafka
 import pytest
 from kafka_clients import CLIENTS, KafkaClient, Sent, kafka
+from patience import eventually
 from running_broker import RunningBroker
 
 every_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 60) -> bool:
-    until = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 @every_client

@@ -4,6 +4,7 @@ import time
 
 import confluent_kafka
 from kafka_clients import CLIENTS
+from patience import PATIENCE_S
 from running_broker import BrokerProcess
 
 
@@ -41,7 +42,7 @@ def test_an_idempotent_producer_loses_and_doubles_nothing_over_kills(
         if kills < 2:
             broker_process.kill()
             broker_process.start_again()
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert len(acknowledged) == sent > 100
     for client in CLIENTS[:2]:
         received = client.consume(broker_process.address, "t", sent)

@@ -3,26 +3,16 @@
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 
 import aiokafka
 import aiokafka.admin
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from kafka_clients import Confluent, Sent, kafka
+from patience import PATIENCE_S, eventually
 from running_broker import RunningBroker
 
 AROUND_MS = 1_700_000_000_000
-DEADLINE_S = 30.0
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    until = time.monotonic() + DEADLINE_S
-    while not holds():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 class KafkaPythonMember:
@@ -101,7 +91,7 @@ def test_aiokafka_shares_out_partitions_when_members_come_and_go(broker: Running
         finally:
             await first.stop()
 
-    asyncio.run(asyncio.wait_for(come_and_go(), DEADLINE_S))
+    asyncio.run(asyncio.wait_for(come_and_go(), PATIENCE_S))
 
 
 def test_kafka_python_finds_the_record_with_the_largest_time(broker: RunningBroker) -> None:
@@ -141,5 +131,5 @@ def test_aiokafka_changes_settings(broker: RunningBroker) -> None:
         finally:
             await admin.close()
 
-    asyncio.run(asyncio.wait_for(change(), DEADLINE_S))
+    asyncio.run(asyncio.wait_for(change(), PATIENCE_S))
     assert broker.log("t").config.segment_ms == 7777

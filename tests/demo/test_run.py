@@ -3,6 +3,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from horolog.demo.run import Plan, run
 from horolog.errors import Misconfigured
@@ -15,7 +16,9 @@ def test_the_demo_tells_rejections_and_the_same_answer_where_there_is_no_history
     output = tmp_path / "out"
     command = [sys.executable, "-m", "horolog", "demo", "--clicks", "4000"]
     command += ["--repo", str(tmp_path), "--output", str(output)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=2 * PATIENCE_S
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same answer" in done.stdout
     assert "nanoseconds sent as milliseconds" in done.stdout

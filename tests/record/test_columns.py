@@ -20,7 +20,7 @@ from batches import (
     make_batch,
     timestamps_ms,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.config import TimestampType
@@ -49,13 +49,11 @@ def decoded(data: bytes, **options) -> list[dict]:
     return rows
 
 
-@settings(max_examples=30)  # and as many with the other of twins and kernels
 @given(log=logs())
 def test_every_row_is_what_was_generated(log):
     assert decoded(joined(log)) == rows_of(log)
 
 
-@settings(max_examples=30)  # and as many with the other of twins and kernels
 @given(log=logs(), data=st.data())
 def test_a_range_of_times_and_offsets_is_exact_to_the_record(log, data: st.DataObject):
     rows = rows_of(log)
@@ -375,7 +373,6 @@ def test_malformed_records_are_named_as_the_scan_names_them(edit, says, codec):
         counted(pack_header(header, payload) + payload)
 
 
-@settings(max_examples=30)  # and as many with the other of twins and kernels
 @given(data=st.data())
 def test_mutations_raise_nothing_but_corrupt_or_refused(data: st.DataObject):
     log = data.draw(logs(max_batches=2))

@@ -5,9 +5,10 @@ import socket
 import threading
 from typing import Any
 
+from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from setting_checks import REFUSED, of_broker
-from settings_lab import Lab, eventually
+from settings_lab import Lab
 
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
@@ -90,7 +91,7 @@ def _metadata(lab: Lab) -> Any:
 @of_broker("socket.listen.backlog.size", {"1": False, "50": True})
 def whether_ten_can_connect_while_the_broker_is_busy(lab: Lab) -> bool:
     go_on = threading.Event()
-    lab.broker.loop.call_soon_threadsafe(go_on.wait, 10)
+    lab.broker.loop.call_soon_threadsafe(go_on.wait, PATIENCE_S)
     waiting = []
     try:
         for _ in range(10):
@@ -98,7 +99,7 @@ def whether_ten_can_connect_while_the_broker_is_busy(lab: Lab) -> bool:
             waiting.append(one)
             one.setblocking(False)
             one.connect_ex(("127.0.0.1", lab.broker.port))
-        return eventually(lambda: len(select.select([], waiting, [], 0)[1]) == 10, 0.5)
+        return eventually(lambda: len(select.select([], waiting, [], 0)[1]) == 10, lab.soon_s)
     finally:
         go_on.set()
         for one in waiting:
@@ -181,9 +182,9 @@ def _is_read_beside(lab: Lab, size: int) -> bool:
     with lab.connect() as first, lab.connect() as second:
         request = first.packed(ApiKey.PRODUCE, 8, produce_fields("t", {0: large}))
         first.socket.sendall(request[:-1])
-        assert eventually(lambda: lab.broker.service.budget.used > size, 5)
+        assert eventually(lambda: lab.broker.service.budget.used > size)
         second.socket.sendall(_request(second))
-        is_read = not second.is_silent(0.8)
+        is_read = not second.is_silent(lab.soon_s)
         # Nothing is lost: the first is finished, and then the second is answered too.
         first.socket.sendall(request[-1:])
         for connection in (first, second):
@@ -196,7 +197,7 @@ def _is_read_beside(lab: Lab, size: int) -> bool:
 def whether_a_silent_connection_is_closed(lab: Lab) -> bool:
     with lab.connect() as connection:
         assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == 0
-        return not connection.is_silent(1) and connection.is_closed()
+        return not connection.is_silent(lab.soon_s) and connection.is_closed()
 
 
 @of_broker("max.connections", {"1": 1, "2": 2, "2147483647": 3})

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from patience import eventually
 from setting_checks import of_broker
-from settings_lab import Lab, eventually
+from settings_lab import Lab
 
 from horolog.clock import DAY_MS, HOUR_MS
 from horolog.record.builder import Record, build_batch
@@ -18,7 +19,6 @@ from horolog.wire.api import ApiKey
 
 NEVER = "2000000000"
 SOON = "30"
-SOON_S = 0.8
 
 
 # --- where ----------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def whether_a_start_opens_two_logs_at_a_time(lab: Lab) -> bool:
 
     def load(*given: Any) -> Any:
         try:
-            both.wait(0.2)
+            both.wait(lab.soon_s / 4)
             met.append(True)
         except threading.BrokenBarrierError:
             pass
@@ -121,7 +121,7 @@ def segments_deleted_of_a_topic_found_on_disk(lab: Lab) -> int:
 def whether_the_expired_goes_by_itself(lab: Lab) -> bool:
     trial = lab.topic("t", {"retention.ms": "1000"})
     trial.put_at(trial.now_ms - HOUR_MS)
-    return eventually(lambda: trial.log.log_start_offset == 1, SOON_S)
+    return eventually(lambda: trial.log.log_start_offset == 1, lab.soon_s)
 
 
 @of_broker(
@@ -133,7 +133,7 @@ def whether_the_expired_goes_soon_after_a_start(lab: Lab) -> bool:
     trial = lab.topic("t", {"retention.ms": "1000"})
     trial.put_at(trial.now_ms - HOUR_MS)
     lab.restart()
-    return eventually(lambda: trial.log.log_start_offset == 1, SOON_S)
+    return eventually(lambda: trial.log.log_start_offset == 1, lab.soon_s)
 
 
 @of_broker(
@@ -146,7 +146,7 @@ def whether_the_flushed_is_written_down_by_itself(lab: Lab) -> bool:
     checkpoint = Path(trial.directory.parent, "recovery-point-offset-checkpoint")
     trial.put_at(trial.now_ms)
     return eventually(
-        lambda: checkpoint.exists() and "t 0 1" in checkpoint.read_text().splitlines(), SOON_S
+        lambda: checkpoint.exists() and "t 0 1" in checkpoint.read_text().splitlines(), lab.soon_s
     )
 
 

@@ -1,12 +1,12 @@
 """A broker to try settings on: its clock stands still until it is turned."""
 
 import logging
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection, produce_fields
 from running_broker import RunningBroker
 
@@ -20,22 +20,17 @@ from horolog.wire.api import ApiKey
 
 BROKER = "1"  # its number, where no setting says otherwise
 WHOLE_CLUSTER = ""
-
-
-def eventually(holds: Callable[[], bool], seconds: float) -> bool:
-    """Whether it comes to hold within that time."""
-    until = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.005)
-    return True
+SOON_S = 0.8
+"""How long what happens "by itself" is waited for, and what must not happen is watched."""
 
 
 class Lab:
     """A running broker, its clock, and a client of ours."""
 
-    def __init__(self, log_dir: Path, static: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, log_dir: Path, static: Mapping[str, str] | None = None, soon_s: float = SOON_S
+    ) -> None:
+        self.soon_s = soon_s
         self.clock = ManualClock()
         self.broker = RunningBroker(log_dir, static, self.clock)
         self._client: Client | None = None
@@ -57,7 +52,7 @@ class Lab:
     @property
     def client(self) -> Client:
         if self._client is None:
-            self._client = Client(self.address, timeout_ms=10_000)
+            self._client = Client(self.address, timeout_ms=int(PATIENCE_S * 1000))
         return self._client
 
     def hang_up(self) -> None:
@@ -66,7 +61,7 @@ class Lab:
             self._client.close()
             self._client = None
         if not self.broker.loop.is_closed():
-            assert eventually(lambda: not self.broker.service.connections, 5)
+            assert eventually(lambda: not self.broker.service.connections)
 
     def restart(self) -> None:
         """Stop cleanly, and start with what the command line and the directory say."""

@@ -3,6 +3,7 @@
 Those that are defaults of topic settings are shown in test_topic_settings_obeyed.py.
 """
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import log_dir_checks
 import pytest
 import topic_checks
 from setting_checks import OF_BROKERS, OF_TOPICS, REFUSED, BrokerCheck
-from settings_lab import BROKER, WHOLE_CLUSTER, Lab
+from settings_lab import BROKER, SOON_S, WHOLE_CLUSTER, Lab
 
 from horolog.client import ResourceType
 from horolog.config import Status, UpdateMode, broker_settings, topic_settings
@@ -28,6 +29,8 @@ assert topic_checks
 OBEYED = {s.name: s for s in broker_settings().values() if s.status is Status.OBEYED}
 OF_TOPIC_SETTINGS = {name for s in topic_settings().values() for name in s.falls_back_to}
 OWN = [name for name in OBEYED if name not in OF_TOPIC_SETTINGS]
+# What a broker does by itself may come late on a slow machine: it is then given more time.
+SOON_ENOUGH_S = (SOON_S, 10 * SOON_S, 60 * SOON_S)
 WHILE_RUNNING = [name for name in OWN if OBEYED[name].update is UpdateMode.CLUSTER_WIDE]
 
 
@@ -48,8 +51,10 @@ def test_there_is_no_check_for_what_is_not_said_to_be_obeyed() -> None:
 def test_a_broker_obeys_what_it_is_started_with(name: str, tmp_path: Path) -> None:
     check = OF_BROKERS[name]
     for at, (value, expected) in enumerate(check.seen.items()):
-        directory = tmp_path / str(at)
-        seen = look(check, directory, {name: value})
+        for soon_s in SOON_ENOUGH_S:
+            seen = look(check, tmp_path / f"{at}-{soon_s}", {name: value}, soon_s)
+            if seen == expected:
+                break
         assert seen == expected, f"{name}={value}"
 
 
@@ -61,16 +66,22 @@ def test_a_broker_obeys_what_it_is_given_later_and_remembers_it(
     check = OF_BROKERS[name]
     first, *others = check.seen
     second = next(value for value in others if check.seen[value] != check.seen[first])
-    for at, (value, other) in enumerate(((first, second), (second, first))):
-        weaker = {name: other} if resource == WHOLE_CLUSTER else {}
-        for again in (False, True):
-            with Lab(tmp_path / f"{at}{again}", {**check.beside, **weaker}) as lab:
+    for (value, other), again in itertools.product(
+        ((first, second), (second, first)), (False, True)
+    ):
+        for soon_s in SOON_ENOUGH_S:
+            directory = tmp_path / f"{value}-{again}-{soon_s}"
+            weaker = {name: other} if resource == WHOLE_CLUSTER else {}
+            with Lab(directory, {**check.beside, **weaker}, soon_s) as lab:
                 if resource == BROKER:
                     lab.alter(WHOLE_CLUSTER, **{name.replace(".", "_"): other})
                 lab.alter(resource, **{name.replace(".", "_"): value})
                 if again:
                     lab.restart()
-                assert check.look(lab) == check.seen[value], f"{name}={value}, restart: {again}"
+                seen = check.look(lab)
+            if seen == check.seen[value]:
+                break
+        assert seen == check.seen[value], f"{name}={value}, restart: {again}"
 
 
 def test_what_is_read_at_the_start_cannot_be_changed_while_running(tmp_path: Path) -> None:
@@ -86,12 +97,12 @@ def test_what_is_read_at_the_start_cannot_be_changed_while_running(tmp_path: Pat
                 assert refused.value.code is ErrorCode.invalid_request
 
 
-def look(check: BrokerCheck, directory: Path, static: Mapping[str, str]) -> Any:
+def look(check: BrokerCheck, directory: Path, static: Mapping[str, str], soon_s: float) -> Any:
     """What is seen of a broker that is started with these settings."""
     given = {**check.beside, **static}
     given = {name: value.replace("{dir}", str(directory)) for name, value in given.items()}
     try:
-        lab = Lab(directory / "log", given)
+        lab = Lab(directory / "log", given, soon_s)
     except Misconfigured:
         return REFUSED
     with lab:

@@ -12,9 +12,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from patience import eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import BrokerProcess
-from settings_lab import BROKER, Lab, eventually
+from settings_lab import BROKER, Lab
 
 from horolog.record.builder import Record, build_batch
 from horolog.storage.log_dir import LogDir
@@ -67,7 +68,7 @@ def test_requests_sent_one_upon_the_other_are_bounded_too(lab: Lab) -> None:
     offsets = [answer.partition_responses[0].base_offset for answer in answers]
     assert offsets == list(range(60))
     assert trial.log.log_end_offset == 60
-    assert eventually(lambda: lab.broker.service.budget.used == 0, 5)
+    assert eventually(lambda: lab.broker.service.budget.used == 0)
 
 
 def test_a_client_that_stops_within_a_request_is_idle_like_any_other(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_a_client_that_stops_within_a_request_is_idle_like_any_other(tmp_path: P
         within_request.socket.sendall(b"\0\1\0\0" + b"\0" * 70)
         for connection in (within_length, within_request):
             assert connection.is_closed()
-        assert eventually(lambda: lab.broker.service.budget.used == 0, 5)
+        assert eventually(lambda: lab.broker.service.budget.used == 0)
 
 
 def test_a_limit_that_is_lowered_leaves_those_who_are_in(lab: Lab) -> None:
@@ -114,7 +115,7 @@ def test_an_interval_of_zero_keeps_nobody_busy(
     static = {"log.flush.offset.checkpoint.interval.ms": "0", "log.initial.task.delay.ms": "0"}
     began = time.monotonic()
     with Lab(tmp_path, static):
-        assert eventually(lambda: len(written) >= 2, 30)
+        assert eventually(lambda: len(written) >= 2)
         time.sleep(0.3)
     assert len(written) <= 5 + 100 * (time.monotonic() - began)
 

@@ -5,7 +5,7 @@ from struct import Struct
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import CorruptIndex
@@ -92,7 +92,6 @@ def test_a_search_counts_the_entries_not_above_a_value(times: list[int], asked: 
             assert entries.search(1, value) == sum(time <= value for time in times)
 
 
-@settings(max_examples=25)
 @given(
     steps=st.lists(st.integers(1, 3), min_size=1, max_size=40),
     count=st.sampled_from([1, 511, 512, 513, 1024, 1500]),

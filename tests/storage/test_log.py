@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 from storelogs import (
     ANY_TIME,
     APPEND_TIME,
@@ -117,7 +118,7 @@ def test_two_writers_at_a_time_are_a_bug(tmp_path: Path) -> None:
 
         def _fsync(self, fd: int) -> None:
             self.entered.set()
-            assert self.go_on.wait(10)
+            assert self.go_on.wait(PATIENCE_S)
 
     files = Slow()
     Slow.go_on.set()
@@ -127,7 +128,7 @@ def test_two_writers_at_a_time_are_a_bug(tmp_path: Path) -> None:
         prepared = prepare(batch(NOW), log.config, NOW)
         thread = threading.Thread(target=log.append, args=(prepared, NOW))
         thread.start()
-        assert Slow.entered.wait(10)
+        assert Slow.entered.wait(PATIENCE_S)
         try:
             with pytest.raises(AssertionError, match="two writers of events-3"):
                 log.append(prepared, NOW)
@@ -420,7 +421,7 @@ def test_appends_go_on_during_a_flush(tmp_path: Path) -> None:
 
         def _fsync(self, fd: int) -> None:
             self.holding.set()
-            assert self.go_on.wait(10)
+            assert self.go_on.wait(PATIENCE_S)
 
     files = Held()
     with new_log(tmp_path, SMALL, files=files) as log:
@@ -429,7 +430,7 @@ def test_appends_go_on_during_a_flush(tmp_path: Path) -> None:
         files.go_on.clear()
         flush = threading.Thread(target=log.flush)
         flush.start()
-        assert files.holding.wait(10)
+        assert files.holding.wait(PATIENCE_S)
         append(log, NOW)
         append(log, NOW)
         files.go_on.set()

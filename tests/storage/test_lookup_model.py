@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from storelogs import (
     ANY_TIME,
@@ -148,7 +149,7 @@ def no_complaints() -> Iterator[None]:
     assert heard == []
 
 
-@settings(max_examples=80)
+@examples(2)
 @given(
     steps=st.lists(STEP, min_size=6, max_size=40),
     interval=st.sampled_from([0, 150, 4096]),

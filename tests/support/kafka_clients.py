@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, Protocol
 import aiokafka
 import confluent_kafka
 from aiokafka.structs import TopicPartition as AioTopicPartition
+from patience import PATIENCE_S
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it reads its schemas in a way that Python deprecates
     import kafka
     import kafka.errors
 
-DEADLINE_S = 20.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _names = itertools.count(1)
@@ -124,7 +124,7 @@ class Confluent:
                 on_delivery=lambda error, message: outcomes.append((error, message)),
                 **more,
             )
-        assert producer.flush(DEADLINE_S) == 0
+        assert producer.flush(PATIENCE_S) == 0
         for error, _ in outcomes:
             if error is not None:
                 raise Rejected(error.code(), error.str())
@@ -144,7 +144,7 @@ class Confluent:
         received: list[Received] = []
         try:
             consumer.subscribe([topic])
-            until = time.monotonic() + DEADLINE_S
+            until = time.monotonic() + PATIENCE_S
             while len(received) < count and time.monotonic() < until:
                 for message in consumer.consume(count - len(received), timeout=0.5):
                     if message.error() is not None:
@@ -172,7 +172,7 @@ class Confluent:
         consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "times"})
         try:
             asked = [confluent_kafka.TopicPartition(topic, p, ms) for p, ms in times.items()]
-            found = consumer.offsets_for_times(asked, timeout=DEADLINE_S)
+            found = consumer.offsets_for_times(asked, timeout=PATIENCE_S)
         finally:
             consumer.close()
         # librdkafka gives the end (-1) where there is none, and never the record's time.
@@ -212,8 +212,8 @@ class KafkaPython:
                 )
                 for record in records
             ]
-            producer.flush(DEADLINE_S)
-            done = [future.get(DEADLINE_S) for future in futures]
+            producer.flush(PATIENCE_S)
+            done = [future.get(PATIENCE_S) for future in futures]
         except kafka.errors.BrokerResponseError as error:
             raise Rejected(error.errno, str(error)) from error
         finally:
@@ -232,7 +232,7 @@ class KafkaPython:
         )
         received: list[Received] = []
         try:
-            until = time.monotonic() + DEADLINE_S
+            until = time.monotonic() + PATIENCE_S
             while len(received) < count and time.monotonic() < until:
                 for messages in consumer.poll(500, max_records=count - len(received)).values():
                     received += [_received(message) for message in messages]
@@ -298,7 +298,7 @@ class Aiokafka:
             return [Delivered(one.offset, one.timestamp) for one in done]
 
         try:
-            return asyncio.run(asyncio.wait_for(produce(), DEADLINE_S))
+            return asyncio.run(asyncio.wait_for(produce(), PATIENCE_S))
         except aiokafka.errors.KafkaError as error:
             raise Rejected(error.errno, str(error)) from error
 
@@ -327,7 +327,7 @@ class Aiokafka:
                 await consumer.stop()
             return received
 
-        return asyncio.run(asyncio.wait_for(consume(), DEADLINE_S))
+        return asyncio.run(asyncio.wait_for(consume(), PATIENCE_S))
 
     def offsets_for_times(
         self, address: str, topic: str, times: Mapping[int, int]
@@ -346,7 +346,7 @@ class Aiokafka:
                 for tp, one in found.items()
             }
 
-        return asyncio.run(asyncio.wait_for(find(), DEADLINE_S))
+        return asyncio.run(asyncio.wait_for(find(), PATIENCE_S))
 
 
 def _received(message: Any) -> Received:

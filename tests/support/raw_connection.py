@@ -3,6 +3,8 @@
 import socket
 from typing import Any, Self
 
+from patience import PATIENCE_S
+
 from horolog.wire.api import ApiKey
 from horolog.wire.codec import decode_response, encode_request
 from horolog.wire.frame import parse_response_header, request_prefix
@@ -27,7 +29,7 @@ _UNSAID: dict[ApiKey, dict[str, Any]] = {
 class RawConnection:
     """One connection; what `send` sent is `receive`d in the order it is answered."""
 
-    def __init__(self, address: str, timeout_s: float = 10) -> None:
+    def __init__(self, address: str, timeout_s: float = PATIENCE_S) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s)
         self._next_id = 1

@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from patience import PATIENCE_S
+
 from horolog.broker.controller import NewTopic
 from horolog.broker.service import Service, new_event_loop
 from horolog.clock import Clock, SystemClock
@@ -67,7 +69,7 @@ class RunningBroker:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
-    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = 30) -> T:
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = PATIENCE_S) -> T:
         """Await something on the broker's loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(timeout_s)
 
@@ -162,4 +164,4 @@ class BrokerProcess:
             self._process.send_signal(number)
         assert self._process.stdout is not None
         self._process.stdout.close()
-        return self._process.wait(30)
+        return self._process.wait(PATIENCE_S)

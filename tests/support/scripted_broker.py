@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self, TypeAlias
 
+from patience import PATIENCE_S
+
 from horolog.wire.api import SUPPORTED, ApiKey, Versions
 from horolog.wire.codec import decode_request, encode_response
 from horolog.wire.frame import parse_request_header, response_prefix, unsupported_api_versions
@@ -65,7 +67,7 @@ class ScriptedBroker:
         self._listener.close()
         self.hang_up()
         for thread in self._threads:
-            thread.join(5)
+            thread.join(PATIENCE_S)
 
     @property
     def bootstrap(self) -> str:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection
 
 import horolog.testing
@@ -45,7 +46,7 @@ def log_range(broker: Broker, topic: str = "t") -> tuple[int, int]:
 def refuses_connections(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=5).close()
+        socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
     except ConnectionRefusedError:
         return True
     return False
@@ -214,9 +215,7 @@ def test_who_asks_for_retention_by_itself_has_it() -> None:
         broker.create_topic("t")
         produce(broker, broker.clock.now_ms())
         broker.clock.advance("8d")
-        until = time.monotonic() + 10
-        while log_range(broker) != (1, 1):
-            assert time.monotonic() < until
+        assert eventually(lambda: log_range(broker) == (1, 1))
 
 
 def test_topics_have_the_settings_they_are_given() -> None:

@@ -7,7 +7,8 @@ import tracemalloc
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
@@ -58,7 +59,7 @@ def plain(message: Any) -> Any:
 
 
 @every_message
-@settings(max_examples=15)
+@examples(0.25)
 @given(data=st.data())
 def test_a_message_is_read_as_it_was_written_by_both_readers(
     kind: Kind, api_key: ApiKey, data: st.DataObject
@@ -72,7 +73,7 @@ def test_a_message_is_read_as_it_was_written_by_both_readers(
 
 
 @every_message
-@settings(max_examples=15)
+@examples(0.25)
 @given(data=st.data())
 def test_a_message_has_the_bytes_that_kio_writes(
     kind: Kind, api_key: ApiKey, data: st.DataObject
@@ -89,7 +90,7 @@ def test_a_message_has_the_bytes_that_kio_writes(
 
 
 @every_message
-@settings(max_examples=25)
+@examples(0.25)
 @given(data=st.data())
 def test_no_bytes_escape_as_another_error(kind: Kind, api_key: ApiKey, data: st.DataObject) -> None:
     version = data.draw(versions(api_key))

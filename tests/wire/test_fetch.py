@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import ErrorCode
@@ -55,7 +56,7 @@ def as_fields(it: FetchedPartition) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=20)
+@examples(0.25)
 @given(topics=st.lists(topics, max_size=3), throttle=i32, session=i32, nodes=nodes)
 def test_every_fetch_answer_equals_the_one_packed_from_the_schema(
     version: int, topics: list[FetchedTopic], throttle: int, session: int, nodes: list[Node]

@@ -1,0 +1,20 @@
+"""How long a test waits for what must come.
+
+So long that only a failing test waits to the end: a shared machine may be twenty times slower than
+an idle one, and stop for seconds. A test of what must *not* happen says its own, short time.
+"""
+
+import time
+from collections.abc import Callable
+
+PATIENCE_S = 180.0
+
+
+def eventually(holds: Callable[[], bool], seconds: float = PATIENCE_S) -> bool:
+    """Whether it comes to hold within that time."""
+    until = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
