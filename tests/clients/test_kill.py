@@ -1,7 +1,5 @@
 """A broker that is killed while a client produces: nothing acknowledged is lost or doubled."""
 
-import time
-
 import confluent_kafka
 from kafka_clients import CLIENTS
 from patience import PATIENCE_S
@@ -34,8 +32,7 @@ def test_an_idempotent_producer_loses_and_doubles_nothing_over_kills(
 
     sent = 0
     for kills in range(3):
-        until = time.monotonic() + 0.5
-        while time.monotonic() < until:
+        for _ in range(400):
             producer.produce("t", b"%d" % sent, partition=0, on_delivery=on_delivery)
             sent += 1
             producer.poll(0.001 if len(producer) < 1000 else 0.02)
@@ -43,7 +40,7 @@ def test_an_idempotent_producer_loses_and_doubles_nothing_over_kills(
             broker_process.kill()
             broker_process.start_again()
     assert producer.flush(PATIENCE_S) == 0
-    assert len(acknowledged) == sent > 100
+    assert len(acknowledged) == sent
     for client in CLIENTS[:2]:
         received = client.consume(broker_process.address, "t", sent)
         assert [int(one.value or b"") for one in received] == list(range(sent))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import aiokafka
 import aiokafka.admin
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from kafka_clients import Confluent, Sent, kafka
+from kafka_clients import Confluent, Sent, kafka, subscribe_knowing
 from patience import PATIENCE_S, eventually
 from running_broker import RunningBroker
 
@@ -22,13 +22,13 @@ class KafkaPythonMember:
         self.assigned: set[int] = set()
         self._stop = threading.Event()
         self._consumer = kafka.KafkaConsumer(
-            "t",
             bootstrap_servers=address,
             group_id="g",
             auto_offset_reset="earliest",
             heartbeat_interval_ms=200,
             session_timeout_ms=6000,
         )
+        subscribe_knowing(self._consumer, "t")
         self._thread = threading.Thread(target=self._poll, daemon=True)
         self._thread.start()
 

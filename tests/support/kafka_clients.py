@@ -179,6 +179,30 @@ class Confluent:
         return {tp.partition: None if tp.offset < 0 else (tp.offset, -1) for tp in found}
 
 
+def subscribe_knowing(consumer: kafka.KafkaConsumer, topic: str) -> None:
+    """Subscribe to a topic that the consumer knows by then.
+
+    A kafka-python that is asked to share out partitions before it knows of any gives each member
+    nothing, and does not always notice later. Kafka's delay of 3 s before a group's first round,
+    which brokers here do without, hides that.
+    """
+    consumer.partitions_for_topic(topic)
+    consumer.subscribe([topic])
+
+
+def _commit(consumer: kafka.KafkaConsumer, topic: str, received: Sequence[Received]) -> None:
+    """Commit what was received, again while the group shares out its partitions anew."""
+    offsets = {
+        kafka.TopicPartition(topic, one.partition): kafka.OffsetAndMetadata(one.offset + 1, "", -1)
+        for one in received
+    }
+    while True:
+        try:
+            return consumer.commit(offsets)
+        except kafka.errors.RebalanceInProgressError:
+            consumer.poll(100)
+
+
 class KafkaPython:
     """kafka-python 3, all in Python."""
 
@@ -224,19 +248,19 @@ class KafkaPython:
         self, address: str, topic: str, count: int, *, group: str | None = None
     ) -> list[Received]:
         consumer = kafka.KafkaConsumer(
-            topic,
             bootstrap_servers=address,
             group_id=group or f"g{next(_names)}",
             auto_offset_reset="earliest",
             enable_auto_commit=False,
         )
+        subscribe_knowing(consumer, topic)
         received: list[Received] = []
         try:
             until = time.monotonic() + PATIENCE_S
             while len(received) < count and time.monotonic() < until:
                 for messages in consumer.poll(500, max_records=count - len(received)).values():
                     received += [_received(message) for message in messages]
-            consumer.commit()
+            _commit(consumer, topic, received)
         finally:
             consumer.close()
         return received
