@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import raw
-from tools.peers.kafka import NEWEST, Kafka, java
+from tools.peers.kafka import JVM_FLAGS, NEWEST, Kafka, java
 
 HOROLOG, KAFKA = "horolog", "Apache Kafka"
 READY_TIMEOUT_S = 60.0
@@ -61,7 +61,13 @@ def kafka(
     settings: Mapping[str, str] | None = None, directory: Path | None = None
 ) -> Iterator[Side]:
     """The newest Apache Kafka, with the heap and the flags of its own start script."""
-    node = Kafka(directory, settings={**SETTINGS, **(settings or {})}, heap="1g", initial_heap="1g")
+    node = Kafka(
+        directory,
+        settings={**SETTINGS, **(settings or {})},
+        heap="1g",
+        initial_heap="1g",
+        flags=JVM_FLAGS,
+    )
     with node:
         yield Side(KAFKA, node.bootstrap, node.pid, node.version)
 
@@ -130,7 +136,9 @@ def start_command(name: str, base: Path) -> list[str]:
     """What starts a side on a directory that was served before."""
     if name == HOROLOG:
         return horolog_command(base / "data")
-    command = java(NEWEST, "kafka.Kafka", str(base / "server.properties"), heap="1g")
+    command = java(
+        NEWEST, "kafka.Kafka", str(base / "server.properties"), heap="1g", flags=JVM_FLAGS
+    )
     return [command[0], "-Xms1g", *command[1:]]
 
 

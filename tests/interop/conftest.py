@@ -21,7 +21,7 @@ from bench.sides import HOROLOG, KAFKA, horolog  # noqa: E402 - the tools lie be
 from tools.peers.kafka import NEWEST, PEERS, Kafka, jars  # noqa: E402
 
 CLIENTS = Path(__file__).parent / "clients"
-TIMEOUT_S = 120
+TIMEOUT_S = 600  # a JVM on a busy machine; only what hangs ever meets it
 _numbers = itertools.count()
 BROKERS = [HOROLOG, KAFKA] if os.environ.get("INTEROP_KAFKA") else [HOROLOG]
 
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.interop)
             item.add_marker(pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated"))
-            item.add_marker(pytest.mark.timeout(TIMEOUT_S * 2))
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S * 3))
 
 
 @pytest.fixture(scope="session", params=BROKERS)

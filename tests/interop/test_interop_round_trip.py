@@ -71,7 +71,7 @@ def numbered(sequence: int, count: int = 2) -> bytes:
 
 def produce(bootstrap: str, topic: str, batch: bytes) -> tuple[int, int]:
     """Error code and base offset."""
-    with RawConnection(bootstrap, timeout_s=60) as connection:
+    with RawConnection(bootstrap, timeout_s=600) as connection:
         fields = produce_fields(topic, {0: batch}, acks=-1)
         answer = connection.ask(ApiKey.PRODUCE, 9, **fields)
     told = answer.responses[0].partition_responses[0]
@@ -89,7 +89,7 @@ def append(bootstrap: str, topic: str, *, idempotent: bool, key: bytes | None = 
         partition=0,
         on_delivery=lambda error, message: offsets.append((error, message.offset())),
     )
-    assert producer.flush(60) == 0
+    assert producer.flush(600) == 0
     ((error, offset),) = offsets
     assert error is None, error
     return offset
@@ -130,7 +130,7 @@ def ours(request, tmp_path_factory) -> Written:
     return Written(base / "data", answered, logs_of(base / "data"))
 
 
-@pytest.mark.timeout(900)  # both brokers are started several times
+@pytest.mark.timeout(3600)  # both brokers are started several times
 def test_kafka_serves_ours_and_appends_and_we_serve_the_result(ours, tmp_path, java_client):
     kafka = Kafka(tmp_path / "kafka")
     with kafka:
@@ -251,7 +251,7 @@ def kafkas_own(log_dir: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(log_dir.glob("__*/*"))}
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 def test_we_serve_kafkas_and_append_and_kafka_serves_the_result(theirs, java_client):
     kafka = theirs.kafka
     was_clean = (kafka.log_dir / ".kafka_cleanshutdown").exists()

@@ -14,6 +14,7 @@ CHECKPOINTS = (
     "log-start-offset-checkpoint",
     "replication-offset-checkpoint",
 )
+LOOKUPS_PER_PARTITION = 12  # they are asked for on both sides, and more than once
 OUR_SUFFIXES = {".seal", ".batches", ".cut"}
 # What Kafka says in its log when it finds a file that is not as it left it.
 _COMPLAINT = re.compile(r"corrupt|stray|rebuild|invalid|ERROR|FATAL", re.IGNORECASE)
@@ -22,7 +23,9 @@ _COMPLAINT = re.compile(r"corrupt|stray|rebuild|invalid|ERROR|FATAL", re.IGNOREC
 def told(bootstrap: str, scenarios: list[Scenario]) -> dict[str, dict[str, Any]]:
     """What a broker answers about every partition; see `tools.golden.answers`."""
     return {
-        f"{one.topic}-{partition}": answers.of_partition(bootstrap, one.topic, partition)
+        f"{one.topic}-{partition}": answers.of_partition(
+            bootstrap, one.topic, partition, lookups=LOOKUPS_PER_PARTITION
+        )
         for one in scenarios
         for partition in range(one.partitions)
     }

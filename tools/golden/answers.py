@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from tools.golden.scenarios import QUIET
+from tools.golden.scenarios import PATIENCE_S, QUIET
 from tools.peers.kafka import dump
 
 LONGEST_TEXT = 64
@@ -23,8 +23,10 @@ LOOKUPS_PER_PARTITION = 160
 LARGEST = 2**63 - 1
 
 
-def of_partition(bootstrap: str, topic: str, partition: int) -> dict[str, Any]:
-    """Records and offsets of one partition."""
+def of_partition(
+    bootstrap: str, topic: str, partition: int, *, lookups: int = LOOKUPS_PER_PARTITION
+) -> dict[str, Any]:
+    """Records and offsets of one partition, and about so many lookups by time."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     at = TopicPartition(topic, partition)
     earliest = _offset(admin, at, OffsetSpec.earliest())
@@ -43,7 +45,7 @@ def of_partition(bootstrap: str, topic: str, partition: int) -> dict[str, Any]:
         "committed_offsets": None if committed == [row[0] for row in records] else committed,
         "lookups": [
             [at_ms, *_offset(admin, at, OffsetSpec.for_timestamp(at_ms))]
-            for at_ms in _times(row[1] for row in records)
+            for at_ms in _times((row[1] for row in records), lookups)
         ],
     }
 
@@ -57,7 +59,10 @@ def _offset(
     """Offset, timestamp and leader epoch, -1 each where there is none; or "error" and its code."""
     for pause in (0.1, 0.3, 1, 3, 6, None):
         try:
-            found = admin.list_offsets({at: spec}, isolation_level=isolation)[at].result()
+            asked = admin.list_offsets(
+                {at: spec}, isolation_level=isolation, request_timeout=PATIENCE_S
+            )
+            found = asked[at].result()
             break
         except KafkaException as refused:  # a leader that has just started
             if refused.args[0].code() == KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT:
@@ -69,12 +74,12 @@ def _offset(
     return [found.offset, found.timestamp, epoch]
 
 
-def _times(timestamps: Iterable[int]) -> list[int]:
+def _times(timestamps: Iterable[int], most: int) -> list[int]:
     """The times to ask for: every record's, its neighbours, the ends; a spread when many."""
     known = sorted({at for at in timestamps if at >= 0})
     around = sorted({min(max(at + step, 0), LARGEST) for at in known for step in (-1, 0, 1)})
-    if len(around) > LOOKUPS_PER_PARTITION:
-        step = -(-len(around) // LOOKUPS_PER_PARTITION)
+    if len(around) > most:
+        step = -(-len(around) // most)
         around = sorted({*around[::step], *around[-6:], *around[:3]})
     return sorted({0, 1, *around, LARGEST})
 
@@ -95,7 +100,7 @@ def _records(bootstrap: str, at: TopicPartition, isolation: str, end: int) -> li
     rows: list[list[Any]] = []
     try:
         while True:
-            message = consumer.poll(30)
+            message = consumer.poll(PATIENCE_S)
             assert message is not None, f"no end of {at.topic}-{at.partition}"
             if message.error() is not None:
                 assert message.error().code() == KafkaError._PARTITION_EOF, message.error()

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 T0_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 MINUTE_MS = 60_000
 QUIET = {"log_level": 0, "log.connection.close": False}
+PATIENCE_S = 600  # of a busy machine; only what hangs ever meets it
 
 
 class Sent(NamedTuple):
@@ -57,7 +58,8 @@ def create(bootstrap: str, scenarios: Iterable[Scenario]) -> None:
         NewTopic(one.topic, one.partitions, 1, config={"retention.ms": "-1", **one.config})
         for one in scenarios
     ]
-    for future in admin.create_topics(topics).values():
+    made = admin.create_topics(topics, operation_timeout=PATIENCE_S, request_timeout=PATIENCE_S)
+    for future in made.values():
         future.result()
 
 
@@ -71,7 +73,8 @@ def alter(bootstrap: str, topic: str, **config: str) -> None:
             _entry(name.replace("_", "."), value) for name, value in config.items()
         ],
     )
-    for future in admin.incremental_alter_configs([resource]).values():
+    changed = admin.incremental_alter_configs([resource], request_timeout=PATIENCE_S)
+    for future in changed.values():
         future.result()
 
 
@@ -87,10 +90,17 @@ def producer(bootstrap: str, **settings: Any) -> Producer:
             "linger.ms": 20_000,
             "batch.size": 4_000_000,
             "acks": "1",
+            "message.timeout.ms": PATIENCE_S * 1000,
             **QUIET,
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
     )
+
+
+def transactional(bootstrap: str, name: str) -> Producer:
+    """A producer whose transactions nobody ends for it."""
+    settings = {"transactional_id": name, "transaction_timeout_ms": PATIENCE_S * 1000}
+    return producer(bootstrap, acks="all", **settings)
 
 
 def send(to: Producer, topic: str, batch: Batch, partition: int = 0) -> None:
@@ -106,7 +116,7 @@ def send(to: Producer, topic: str, batch: Batch, partition: int = 0) -> None:
             headers=list(record.headers) or None,
             on_delivery=lambda error, _: failures.append(error) if error else None,
         )
-    assert to.flush(30) == 0, "not all was acknowledged"
+    assert to.flush(PATIENCE_S) == 0, "not all was acknowledged"
     assert not failures, failures
 
 
@@ -218,7 +228,7 @@ def wild(timestamps: Sequence[Sequence[int]]) -> Write:
             ]
             to.flush()
             for future in sent:
-                future.get(30)
+                future.get(PATIENCE_S)
         to.close()
 
     return write
@@ -235,11 +245,11 @@ def idempotent(bootstrap: str, topic: str) -> None:
 def transactions(bootstrap: str, topic: str) -> None:
     """Committed, aborted and plain batches between each other, over several segments."""
     plain = producer(bootstrap)
-    first = producer(bootstrap, transactional_id=f"{topic}-first", acks="all")
-    second = producer(bootstrap, transactional_id=f"{topic}-second", acks="all")
+    first = transactional(bootstrap, f"{topic}-first")
+    second = transactional(bootstrap, f"{topic}-second")
     made = iter(batches(18, 3, seed=6))
-    first.init_transactions(30)
-    second.init_transactions(30)
+    first.init_transactions(PATIENCE_S)
+    second.init_transactions(PATIENCE_S)
     for commit_first in (True, False, True, False):
         first.begin_transaction()
         second.begin_transaction()
@@ -247,8 +257,8 @@ def transactions(bootstrap: str, topic: str) -> None:
         send(second, topic, next(made))
         send(plain, topic, next(made))
         send(first, topic, next(made))
-        (first.commit_transaction if commit_first else first.abort_transaction)(30)
-        (second.abort_transaction if commit_first else second.commit_transaction)(30)
+        (first.commit_transaction if commit_first else first.abort_transaction)(PATIENCE_S)
+        (second.abort_transaction if commit_first else second.commit_transaction)(PATIENCE_S)
     send(plain, topic, next(made))
 
 
@@ -261,9 +271,9 @@ class OpenTransaction:
     def __call__(self, bootstrap: str, topic: str) -> None:
         """Leave it open between two plain batches."""
         plain = producer(bootstrap)
-        hanging = producer(bootstrap, transactional_id=f"{topic}-open", acks="all")
+        hanging = transactional(bootstrap, f"{topic}-open")
         made = batches(3, 3, seed=7)
-        hanging.init_transactions(30)
+        hanging.init_transactions(PATIENCE_S)
         send(plain, topic, made[0])
         hanging.begin_transaction()
         send(hanging, topic, made[1])
@@ -300,7 +310,8 @@ def deleted_records(to_offset: int) -> Write:
     def write(bootstrap: str, topic: str) -> None:
         many_small(30, seed=9)(bootstrap, topic)
         admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-        for future in admin.delete_records([TopicPartition(topic, 0, to_offset)]).values():
+        to = [TopicPartition(topic, 0, to_offset)]
+        for future in admin.delete_records(to, request_timeout=PATIENCE_S).values():
             future.result()
 
     return write
