@@ -170,8 +170,11 @@ def test_topics_by_id(filled: RunningBroker) -> None:
 
 
 def test_a_client_that_believes_in_another_epoch_is_told(filled: RunningBroker) -> None:
+    filled.stop()
+    (filled.log_dir / ".kafka_cleanshutdown").unlink()
     filled.restart()
     epoch = filled.log("t").leader_epoch
+    assert epoch == 1
     for believed, code in ((epoch, 0), (-1, 0), (epoch + 1, 75), (epoch - 1, 74)):
         fields = fetch_fields("t", {0: 0})
         fields["topics"][0]["partitions"][0]["current_leader_epoch"] = believed

@@ -130,6 +130,10 @@ def test_a_partition_asked_for_twice_is_refused(broker: RunningBroker) -> None:
 def test_where_an_epoch_ended(broker: RunningBroker) -> None:
     broker.create_topic("t")
     write(broker, "t", [[NOW_MS] * 3], random.Random(1))
+    broker.restart()  # the epoch goes on
+    write(broker, "t", [[NOW_MS]], random.Random(1))
+    broker.stop()
+    (broker.log_dir / ".kafka_cleanshutdown").unlink()
     broker.restart()
     write(broker, "t", [[NOW_MS] * 2], random.Random(1))
     with RawConnection(broker.address) as connection:
@@ -144,4 +148,4 @@ def test_where_an_epoch_ended(broker: RunningBroker) -> None:
             )
             end = answer.topics[0].partitions[0]
             ends.append((end.leader_epoch, end.end_offset))
-    assert ends == [(0, 3), (1, 5), (-1, -1)]
+    assert ends == [(0, 4), (1, 6), (-1, -1)]

@@ -265,11 +265,60 @@ def test_a_directory_without_any_segment_is_an_empty_log(path: Path) -> None:
 # Epochs.
 
 
-def test_each_start_leads_in_a_new_epoch(path: Path) -> None:
+def test_a_start_after_a_kill_leads_in_a_new_epoch(path: Path) -> None:
     with reopened(path, CONFIG) as (_, log):
         assert log.leader_epoch == 1
         append(log, NOW)
         assert log.epochs.entries == (EpochStart(0, 0), EpochStart(1, 2 * COUNT))
+
+
+def test_the_epoch_goes_on_after_a_clean_stop(path: Path) -> None:
+    for _ in range(2):
+        with reopened(path, CONFIG) as (log_dir, log):
+            assert log.leader_epoch == 1, "that of the start after the kill"
+            append(log, NOW)
+            log_dir.close()
+    with reopened(path, CONFIG) as (_, log):
+        assert log.epochs.entries == (EpochStart(0, 0), EpochStart(1, 2 * COUNT))
+
+
+def test_an_epoch_that_clients_were_told_of_is_kept_though_nothing_was_written_in_it(
+    path: Path,
+) -> None:
+    for _ in range(2):
+        with reopened(path, CONFIG) as (log_dir, log):
+            assert log.leader_epoch == 1
+            log_dir.close()
+    with reopened(path, CONFIG) as (_, log):
+        assert log.leader_epoch == 1
+        append(log, NOW)
+        assert log.epochs.entries == (EpochStart(0, 0), EpochStart(1, 2 * COUNT))
+    with reopened(path, CONFIG) as (_, log):
+        assert log.leader_epoch == 2, "it was killed"
+
+
+def test_a_clean_mark_over_a_torn_log_does_not_keep_the_epoch(path: Path) -> None:
+    (path / ".kafka_cleanshutdown").write_text("")
+    last = logs(path)[-1]
+    last.write_bytes(last.read_bytes()[:-10])
+    with reopened(path, CONFIG) as (_, log):
+        assert log.leader_epoch == 1
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+def test_an_adopted_log_stays_in_the_epoch_of_its_kafka(path: Path, stop: str) -> None:
+    """A larger one than its controller knows would keep Java clients from finding a leader."""
+    with reopened(path, CONFIG) as (_, log):
+        log.leader_epoch = 6
+        append(log, NOW)
+    for count in range(3):
+        with reopened(path, CONFIG, ours=False) as (log_dir, log):
+            assert log.leader_epoch == 6
+            append(log, NOW)
+            assert log.epochs.latest == 6
+            assert log.log_end_offset == 2 * COUNT + 2 + count
+            if stop == "clean":
+                log_dir.close()
 
 
 @pytest.mark.parametrize("content", [None, "nonsense", "0\n1\n9 0\n9 5\n"])
@@ -285,7 +334,7 @@ def test_lost_epochs_are_taken_from_the_log(path: Path, content: str | None, sto
     if content is not None:
         file.write_text(content)
     with reopened(path, CONFIG) as (_, log):
-        assert log.leader_epoch == 7
+        assert log.leader_epoch == (6 if stop == "clean" else 7)
         assert log.epochs.entries[-1] == EpochStart(6, 2 * COUNT)
 
 

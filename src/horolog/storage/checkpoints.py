@@ -77,9 +77,12 @@ def read_epochs(files: Files, path: str) -> list[EpochStart]:
     return epochs
 
 
-def write_epochs(files: Files, path: str, epochs: Sequence[EpochStart]) -> None:
+def write_epochs(
+    files: Files, path: str, epochs: Sequence[EpochStart], *, sync: bool = True
+) -> None:
     """Replace a leader epoch checkpoint."""
-    _write_counted(files, path, [f"{entry.epoch} {entry.start_offset}" for entry in epochs])
+    lines = [f"{entry.epoch} {entry.start_offset}" for entry in epochs]
+    _write_counted(files, path, lines, sync=sync)
 
 
 def read_topic_id(files: Files, path: str) -> UUID | None:
@@ -193,8 +196,8 @@ def _read_counted(files: Files, path: str, entry: Callable[..., _T], width: int)
     return entries
 
 
-def _write_counted(files: Files, path: str, lines: Sequence[str]) -> None:
-    files.replace(path, "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode())
+def _write_counted(files: Files, path: str, lines: Sequence[str], *, sync: bool = True) -> None:
+    files.replace(path, "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode(), sync=sync)
 
 
 def _properties(text: str, separator: str) -> dict[str, str]:

@@ -19,19 +19,22 @@ class LeaderEpochs:
     def __init__(self, files: Files, path: str, entries: Sequence[EpochStart] = ()) -> None:
         self.entries: tuple[EpochStart, ...] = tuple(entries)
         self._files = files
-        self._path = path
+        self.path = path
 
     @property
     def latest(self) -> int:
         """The newest epoch, -1 if nothing was written in any."""
         return self.entries[-1].epoch if self.entries else NO_EPOCH
 
-    def assign(self, epoch: int, start_offset: int) -> None:
-        """Begin an epoch at an offset; what claims to be newer or later is wrong and goes."""
+    def assign(self, epoch: int, start_offset: int, *, sync: bool = True) -> None:
+        """Begin an epoch at an offset; what claims to be newer or later is wrong and goes.
+
+        Not synced, the file at `path` is to be synced by the caller.
+        """
         if self.entries and self.entries[-1].epoch == epoch:
             return
         kept = [e for e in self.entries if e.epoch < epoch and e.start_offset < start_offset]
-        self._set([*kept, EpochStart(epoch, start_offset)])
+        self._set([*kept, EpochStart(epoch, start_offset)], sync=sync)
 
     def epoch_at(self, offset: int) -> int:
         """In which epoch an offset was written, -1 if that is not known."""
@@ -68,8 +71,8 @@ class LeaderEpochs:
         later = [entry for entry in self.entries if entry.start_offset > offset]
         self._set([EpochStart(current, offset), *later])
 
-    def _set(self, entries: Sequence[EpochStart]) -> None:
+    def _set(self, entries: Sequence[EpochStart], *, sync: bool = True) -> None:
         if tuple(entries) != self.entries:
             if not self._files.read_only:
-                write_epochs(self._files, self._path, entries)
+                write_epochs(self._files, self.path, entries, sync=sync)
             self.entries = tuple(entries)

@@ -20,12 +20,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from horolog.errors import CorruptBatch, CorruptFile, HorologError
-from horolog.record.builder import read_records
+from horolog.errors import CorruptFile, HorologError
 from horolog.storage import names
 from horolog.storage.checkpoints import read_offsets
 from horolog.storage.files import FileMissing, Files
-from horolog.storage.headers import walk_headers
+from horolog.storage.kafka_records import Fields, records_in
 
 _DIRECTORY = "__cluster_metadata-0"
 _CLEANED = "cleaner-offset-checkpoint"
@@ -33,7 +32,6 @@ _SNAPSHOT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 _FRAME_VERSION = 1
 _TOPIC, _CONFIG, _REMOVE_TOPIC = 2, 4, 9
 _OF_TOPIC = 2
-_MAX_VARINT_BYTES = 5
 
 _logger = logging.getLogger(__name__)
 
@@ -81,13 +79,9 @@ def _values(files: Files, directory: Path) -> Iterator[bytes]:
 
 
 def _values_in(files: Files, path: Path, start: int) -> Iterator[bytes]:
-    file = files.get(str(path))
-    for position, header in walk_headers(files, file, 0, files.size(str(path))):
-        if header.is_control or header.last_offset < start:
-            continue
-        for record in read_records(files.read_at(file, header.size, position)):
-            if record.value is not None and (record.offset or 0) >= start:
-                yield record.value
+    for record in records_in(files, path, start):
+        if record.value is not None:
+            yield record.value
 
 
 class _Found:
@@ -103,7 +97,7 @@ class _Found:
         Raises:
             CorruptBatch: it ends too early, or is no text where a text must be.
         """
-        fields = _Fields(value)
+        fields = Fields(value)
         if fields.unsigned() != _FRAME_VERSION:
             raise CorruptFile("a metadata record has a frame of another version")
         kind, _ = fields.unsigned(), fields.unsigned()
@@ -115,7 +109,7 @@ class _Found:
         elif kind == _REMOVE_TOPIC:
             self.settings.pop(self._names.pop(fields.take(16), ""), None)
 
-    def _configure(self, fields: "_Fields") -> None:
+    def _configure(self, fields: Fields) -> None:
         (resource_type,) = fields.take(1)
         topic, name, value = fields.text(), fields.text(), fields.text()
         if resource_type != _OF_TOPIC or topic is None or name is None:
@@ -125,39 +119,3 @@ class _Found:
             settings.pop(name, None)
         else:
             settings[name] = value
-
-
-class _Fields:
-    """The bytes of one record, from front to back."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._position = 0
-
-    def take(self, size: int) -> bytes:
-        """The next bytes."""
-        taken = self._data[self._position : self._position + size]
-        if len(taken) != size:
-            raise CorruptBatch("a metadata record ends too early")
-        self._position += size
-        return taken
-
-    def unsigned(self) -> int:
-        """The next unsigned varint."""
-        value = 0
-        for index in range(_MAX_VARINT_BYTES):
-            (byte,) = self.take(1)
-            value |= (byte & 0x7F) << 7 * index
-            if byte < 0x80:
-                return value
-        raise CorruptBatch("a varint of a metadata record has no end")
-
-    def text(self) -> str | None:
-        """The next compact string, None if it is null."""
-        size = self.unsigned()
-        if size == 0:
-            return None
-        try:
-            return self.take(size - 1).decode()
-        except UnicodeDecodeError:
-            raise CorruptBatch("a text of a metadata record is no text") from None

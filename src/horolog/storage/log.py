@@ -13,7 +13,7 @@ import os
 import random
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from uuid import UUID
@@ -81,6 +81,7 @@ class Log:
         producers: Producers,
         epochs: LeaderEpochs,
         append_times: AppendTimes,
+        leader_epoch: int = 0,
         log_start_offset: int = 0,
         recovery_point: int = 0,
         retention_exempt: bool = False,
@@ -95,7 +96,7 @@ class Log:
         self.segments: tuple[Segment, ...] = tuple(segments)
         self.log_start_offset = log_start_offset
         self.recovery_point = recovery_point
-        self.leader_epoch = epochs.latest + 1
+        self.leader_epoch = leader_epoch
         self.epochs = epochs
         self.producers = producers
         self._unended = producers.unended()
@@ -288,8 +289,9 @@ class Log:
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that reach into `[offset, end_offset)`.
 
-        A transaction that was open when its broker stopped for good has nobody left who
-        could end it; it counts as aborted, and so everything up to the log end is stable.
+        A transaction that was open when its broker stopped for good has nobody left who could
+        end it; it counts as aborted unless its commit was decided (`take_as_committed`), and so
+        everything up to the log end is stable.
         """
         found = [
             entry
@@ -302,6 +304,15 @@ class Log:
             for producer_id, first_offset in self._unended
         ]
         return [e for e in found if e.last_offset >= offset and e.first_offset < end_offset]
+
+    @property
+    def has_open_transactions(self) -> bool:
+        """Whether there are any that count as aborted though no marker says so."""
+        return bool(self._unended)
+
+    def take_as_committed(self, producer_ids: Container[int]) -> None:
+        """The open transactions of these producers are committed; only markers are missing."""
+        self._unended = tuple(one for one in self._unended if one[0] not in producer_ids)
 
     def find_by_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The record with the smallest offset that is at or after a moment; see lookup.py."""
@@ -531,6 +542,10 @@ class Log:
             if self.is_in_doubt:
                 self._flush_again()
             active, end_offset, unsynced = self.segments[-1], self.log_end_offset, []
+            if self.epochs.latest != self.leader_epoch > 0:
+                # Clients were told of it; the next start must not lead in an older one.
+                self.epochs.assign(self.leader_epoch, end_offset, sync=False)
+                unsynced.append(self.epochs.path)
             if not self._is_settled:
                 active.finish()
                 self._append_times.save()

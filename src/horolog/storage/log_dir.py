@@ -33,6 +33,7 @@ from horolog.storage.checkpoints import (
 )
 from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files, lock_directory, still_locks
+from horolog.storage.kafka_transactions import read_prepared_commits
 from horolog.storage.log import Log, new_segment
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers import Producers
@@ -163,6 +164,15 @@ class LogDir:
                 if recovery.notes or recovery.checked_bytes:
                     self.recoveries.append(recovery)
         self.adopted = [partition for partition in self.logs if not is_ours(partition.topic)]
+        self._settle_transactions()
+
+    def _settle_transactions(self) -> None:
+        """Learn from a Kafka's coordinator which of the open transactions are committed."""
+        unended = {key: log for key, log in self.logs.items() if log.has_open_transactions}
+        if unended:
+            prepared = read_prepared_commits(self._files, self.path)
+            for key, log in unended.items():
+                log.take_as_committed(prepared.get(key, ()))
 
     def _take_mark(self) -> None:
         """Whether the last stop was clean; a crash from here on is one.

@@ -96,7 +96,10 @@ class _Loader:
         self._mend_missing_indexes(present)
         end_offset = self.segments[-1].end.next_offset
         log_start_offset = max(plan.log_start_offset, self.segments[0].base_offset)
-        epochs = self._load_epochs(log_start_offset, end_offset)
+        epochs = self._load_epochs()
+        leader_epoch = self._leader_epoch(epochs.latest)
+        epochs.truncate_from_end(end_offset)
+        epochs.truncate_from_start(log_start_offset)
         producers = Producers()
         snapshots = self._snapshots(present, end_offset)
         replay(self.files, self.directory, self.segments, producers, snapshots, plan.now_ms)
@@ -111,6 +114,7 @@ class _Loader:
             topic_id=self._topic_id(),
             producers=producers,
             epochs=epochs,
+            leader_epoch=leader_epoch,
             append_times=self.append_times,
             log_start_offset=log_start_offset,
             recovery_point=end_offset if plan.is_clean else min(point, end_offset),
@@ -261,7 +265,7 @@ class _Loader:
                 found.remove(offset)
         return found
 
-    def _load_epochs(self, log_start_offset: int, end_offset: int) -> LeaderEpochs:
+    def _load_epochs(self) -> LeaderEpochs:
         path = f"{self.directory}/{names.LEADER_EPOCHS}"
         try:
             entries = read_epochs(self.files, path)
@@ -274,9 +278,20 @@ class _Loader:
         for epoch, start in self.epochs:
             if epoch > epochs.latest:
                 epochs.assign(epoch, start)
-        epochs.truncate_from_end(end_offset)
-        epochs.truncate_from_start(log_start_offset)
         return epochs
+
+    def _leader_epoch(self, latest: int) -> int:
+        """In which epoch this start leads: a new one where a reader may have seen what is gone.
+
+        That makes him look where his own epoch ended (KIP-320). After a clean stop nothing is
+        gone, and whoever was here goes on. A Kafka's log keeps its epoch even after a kill: the
+        number is its controller's to raise, and a Java client that has met a larger one in a
+        batch takes that controller for outdated, and never finds a leader again.
+        """
+        if latest < 0:
+            return 0
+        is_whole = self.plan.is_clean and not self.report.removed_bytes
+        return latest if is_whole or self.plan.is_adopted else latest + 1
 
     def _learn_from_last_batches(self) -> None:
         """Somebody else's log: what its last batches tell of epochs and append times."""
