@@ -1,14 +1,16 @@
-"""Our files before Kafka: its dump tool, and an Apache Kafka that serves our directory."""
+"""Our files before Kafka's dump tool, and Kafka's before `horolog log verify`."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bench.sides import horolog
-from confluent_kafka import Producer
+from command_runner import run_command
+from handing_over import told
 from tools.golden import answers, scenarios
-from tools.golden.scenarios import QUIET, Scenario
-from tools.peers.kafka import NEWEST, Kafka
+from tools.golden.scenarios import Scenario
+from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 
 # What one broker of ours writes today: no compaction, no transactions.
 UNBUILT = {"compacted", "transactions", "transaction-open"}
@@ -19,19 +21,6 @@ def write(bootstrap: str, written: list[Scenario]) -> None:
     scenarios.create(bootstrap, written)
     for one in written:
         one.write(bootstrap, one.topic)
-
-
-def told(bootstrap: str, written: list[Scenario]) -> dict[str, dict]:
-    return {
-        f"{one.topic}-{partition}": answers.of_partition(bootstrap, one.topic, partition)
-        for one in written
-        for partition in range(one.partitions)
-    }
-
-
-def without_epochs(answered: dict) -> dict:
-    """Another start is another leader epoch; what stands in the batches stays."""
-    return {**answered, "latest": answered["latest"][:2], "earliest": answered["earliest"][:2]}
 
 
 @pytest.fixture(scope="module")
@@ -71,57 +60,45 @@ def test_the_dump_tool_finds_no_fault_after_a_kill(tmp_path):
         assert answer["latest"][0] == len(answer["records"])
 
 
-def test_kafka_answers_from_our_directory_as_we_did(directory, tmp_path):
-    """In KRaft mode Kafka sets aside what its metadata does not know, so the topics are made there
-    first, and our files take their ids."""
-    ours, answered = directory
-    kafka = Kafka(tmp_path / "kafka")
-    with kafka:
-        scenarios.create(kafka.bootstrap, WRITTEN)
-        scenarios.settle(2)
-    for name in answered:
-        theirs = kafka.log_dir / name
-        topic_id = (theirs / "partition.metadata").read_text()
-        shutil.rmtree(theirs)
-        shutil.copytree(ours / name, theirs)
-        (theirs / "partition.metadata").write_text(topic_id)
-    for checkpoint in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
-        merge(ours / checkpoint, kafka.log_dir / checkpoint)
-    merge(
-        ours / "recovery-point-offset-checkpoint", kafka.log_dir / "replication-offset-checkpoint"
+def test_the_dump_tool_says_the_same_when_the_indexes_were_made_again(directory, tmp_path):
+    log_dir, _ = directory
+    mended = Path(shutil.copytree(log_dir, tmp_path / "data"))
+    for index in [*mended.glob("*/*.index"), *mended.glob("*/*.timeindex")]:
+        index.unlink()
+    assert run_command("log", "reindex", mended).code == 0
+    assert answers.of_files(mended, peer=NEWEST) == answers.of_files(log_dir, peer=NEWEST)
+
+
+LEFT = {"index-some", "index-full", "roll-by-time", "out-of-order", "append-time-zstd"}
+LEFT |= {"transactions", "transaction-open", "compacted", "deleted-records", "empty"}
+
+
+@pytest.mark.parametrize("peer", [NEWEST, LAST_WITH_OLD_FORMATS])
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_nothing_is_found_wrong_with_what_a_kafka_left(tmp_path, peer, end):
+    written = [_known_to(peer, one) for one in scenarios.CLEAN if one.topic in LEFT]
+    kafka = Kafka(
+        tmp_path,
+        peer=peer,
+        settings={"log.retention.check.interval.ms": "500", "log.initial.task.delay.ms": "500"},
     )
-    with kafka:
-        scenarios.settle(2)
-        by_kafka = told(kafka.bootstrap, WRITTEN)
-        send(kafka.bootstrap, "index-some")
-    for name, answer in answered.items():
-        if name == "deleted-all-0":
-            # Kafka names the largest time of what was deleted too (tests/golden).
-            by_kafka[name]["max_timestamp"] = answer["max_timestamp"]
-        assert without_epochs(by_kafka[name]) == without_epochs(answer), name
+    try:
+        kafka.start()
+        write(kafka.bootstrap, written)
+        scenarios.committed_offsets("a-group", "empty")(kafka.bootstrap)
+        scenarios.settle()
+        kafka.stop() if end == "stopped" else kafka.kill()
+    finally:
+        kafka.kill()
+    seen = run_command("log", "verify", kafka.log_dir)
+    assert seen.code == 0, seen.out
 
 
-def test_we_answer_from_kafkas_directory_after_it_served_ours(directory, tmp_path):
-    """There and back: Kafka appended, and we adopt the whole directory."""
-    ours, answered = directory
-    shutil.copytree(ours, tmp_path / "data")
-    with horolog(directory=tmp_path) as side:
-        again = told(side.bootstrap, WRITTEN)
-    for name, answer in answered.items():
-        assert without_epochs(again[name]) == without_epochs(answer), name
-
-
-def merge(from_: Path, into: Path) -> None:
-    """Add one checkpoint's lines to another's."""
-    lines = {}
-    for path in (into, from_):
-        if path.exists():
-            rows = path.read_text().split("\n")[2:]
-            lines.update({row.rsplit(" ", 1)[0]: row for row in rows if row})
-    into.write_text("\n".join(["0", str(len(lines)), *lines.values()]) + "\n")
-
-
-def send(bootstrap: str, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, **QUIET})
-    producer.produce(topic, value=b"appended by Kafka", partition=0)
-    assert producer.flush(20) == 0
+def _known_to(peer: str, one: Scenario) -> Scenario:
+    """The scenario under the names that a release has for its settings."""
+    if peer == NEWEST:
+        return one
+    return replace(
+        one,
+        config={name.removeprefix("internal."): value for name, value in one.config.items()},
+    )

@@ -232,8 +232,10 @@ class Kafka:
             "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
-            # On a busy machine it must not take itself for dead.
+            # On a busy machine it must not take itself for dead, nor keep itself busy.
             "initial.broker.registration.timeout.ms": "600000",
+            "controller.quorum.request.timeout.ms": "60000",
+            "metadata.max.idle.interval.ms": "0",
             "broker.session.timeout.ms": "30000",  # after a kill it waits that long for itself
         }
 

@@ -285,8 +285,9 @@ class _Loader:
 
         That makes him look where his own epoch ended (KIP-320). After a clean stop nothing is
         gone, and whoever was here goes on. A Kafka's log keeps its epoch even after a kill: the
-        number is its controller's to raise, and a Java client that has met a larger one in a
-        batch takes that controller for outdated, and never finds a leader again.
+        number is its controller's to raise (4.3 does by two at every start), and a Java client
+        that was told of a larger one, by a lookup or with a committed offset, takes what the
+        controller says for outdated, and finds no leader.
         """
         if latest < 0:
             return 0
