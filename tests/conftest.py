@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -22,6 +23,9 @@ IN_MEMORY = Path("/dev/shm")
 if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > 4 << 30:
     # Thousands of brokers start and stop here, and each syncs: on a shared disk that takes seconds.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
+
+# A JVM of a few minutes never earns back what its best compiler costs.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 for profile, examples in (("quick", 12), ("thorough", 500)):
     settings.register_profile(
@@ -47,6 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.timeout(1800), append=True)  # the first starts a JVM
 
 
 class MakeBroker(Protocol):
@@ -62,6 +67,13 @@ class MakeBroker(Protocol):
     ) -> "RunningBroker":
         """`settings` under Kafka's names with underscores: `num_partitions="3"`."""
         ...
+
+
+@pytest.fixture
+def disk_path() -> Iterator[Path]:
+    """A directory on a disk: only there does the system tell what is in the page cache."""
+    with tempfile.TemporaryDirectory(prefix="horolog-", dir="/var/tmp") as directory:
+        yield Path(directory)
 
 
 @pytest.fixture

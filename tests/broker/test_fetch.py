@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +21,12 @@ VERSION = 12
 
 def batch(size: int = 100) -> bytes:
     return build_batch([Record(-1, None, bytes(size)), Record(-1, None, b"")])
+
+
+@pytest.fixture
+def broker(disk_path: Path, make_broker: Callable[..., RunningBroker]) -> RunningBroker:
+    """On a disk, where what the page cache holds is read without a thread."""
+    return make_broker(log_dir=disk_path / "broker")
 
 
 @pytest.fixture

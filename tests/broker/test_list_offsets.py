@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +19,13 @@ NOW_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def broker(make_broker: MakeBroker) -> RunningBroker:
-    return make_broker(clock=ManualClock(NOW_MS), log_message_timestamp_after_max_ms=str(2**63 - 1))
+def broker(disk_path: Path, make_broker: MakeBroker) -> RunningBroker:
+    """On a disk, where lookups need no thread for what the page cache holds."""
+    return make_broker(
+        log_dir=disk_path / "broker",
+        clock=ManualClock(NOW_MS),
+        log_message_timestamp_after_max_ms=str(2**63 - 1),
+    )
 
 
 def write(broker: RunningBroker, topic: str, batches: list[list[int]], rng: random.Random) -> None:

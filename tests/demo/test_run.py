@@ -10,6 +10,7 @@ from horolog.errors import Misconfigured
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(7 * PATIENCE_S)
 def test_the_demo_tells_rejections_and_the_same_answer_where_there_is_no_history(
     tmp_path: Path,
 ) -> None:
@@ -17,7 +18,7 @@ def test_the_demo_tells_rejections_and_the_same_answer_where_there_is_no_history
     command = [sys.executable, "-m", "horolog", "demo", "--clicks", "4000"]
     command += ["--repo", str(tmp_path), "--output", str(output)]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=2 * PATIENCE_S
+        command, capture_output=True, text=True, check=False, timeout=6 * PATIENCE_S
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same answer" in done.stdout

@@ -183,9 +183,9 @@ def test_at_once_nothing_is_opened_and_nothing_takes_long(tmp_path: Path) -> Non
 
 
 @NOT_ON_THIS_SYSTEM
-def test_at_once_an_open_file_is_read_from_the_page_cache_or_not_at_all(tmp_path: Path) -> None:
+def test_at_once_an_open_file_is_read_from_the_page_cache_or_not_at_all(disk_path: Path) -> None:
     files = Files()
-    file = files.create(str(tmp_path / "a"))
+    file = files.create(str(disk_path / "a"))
     files.write_at(file, [b"content"], 0)
     try:
         assert files.at_once(lambda: files.read_at(file, 4, 2)) == b"nten"

@@ -200,9 +200,9 @@ def test_the_largest_time_is_looked_for_elsewhere_if_its_record_is_gone(log: Log
 
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="no reads from the page cache alone")
-def test_a_lookup_at_once_answers_the_same_or_not_at_all(tmp_path: Path) -> None:
+def test_a_lookup_at_once_answers_the_same_or_not_at_all(disk_path: Path) -> None:
     files = Files()
-    with new_log(tmp_path, CONFIG, files=files) as log:
+    with new_log(disk_path, CONFIG, files=files) as log:
         for number in range(5):
             append(log, NOW + number)
             log.roll(NOW)

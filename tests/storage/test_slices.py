@@ -11,9 +11,9 @@ from horolog.storage.slices import Slice
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> Slice:
+def found(disk_path: Path) -> Slice:
     files = Files()
-    file = files.create(str(tmp_path / "a.log"))
+    file = files.create(str(disk_path / "a.log"))
     files.write_at(file, [bytes(range(200))], 0)
     return Slice(files, file, 10, 50)
 

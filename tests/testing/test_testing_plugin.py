@@ -36,7 +36,7 @@ def test_clients_of_a_stranger_have_a_clock_in_their_hand_and_leave_nothing_behi
     pytester: pytest.Pytester,
 ) -> None:
     install(pytester, "stranger_clients")
-    result = pytester.runpytest_subprocess(*STRICT, timeout=2 * PATIENCE_S)
+    result = pytester.runpytest_subprocess(*STRICT, timeout=3 * PATIENCE_S)
     result.assert_outcomes(passed=14)
 
 
@@ -50,7 +50,7 @@ def test_processes_beside_each_other_have_a_broker_each(pytester: pytest.Pyteste
         )
         for _ in range(2)
     ]
-    said = [worker.communicate(timeout=2 * PATIENCE_S)[0] for worker in workers]
+    said = [worker.communicate(timeout=3 * PATIENCE_S)[0] for worker in workers]
     assert ["3 passed" in text for text in said] == [True, True], "\n".join(said)
 
 
