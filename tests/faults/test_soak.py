@@ -14,7 +14,7 @@ import confluent_kafka
 import pytest
 from broker_nursery import BornBroker, Nursery
 from raw_connection import RawConnection, fetch_fields
-from soak import Soak
+from soak import PATIENCE_S, Soak
 
 from horolog.record.batch import iter_headers
 from horolog.record.builder import read_records
@@ -152,7 +152,7 @@ def send_one(address: str, value: bytes) -> None:
         {"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
     )
     producer.produce("t", value, partition=0, on_delivery=lambda error, _: failures.append(error))
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert failures == [None]
 
 
@@ -160,7 +160,7 @@ def all_records(address: str) -> tuple[list[bytes], list[int]]:
     """The values of a topic, and the producer of each batch."""
     values: list[bytes] = []
     producers: list[int] = []
-    with RawConnection(address) as connection:
+    with RawConnection(address, timeout_s=PATIENCE_S) as connection:
         while True:
             fields = fetch_fields("t", {0: len(values)})
             found = connection.ask(ApiKey.FETCH, 12, **fields).responses[0].partitions[0]

@@ -3,8 +3,8 @@
 The load are real idempotent producers that never stop. Beside them topics come and
 go, settings change, offsets are committed and records deleted. Everything that was
 acknowledged is remembered here and held against the broker and its files when it
-has come up again. The seed decides what is done and when; how far the machine gets
-with it in that time it cannot decide.
+has come up again. A life is measured in records acknowledged and in errands done, so that it is
+as much to do on a slow machine as on a quick one, and every wait is for what must come.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from raw_connection import RawConnection, fetch_fields
 from horolog.record.batch import iter_headers
 from horolog.record.builder import read_records
 from horolog.storage.index_builder import IndexBuilder
+from horolog.storage.verify import Finding, Severity, Verification
 from horolog.wire.api import ApiKey
 
 Where = tuple[str, int]
@@ -40,7 +41,12 @@ CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
 AHEAD = 150
 BACK = 50
 FULL_EVERY = 50
-PATIENCE_S = 2
+# What a broker lives for: so many records acknowledged and errands done, or fewer.
+RECORDS_A_LIFE = 600
+ERRANDS_A_LIFE = 4
+# One that is to die at a step of its own, and has not by then, never comes to that step.
+OUTLIVED_RECORDS = 4000
+PATIENCE_S = 900
 
 
 class Producer(threading.Thread):
@@ -49,14 +55,16 @@ class Producer(threading.Thread):
     Values say who sent them and as which one to their partition.
     """
 
-    def __init__(self, number: int, address: str, seed: int) -> None:
-        super().__init__(name=f"producer-{number}")
+    def __init__(self, number: int, address: str, seed: int, goes: threading.Event) -> None:
+        super().__init__(name=f"producer-{number}", daemon=True)
         self.number = number
+        self.acknowledged_count = 0
         self.sent: Counter[Where] = Counter()
         self.failures: list[str] = []
         self._fresh: list[tuple[Where, int, int]] = []
         self._lock = threading.Lock()
         self._rng = random.Random(seed)
+        self._goes = goes
         self._over = threading.Event()
         self._client = confluent_kafka.Producer(
             {
@@ -65,7 +73,7 @@ class Producer(threading.Thread):
                 "compression.type": CODECS[number % len(CODECS)],
                 "linger.ms": 2,
                 "batch.num.messages": 25,
-                "message.timeout.ms": 600_000,
+                "message.timeout.ms": 0,  # never
                 "reconnect.backoff.ms": 10,
                 "reconnect.backoff.max.ms": 100,
                 "retry.backoff.ms": 20,
@@ -80,10 +88,10 @@ class Producer(threading.Thread):
     def run(self) -> None:
         while not self._over.is_set():
             for _ in range(5):
-                if len(self._client) < AHEAD:
+                if self._goes.is_set() and len(self._client) < AHEAD:
                     self._send()
-            self._client.poll(0.01)
-        self._client.flush(60)
+            self._client.poll(0.05)
+        self._client.flush(PATIENCE_S)
 
     def _send(self) -> None:
         topic = self._rng.choice(list(LOADED))
@@ -96,6 +104,7 @@ class Producer(threading.Thread):
         if error is not None:
             self.failures.append(f"producer {self.number}: {error}")
             return
+        self.acknowledged_count += 1
         number = int(message.value().split()[1])
         with self._lock:
             self._fresh.append(((message.topic(), message.partition()), number, message.offset()))
@@ -106,9 +115,12 @@ class Producer(threading.Thread):
             fresh, self._fresh = self._fresh, []
         return fresh
 
-    def finish(self) -> None:
+    def stop(self) -> None:
         self._over.set()
-        self.join(90)
+
+    def finish(self) -> None:
+        self.stop()
+        self.join(PATIENCE_S)
         assert not self.is_alive(), "a producer never got its answers"
 
 
@@ -136,14 +148,21 @@ class Errands:
         """Where the log starts at least, and at most."""
         self.producer_ids: set[int] = set()
         self.done: Counter[str] = Counter()
+        self.failures: list[AssertionError] = []
         self._made = 0
 
     def run(self, address: str, is_over: Callable[[], bool]) -> None:
         """Do one after the other until the broker is gone."""
+        try:
+            self._run(address, is_over)
+        except AssertionError as error:
+            self.failures.append(error)
+
+    def _run(self, address: str, is_over: Callable[[], bool]) -> None:
         errands = [self._create, self._alter, self._delete, self._trim, self._identify]
         errands += [self._commit] * 2
         try:
-            with RawConnection(address, timeout_s=20) as connection:
+            with RawConnection(address, timeout_s=PATIENCE_S) as connection:
                 while not is_over():
                     errand = self._rng.choice(errands)
                     errand(connection)
@@ -166,7 +185,7 @@ class Errands:
             "configs": [{"name": "segment.ms", "value": value}],
         }
         answer = connection.ask(
-            ApiKey.CREATE_TOPICS, 7, topics=[new], timeout_ms=1000, validate_only=False
+            ApiKey.CREATE_TOPICS, 7, topics=[new], timeout_ms=60_000, validate_only=False
         )
         assert answer.topics[0].error_code == 0, answer
         self.topics[name] = {value}
@@ -190,7 +209,7 @@ class Errands:
         if name is None:
             return
         self.topics[name].add(None)
-        answer = connection.ask(ApiKey.DELETE_TOPICS, 5, topic_names=[name], timeout_ms=1000)
+        answer = connection.ask(ApiKey.DELETE_TOPICS, 5, topic_names=[name], timeout_ms=60_000)
         assert answer.responses[0].error_code == 0, answer
         del self.topics[name]
 
@@ -223,7 +242,7 @@ class Errands:
         topics = [
             {"name": TRIMMED, "partitions": [{"partition_index": where[1], "offset": offset}]}
         ]
-        answer = connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
+        answer = connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=60_000)
         assert answer.topics[0].partitions[0].error_code == 0, answer
 
     def _identify(self, connection: RawConnection) -> None:
@@ -283,18 +302,27 @@ class Soak:
         self.errands = Errands(random.Random(seed + 1))
         self._ways = iter(self._chance() if ways_to_die is None else ways_to_die)
         self._said = directory / "said"
+        self.producers: list[Producer] = []
+        self._goes = threading.Event()
         self._seen: defaultdict[Where, Seen] = defaultdict(Seen)
         self._verified: dict[Path, tuple[object, ...]] = {}
         self._nursery = Nursery()
         self._port = 0
         self._dies: str | None = None
         self._broker = self._start()
+        try:
+            self._begin(producers)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, producers: int) -> None:
         address = self._broker.await_ready()
-        assert address is not None
+        assert address is not None, self._broker.said
         self._port = int(address.rpartition(":")[2])
         self._address = address
         self._make_topics()
-        self.producers = [Producer(n, address, seed + n) for n in range(producers)]
+        self.producers = [Producer(n, address, self.seed + n, self._goes) for n in range(producers)]
         for producer in self.producers:
             producer.start()
 
@@ -316,7 +344,7 @@ class Soak:
             "file.delete.delay.ms": "100",
             "retention.ms": "-1",
         }
-        with RawConnection(self._address) as connection:
+        with RawConnection(self._address, timeout_s=PATIENCE_S) as connection:
             for name, partitions in LOADED.items():
                 own = {"retention.bytes": str(RETENTION_BYTES)} if name == EXPIRED else {}
                 new = {
@@ -327,7 +355,7 @@ class Soak:
                     "configs": [{"name": n, "value": v} for n, v in (configs | own).items()],
                 }
                 answer = connection.ask(
-                    ApiKey.CREATE_TOPICS, 7, topics=[new], timeout_ms=9000, validate_only=False
+                    ApiKey.CREATE_TOPICS, 7, topics=[new], timeout_ms=60_000, validate_only=False
                 )
                 assert answer.topics[0].error_code == 0, answer
 
@@ -353,14 +381,33 @@ class Soak:
         over = threading.Event()
         errands = threading.Thread(target=self.errands.run, args=(self._address, over.is_set))
         errands.start()
+        self._goes.set()
         if self._dies is None or self._dies.startswith("stop"):
-            self._broker.await_end(self.rng.random() * 0.8)
-        elif not self._broker.await_end(PATIENCE_S):
+            records = self.rng.randrange(RECORDS_A_LIFE)
+            self._await_end_or(records, self.rng.randrange(ERRANDS_A_LIFE), errands)
+        elif not self._await_end_or(OUTLIVED_RECORDS, 0, errands):
             self.counts["outlived their step"] += 1
         self._take_down()
+        self._goes.clear()
         over.set()
-        errands.join(30)
+        errands.join(PATIENCE_S)
         assert not errands.is_alive()
+
+    def _await_end_or(self, records: int, errands: int, thread: threading.Thread) -> bool:
+        """Wait until it has died or so much is done; whether it has died."""
+        records += self._acknowledged_count
+        errands += self.errands.done.total()
+        while not self._broker.await_end(0.005):
+            if self._acknowledged_count >= records and (
+                self.errands.done.total() >= errands or not thread.is_alive()
+            ):
+                return False
+            assert not any(producer.failures for producer in self.producers)
+        return True
+
+    @property
+    def _acknowledged_count(self) -> int:
+        return sum(producer.acknowledged_count for producer in self.producers)
 
     def _take_down(self) -> None:
         stops = (self._dies or "").startswith("stop")
@@ -420,12 +467,13 @@ class Soak:
 
     def verify(self, *, full: bool) -> None:
         try:
+            assert not self.errands.failures, self.errands.failures
             for producer in self.producers:
                 assert not producer.failures, producer.failures[:3]
                 for where, number, offset in producer.acknowledged():
                     self._seen[where].due.append((producer.number, number, offset))
                     self.counts["records acknowledged"] += 1
-            with RawConnection(self._address, timeout_s=60) as connection:
+            with RawConnection(self._address, timeout_s=PATIENCE_S) as connection:
                 self.errands.verify(connection)
                 for topic, partitions in LOADED.items():
                     for partition in range(partitions):
@@ -508,10 +556,16 @@ class Soak:
                 assert last == sent - 1 or where[0] != KEPT, f"{where}: {last} of {sent}"
         assert self._broker.end(signal.SIGTERM) == 0
         self._listen_to_what_was_said()
+        found = [
+            step
+            for step in Verification.of(self.log_dir).steps()
+            if isinstance(step, Finding) and step.severity is not Severity.NOTE
+        ]
+        assert not found, found
 
     def close(self) -> None:
         for producer in self.producers:
-            producer._over.set()
+            producer.stop()
         if not self._broker.has_ended:
             self._broker.end()
         self._nursery.close()
