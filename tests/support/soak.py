@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from broker_nursery import BornBroker, Nursery
+from broker_nursery import BornBroker, Nursery, pause_s
 from raw_connection import RawConnection, fetch_fields
 
 from horolog.record.batch import iter_headers
@@ -74,8 +74,8 @@ class Producer(threading.Thread):
                 "linger.ms": 2,
                 "batch.num.messages": 25,
                 "message.timeout.ms": 0,  # never
-                "reconnect.backoff.ms": 10,
-                "reconnect.backoff.max.ms": 100,
+                "reconnect.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 500,
                 "retry.backoff.ms": 20,
                 "log_level": 0,
             }
@@ -90,7 +90,7 @@ class Producer(threading.Thread):
             for _ in range(5):
                 if self._goes.is_set() and len(self._client) < AHEAD:
                     self._send()
-            self._client.poll(0.05)
+            self._client.poll(0.1 if self._goes.wait(0.2) else 0)
         self._client.flush(PATIENCE_S)
 
     def _send(self) -> None:
@@ -397,7 +397,8 @@ class Soak:
         """Wait until it has died or so much is done; whether it has died."""
         records += self._acknowledged_count
         errands += self.errands.done.total()
-        while not self._broker.await_end(0.005):
+        begun = time.monotonic()
+        while not self._broker.await_end(min(pause_s(begun), 0.1)):
             if self._acknowledged_count >= records and (
                 self.errands.done.total() >= errands or not thread.is_alive()
             ):
