@@ -15,7 +15,6 @@ from horolog.storage.files import (
     FileMissing,
     Files,
     WouldWait,
-    default_max_open,
     lock_directory,
 )
 
@@ -138,10 +137,6 @@ def test_read_only_opens_nothing_for_writing(tmp_path: Path) -> None:
     with pytest.raises(StorageFailed):
         files.write_at(files.get(str(path)), [b"x"], 0)
     assert path.read_bytes() == b"abc"
-
-
-def test_the_limit_leaves_descriptors_to_connections() -> None:
-    assert 16 <= default_max_open() <= 2048
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere flock and Java's lock are the same")

@@ -7,6 +7,7 @@ the event loop that called `open`.
 
 import asyncio
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -22,6 +23,7 @@ from horolog.broker.chores import Chores
 from horolog.broker.controller import Controller
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.metadata_thread import MetadataThread
+from horolog.broker.open_files import share_out
 from horolog.broker.partition import Partition, Written
 from horolog.broker.producer_ids import ProducerIds
 from horolog.broker.remarks import TimeRemarks
@@ -60,6 +62,8 @@ class Broker:
         self.config: BrokerConfig = settings.broker_config()
         self.clock: Clock = SystemClock() if clock is None else clock
         self.log_dir_path = Path(self.config.log_dir)
+        self.open_files = share_out()
+        self.slices_to_send = threading.BoundedSemaphore(self.open_files.answers)
         self.topics = Topics()
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.readers: Executor = ThreadPoolExecutor(READERS, thread_name_prefix="horolog-read")
@@ -136,6 +140,7 @@ class Broker:
                 topic in owned
                 or (self.config.horolog_adopt_defaults and topic not in self._compacted)
             ),
+            files=Files(max_open=self.open_files.logs),
         )
         for recovery in log_dir.recoveries:
             for note in recovery.notes:

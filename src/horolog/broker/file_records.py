@@ -1,18 +1,28 @@
 """A slice of a segment file, handed to the socket piece by piece."""
 
+from threading import BoundedSemaphore
+
 from horolog.errors import StorageFailed
 from horolog.record.compression import Buffer
 from horolog.storage.slices import Slice
 
 
 class SlicedRecords:
-    """The `FileRecords` of a reply: takes the slice over, and holds its file open."""
+    """The `FileRecords` of a reply: takes the slice over, and holds its file open.
 
-    __slots__ = ("_end", "_slice")
+    How many of them there may be is counted by `slots`; the caller has taken the slot that is
+    given back when this is sent, or dropped with its connection.
+    """
 
-    def __init__(self, records: Slice) -> None:
+    __slots__ = ("_end", "_slice", "_slots")
+
+    def __init__(self, records: Slice, slots: BoundedSemaphore) -> None:
+        self._slots = slots
         self._slice = records
         self._end = records.position + records.size
+
+    def __del__(self) -> None:
+        self._slots.release()
 
     def __len__(self) -> int:
         return self._end - self._slice.position

@@ -1,38 +1,52 @@
-"""How the files that a process may have open are shared out: logs, connections, the rest.
+"""How the files that a process may have open are shared out: logs, answers, connections, the rest.
 
 Kafka runs into the limit and dies of it, or of a disk that it then takes for broken.
-Here a connection too many is closed before it takes the handle of a log.
+Here a connection too many is closed before it takes the handle of a log, and an answer
+for which there is no handle left is shorter.
 """
 
 import resource
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from horolog.config.broker import INT_MAX
 from horolog.errors import Misconfigured
-from horolog.storage.files import default_max_open
 
 # The interpreter with its libraries, the loop, the listeners, the metadata, and what is open for
-# a moment: a checkpoint, a segment being made, a file that is still being sent.
+# a moment: a checkpoint, a segment being made.
 RESERVED: Final = 48
 LEAST: Final = 128
+# More than this serves nobody better.
+MOST_OF_LOGS: Final = 2048
+MOST_OF_ANSWERS: Final = 2048
 
 
-def most_connections() -> int:
-    """How many connections leave enough handles for everything else.
+class OpenFiles(NamedTuple):
+    """How many each may have open."""
+
+    logs: int
+    """Files of segments that stay open for the next who asks."""
+    answers: int
+    """Stretches of segments in answers that are not sent yet; each may hold a file of its own."""
+    connections: int
+
+
+def share_out() -> OpenFiles:
+    """Divide what the process may open now.
 
     Raises:
         Misconfigured: a broker cannot work with so few.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return INT_MAX
+        return OpenFiles(MOST_OF_LOGS, MOST_OF_ANSWERS, INT_MAX)
     if soft < LEAST:
         raise Misconfigured(
             f"this process may have {soft} files open, and a broker needs {LEAST} at least; raise "
             "the limit (ulimit -n)"
         )
-    return int(soft) - default_max_open() - RESERVED
+    logs, answers = min(soft // 4, MOST_OF_LOGS), min(soft // 8, MOST_OF_ANSWERS)
+    return OpenFiles(logs, answers, soft - logs - answers - RESERVED)
 
 
 def raise_limit() -> None:

@@ -6,12 +6,13 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final, TypeAlias
 
+from horolog.broker.accepting import Acceptor
 from horolog.broker.budget import ByteBudget
 from horolog.broker.connection import Connection
 from horolog.broker.framing import SCRATCH_BYTES
-from horolog.broker.open_files import most_connections
 from horolog.broker.reply import Reply
 from horolog.config import BrokerConfig, Endpoint
 from horolog.errors import Misconfigured
@@ -30,7 +31,12 @@ class Server:
     """All listeners and connections of a broker, with what the connections share."""
 
     def __init__(
-        self, config_now: Callable[[], BrokerConfig], dispatch: Dispatch, readers: Executor
+        self,
+        config_now: Callable[[], BrokerConfig],
+        dispatch: Dispatch,
+        readers: Executor,
+        *,
+        most_connections: int,
     ) -> None:
         self._config_now = config_now
         self.dispatch = dispatch
@@ -44,8 +50,8 @@ class Server:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: set[Connection] = set()
         self._per_host: Counter[str] = Counter()
-        self._most_connections = most_connections()
-        self._listeners: list[asyncio.Server] = []
+        self._most_connections = most_connections
+        self._listeners: list[Acceptor] = []
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
@@ -53,7 +59,7 @@ class Server:
         """The settings as they stand: they change while connections are open."""
         return self._config_now()
 
-    async def listen(self) -> tuple[Endpoint, ...]:
+    def listen(self) -> tuple[Endpoint, ...]:
         """Accept connections; the endpoints with the ports that were really taken.
 
         Raises:
@@ -65,13 +71,9 @@ class Server:
             port = sockets[0].getsockname()[1]
             bound.append(endpoint._replace(port=port))
             for sock in sockets:
-                self._listeners.append(
-                    await self.loop.create_server(
-                        lambda endpoint=bound[-1]: Connection(self, endpoint),  # type: ignore[misc]
-                        sock=sock,
-                        backlog=self.config.socket_listen_backlog_size,
-                    )
-                )
+                backlog = self.config.socket_listen_backlog_size
+                connect = partial(Connection, self, bound[-1])
+                self._listeners.append(Acceptor(sock, backlog, connect))
         self._sweep()
         return tuple(bound)
 

@@ -17,7 +17,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.budget import ByteBudget
 from horolog.broker.connection import Connection
 from horolog.broker.dispatch import Dispatcher
-from horolog.broker.open_files import most_connections, raise_limit
+from horolog.broker.open_files import raise_limit
 from horolog.broker.server import Server
 from horolog.clock import Clock
 from horolog.config import Endpoint, Settings
@@ -52,11 +52,15 @@ class Service:
             StorageFailed: the disk refused.
         """
         broker = self.broker
-        most_connections()  # before anything is opened
         await broker.open()
-        self._server = Server(lambda: broker.config, Dispatcher(broker), broker.readers)
+        self._server = Server(
+            lambda: broker.config,
+            Dispatcher(broker),
+            broker.readers,
+            most_connections=broker.open_files.connections,
+        )
         try:
-            bound = await self._server.listen()
+            bound = self._server.listen()
         except BaseException:
             await broker.close()
             raise

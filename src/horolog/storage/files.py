@@ -12,7 +12,6 @@ Safe for any number of threads.
 import errno
 import fcntl
 import os
-import resource
 import shutil
 import threading
 from collections import OrderedDict
@@ -30,14 +29,7 @@ _OPEN_FILE_LOCK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
 _OPEN_FILE_LOCK_ASK: Final[int | None] = getattr(fcntl, "F_OFD_GETLK", None)
 _WHOLE_FILE = Struct("hhqqi4x")  # Linux's struct flock on 64 bits
 _CACHED_ONLY: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
-_FEW_FILES = 16
-_MANY_FILES = 2048
-
-
-def default_max_open() -> int:
-    """A quarter of what the process may open: connections need the rest."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(_FEW_FILES, min(_MANY_FILES, soft // 4 if soft > 0 else _MANY_FILES))
+DEFAULT_MAX_OPEN: Final = 64
 
 
 class FileMissing(StorageFailed):
@@ -74,9 +66,9 @@ class Files:
     Read-only, it opens nothing for writing, and whoever asks it to change a file has a bug.
     """
 
-    def __init__(self, *, max_open: int | None = None, read_only: bool = False) -> None:
+    def __init__(self, *, max_open: int = DEFAULT_MAX_OPEN, read_only: bool = False) -> None:
         self.read_only = read_only
-        self._max_open = default_max_open() if max_open is None else max_open
+        self._max_open = max_open
         self._open: OrderedDict[str, OpenFile] = OrderedDict()
         self._lock = threading.Lock()
         self._hurried: int | None = None  # the thread that is within `at_once`

@@ -15,6 +15,9 @@ v18  high watermark of a follower
 
 Waits until `min_bytes` are there, up to `max_wait_ms`. The first batch is given whole
 however large it is, so that a reader never gets stuck (KIP-74).
+
+An answer holds the files of its larger slices open until it is sent. Where too many are
+held, it is shorter, as where `max_bytes` are used up, and its first records are copied.
 """
 
 import asyncio
@@ -66,20 +69,23 @@ def fetch(request: Request, broker: Broker) -> Reply | Coroutine[Any, Any, Reply
         return _fetch_slowly(request, broker, topics)
     found = _read(request, broker, topics)
     if _must_wait(request, found):
-        return _wait_and_fetch(request, broker, topics, found)
+        return _wait_and_fetch(request, broker, topics, _size(found))
     return encode_fetch_response(request.version, found)
 
 
 async def _fetch_slowly(request: Request, broker: Broker, topics: Sequence[_Topic]) -> Reply:
     found = await _read_in_thread(request, broker, topics)
     if _must_wait(request, found):
-        return await _wait_and_fetch(request, broker, topics, found)
+        size = _size(found)
+        del found  # and with it the files that it holds
+        return await _wait_and_fetch(request, broker, topics, size)
     return encode_fetch_response(request.version, found)
 
 
 async def _wait_and_fetch(
-    request: Request, broker: Broker, topics: Sequence[_Topic], found: Sequence[FetchedTopic]
+    request: Request, broker: Broker, topics: Sequence[_Topic], size: int
 ) -> Reply:
+    """Wait for more than the `size` bytes that there are."""
     body = request.body
     partitions = [
         wanted.partition
@@ -87,7 +93,7 @@ async def _wait_and_fetch(
         for wanted in topic.wanted
         if wanted.partition is not None
     ]
-    wait = Wait(partitions, max(body.min_bytes - _size(found), 1), body.max_wait_ms)
+    wait = Wait(partitions, max(body.min_bytes - size, 1), body.max_wait_ms)
     request.connection.on_lost = wait.end
     with broker.waiting(wait):
         await wait.done
@@ -173,7 +179,7 @@ def _read(request: Request, broker: Broker, topics: Sequence[_Topic]) -> Sequenc
     for topic in topics:
         partitions = []
         for wanted in topic.wanted:
-            found = _read_partition(wanted, left, committed, nothing_yet)
+            found = _read_partition(broker, wanted, left, committed, nothing_yet)
             size = len(found.records)
             left = max(left - size, 0)
             nothing_yet = nothing_yet and not size
@@ -183,7 +189,7 @@ def _read(request: Request, broker: Broker, topics: Sequence[_Topic]) -> Sequenc
 
 
 def _read_partition(
-    wanted: _Wanted, left: int, committed: bool, nothing_yet: bool
+    broker: Broker, wanted: _Wanted, left: int, committed: bool, nothing_yet: bool
 ) -> FetchedPartition:
     partition = wanted.partition
     if partition is None:
@@ -198,8 +204,10 @@ def _read_partition(
         records: Any = b""
         if found.size:
             records = found.read_cached() if found.size <= SMALL_BYTES else None
-            if records is None:
-                records = SlicedRecords(found)
+            if records is None and broker.slices_to_send.acquire(blocking=False):
+                records = SlicedRecords(found, broker.slices_to_send)
+            elif records is None:
+                records = _first_records(partition, wanted.offset) if nothing_yet else b""
         aborted = partition.aborted(wanted.offset) if committed else None
     except HorologError as error:
         return FetchedPartition(wanted.partition_index, code_for(error))
@@ -212,3 +220,8 @@ def _read_partition(
         cast(Bytes, records),
         aborted,
     )
+
+
+def _first_records(partition: Partition, offset: int) -> Bytes:
+    """Few bytes, or one batch that has more: what a reader needs to get on."""
+    return partition.read(offset, SMALL_BYTES, min_one_batch=True).read()
