@@ -44,9 +44,10 @@ thorough: check-java $(MARK) ## all tests, each property with hundreds of exampl
 
 KILLS ?= 300
 STARTS ?= 1000
+STEPS ?= 240
 
-soak: $(MARK) ## kill the broker hundreds of times under load: make soak KILLS=300 STARTS=1000 SEED=
-	@KILLS=$(KILLS) STARTS=$(STARTS) SEED=$(SEED) $(BIN)/python -m pytest -m soak tests/faults
+soak: $(MARK) ## kill the broker hundreds of times under load: make soak KILLS=300 STARTS=1000 STEPS=240 SEED=
+	@KILLS=$(KILLS) STARTS=$(STARTS) STEPS=$(STEPS) SEED=$(SEED) $(BIN)/python -m pytest -m soak tests/faults
 
 lint: $(MARK) ## style, types, layers
 	@$(BIN)/ruff format --check src tests bench tools

@@ -1,6 +1,7 @@
 """Chores under a clock that tests turn, and the event loop while the disk is slow."""
 
 import asyncio
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -12,10 +13,13 @@ from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import RunningBroker
 
 from horolog.clock import DAY_MS, ManualClock
+from horolog.errors import StorageFailed
 from horolog.record.builder import Record, build_batch
 from horolog.record.scan import load_kernels
 from horolog.storage.files import Files
 from horolog.wire.api import ApiKey
+from horolog.wire.codec import MAX_FIELDS
+from horolog.wire.packing import uvarint
 
 MakeBroker = Callable[..., RunningBroker]
 NOW_MS = 1_700_000_000_000
@@ -125,6 +129,24 @@ def test_chores_run_by_themselves(make_broker: MakeBroker, clock: ManualClock) -
     assert eventually(lambda: broker.log("t").log_start_offset > 0)
 
 
+def test_a_chore_that_fails_each_time_says_so_once(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = make_broker(
+        log_initial_task_delay_ms="0", log_flush_offset_checkpoint_interval_ms="20"
+    )
+    broker.create_topic("t")
+    chores = broker.service.chores
+    shutil.rmtree(broker.log_dir)
+    broker.run(chores.tidy())
+    with pytest.raises(StorageFailed, match="is gone"):
+        broker.run(chores.checkpoint())
+    assert eventually(lambda: any(m.startswith("checkpoint: ") for m in caplog.messages))
+    time.sleep(0.2)  # for some checkpoints more
+    said = [m.partition(":")[0] for m in caplog.messages if "is gone" in m]
+    assert said.count("checkpoint") == 1
+
+
 LONGEST_GAP_S = 0.1
 TRIES = 10  # a busy machine pauses everybody now and then; what blocks the loop does so each time
 
@@ -219,5 +241,35 @@ def test_the_loop_goes_on_during_retention_of_many_partitions(
         clock.advance(8 * DAY_MS)
         with Heartbeat(broker) as heartbeat:
             assert len(broker.run(broker.service.chores.run_retention())) == 100
+        gaps.append(heartbeat.longest_s)
+    assert min(gaps) < LONGEST_GAP_S, gaps
+
+
+def metadata_of_unknown_topics(count: int) -> bytes:
+    """A Metadata v9 request that forbids to create them."""
+    names = b"".join(bytes([9]) + b"%08d" % number + b"\x00" for number in range(count))
+    return uvarint(count + 1) + names + b"\x00\x00\x00\x00"
+
+
+@pytest.mark.parametrize("is_honest", [True, False])
+def test_the_loop_goes_on_while_a_request_of_very_many_fields_is_read(
+    broker: RunningBroker, is_honest: bool
+) -> None:
+    topics = 50_000
+    key, version, body = ApiKey.METADATA, 9, metadata_of_unknown_topics(topics)
+    if not is_honest:
+        count = MAX_FIELDS
+        body = bytes(7) + uvarint(count + 1) + b"\x01\x01\x00" * count + b"\x00"
+        key = ApiKey.PRODUCE
+    gaps: list[float] = []
+    while len(gaps) < TRIES and min(gaps, default=1) >= LONGEST_GAP_S:
+        with RawConnection(broker.address) as connection, Heartbeat(broker) as heartbeat:
+            connection.socket.sendall(connection.packed(key, version, body))
+            if is_honest:
+                (_, answer) = connection.receive()
+                assert len(answer.topics) == topics
+                assert {topic.error_code for topic in answer.topics} == {3}
+            else:
+                assert connection.is_closed()
         gaps.append(heartbeat.longest_s)
     assert min(gaps) < LONGEST_GAP_S, gaps

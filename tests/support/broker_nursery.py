@@ -8,6 +8,7 @@ there can be hundreds.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import gc
 import json
@@ -67,7 +68,10 @@ class Nursery:
 
 
 class BornBroker:
-    """One life of a broker; what it says goes to `said`."""
+    """One life of a broker; what it says goes to `said`.
+
+    `powerless`, root's broker obeys the rights of files as anybody's does.
+    """
 
     def __init__(
         self,
@@ -77,14 +81,18 @@ class BornBroker:
         dies: str | None = None,
         *,
         open_files: int | None = None,
-        uid: int | None = None,
+        powerless: bool = False,
     ) -> None:
         self._nursery = nursery
         self._said = said
         self._ended: int | None = None
         said.write_text("")  # not that of the life before
         self.pid: int = nursery.ask(
-            arguments=list(arguments), said=str(said), dies=dies, open_files=open_files, uid=uid
+            arguments=list(arguments),
+            said=str(said),
+            dies=dies,
+            open_files=open_files,
+            powerless=powerless,
         )
         self._end: int | None = None  # becomes readable when it has ended, where there is such
         if hasattr(os, "pidfd_open"):
@@ -204,8 +212,8 @@ def _become(app: Any, order: dict[str, Any]) -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     if order["open_files"] is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (order["open_files"], order["open_files"]))
-    if order["uid"] is not None:
-        os.setuid(order["uid"])
+    if order["powerless"]:
+        _drop_capabilities()
     if order["dies"] is not None:
         hinder(order["dies"])
     try:
@@ -216,6 +224,13 @@ def _become(app: Any, order: dict[str, Any]) -> None:
     except BaseException:  # noqa: BLE001 - as the interpreter would
         sys.excepthook(*sys.exc_info())
         os._exit(1)
+
+
+def _drop_capabilities() -> None:
+    """Keep the user, who can read the interpreter's files, without the rights of root."""
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this process
+    if ctypes.CDLL(None, use_errno=True).capset(header, (ctypes.c_uint32 * 6)()) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
 
 
 def hinder(how: str) -> None:

@@ -289,6 +289,7 @@ class Soak:
 
     def __init__(
         self,
+        nursery: Nursery,
         directory: Path,
         seed: int,
         *,
@@ -306,7 +307,7 @@ class Soak:
         self._goes = threading.Event()
         self._seen: defaultdict[Where, Seen] = defaultdict(Seen)
         self._verified: dict[Path, tuple[object, ...]] = {}
-        self._nursery = Nursery()
+        self._nursery = nursery
         self._port = 0
         self._dies: str | None = None
         self._broker = self._start()
@@ -372,7 +373,7 @@ class Soak:
             full = self.counts["kills"] % FULL_EVERY == 0
             self.verify(full=full)
             if progress:
-                sys.stdout.write(f"\r{self.counts['kills']} of {kills} kills, {self.summary}")
+                sys.stdout.write(f"\r{self.summary}")
                 sys.stdout.flush()
         self.finish()
 
@@ -569,7 +570,6 @@ class Soak:
             producer.stop()
         if not self._broker.has_ended:
             self._broker.end()
-        self._nursery.close()
 
 
 def verify_indexes(log: Path) -> None:

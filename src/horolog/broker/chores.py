@@ -46,6 +46,7 @@ class Chores:
         self.monotonic_ms: Callable[[], int] = _monotonic_ms
         self._tasks: list[asyncio.Task[None]] = []
         self._untidy: dict[Partition, None] = {}  # partitions with files that wait for removal
+        self._complaints: dict[str, str] = {}  # what failed last time, and why
 
     def start(self) -> None:
         """Begin to do them by themselves, each at its interval."""
@@ -61,7 +62,7 @@ class Chores:
             (self.expire_producers, config.producer_id_expiration_check_interval_ms, None),
         ):
             delay = interval_ms if delay_ms is None else delay_ms
-            self._tasks.append(asyncio.create_task(_repeat(chore, interval_ms, delay)))
+            self._tasks.append(asyncio.create_task(self._repeat(chore, interval_ms, delay)))
 
     async def stop(self) -> None:
         """Begin none any more; one that is being done is cut short between two partitions."""
@@ -140,26 +141,38 @@ class Chores:
 
     async def _do(self, what: str, partition: Partition, job: Awaitable[T]) -> T | None:
         """One partition's trouble is not its neighbours', and one that is gone needs no chore."""
+        doing = f"{what} of {partition.name}"
         try:
-            return await job
+            done = await job
         except HorologError as error:
             if not partition.is_closed:
-                _LOG.error("%s of %s: %s", what, partition.name, error)
+                self._complain(doing, error)
             return None
+        self._complaints.pop(doing, None)
+        return done
+
+    def _complain(self, doing: str, error: HorologError) -> None:
+        """Say once what fails each time."""
+        if self._complaints.get(doing) != str(error):
+            self._complaints[doing] = str(error)
+            _LOG.error("%s: %s", doing, error)
+
+    async def _repeat(
+        self, chore: Callable[[], Awaitable[object]], interval_ms: int, delay_ms: int
+    ) -> None:
+        await asyncio.sleep(min(delay_ms, LONG_MAX >> 32) / 1000)
+        doing = chore.__name__
+        while True:
+            try:
+                await chore()
+                self._complaints.pop(doing, None)
+            except HorologError as error:
+                self._complain(doing, error)
+            except Exception:  # noqa: BLE001 - a bug in one round does not end the chore for good
+                _LOG.exception("a bug in %s", doing)
+            pause_ms = max(min(interval_ms, LONG_MAX >> 32), SHORTEST_INTERVAL_MS)
+            await asyncio.sleep(pause_ms / 1000)
 
 
 def _monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
-
-
-async def _repeat(chore: Callable[[], Awaitable[object]], interval_ms: int, delay_ms: int) -> None:
-    await asyncio.sleep(min(delay_ms, LONG_MAX >> 32) / 1000)
-    while True:
-        try:
-            await chore()
-        except HorologError as error:
-            _LOG.error("%s", error)
-        except Exception:  # noqa: BLE001 - a bug in one round does not end the chore for good
-            _LOG.exception("a bug in %s", chore)
-        pause_ms = max(min(interval_ms, LONG_MAX >> 32), SHORTEST_INTERVAL_MS)
-        await asyncio.sleep(pause_ms / 1000)

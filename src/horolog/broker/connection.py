@@ -2,8 +2,9 @@
 
 A request is begun when the answer before it is on its way, as in Apache Kafka; only
 produce requests are begun while earlier produce requests are still in work, for their
-order is kept per partition. What the client sends meanwhile waits here up to a limit,
-then in the kernel. Nothing is begun while an answer is stuck in the socket.
+order is kept per partition; none while one of very many fields is being decoded. What the
+client sends meanwhile waits here up to a limit, then in the kernel. Nothing is begun while
+an answer is stuck in the socket.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from horolog.broker.framing import Frames
 from horolog.broker.reply import PIECE_BYTES, FileRecords, Part, Reply, held_bytes
 from horolog.config import Endpoint
 from horolog.errors import HorologError
+from horolog.wire.codec import TooManyFields
 from horolog.wire.malformed import MalformedRequest
 from horolog.wire.packing import Bytes
 
@@ -206,8 +208,13 @@ class Connection(asyncio.BufferedProtocol):
     def _begin(self, frame: Bytes) -> None:
         size = len(frame)
         self._in_work_bytes += size
+        is_produce = frame[:2] == _PRODUCE_KEY
+        answer: Reply | asyncio.Future[Reply | None] | None
         try:
             answer = self._server.dispatch(frame, self)
+        except TooManyFields:
+            answer = self._server.dispatch.slowly(frame, self)
+            is_produce = False  # what comes behind it shall not be appended first
         except Exception as error:  # noqa: BLE001 - a bug ends this connection, not the broker
             self._hang_up(error)
             return
@@ -217,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._settle(size, answer)
             return
-        exchange = _Exchange(frame[:2] == _PRODUCE_KEY, size)
+        exchange = _Exchange(is_produce, size)
         self._in_work.append(exchange)
         answer.add_done_callback(lambda done: self._on_answer(exchange, done))
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, Protocol
 
 from horolog.broker.accepting import Acceptor
 from horolog.broker.budget import ByteBudget
@@ -20,7 +20,24 @@ from horolog.wire.packing import Bytes
 
 _LOG = logging.getLogger(__name__)
 
-Dispatch: TypeAlias = Callable[[Bytes, Connection], "Reply | asyncio.Future[Reply | None] | None"]
+
+class Dispatch(Protocol):
+    """What answers requests."""
+
+    def __call__(
+        self, frame: Bytes, connection: Connection, /
+    ) -> "Reply | asyncio.Future[Reply | None] | None":
+        """The reply to a request, or its future where it takes time.
+
+        Raises:
+            TooManyFields: it takes too long for the event loop; `slowly` answers it.
+        """
+        ...
+
+    def slowly(self, frame: Bytes, connection: Connection, /) -> "asyncio.Future[Reply | None]":
+        """The reply to a request of many fields; nothing of it has been done when this returns."""
+        ...
+
 
 SWEEP_SECONDS: Final = 5.0
 STALL_SECONDS: Final = 30.0

@@ -13,9 +13,11 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from struct import Struct
 from typing import Final, TypeVar
 
@@ -279,10 +281,20 @@ class Files:
             raise _failed("remove", path, error) from error
         self.forget(path)
 
-    def replace(self, path: str, content: bytes, *, sync: bool = True) -> None:
-        """Put a whole small file in place at once: readers see the old or the new content."""
+    def replace(
+        self, path: str, content: bytes, *, sync: bool = True, like: OpenFile | None = None
+    ) -> None:
+        """Put a whole small file in place at once: readers see the old or the new content.
+
+        It belongs to whom the file `like` belongs, with the same rights, as far as we may.
+        """
         temporary = path + _TEMPORARY
         file = self._opened(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        if like is not None:
+            owner = os.fstat(like.fd)
+            with suppress(PermissionError):  # only root may give files away
+                os.fchown(file.fd, owner.st_uid, owner.st_gid)
+            os.fchmod(file.fd, stat.S_IMODE(owner.st_mode))
         self.write_at(file, [content], 0)
         if sync:
             self.sync(file)

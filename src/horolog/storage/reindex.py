@@ -10,14 +10,13 @@ before that; but for the end of a partition's last segment, which any start cuts
 """
 
 import os
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.storage import names
-from horolog.storage.files import Files, OpenFile, lock_directory
+from horolog.storage.files import Files, lock_directory
 from horolog.storage.headers import walk_headers
 from horolog.storage.index_builder import IndexBuilder
 from horolog.storage.leftovers import base_offsets
@@ -29,7 +28,6 @@ from horolog.storage.verify.segment import SegmentFacts, Situation, check_segmen
 from horolog.storage.verify.surroundings import surroundings_of
 
 _INDEX_SUFFIXES = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL)
-_TEMPORARY = ".tmp"
 
 
 @dataclass(slots=True)
@@ -146,7 +144,7 @@ class Reindexing:
             if not _is_already(files, index, content):
                 done.written.append(index)
                 if not self.dry_run:
-                    _replace(writer, index, content, like=log)
+                    writer.replace(index, content, like=log)
         seal_path = stem + names.SEAL
         if self.dry_run:
             return
@@ -166,16 +164,3 @@ def _is_already(files: Files, path: str, content: bytes) -> bool:
     if not files.exists(path) or files.size(path) != len(content):
         return False
     return files.read_whole(path, len(content)) == content
-
-
-def _replace(files: Files, path: str, content: bytes, *, like: OpenFile) -> None:
-    """Replace an index at once, and let it belong to whom the log belongs."""
-    temporary = path + _TEMPORARY
-    file = files.create(temporary)
-    owner = os.fstat(like.fd)
-    with suppress(PermissionError):  # only root may give files away
-        os.fchown(file.fd, owner.st_uid, owner.st_gid)
-    os.fchmod(file.fd, stat.S_IMODE(owner.st_mode))
-    files.write_at(file, [content], 0)
-    files.sync(file)
-    files.rename(temporary, path)

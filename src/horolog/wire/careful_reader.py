@@ -8,10 +8,10 @@ from uuid import UUID
 from horolog.wire.packing import INT16, INT32, NO_UUID, NUMBERS, Bytes
 from horolog.wire.schema import Field, Shape
 
-__all__ = ["MAX_FIELDS", "Unreadable", "read_carefully"]
+__all__ = ["MAX_FIELDS", "TooManyFields", "Unreadable", "read_carefully"]
 
 MAX_FIELDS: Final = 250_000
-"""A field takes about a microsecond; hostile bytes shall not keep a broker busy for longer."""
+"""A field takes some microseconds; hostile bytes shall not keep a broker busy for longer."""
 
 
 class Unreadable(Exception):  # noqa: N818 - the house names errors by what happened
@@ -28,6 +28,10 @@ class Unreadable(Exception):  # noqa: N818 - the house names errors by what happ
         return f"{where or 'message'} at byte {self.position}: {self.what}"
 
 
+class TooManyFields(Unreadable):
+    """More fields than were to be read."""
+
+
 def read_carefully(
     shape: Shape,
     data: Bytes,
@@ -42,6 +46,7 @@ def read_carefully(
 
     Raises:
         Unreadable: with the path of the field, the byte and what is wrong.
+        TooManyFields: one of these; there are more than `max_fields`.
     """
     cursor = _Cursor(data, position, max_fields)
     message = cursor.structure(shape)
@@ -174,4 +179,4 @@ class _Cursor:
     def spend(self) -> None:
         self.fields_left -= 1
         if self.fields_left < 0:
-            raise Unreadable(f"not readable in {self.max_fields} fields", self.position)
+            raise TooManyFields(f"not readable in {self.max_fields} fields", self.position)

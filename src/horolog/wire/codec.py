@@ -8,7 +8,7 @@
   `request.max_wait_ms`, `{"throttle_time_ms": 0}`. No timedelta or datetime ever appears.
 - Error codes are plain ints when read; `ErrorCode` members are ints when written.
 - Records are bytes; in a message over 64 KiB they are a view of it, not a copy, and of such a
-  request no more than `careful_reader.MAX_FIELDS` fields are read.
+  request no more than `MAX_FIELDS` fields are read, or as few as one wants to wait for.
 - A UUID of zeros is `None`, both ways. Null arrays, where allowed, are `None`.
 - Written from nested mappings in the names of any version, the newest first of all: what this
   version lacks is dropped, what is missing takes its default: Kafka's own, null where null may be,
@@ -18,12 +18,13 @@
 Schemas load on first use of a version, 5 to 10 ms each.
 """
 
+import sys
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from horolog.wire.api import ApiKey
-from horolog.wire.careful_reader import Unreadable
+from horolog.wire.careful_reader import MAX_FIELDS, TooManyFields, Unreadable
 from horolog.wire.malformed import MalformedRequest, MalformedResponse
 from horolog.wire.packing import Bytes
 from horolog.wire.reader import Reader, reader_of
@@ -31,6 +32,8 @@ from horolog.wire.schema import Kind, load
 from horolog.wire.writer import Unwritable, Writer, writer_of
 
 __all__ = [
+    "MAX_FIELDS",
+    "TooManyFields",
     "Unwritable",
     "decode_request",
     "decode_response",
@@ -40,14 +43,22 @@ __all__ = [
 ]
 
 
-def decode_request(api_key: ApiKey, version: int, frame: Bytes, position: int = 0) -> Any:
+def decode_request(
+    api_key: ApiKey, version: int, frame: Bytes, position: int = 0, max_fields: int = MAX_FIELDS
+) -> Any:
     """The body of a request, which starts at `position` of `frame`.
 
     Raises:
         MalformedRequest: the bytes do not follow the protocol; says which field, where and why.
+        TooManyFields: it is large and has more than `max_fields`, which are fewer than MAX_FIELDS:
+            to be decoded where that may take long.
     """
     try:
-        return _reader("request", api_key, version)(frame, position)
+        return _reader("request", api_key, version)(frame, position, max_fields)
+    except TooManyFields as error:
+        if max_fields < MAX_FIELDS:
+            raise
+        raise MalformedRequest(f"{api_key.title} v{version} request: {error}") from None
     except Unreadable as error:
         raise MalformedRequest(f"{api_key.title} v{version} request: {error}") from None
 
@@ -59,7 +70,7 @@ def decode_response(api_key: ApiKey, version: int, frame: Bytes, position: int =
         MalformedResponse: the bytes do not follow the protocol; says which field, where and why.
     """
     try:
-        return _reader("response", api_key, version)(frame, position)
+        return _reader("response", api_key, version)(frame, position, sys.maxsize)
     except Unreadable as error:
         raise MalformedResponse(f"{api_key.title} v{version} answer: {error}") from None
 

@@ -32,6 +32,8 @@ LENGTH_BYTES: Final = 4
 MAX_REQUEST_BYTES: Final = 104_857_600  # socket.request.max.bytes, Kafka's default
 MIN_REQUEST_BYTES: Final = 10  # key, version, correlation id and a client id's length
 
+_MAX_TAGS = 1000
+
 _FIXED = Struct(">hhih")
 _PREFIX = Struct(">ii")
 _PREFIX_AND_TAGS = Struct(">iib")
@@ -108,6 +110,8 @@ def _skip_tags(frame: Bytes, position: int) -> int:
         if frame[position] == 0:
             return position + 1
         count, position = _uvarint(frame, position)
+        if count > _MAX_TAGS:
+            raise MalformedRequest(f"a header of {count} tagged fields")
         for _ in range(count):
             _, position = _uvarint(frame, position)
             size, position = _uvarint(frame, position)

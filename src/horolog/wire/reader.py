@@ -13,7 +13,6 @@ of empty topics would otherwise keep the broker busy for a minute.
 have, and seven bytes from a socket are enough to end the process.)
 """
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import groupby
@@ -22,13 +21,14 @@ from struct import error as StructError  # noqa: N812 - a class with a lower-cas
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from horolog.wire.careful_reader import MAX_FIELDS, read_carefully
+from horolog.wire.careful_reader import read_carefully
 from horolog.wire.packing import INT16, INT32, NO_UUID, NUMBERS, Bytes
 from horolog.wire.schema import Field, Shape
 
 __all__ = ["LARGE_BYTES", "Reader", "reader_of"]
 
-Reader: TypeAlias = Callable[[Bytes, int], Any]
+Reader: TypeAlias = Callable[[Bytes, int, int], Any]
+"""Reads the message at a position, as far as it has no more fields than given, if it is large."""
 Step: TypeAlias = Callable[[Bytes, int, list[Any]], int]
 """Reads something at a position, appends it to a list and returns the position after it."""
 
@@ -46,9 +46,8 @@ def reader_of(shape: Shape, *, is_request: bool) -> Reader:
     shows that it was misread.
     """
     read_quickly = _structure(shape)
-    max_fields = MAX_FIELDS if is_request else sys.maxsize
 
-    def read(data: Bytes, position: int) -> Any:
+    def read(data: Bytes, position: int, max_fields: int) -> Any:
         if len(data) > LARGE_BYTES:
             data = memoryview(data).toreadonly()
         else:

@@ -15,8 +15,9 @@ v12  topics may be asked for by id
 v13  an error for the whole answer
 """
 
+import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from horolog.broker.broker import Broker
@@ -25,6 +26,9 @@ from horolog.broker.handlers import authorized
 from horolog.cluster.topics import INTERNAL_TOPICS, Topic, unknown_topic
 from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.wire.api import ApiKey
+
+# Topics that are looked up before others get their turn.
+AT_ONCE: Final = 1000
 
 
 @api(ApiKey.METADATA)
@@ -39,7 +43,11 @@ async def metadata(request: Request, broker: Broker) -> dict[str, Any]:
         answers = [_described(broker, topic) for topic in broker.topics]
     else:
         may_create = getattr(body, "allow_auto_topic_creation", True)
-        answers = [await _asked_for(broker, topic, may_create) for topic in asked]
+        answers = []
+        for number, topic in enumerate(asked):
+            if number % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)  # let others have their turn
+            answers.append(await _asked_for(broker, topic, may_create))
     for answer in answers:
         answer["topic_authorized_operations"] = operations
     here = broker.endpoint(request.connection.listener)
