@@ -45,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
         load_kernels()
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With more than one process, Spark has one of its own, from the start."""
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
