@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 MARK := $(VENV)/.complete
 
-.PHONY: help demo test test-core thorough soak lint format peers bench interop clean check-python check-java
+.PHONY: help demo test test-core test-spark thorough soak lint format peers bench interop clean check-python check-java
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,16 +31,18 @@ $(MARK): pyproject.toml constraints.txt | check-python
 demo: check-java $(MARK) ## the main job: a broker, real clients, Spark, a report (under two minutes)
 	@$(BIN)/horolog demo
 
-PARALLEL ?= --numprocesses 2 --dist loadgroup
-
 test: check-java $(MARK) ## all tests that need no peer (under ten minutes)
-	@$(BIN)/python -m pytest $(PARALLEL) -m "not interop and not soak"
+	@$(MAKE) --no-print-directory --jobs 2 test-spark test-core
 
 test-core: $(MARK) ## the tests that need no Java
-	@$(BIN)/python -m pytest $(PARALLEL) -m "not spark and not interop and not soak"
+	@$(BIN)/python -m pytest --numprocesses 2 -m "not spark and not interop and not soak"
 
-thorough: check-java $(MARK) ## all tests, each property with hundreds of examples (an hour)
-	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest $(PARALLEL) --timeout 0 -m "not interop and not soak"
+test-spark: check-java $(MARK) ## the tests that need Spark, in one process: it has one JVM
+	@$(BIN)/python -m pytest -m spark tests/spark tests/demo
+
+thorough: export HYPOTHESIS_PROFILE = thorough
+thorough: export PYTEST_ADDOPTS = --timeout 0
+thorough: test ## all tests, each property with hundreds of examples (an hour)
 
 KILLS ?= 300
 STARTS ?= 1000

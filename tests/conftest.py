@@ -45,14 +45,11 @@ def pytest_configure(config: pytest.Config) -> None:
         load_kernels()
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With more than one process, Spark has one of its own, from the start."""
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    """Let the test that starts the JVM take its time."""
     for item in items:
         if item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
-            item.add_marker(pytest.mark.timeout(1800), append=True)  # the first starts a JVM
+            item.add_marker(pytest.mark.timeout(1800), append=True)
 
 
 class MakeBroker(Protocol):
