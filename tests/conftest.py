@@ -27,6 +27,13 @@ if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > 4 << 30:
 # A JVM of a few minutes never earns back what its best compiler costs.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+# Spark gives its Python workers 15 s to connect back: not enough where everything waits its turn.
+os.environ.setdefault(
+    "PYSPARK_SUBMIT_ARGS",
+    "--conf spark.python.authenticate.socketTimeout=20m --conf spark.network.timeout=20m "
+    "pyspark-shell",
+)
+
 for profile, examples in (("quick", 12), ("thorough", 500)):
     settings.register_profile(
         profile,
