@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 MARK := $(VENV)/.complete
 
-.PHONY: help demo test test-core test-spark thorough soak lint format peers bench interop clean check-python check-java
+.PHONY: help demo test kernels test-core test-spark thorough soak lint format peers bench interop clean check-python check-java
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,13 +31,17 @@ $(MARK): pyproject.toml constraints.txt | check-python
 demo: check-java $(MARK) ## the main job: a broker, real clients, Spark, a report (under two minutes)
 	@$(BIN)/horolog demo
 
-test: check-java $(MARK) ## all tests that need no peer (under ten minutes)
+# Once, before several processes would compile the same beside each other.
+kernels: $(MARK)
+	@$(BIN)/python -c 'import horolog.record.column_kernels'
+
+test: check-java kernels ## all tests that need no peer (under ten minutes)
 	@$(MAKE) --no-print-directory --jobs 2 test-spark test-core
 
-test-core: $(MARK) ## the tests that need no Java
+test-core: kernels ## the tests that need no Java
 	@$(BIN)/python -m pytest --numprocesses 2 -m "not spark and not interop and not soak"
 
-test-spark: check-java $(MARK) ## the tests that need Spark, in one process: it has one JVM
+test-spark: check-java kernels ## the tests that need Spark, in one process: it has one JVM
 	@$(BIN)/python -m pytest -m spark tests/spark tests/demo
 
 thorough: export HYPOTHESIS_PROFILE = thorough

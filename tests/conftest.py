@@ -44,14 +44,6 @@ for profile, examples in (("quick", 12), ("thorough", 500)):
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Compile the kernels once, before several processes would do the same beside each other."""
-    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
-        from horolog.record.scan import load_kernels  # noqa: PLC0415 - a process that needs none
-
-        load_kernels()
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the test that starts the JVM take its time."""
     for item in items:

@@ -55,11 +55,9 @@ def decode_request(
     """
     try:
         return _reader("request", api_key, version)(frame, position, max_fields)
-    except TooManyFields as error:
-        if max_fields < MAX_FIELDS:
-            raise
-        raise MalformedRequest(f"{api_key.title} v{version} request: {error}") from None
     except Unreadable as error:
+        if isinstance(error, TooManyFields) and max_fields < MAX_FIELDS:
+            raise
         raise MalformedRequest(f"{api_key.title} v{version} request: {error}") from None
 
 
