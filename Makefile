@@ -6,6 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 MARK := $(VENV)/.complete
 
+# Brokers and Spark's workers start by the hundred: compiling every module at each start takes longer than the start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test kernels test-core test-spark thorough soak lint format peers bench interop clean check-python check-java
 
 help: ## print this
