@@ -27,8 +27,9 @@ check-java:
 $(MARK): pyproject.toml constraints.txt | check-python
 	@test -d $(VENV) || { echo "Setting up $(VENV): about 600 MB to download the first time (Spark is most of it)."; $(PYTHON) -m venv $(VENV); }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt \
 	  --editable '.[uvloop,arrow,spark,demo]' --group lint --group test
+	@$(BIN)/python tools/compile_pyspark_zip.py
 	@touch $(MARK)
 
 demo: check-java $(MARK) ## the main job: a broker, real clients, Spark, a report (under two minutes)
@@ -38,18 +39,20 @@ demo: check-java $(MARK) ## the main job: a broker, real clients, Spark, a repor
 kernels: $(MARK)
 	@$(BIN)/python -c 'import horolog.record.column_kernels'
 
-test: check-java kernels ## all tests that need no peer (under ten minutes)
+test: check-java kernels ## the tests that need no peer (under ten minutes)
 	@$(MAKE) --no-print-directory --jobs 2 test-spark test-core
 
+LEAVE_OUT ?= $(if $(filter thorough,$(HYPOTHESIS_PROFILE)),, and not slow)
+
 test-core: kernels ## the tests that need no Java
-	@$(BIN)/python -m pytest --numprocesses 2 -m "not spark and not interop and not soak"
+	@$(BIN)/python -m pytest --numprocesses 2 -m "not spark and not interop and not soak$(LEAVE_OUT)"
 
 test-spark: check-java kernels ## the tests that need Spark, in one process: it has one JVM
-	@$(BIN)/python -m pytest -m spark tests/spark tests/demo
+	@$(BIN)/python -m pytest -m "spark$(LEAVE_OUT)" tests/spark tests/demo
 
 thorough: export HYPOTHESIS_PROFILE = thorough
 thorough: export PYTEST_ADDOPTS = --timeout 0
-thorough: test ## all tests, each property with hundreds of examples (an hour)
+thorough: test ## all of these and the slow ones, each property with hundreds of examples (an hour)
 
 KILLS ?= 300
 STARTS ?= 1000

@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -24,8 +25,12 @@ if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > 4 << 30:
     # Thousands of brokers start and stop here, and each syncs: on a shared disk that takes seconds.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
-# A JVM of a few minutes never earns back what its best compiler costs.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# It never earns back what the best compiler and the verifying of Spark's own classes cost.
+JVM_OF_A_FEW_MINUTES = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OF_A_FEW_MINUTES)
 
 # Spark gives its Python workers 15 s to connect back: not enough where everything waits its turn.
 os.environ.setdefault(
@@ -33,6 +38,13 @@ os.environ.setdefault(
     "--conf spark.python.authenticate.socketTimeout=20m --conf spark.network.timeout=20m "
     "pyspark-shell",
 )
+
+# Code made for each query takes longer to compile than its few rows take to read.
+FEW_ROWS = {
+    "spark.sql.shuffle.partitions": 2,
+    "spark.sql.codegen.wholeStage": False,
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 for profile, examples in (("quick", 12), ("thorough", 500)):
     settings.register_profile(
@@ -111,3 +123,18 @@ def broker_process(tmp_path: Path) -> Iterator["BrokerProcess"]:
     process = BrokerProcess(tmp_path / "broker")
     yield process
     process.kill()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[object]:
+    """One session on two threads, for all tests: it takes its time to start."""
+    from horolog.spark import session  # noqa: PLC0415 - most tests here need no Java
+
+    with warnings.catch_warnings():
+        # py4j leaves the pipe to its JVM to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        spark = session("horolog tests", master="local[2]", **FEW_ROWS)
+    yield spark
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        spark.stop()

@@ -83,6 +83,7 @@ def is_answered(client: socket.socket) -> bool:
     return client.recv(1) == b"x"
 
 
+@pytest.mark.slow
 def test_many_clients_at_once_are_all_served(listening: Listening) -> None:
     clients = [listening.connect() for _ in range(40)]
     for client in clients:

@@ -252,6 +252,7 @@ def metadata_of_unknown_topics(count: int) -> bytes:
 
 
 @pytest.mark.parametrize("is_honest", [True, False])
+@pytest.mark.slow
 def test_the_loop_goes_on_while_a_request_of_very_many_fields_is_read(
     broker: RunningBroker, is_honest: bool
 ) -> None:

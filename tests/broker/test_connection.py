@@ -193,6 +193,7 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(
         assert busy.receive()[1].responses
 
 
+@pytest.mark.slow
 def test_a_slow_consumer_takes_no_memory(with_topic: RunningBroker) -> None:
     """Twenty clients ask for 16 MB each and read nothing: the broker holds a piece for each."""
     with RawConnection(with_topic.address) as connection:

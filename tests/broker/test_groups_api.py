@@ -173,6 +173,7 @@ def members_of(broker: RunningBroker, group: str) -> int:
     return len(described.members)
 
 
+@pytest.mark.slow
 def test_the_first_members_wait_for_others_as_long_as_configured(make_broker: Any) -> None:
     broker = make_broker(new_loop=SteppedLoop, group_initial_rebalance_delay_ms="50000")
     joining = join_fields(rebalance_timeout_ms=300_000, session_timeout_ms=300_000)

@@ -52,6 +52,7 @@ def names(address: str) -> set[str]:
 # --- kill -9 --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_survives_kills(broker_process: BrokerProcess) -> None:
     with RawConnection(broker_process.address) as connection:
         topic = {

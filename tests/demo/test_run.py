@@ -1,15 +1,30 @@
+import io
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from patience import PATIENCE_S
+from rich.console import Console
 
 from horolog.demo.run import Plan, run
 from horolog.errors import Misconfigured
 
 
 @pytest.mark.spark
+def test_the_demo_finds_the_same_answers_in_a_session_that_runs_and_leaves_it_running(
+    spark: Any, tmp_path: Path
+) -> None:
+    said = io.StringIO()
+    page = run(Plan(repo=tmp_path, output=tmp_path / "out", clicks=4000), Console(file=said))
+    assert "the same answer" in said.getvalue()
+    assert page.read_text().count("data:image/png;base64,") == 2
+    assert spark.range(3).count() == 3
+
+
+@pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(7 * PATIENCE_S)
 def test_the_demo_tells_rejections_and_the_same_answer_where_there_is_no_history(
     tmp_path: Path,
@@ -29,8 +44,6 @@ def test_the_demo_tells_rejections_and_the_same_answer_where_there_is_no_history
 
 
 def test_a_directory_that_is_not_the_demos_own_is_never_cleared(tmp_path: Path) -> None:
-    from rich.console import Console  # noqa: PLC0415
-
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(Misconfigured, match="not the demo's own"):
         run(Plan(repo=tmp_path, output=tmp_path), Console(quiet=True))

@@ -115,6 +115,7 @@ def test_numbas_own_setting_stays_as_the_user_has_it(places, monkeypatch):
     assert numba.config.CACHE_DIR == "/the/users/own"
 
 
+@pytest.mark.slow
 def test_a_process_without_a_writable_home_gets_its_kernels(tmp_path):
     """The whole way once, as in a container: nothing can be written but the temporary directory."""
     (tmp_path / "file").write_text("")

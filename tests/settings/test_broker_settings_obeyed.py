@@ -59,7 +59,13 @@ def test_a_broker_obeys_what_it_is_started_with(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", WHILE_RUNNING)
-@pytest.mark.parametrize("resource", [WHOLE_CLUSTER, BROKER], ids=["cluster", "broker"])
+@pytest.mark.parametrize(
+    "resource",
+    [
+        pytest.param(WHOLE_CLUSTER, id="cluster"),
+        pytest.param(BROKER, id="broker", marks=pytest.mark.slow),
+    ],
+)
 def test_a_broker_obeys_what_it_is_given_later_and_remembers_it(
     name: str, resource: str, tmp_path: Path
 ) -> None:

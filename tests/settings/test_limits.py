@@ -120,6 +120,7 @@ def test_an_interval_of_zero_keeps_nobody_busy(
     assert len(written) <= 5 + 100 * (time.monotonic() - began)
 
 
+@pytest.mark.slow
 def test_a_hundred_slow_consumers_and_a_thousand_idle_clients_take_little_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

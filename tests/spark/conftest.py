@@ -1,29 +1,12 @@
-"""One Spark for all tests here; and reading without Spark, as its planner and tasks do it."""
+"""Real times for the tests here."""
 
 import gzip
 import random
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 COMMIT_TIMES = Path(__file__).parents[3] / "shared/data/commit-times.csv.gz"
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator["object"]:
-    """A session on two threads."""
-    from horolog.spark import session  # noqa: PLC0415 - most tests here need no Java
-
-    with warnings.catch_warnings():
-        # py4j leaves the pipe to its JVM to the garbage collector.
-        warnings.simplefilter("ignore", ResourceWarning)
-        spark = session("horolog tests", master="local[2]", **{"spark.sql.shuffle.partitions": 2})
-    yield spark
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        spark.stop()
 
 
 @pytest.fixture(scope="session")

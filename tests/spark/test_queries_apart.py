@@ -41,6 +41,7 @@ def test_a_query_without_filters_after_one_with_them_sees_every_row(records: Any
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_each_branch_of_a_union_has_its_own_rows(records: Any) -> None:
     few, many = records.where("topic = 'few'"), records.where("topic = 'many'")
     assert rows_of(few.union(many)) == {"few": FEW, "many": MANY}
@@ -48,6 +49,7 @@ def test_each_branch_of_a_union_has_its_own_rows(records: Any) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_cached_aggregate_keeps_its_rows_when_others_run_before_it(records: Any) -> None:
     few = records.where("topic = 'few'").groupBy("topic").count().cache()
     many = records.where("topic = 'many'").groupBy("topic").count().cache()
@@ -62,6 +64,7 @@ def test_a_cached_aggregate_keeps_its_rows_when_others_run_before_it(records: An
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_an_explained_query_keeps_its_rows(
     records: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,6 +76,7 @@ def test_an_explained_query_keeps_its_rows(
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_queries_in_sql_each_have_their_own_rows(spark: Any, records: Any) -> None:
     records.createOrReplaceTempView("horolog_records")
     answer = spark.sql(
@@ -83,6 +87,7 @@ def test_queries_in_sql_each_have_their_own_rows(spark: Any, records: Any) -> No
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_reader_without_the_mark_reads_everything_and_spark_filters(
     spark: Any, log_dir: Path
 ) -> None:
