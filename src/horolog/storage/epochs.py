@@ -18,6 +18,7 @@ class LeaderEpochs:
 
     def __init__(self, files: Files, path: str, entries: Sequence[EpochStart] = ()) -> None:
         self.entries: tuple[EpochStart, ...] = tuple(entries)
+        self._on_disk = self.entries
         self._files = files
         self.path = path
 
@@ -59,9 +60,9 @@ class LeaderEpochs:
             if entry.epoch <= epoch < following.epoch
         )
 
-    def truncate_from_end(self, offset: int) -> None:
-        """Forget epochs that begin at or after `offset`."""
-        self._set([entry for entry in self.entries if entry.start_offset < offset])
+    def truncate_from_end(self, offset: int, *, write: bool = True) -> None:
+        """Forget epochs that begin at or after `offset`; not written, the file has them still."""
+        self._set([entry for entry in self.entries if entry.start_offset < offset], write=write)
 
     def truncate_from_start(self, offset: int) -> None:
         """Let the epoch that was current at `offset` begin there, and forget those before."""
@@ -71,8 +72,10 @@ class LeaderEpochs:
         later = [entry for entry in self.entries if entry.start_offset > offset]
         self._set([EpochStart(current, offset), *later])
 
-    def _set(self, entries: Sequence[EpochStart], *, sync: bool = True) -> None:
-        if tuple(entries) != self.entries:
-            if not self._files.read_only:
-                write_epochs(self._files, self.path, entries, sync=sync)
-            self.entries = tuple(entries)
+    def _set(self, entries: Sequence[EpochStart], *, sync: bool = True, write: bool = True) -> None:
+        if (new := tuple(entries)) == self.entries:
+            return
+        if write and new != self._on_disk and not self._files.read_only:
+            write_epochs(self._files, self.path, new, sync=sync)
+            self._on_disk = new
+        self.entries = new

@@ -98,7 +98,8 @@ class _Loader:
         log_start_offset = max(plan.log_start_offset, self.segments[0].base_offset)
         epochs = self._load_epochs()
         leader_epoch = self._leader_epoch(epochs.latest)
-        epochs.truncate_from_end(end_offset)
+        # After a clean stop one may stand at the end without records: the next stop notes it again.
+        epochs.truncate_from_end(end_offset, write=not plan.is_clean)
         epochs.truncate_from_start(log_start_offset)
         producers = Producers()
         snapshots = self._snapshots(present, end_offset)
