@@ -39,7 +39,7 @@ demo: check-java $(MARK) ## the main job: a broker, real clients, Spark, a repor
 kernels: $(MARK)
 	@$(BIN)/python -c 'import horolog.record.column_kernels'
 
-test: check-java kernels ## the tests that need no peer (under ten minutes)
+test: check-java ## the tests that need no peer (under ten minutes)
 	@$(MAKE) --no-print-directory --jobs 2 test-spark test-core
 
 LEAVE_OUT ?= $(if $(filter thorough,$(HYPOTHESIS_PROFILE)),, and not slow)

@@ -8,6 +8,7 @@ tests and the demo starts several times quicker.
 """
 
 import py_compile
+import shutil
 import tempfile
 import zipfile
 from importlib.util import find_spec
@@ -21,7 +22,9 @@ def main() -> None:
 
 
 def add_compiled(path: Path) -> None:
-    with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(path, "a") as archive:
+    new = path.with_suffix(".new")  # whoever is interrupted leaves the zip file as it was
+    shutil.copyfile(path, new)
+    with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(new, "a") as archive:
         have = set(archive.namelist())
         for name in sorted(have):
             if name.endswith(".py") and "/tests/" not in name and f"{name}c" not in have:
@@ -34,6 +37,7 @@ def add_compiled(path: Path) -> None:
                     invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
                 )
                 archive.write(compiled, f"{name}c")
+    new.replace(path)
 
 
 if __name__ == "__main__":

@@ -262,8 +262,8 @@ class KafkaPython:
         try:
             until = time.monotonic() + PATIENCE_S
             while len(received) < count and time.monotonic() < until:
-                wait_ms, left = 1000 * PATIENCE_S, count - len(received)
-                for messages in consumer.poll(wait_ms, max_records=left).values():
+                left = count - len(received)
+                for messages in consumer.poll(1000 * PATIENCE_S, max_records=left).values():
                     received += [_received(message) for message in messages]
             _commit(consumer, topic, received)
         finally:
