@@ -17,9 +17,12 @@ def test_the_demo_finds_the_same_answers_in_a_session_that_runs_and_leaves_it_ru
     spark: Any, tmp_path: Path
 ) -> None:
     said = io.StringIO()
-    page = run(Plan(repo=tmp_path, output=tmp_path / "out", clicks=4000), Console(file=said))
+    console = Console(file=said, width=120)
+    page = run(Plan(repo=tmp_path, output=tmp_path / "out", clicks=4000), console).read_text()
     assert "the same answer" in said.getvalue()
-    assert page.read_text().count("data:image/png;base64,") == 2
+    assert "nanoseconds sent as milliseconds" in said.getvalue()
+    assert "looks like nanoseconds" in page
+    assert page.count("data:image/png;base64,") == 2
     assert spark.range(3).count() == 3
 
 
