@@ -1,5 +1,6 @@
 """The `horolog` command. Exit codes: 0 fine, 1 found something wrong, 2 misused."""
 
+import gc
 from typing import Annotated
 
 import typer
@@ -37,4 +38,8 @@ def root(
 
 def main() -> None:
     """Run the command line; the process ends with its exit code."""
-    app(prog_name="horolog")
+    try:
+        app(prog_name="horolog")
+    finally:
+        # Leaving, the interpreter would look for garbage in everything that was ever loaded.
+        gc.freeze()
