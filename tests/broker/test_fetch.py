@@ -17,6 +17,7 @@ from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
 
 VERSION = 12
+LONG_MS = int(1000 * PATIENCE_S)
 
 
 def batch(size: int = 100) -> bytes:
@@ -100,7 +101,7 @@ def test_the_brokers_own_limit_holds(filled: RunningBroker) -> None:
 
 def test_a_fetch_waits_for_records_and_is_answered_when_they_come(filled: RunningBroker) -> None:
     with RawConnection(filled.address) as reader, RawConnection(filled.address) as writer:
-        reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=20_000))
+        reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         assert reader.is_silent(0.2)
         writer.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch()}))
         started = time.monotonic()
@@ -110,7 +111,7 @@ def test_a_fetch_waits_for_records_and_is_answered_when_they_come(filled: Runnin
 
 
 def test_a_fetch_waits_for_as_many_bytes_as_it_wants(filled: RunningBroker) -> None:
-    wanted = fetch_fields("t", {0: 20, 1: 20}, max_wait_ms=20_000, min_bytes=3 * len(batch()))
+    wanted = fetch_fields("t", {0: 20, 1: 20}, max_wait_ms=LONG_MS, min_bytes=3 * len(batch()))
     with RawConnection(filled.address) as reader, RawConnection(filled.address) as writer:
         reader.send(ApiKey.FETCH, VERSION, **wanted)
         for index in (0, 1):
@@ -131,7 +132,7 @@ def test_a_fetch_waits_no_longer_than_it_wants(filled: RunningBroker) -> None:
 def test_a_batch_written_in_a_thread_wakes_a_fetch_too(filled: RunningBroker) -> None:
     large = build_batch([Record(-1, None, bytes(300_000))], codec=4)
     with RawConnection(filled.address) as reader, RawConnection(filled.address) as writer:
-        reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=20_000))
+        reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         time.sleep(0.05)
         writer.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: large}))
         _, answer = reader.receive()
@@ -140,7 +141,7 @@ def test_a_batch_written_in_a_thread_wakes_a_fetch_too(filled: RunningBroker) ->
 
 def test_deleting_the_topic_ends_the_wait(filled: RunningBroker) -> None:
     with RawConnection(filled.address) as reader, RawConnection(filled.address) as admin:
-        reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=20_000))
+        reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         time.sleep(0.05)
         admin.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"], timeout_ms=1000)
         _, answer = reader.receive()
@@ -149,7 +150,7 @@ def test_deleting_the_topic_ends_the_wait(filled: RunningBroker) -> None:
 
 def test_a_reader_that_goes_away_leaves_nobody_waiting(filled: RunningBroker) -> None:
     with RawConnection(filled.address) as reader:
-        reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=60_000))
+        reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         assert reader.is_silent(0.05)
     listeners = filled.broker.partitions["t", 0].listeners
     assert eventually(lambda: filled.call(lambda: len(listeners)) == 0)
@@ -157,7 +158,7 @@ def test_a_reader_that_goes_away_leaves_nobody_waiting(filled: RunningBroker) ->
 
 def test_stopping_the_broker_answers_those_who_wait(filled: RunningBroker) -> None:
     with RawConnection(filled.address) as reader:
-        reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=60_000))
+        reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         assert reader.is_silent(0.05)
         stopping = threading.Thread(target=filled.stop)
         stopping.start()

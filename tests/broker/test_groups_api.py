@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from patience import eventually
+from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection
 from running_broker import RunningBroker
 from stepped_loop import SteppedLoop
@@ -24,7 +24,7 @@ def join_fields(group: str = "g", **more: Any) -> dict[str, Any]:
     return {
         "group_id": group,
         "member_id": "",
-        "session_timeout_ms": 10_000,
+        "session_timeout_ms": int(1000 * PATIENCE_S),
         "rebalance_timeout_ms": 10_000,
         "protocol_type": "consumer",
         "protocols": [{"name": "range", "metadata": b"\0\1\0\0\0\1\0\1t\xff\xff\xff\xff"}],

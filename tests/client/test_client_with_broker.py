@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 from horolog.client import (
@@ -51,7 +52,7 @@ def client(
             return max(lowest, SUPPORTED[api_key].min)
 
         monkeypatch.setattr(Link, "version", oldest_version)
-    with Client(broker.address, timeout_ms=10_000) as asking_client:
+    with Client(broker.address, timeout_ms=int(1000 * PATIENCE_S)) as asking_client:
         yield asking_client
 
 

@@ -167,5 +167,5 @@ def test_aiokafka_administers(broker: RunningBroker) -> None:
         finally:
             await admin.close()
 
-    asyncio.run(asyncio.wait_for(administer(), 20))
+    asyncio.run(asyncio.wait_for(administer(), PATIENCE_S))
     assert not list(broker.call(lambda: list(broker.broker.topics)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from kafka_clients import CLIENTS, KafkaClient, Sent, kafka
+from kafka_clients import CLIENTS, SESSION_MS, KafkaClient, Sent, kafka
 from patience import eventually
 from running_broker import RunningBroker
 
@@ -38,8 +38,7 @@ class Member:
             {
                 "bootstrap.servers": address,
                 "group.id": group,
-                # A member that a slow machine holds up is not to lose its place.
-                "session.timeout.ms": 45_000,
+                "session.timeout.ms": SESSION_MS,
                 "heartbeat.interval.ms": 200,
                 "topic.metadata.refresh.interval.ms": 500,
                 **{name.replace("_", "."): value for name, value in config.items()},

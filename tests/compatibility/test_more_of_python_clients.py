@@ -8,7 +8,7 @@ from collections.abc import Callable
 import aiokafka
 import aiokafka.admin
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from kafka_clients import Confluent, Sent, kafka, subscribe_knowing
+from kafka_clients import SESSION_MS, Confluent, Sent, kafka, subscribe_knowing
 from patience import PATIENCE_S, eventually
 from running_broker import RunningBroker
 
@@ -26,7 +26,7 @@ class KafkaPythonMember:
             group_id="g",
             auto_offset_reset="earliest",
             heartbeat_interval_ms=200,
-            session_timeout_ms=6000,
+            session_timeout_ms=SESSION_MS,
         )
         subscribe_knowing(self._consumer, "t")
         self._thread = threading.Thread(target=self._poll, daemon=True)
@@ -66,7 +66,7 @@ def test_aiokafka_shares_out_partitions_when_members_come_and_go(broker: Running
             bootstrap_servers=broker.address,
             group_id="g",
             heartbeat_interval_ms=200,
-            session_timeout_ms=6000,
+            session_timeout_ms=SESSION_MS,
         )
 
     def held(consumer: aiokafka.AIOKafkaConsumer) -> set[int]:
@@ -91,7 +91,7 @@ def test_aiokafka_shares_out_partitions_when_members_come_and_go(broker: Running
         finally:
             await first.stop()
 
-    asyncio.run(asyncio.wait_for(come_and_go(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(come_and_go(), 3 * PATIENCE_S))
 
 
 def test_kafka_python_finds_the_record_with_the_largest_time(broker: RunningBroker) -> None:

@@ -2,6 +2,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from patience import PATIENCE_S
 
 from horolog.spark.ahead import ahead
 
@@ -16,7 +17,7 @@ def test_items_come_in_order_and_the_next_one_before_it_is_asked_for() -> None:
 
     with ahead(items()) as coming:
         assert next(coming) == 1
-        assert second_made.wait(10)
+        assert second_made.wait(PATIENCE_S)
         assert list(coming) == [2]
 
 

@@ -16,8 +16,29 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it reads its schemas in a way that Python deprecates
     import kafka
     import kafka.errors
+    from kafka.net.manager import KafkaConnectionManager
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+# A member that a slow machine holds up is not to lose its place.
+SESSION_MS = int(1000 * PATIENCE_S)
+
+# kafka-python gives a connection ten seconds and an answer thirty, and leaks its socket then.
+_PATIENT = {
+    "socket_connection_setup_timeout_ms": SESSION_MS,
+    "socket_connection_setup_timeout_max_ms": SESSION_MS,
+    "bootstrap_timeout_ms": SESSION_MS,
+    "request_timeout_ms": SESSION_MS,
+    "delivery_timeout_ms": 2 * SESSION_MS,
+    "max_block_ms": SESSION_MS,
+}
+for _defaults in (
+    KafkaConnectionManager.DEFAULT_CONFIG,
+    kafka.KafkaConsumer.DEFAULT_CONFIG,
+    kafka.KafkaProducer.DEFAULT_CONFIG,
+    kafka.KafkaAdminClient.DEFAULT_CONFIG,
+):
+    _defaults.update({name: ms for name, ms in _PATIENT.items() if name in _defaults})
 
 _names = itertools.count(1)
 
@@ -139,6 +160,7 @@ class Confluent:
                 "group.id": group or f"g{next(_names)}",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
+                "session.timeout.ms": SESSION_MS,
             }
         )
         received: list[Received] = []
@@ -256,10 +278,11 @@ class KafkaPython:
             group_id=group or f"g{next(_names)}",
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            session_timeout_ms=SESSION_MS,
         )
-        subscribe_knowing(consumer, topic)
         received: list[Received] = []
         try:
+            subscribe_knowing(consumer, topic)
             until = time.monotonic() + PATIENCE_S
             while len(received) < count and time.monotonic() < until:
                 left = count - len(received)
@@ -341,6 +364,7 @@ class Aiokafka:
                 group_id=group or f"g{next(_names)}",
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
+                session_timeout_ms=SESSION_MS,
             )
             await consumer.start()
             received: list[Received] = []

@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 import uuid
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
+from kafka_clients import kafka
 from running_broker import RunningBroker
 
 from horolog.cli.serve import manual_clock
@@ -26,10 +26,6 @@ from horolog.clock import DAY_MS, ManualClock, SystemClock
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.testing import Broker
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it reads its schemas in a way that Python deprecates
-    import kafka.admin
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:read_text is deprecated"),

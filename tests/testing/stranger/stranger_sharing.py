@@ -20,7 +20,7 @@ def test_other(horolog_session_broker, horolog_broker):
         {"bootstrap.servers": horolog_session_broker.bootstrap_servers}
     )
     producer.produce("shared", str(os.getpid()).encode())
-    assert producer.flush(10) == 0
+    assert producer.flush(180) == 0
 
 
 def test_the_log_holds_only_what_this_process_wrote(horolog_session_broker):
@@ -28,7 +28,7 @@ def test_the_log_holds_only_what_this_process_wrote(horolog_session_broker):
         {"bootstrap.servers": horolog_session_broker.bootstrap_servers, "group.id": "g"}
     )
     partition = confluent_kafka.TopicPartition("shared", 0)
-    assert consumer.get_watermark_offsets(partition, timeout=10) == (0, 1)
+    assert consumer.get_watermark_offsets(partition, timeout=180) == (0, 1)
     consumer.assign([confluent_kafka.TopicPartition("shared", 0, 0)])
     assert consumer.poll(10).value() == str(os.getpid()).encode()
     consumer.close()
