@@ -10,7 +10,7 @@ class Wait:
     """Done when the partitions have grown by so many bytes, or one is gone, or time is up."""
 
     def __init__(
-        self, partitions: Sequence[Partition], wanted_bytes: int, max_wait_ms: int
+        self, partitions: Sequence[Partition], wanted_bytes: int, max_wait_ms: float
     ) -> None:
         loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = loop.create_future()

@@ -67,33 +67,46 @@ def fetch(request: Request, broker: Broker) -> Reply | Coroutine[Any, Any, Reply
     topics = [_find(request, broker, asked) for asked in body.topics]
     if not _is_hot(request, topics):
         return _fetch_slowly(request, broker, topics)
+    grown = _grown(topics)
     found = _read(request, broker, topics)
     if _must_wait(request, found):
-        return _wait_and_fetch(request, broker, topics, _size(found))
+        return _wait_and_fetch(request, broker, topics, _size(found), grown)
     return encode_fetch_response(request.version, found)
 
 
 async def _fetch_slowly(request: Request, broker: Broker, topics: Sequence[_Topic]) -> Reply:
+    grown = _grown(topics)
     found = await _read_in_thread(request, broker, topics)
     if _must_wait(request, found):
         size = _size(found)
         del found  # and with it the files that it holds
-        return await _wait_and_fetch(request, broker, topics, size)
+        return await _wait_and_fetch(request, broker, topics, size, grown)
     return encode_fetch_response(request.version, found)
 
 
 async def _wait_and_fetch(
-    request: Request, broker: Broker, topics: Sequence[_Topic], size: int
+    request: Request, broker: Broker, topics: Sequence[_Topic], size: int, grown: int
 ) -> Reply:
-    """Wait for more than the `size` bytes that there are."""
+    """Wait for more than the `size` bytes that there were when they had `grown` so far."""
     body = request.body
+    loop = asyncio.get_running_loop()
+    until = loop.time() + body.max_wait_ms / 1000
+    # What came before there is a wait, nobody tells it of.
+    while _grown(topics) != grown and loop.time() < until:
+        grown = _grown(topics)
+        found = await _read_in_thread(request, broker, topics)
+        if not _must_wait(request, found):
+            return encode_fetch_response(request.version, found)
+        size = _size(found)
+        del found
     partitions = [
         wanted.partition
         for topic in topics
         for wanted in topic.wanted
         if wanted.partition is not None
     ]
-    wait = Wait(partitions, max(body.min_bytes - size, 1), body.max_wait_ms)
+    left_ms = max(1000 * (until - loop.time()), 0)
+    wait = Wait(partitions, max(body.min_bytes - size, 1), left_ms)
     request.connection.on_lost = wait.end
     with broker.waiting(wait):
         await wait.done
@@ -103,6 +116,16 @@ async def _wait_and_fetch(
     if _is_hot(request, topics):
         return encode_fetch_response(request.version, _read(request, broker, topics))
     return encode_fetch_response(request.version, await _read_in_thread(request, broker, topics))
+
+
+def _grown(topics: Sequence[_Topic]) -> int:
+    """By how many bytes all partitions together have grown; to compare with later."""
+    return sum(
+        wanted.partition.grown_bytes
+        for topic in topics
+        for wanted in topic.wanted
+        if wanted.partition is not None
+    )
 
 
 def _is_hot(request: Request, topics: Sequence[_Topic]) -> bool:
