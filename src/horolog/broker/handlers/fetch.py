@@ -67,10 +67,9 @@ def fetch(request: Request, broker: Broker) -> Reply | Coroutine[Any, Any, Reply
     topics = [_find(request, broker, asked) for asked in body.topics]
     if not _is_hot(request, topics):
         return _fetch_slowly(request, broker, topics)
-    grown = _grown(topics)
     found = _read(request, broker, topics)
     if _must_wait(request, found):
-        return _wait_and_fetch(request, broker, topics, _size(found), grown)
+        return _wait_and_fetch(request, broker, topics, _size(found), _grown(topics))
     return encode_fetch_response(request.version, found)
 
 
