@@ -12,8 +12,10 @@ from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import RunningBroker
 
+from horolog.broker.partition import Partition
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
+from horolog.storage.slices import Slice
 from horolog.wire.api import ApiKey
 
 VERSION = 12
@@ -137,6 +139,35 @@ def test_a_batch_written_in_a_thread_wakes_a_fetch_too(filled: RunningBroker) ->
         writer.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: large}))
         _, answer = reader.receive()
     assert base_offsets(answer.responses[0].partitions[0]) == [20]
+
+
+@pytest.mark.parametrize("records", ["come", "go"])
+def test_what_happens_between_reading_and_waiting_is_not_missed(
+    filled: RunningBroker, monkeypatch: pytest.MonkeyPatch, records: str
+) -> None:
+    """The read happens in a thread, which here ends with a request of somebody else."""
+    filled.restart()
+    read, happenings = Partition.read, [1]
+
+    def read_and_let_happen(partition: Partition, *asked: Any, **more: Any) -> Slice:
+        found = read(partition, *asked, **more)
+        if happenings and threading.current_thread().name != "broker":
+            happenings.pop()
+            with RawConnection(filled.address) as other:
+                if records == "come":
+                    other.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch()}))
+                else:
+                    other.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"], timeout_ms=1000)
+        return found
+
+    monkeypatch.setattr(Partition, "read", read_and_let_happen)
+    more_than_there_is = 9 * len(batch()) + 1
+    (partition,) = fetch(filled, {0: 2}, max_wait_ms=10 * LONG_MS, min_bytes=more_than_there_is)
+    assert not happenings
+    if records == "come":
+        assert base_offsets(partition) == list(range(2, 22, 2))
+    else:
+        assert partition.error_code == 3
 
 
 def test_deleting_the_topic_ends_the_wait(filled: RunningBroker) -> None:

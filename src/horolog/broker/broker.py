@@ -71,6 +71,7 @@ class Broker:
         self._store: MetadataStore | None = None
         self._log_dir: LogDir | None = None
         self._waits: dict[Wait, None] = {}
+        self._ends_waits = False
         self._overrides: dict[str, dict[str, str]] = {}  # of every topic that was there at start
         self._compacted: set[str] = set()  # by a Kafka that had this directory
         self.chores = Chores(self)
@@ -93,7 +94,8 @@ class Broker:
             raise
 
     def end_waits(self) -> None:
-        """Have all answered that wait for something to happen."""
+        """Have all answered that wait for something to happen, or would from now on."""
+        self._ends_waits = True
         for wait in list(self._waits):
             wait.end()
         self.groups.release_waiters()
@@ -297,13 +299,16 @@ class Broker:
         await asyncio.get_running_loop().run_in_executor(self._workers, flush)
 
     @contextmanager
-    def waiting(self, wait: Wait) -> Iterator[None]:
+    def waiting(self, wait: Wait) -> Iterator[Wait]:
         """A wait that a stop of the broker ends."""
         self._waits[wait] = None
+        if self._ends_waits:
+            wait.end()
         try:
-            yield
+            yield wait
         finally:
             del self._waits[wait]
+            wait.close()
 
     # --- what the controller asks for -------------------------------------------------
 

@@ -58,7 +58,6 @@ class Partition:
         self.log = log
         self.name = str(log)
         self.listeners: dict[Listener, None] = {}
-        self.grown_bytes = 0
         self._loop = asyncio.get_running_loop()
         self._workers = workers
         self._max_uncompressed_bytes = max_uncompressed_bytes
@@ -238,7 +237,6 @@ class Partition:
 
     def _tell(self, size: int) -> None:
         """Take note of growth, and pass it on to those who wait for it."""
-        self.grown_bytes += size
         self._bytes_since_hot += size
         if self._bytes_since_hot >= HOT_BYTES:
             self._bytes_since_hot = 0

@@ -65,66 +65,36 @@ def fetch(request: Request, broker: Broker) -> Reply | Coroutine[Any, Any, Reply
         code = ErrorCode.fetch_session_id_not_found
         return encode_fetch_response(request.version, (), error_code=code)
     topics = [_find(request, broker, asked) for asked in body.topics]
-    if not _is_hot(request, topics):
-        return _fetch_slowly(request, broker, topics)
-    found = _read(request, broker, topics)
-    if _must_wait(request, found):
-        return _wait_and_fetch(request, broker, topics, _size(found), _grown(topics))
-    return encode_fetch_response(request.version, found)
-
-
-async def _fetch_slowly(request: Request, broker: Broker, topics: Sequence[_Topic]) -> Reply:
-    grown = _grown(topics)
-    found = await _read_in_thread(request, broker, topics)
-    if _must_wait(request, found):
-        size = _size(found)
-        del found  # and with it the files that it holds
-        return await _wait_and_fetch(request, broker, topics, size, grown)
-    return encode_fetch_response(request.version, found)
-
-
-async def _wait_and_fetch(
-    request: Request, broker: Broker, topics: Sequence[_Topic], size: int, grown: int
-) -> Reply:
-    """Wait for more than the `size` bytes that there were when they had `grown` so far."""
-    body = request.body
-    loop = asyncio.get_running_loop()
-    until = loop.time() + body.max_wait_ms / 1000
-    # What came before there is a wait, nobody tells it of.
-    while _grown(topics) != grown and loop.time() < until:
-        grown = _grown(topics)
-        found = await _read_in_thread(request, broker, topics)
+    if _is_hot(request, topics):
+        found = _read(request, broker, topics)
         if not _must_wait(request, found):
             return encode_fetch_response(request.version, found)
-        size = _size(found)
-        del found
-    partitions = [
-        wanted.partition
-        for topic in topics
-        for wanted in topic.wanted
-        if wanted.partition is not None
-    ]
-    left_ms = max(1000 * (until - loop.time()), 0)
-    wait = Wait(partitions, max(body.min_bytes - size, 1), left_ms)
-    request.connection.on_lost = wait.end
-    with broker.waiting(wait):
-        await wait.done
-    request.connection.on_lost = None
-    # Looked for anew: a partition may be gone by now.
-    topics = [_find(request, broker, asked) for asked in body.topics]
-    if _is_hot(request, topics):
-        return encode_fetch_response(request.version, _read(request, broker, topics))
-    return encode_fetch_response(request.version, await _read_in_thread(request, broker, topics))
+    return _fetch_in_time(request, broker)
 
 
-def _grown(topics: Sequence[_Topic]) -> int:
-    """By how many bytes all partitions together have grown; to compare with later."""
-    return sum(
-        wanted.partition.grown_bytes
-        for topic in topics
-        for wanted in topic.wanted
-        if wanted.partition is not None
-    )
+async def _fetch_in_time(request: Request, broker: Broker) -> Reply:
+    """Read, and wait for what is missing, until there is enough or time is up."""
+    body, connection = request.body, request.connection
+    loop = asyncio.get_running_loop()
+    until = loop.time() + body.max_wait_ms / 1000
+    is_over = False
+    while True:
+        # Looked for anew each time: a partition may be gone by now.
+        topics = [_find(request, broker, asked) for asked in body.topics]
+        partitions = [wanted.partition for topic in topics for wanted in topic.wanted]
+        # Listening begins before reading: what comes meanwhile, nobody would be told of.
+        with broker.waiting(Wait(filter(None, partitions), until)) as wait:
+            connection.on_lost = wait.end
+            if _is_hot(request, topics):
+                found = _read(request, broker, topics)
+            else:
+                found = await loop.run_in_executor(broker.readers, _read, request, broker, topics)
+            if is_over or not _must_wait(request, found):
+                connection.on_lost = None
+                return encode_fetch_response(request.version, found)
+            missing = body.min_bytes - _size(found)
+            del found  # and with it the files that it holds
+            is_over = await wait.grown_by(missing)
 
 
 def _is_hot(request: Request, topics: Sequence[_Topic]) -> bool:
@@ -147,13 +117,6 @@ def _must_wait(request: Request, found: Sequence[FetchedTopic]) -> bool:
 
 def _size(found: Sequence[FetchedTopic]) -> int:
     return sum(len(partition.records) for topic in found for partition in topic.partitions)
-
-
-async def _read_in_thread(
-    request: Request, broker: Broker, topics: Sequence[_Topic]
-) -> Sequence[FetchedTopic]:
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(broker.readers, _read, request, broker, topics)
 
 
 def _find(request: Request, broker: Broker, asked: Any) -> _Topic:
