@@ -28,8 +28,6 @@ from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.wire.api import ApiKey
 
-pytestmark = pytest.mark.soak
-
 STORAGE_ERROR = 56
 NOT_COORDINATOR = 16
 
@@ -180,7 +178,7 @@ def test_a_full_disk_refuses_serves_reads_and_resumes(nursery: Nursery, tmp_path
         assert (broker.log_dir / ".kafka_cleanshutdown").exists()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.soak
 def test_a_file_system_that_is_really_full(nursery: Nursery, tmp_path: Path) -> None:
     mounted = tmp_path / "small"
     mounted.mkdir()

@@ -1,4 +1,4 @@
-"""Hundreds of kills under load and a thousand starts, and a few of each: `make soak`."""
+"""Brokers killed under load and started anew: a few, and for `make soak` hundreds."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from horolog.record.batch import iter_headers
 from horolog.record.builder import read_records
 from horolog.wire.api import ApiKey
 
-pytestmark = pytest.mark.soak
-
 SEED = int(os.environ.get("SEED") or random.randrange(1 << 30))
 KILLS = int(os.environ.get("KILLS") or 300)
 STARTS = int(os.environ.get("STARTS") or 1000)
@@ -42,6 +40,7 @@ def test_kills_under_load_lose_and_double_nothing(nursery: Nursery, tmp_path: Pa
     assert run.counts["records acknowledged"] > 0
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_hundreds_of_kills_under_load_lose_and_double_nothing(
     nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -55,6 +54,7 @@ def test_hundreds_of_kills_under_load_lose_and_double_nothing(
     assert run.counts["retries answered without appending"] > 0
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_a_first_start_killed_at_every_step_is_followed_by_one_that_serves(
     nursery: Nursery, tmp_path: Path
@@ -84,6 +84,7 @@ def test_a_broker_killed_at_some_of_its_steps_loses_and_doubles_nothing(
     die_at(nursery, tmp_path, ["step:5", "step:60", "stop:9"], seed=11)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_a_broker_killed_once_at_every_step_loses_and_doubles_nothing(
     nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -129,6 +130,7 @@ def test_every_start_with_its_own_producer_adds_one_record(
     start_again_and_again(nursery, tmp_path, starts=3, seed=3)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_a_thousand_starts_with_their_own_producers_leave_a_thousand_records(
     nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]

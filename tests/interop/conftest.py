@@ -8,9 +8,11 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 
@@ -18,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from bench.sides import HOROLOG, KAFKA, horolog  # noqa: E402 - the tools lie beside the tests
-from tools.peers.kafka import NEWEST, PEERS, Kafka, jars  # noqa: E402
+from tools.peers.kafka import NEWEST, PEERS, SHORT_LIVED, Kafka, jars  # noqa: E402
 
 CLIENTS = Path(__file__).parent / "clients"
 TIMEOUT_S = 600  # a JVM on a busy machine; only what hangs ever meets it
@@ -34,8 +36,16 @@ class Broker(NamedTuple):
     log_dir: Path
 
 
-class Client(NamedTuple):
-    """A program that does what it is asked and prints JSON."""
+class Client(Protocol):
+    """Does what it is asked with a client library, and tells what it saw."""
+
+    name: str
+
+    def ask(self, broker: Broker, what: str, **asked: Any) -> dict[str, Any]: ...
+
+
+class Program(NamedTuple):
+    """A client that is started for each question."""
 
     name: str
     command: list[str]
@@ -52,6 +62,50 @@ class Client(NamedTuple):
         assert done.returncode == 0, f"{self.name} {what}: {done.stderr[-3000:]}"
         told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return told
+
+
+class JavaClient:
+    """A client that is asked line by line, and started again where a question ended it."""
+
+    name = "java"
+
+    def __init__(self, command: list[str], said: Path) -> None:
+        self._command, self._said = command, said
+        self._process: subprocess.Popen[str] | None = None
+
+    def ask(self, broker: Broker, what: str, **asked: Any) -> dict[str, Any]:
+        process = self._running()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        too_long = threading.Timer(TIMEOUT_S, process.kill)
+        too_long.start()
+        try:
+            question = {"what": what, "bootstrap": broker.bootstrap, "asked": asked}
+            print(json.dumps(question), file=process.stdin, flush=True)
+            line = process.stdout.readline()
+        finally:
+            too_long.cancel()
+        assert line, f"{self.name} {what}: no answer; {self._said.read_text()[-3000:]}"
+        told: dict[str, Any] = json.loads(line)
+        assert "failed" not in told, f"{self.name} {what}: {self._said.read_text()[-3000:]}"
+        return told
+
+    def _running(self) -> "subprocess.Popen[str]":
+        if self._process is None or self._process.poll() is not None:
+            with self._said.open("w") as said:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=said,
+                    text=True,
+                )
+        return self._process
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -85,27 +139,29 @@ def both_brokers(tmp_path_factory: Any) -> Iterator[tuple[Broker, Broker]]:
 
 
 @pytest.fixture(scope="session")
-def java_client(tmp_path_factory: Any) -> Client:
+def java_client(tmp_path_factory: Any) -> Iterator[Client]:
     classes = tmp_path_factory.mktemp("classes")
     path = os.pathsep.join(map(str, jars(NEWEST)))
     source = str(CLIENTS / "java" / "Client.java")
     subprocess.run(["javac", "-cp", path, "-d", str(classes), source], check=True)
     path = os.pathsep.join([str(classes), str(PEERS / NEWEST / "*")])
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
-    return Client("java", ["java", "-Xmx128m", "-XX:+UseSerialGC", quiet, "-cp", path, "Client"])
+    command = ["java", "-Xmx128m", *SHORT_LIVED, quiet, "-cp", path, "Client"]
+    with closing(JavaClient(command, classes / "said")) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")
 def go_client() -> Client:
     program = PEERS / "go" / "client"
     assert program.exists(), "no peer go: run `make peers`"
-    return Client("go", [str(program)])
+    return Program("go", [str(program)])
 
 
 @pytest.fixture(scope="session")
 def node_client() -> Client:
     assert (PEERS / "node" / "node_modules").exists(), "no peer node: run `make peers`"
-    return Client("node", ["node", str(CLIENTS / "node" / "client.js")])
+    return Program("node", ["node", str(CLIENTS / "node" / "client.js")])
 
 
 @pytest.fixture(params=["java", "go", "node"])

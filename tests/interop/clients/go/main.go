@@ -38,7 +38,7 @@ type told map[string]any
 func main() {
 	var what asked
 	must(json.Unmarshal([]byte(os.Args[3]), &what))
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	commands := map[string]func(context.Context, asked) told{
 		"create": create, "produce": produce, "consume": consume, "lookup": lookup,
@@ -232,7 +232,7 @@ func group(ctx context.Context, what asked) told {
 	member := func() *kgo.Client {
 		return client(
 			kgo.ConsumerGroup(what.Group), kgo.ConsumeTopics(what.Topic),
-			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(10*time.Second),
+			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(3*time.Minute),
 			kgo.HeartbeatInterval(500*time.Millisecond), kgo.BlockRebalanceOnPoll(), kgo.DisableAutoCommit(),
 		)
 	}

@@ -103,7 +103,7 @@ async function consume() {
   await consumer.subscribe({ topic: asked.topic, fromBeginning: true });
   const records = [];
   await new Promise((resolve, reject) => {
-    setTimeout(() => reject(new Error(`only ${records.length} records`)), 60_000).unref();
+    setTimeout(() => reject(new Error(`only ${records.length} records`)), 600_000).unref();
     consumer
       .run({
         autoCommit: false,
@@ -182,7 +182,7 @@ async function group() {
   let records = 0;
   const held = { first: [], second: [] };
   const start = async (name) => {
-    const consumer = kafka.consumer({ groupId: asked.group, heartbeatInterval: 500, sessionTimeout: 10_000 });
+    const consumer = kafka.consumer({ groupId: asked.group, heartbeatInterval: 500, sessionTimeout: 180_000 });
     consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
       held[name] = (payload.memberAssignment[asked.topic] ?? []).sort();
     });
@@ -198,7 +198,7 @@ async function group() {
     return consumer;
   };
   const until = async (done) => {
-    const deadline = Date.now() + 60_000;
+    const deadline = Date.now() + 600_000;
     while (!done() && Date.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 50));
   };
   const first = await start("first");
