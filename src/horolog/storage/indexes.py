@@ -120,7 +120,7 @@ class Indexes:
 
     def finish(self, log_size: int, next_offset: int) -> None:
         """Write the last time entry, cut both files to what is in use, and seal them."""
-        if not self._are_whole():
+        if not self._are_whole(log_size):
             self._make_again(log_size)
         else:
             if self._largest is not None:
@@ -136,8 +136,9 @@ class Indexes:
         Bytes are counted from the last entry as if nothing had happened, so that indexes
         made again are the same; Kafka begins to count anew and leaves a wider gap.
         """
+        are_whole = self._are_whole(log_size)
         with self._repair:  # no reader mends them from here on
-            if not self._are_whole():
+            if not are_whole:
                 self._make_again(log_size)
             self._files.remove(self._stem + names.SEAL)
             self.offsets.entries.allocate()
@@ -146,8 +147,8 @@ class Indexes:
             self.is_growing = True
         self._measure()
 
-    def _are_whole(self) -> bool:
-        return self._checked and all(
+    def _are_whole(self, log_size: int) -> bool:
+        return self.check(log_size) and all(
             self._files.exists(index.entries.path) for index in (self.offsets, self.times)
         )
 
@@ -288,11 +289,10 @@ class Indexes:
         return facts.add_all(walk_headers(self._files, self._log.open(), 0, log_size))
 
     def seal_facts(self, log_size: int) -> Seal | None:
-        """What the seal says, if it is of exactly these files and both indexes are whole."""
+        """What the seal says of the log, if it is of this one; the indexes are compared in use."""
         seal = self._valid_seal(log_size)
-        if seal is None or not self._matches_crc(seal):
-            return None
-        self._largest, self._largest_known, self._checked = seal.largest, True, True
+        if seal is not None:
+            self._largest, self._largest_known = seal.largest, True
         return seal
 
     def _entry_before(self, offset: int) -> OffsetPosition:

@@ -15,6 +15,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -136,10 +137,11 @@ class LogDir:
             self._checkpoints[name] = self._read_checkpoint(name)
         points = self._checkpoints[names.RECOVERY_POINTS]
         starts = self._checkpoints[names.LOG_START_OFFSETS]
+        config_of = cache(topic_config)
 
         def load(partition: TopicPartition) -> tuple[Log, Recovery] | HorologError:
             plan = LoadPlan(
-                topic_config(partition.topic),
+                config_of(partition.topic),
                 now_ms,
                 self.was_clean,
                 points.get(partition),

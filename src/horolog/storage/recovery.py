@@ -136,6 +136,7 @@ class _Loader:
                 size=self.files.size(path),
                 created_ms=self.plan.now_ms,
                 jitter_ms=jitter_ms(self.plan.config),
+                has_aborted=names.segment_file(base_offset, names.TXN_INDEX) in present,
             )
             self.segments.append(segment)
 

@@ -57,8 +57,12 @@ class Segment:
         size: int,
         created_ms: int,
         jitter_ms: int = 0,
+        has_aborted: bool | None = None,
     ) -> None:
-        """A segment whose files are there; `size` bytes of its log are whole batches."""
+        """A segment whose files are there; `size` bytes of its log are whole batches.
+
+        `has_aborted`: whether there is a file of aborted transactions; if None, it is looked for.
+        """
         self._stem = f"{directory}/{base_offset:020d}"
         self.base_offset = base_offset
         self.created_ms = created_ms
@@ -70,7 +74,7 @@ class Segment:
         self._files = files
         self._first_timestamp: int | None = None
         self._first_known = False
-        self._has_aborted: bool | None = None
+        self._has_aborted = has_aborted
         self._torn = False  # bytes that are no part of the log may lie beyond its end
 
     @classmethod
@@ -93,10 +97,10 @@ class Segment:
             size=0,
             created_ms=created_ms,
             jitter_ms=jitter_ms,
+            has_aborted=False,
         )
         files.create(segment.log.path, config.segment_bytes if config.preallocate else 0)
         segment._torn = config.preallocate
-        segment._has_aborted = False
         segment.indexes.create()
         return segment
 

@@ -42,7 +42,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 public class Client {
     static final ObjectMapper JSON = new ObjectMapper();
-    static final long PATIENCE_MS = 600_000; // on a busy machine; only what hangs ever meets it
+    static final int PATIENCE_MS = 600_000; // on a busy machine; only what hangs ever meets it
     static String bootstrap;
 
     public static void main(String[] arguments) throws Exception {
@@ -132,7 +132,7 @@ public class Client {
                     : asked.path("from").asLong(0);
             consumer.seek(partition, from);
             long end = consumer.endOffsets(List.of(partition)).get(partition);
-            long deadline = System.nanoTime() + PATIENCE_MS * 1_000_000;
+            long deadline = System.nanoTime() + PATIENCE_MS * 1_000_000L;
             while (consumer.position(partition) < end && System.nanoTime() < deadline) {
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofSeconds(5))) {
                     ObjectNode row = rows.addObject().put("offset", record.offset()).put("timestamp", record.timestamp())
@@ -247,7 +247,7 @@ public class Client {
         settings.put("session.timeout.ms", "180000");
         settings.put("heartbeat.interval.ms", "500");
         try (var first = member(settings, topic, "first", held); var second = member(settings, topic, "second", held)) {
-            long deadline = System.nanoTime() + PATIENCE_MS * 1_000_000;
+            long deadline = System.nanoTime() + PATIENCE_MS * 1_000_000L;
             boolean both = false;
             first.poll(Duration.ofMillis(500)).forEach(record -> seen.add(record.partition() + ":" + record.offset()));
             while ((seen.size() < wanted || !both) && System.nanoTime() < deadline) {
