@@ -16,9 +16,10 @@ from horolog.errors import Misconfigured
 # a moment: a checkpoint, a segment being made.
 RESERVED: Final = 48
 LEAST: Final = 128
-# More than this serves nobody better.
-MOST_OF_LOGS: Final = 2048
-MOST_OF_ANSWERS: Final = 2048
+# A log that is not open is appended to in a thread, at several times the cost. So this is enough
+# for KIP-33's 3,500 partitions to be written to in turn, and for those of their indexes in use.
+MOST_OF_LOGS: Final = 8192
+MOST_OF_ANSWERS: Final = 2048  # more serves nobody better
 
 
 class OpenFiles(NamedTuple):
