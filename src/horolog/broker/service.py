@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable
 from typing import Final
 
-from horolog.broker import handlers
+from horolog.broker import handlers, kernels
 from horolog.broker.broker import Broker
 from horolog.broker.budget import ByteBudget
 from horolog.broker.connection import Connection
@@ -21,7 +21,6 @@ from horolog.broker.open_files import raise_limit
 from horolog.broker.server import Server
 from horolog.clock import Clock
 from horolog.config import Endpoint, Settings
-from horolog.record.scan import load_kernels_in_background
 
 _LOG = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ class Service:
         self.chores.start()
         if self._load_kernels:
             loop = asyncio.get_running_loop()
-            self._kernels = loop.call_later(KERNELS_AFTER_SECONDS, load_kernels_in_background)
+            self._kernels = loop.call_later(KERNELS_AFTER_SECONDS, kernels.load_in_background)
         return bound
 
     @property

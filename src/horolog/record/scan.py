@@ -9,7 +9,6 @@ Any malformation is a CorruptBatch that names the record and the byte. Header
 keys are not checked to be UTF-8: Kafka's readers replace what is not.
 """
 
-import threading
 from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -41,11 +40,6 @@ _kernels = LazyKernels("horolog.record.kernels")
 def load_kernels() -> None:
     """Load or compile the kernels of this module; returns when they serve."""
     _kernels.load()
-
-
-def load_kernels_in_background() -> threading.Thread:
-    """Begin to load the kernels, if that has not begun; plain Python serves meanwhile."""
-    return _kernels.load_in_background()
 
 
 def kernels_ready() -> bool:

@@ -1,0 +1,39 @@
+"""Loading kernels in a broker, and the memory of their compiler."""
+
+import subprocess
+import sys
+
+import pytest
+
+_CHECK = """
+import re
+from pathlib import Path
+
+import numba
+
+from horolog.broker.kernels import let_go_of_compiler
+from horolog.record.scan import load_kernels
+
+
+def resident_kb():
+    maps = re.split(r"^(?=[0-9a-f]+-)", Path("/proc/self/smaps").read_text(), flags=re.M)
+    code = [one for one in maps if "libllvmlite" in one and " r-xp " in one]
+    return sum(int(size) for one in code for size in re.findall(r"^Rss: +(\\d+)", one, re.M))
+
+
+load_kernels()
+before = resident_kb()
+spanned = let_go_of_compiler()
+after = resident_kb()
+assert spanned >= 1024 * before
+assert after < before / 10 < before - 10_000, (before, after)
+assert numba.njit("int64(int64)")(lambda number: number + 1)(41) == 42
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody lets go of it")
+def test_the_compilers_code_does_not_stay_resident_and_still_compiles() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _CHECK], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
