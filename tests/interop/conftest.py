@@ -88,6 +88,8 @@ class JavaClient:
         assert line, f"{self.name} {what}: no answer; {self._said.read_text()[-3000:]}"
         told: dict[str, Any] = json.loads(line)
         assert "failed" not in told, f"{self.name} {what}: {self._said.read_text()[-3000:]}"
+        if told.pop("left", False):
+            process.wait(TIMEOUT_S)
         return told
 
     def _running(self) -> "subprocess.Popen[str]":
