@@ -85,15 +85,17 @@ class JavaClient:
             line = process.stdout.readline()
         finally:
             too_long.cancel()
+        if not line:
+            self.close()
         assert line, f"{self.name} {what}: no answer; {self._said.read_text()[-3000:]}"
         told: dict[str, Any] = json.loads(line)
         assert "failed" not in told, f"{self.name} {what}: {self._said.read_text()[-3000:]}"
         if told.pop("left", False):
-            process.wait(TIMEOUT_S)
+            self.close()
         return told
 
     def _running(self) -> "subprocess.Popen[str]":
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None:
             with self._said.open("w") as said:
                 self._process = subprocess.Popen(
                     self._command,
@@ -108,6 +110,7 @@ class JavaClient:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
+            self._process = None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
