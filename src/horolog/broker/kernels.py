@@ -5,6 +5,7 @@ any more: as much as all the rest of an idle broker's code. Those pages are as i
 they can be let go; whoever runs them again (the compiler, for another kernel) finds them there.
 """
 
+import mmap
 import threading
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,6 @@ from horolog.record.scan import load_kernels
 _MAPS: Final = Path("/proc/self/maps")
 _COMPILER: Final = "/libllvmlite."
 _CODE: Final = "r-xp"  # never written to, nor changed when it was linked
-_MADV_DONTNEED: Final = 4  # of Linux
 
 
 def load_in_background() -> None:
@@ -42,6 +42,6 @@ def let_go_of_compiler() -> int:
         addresses, rights, *_, path = line.split(maxsplit=5)
         if rights == _CODE and _COMPILER in path:
             start, end = (int(address, 16) for address in addresses.split("-"))
-            if madvise(start, end - start, _MADV_DONTNEED) == 0:
+            if madvise(start, end - start, mmap.MADV_DONTNEED) == 0:
                 spanned += end - start
     return spanned

@@ -120,7 +120,8 @@ class Indexes:
 
     def finish(self, log_size: int, next_offset: int) -> None:
         """Write the last time entry, cut both files to what is in use, and seal them."""
-        if not self._are_whole(log_size):
+        self.check(log_size)
+        if not self._are_whole():
             self._make_again(log_size)
         else:
             if self._largest is not None:
@@ -136,9 +137,9 @@ class Indexes:
         Bytes are counted from the last entry as if nothing had happened, so that indexes
         made again are the same; Kafka begins to count anew and leaves a wider gap.
         """
-        are_whole = self._are_whole(log_size)
+        self.check(log_size)
         with self._repair:  # no reader mends them from here on
-            if not are_whole:
+            if not self._are_whole():
                 self._make_again(log_size)
             self._files.remove(self._stem + names.SEAL)
             self.offsets.entries.allocate()
@@ -147,8 +148,8 @@ class Indexes:
             self.is_growing = True
         self._measure()
 
-    def _are_whole(self, log_size: int) -> bool:
-        return self.check(log_size) and all(
+    def _are_whole(self) -> bool:
+        return self._checked and all(
             self._files.exists(index.entries.path) for index in (self.offsets, self.times)
         )
 

@@ -67,7 +67,7 @@ def fetch(request: Request, broker: Broker) -> Reply | Coroutine[Any, Any, Reply
         code = ErrorCode.fetch_session_id_not_found
         return encode_fetch_response(request.version, (), error_code=code)
     topics = [_find(request, broker, asked) for asked in body.topics]
-    if _is_hot(request, topics):
+    if _is_quick(request, topics):
         found = _read(request, broker, topics)
         if not _must_wait(request, found):
             return encode_fetch_response(request.version, found)
@@ -87,7 +87,7 @@ async def _fetch_in_time(request: Request, broker: Broker) -> Reply:
         # Listening begins before reading: what comes meanwhile, nobody would be told of.
         with broker.waiting(Wait(filter(None, partitions), until)) as wait:
             connection.on_lost = wait.end
-            if _is_hot(request, topics):
+            if _is_quick(request, topics):
                 found = _read(request, broker, topics)
             else:
                 found = await loop.run_in_executor(broker.readers, _read, request, broker, topics)
@@ -99,7 +99,7 @@ async def _fetch_in_time(request: Request, broker: Broker) -> Reply:
             is_over = await wait.grown_by(missing)
 
 
-def _is_hot(request: Request, topics: Sequence[_Topic]) -> bool:
+def _is_quick(request: Request, topics: Sequence[_Topic]) -> bool:
     """Whether all that is asked for lies in memory, as far as one can know, and is quickly read."""
     committed = request.body.isolation_level == READ_COMMITTED
     return sum(len(topic.wanted) for topic in topics) <= FEW_PARTITIONS and all(
