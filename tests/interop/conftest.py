@@ -90,7 +90,7 @@ class JavaClient:
         assert line, f"{self.name} {what}: no answer; {self._said.read_text()[-3000:]}"
         told: dict[str, Any] = json.loads(line)
         assert "failed" not in told, f"{self.name} {what}: {self._said.read_text()[-3000:]}"
-        if told.pop("left", False):
+        if told.pop("leaves", False):
             self.close()
         return told
 

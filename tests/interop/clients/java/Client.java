@@ -168,7 +168,7 @@ public class Client {
                 case "commit" -> producer.commitTransaction();
                 case "abort" -> producer.abortTransaction();
                 default -> {
-                    System.out.println(JSON.writeValueAsString(told.put("left", true)));
+                    System.out.println(JSON.writeValueAsString(told.put("leaves", true)));
                     System.out.flush();
                     Runtime.getRuntime().halt(0); // as a kill would end it
                 }
