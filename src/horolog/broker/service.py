@@ -7,6 +7,7 @@ await service.stop()
 """
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import Callable
@@ -126,6 +127,7 @@ async def _serve(
         loop.add_signal_handler(number, stopping.set)
     service = Service(settings, clock)
     on_ready(await service.start())
+    gc.freeze()  # what is loaded stays: no collection needs to look at it again
     await stopping.wait()
     _LOG.info("stopping")
     await service.stop()

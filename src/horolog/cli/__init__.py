@@ -38,6 +38,7 @@ def root(
 
 def main() -> None:
     """Run the command line; the process ends with its exit code."""
+    gc.disable()  # until the command is loaded: nothing of that is garbage (lazy.py)
     try:
         app(prog_name="horolog")
     finally:

@@ -5,6 +5,7 @@ that the overview shows. An error that is not a bug ends here, in a sentence on
 standard error and an exit code.
 """
 
+import gc
 import os
 import sys
 from importlib import import_module
@@ -50,7 +51,9 @@ class LazyGroup(TyperGroup):
         name, stand_in, rest = super().resolve_command(ctx, args)
         if stand_in is None:
             return name, stand_in, rest
-        return name, load_command(str(name)), rest
+        command = load_command(str(name))
+        gc.enable()
+        return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run; errors become sentences and exit codes."""
