@@ -3,7 +3,7 @@
 The file may be longer than what is in use: Kafka preallocates the indexes of the
 active segment with zeros and cuts them when the segment is finished. Entries
 are read from the page cache with `pread`; nothing is kept in memory but their
-number, and with what each block of 512 begins once somebody has searched: so a
+number, and with what each block of 128 begins once somebody has searched: so a
 search reads one block, however many there are.
 
 One thread appends; any number may search what was there when they began.
@@ -16,7 +16,7 @@ from struct import Struct
 from horolog.errors import CorruptIndex
 from horolog.storage.files import FileMissing, Files
 
-_BLOCK_ENTRIES = 512  # what a search reads at once when it has come close
+_BLOCK_ENTRIES = 128  # what a search reads at once when it has come close
 
 
 class Entries:

@@ -15,7 +15,7 @@ import threading
 
 from horolog.config import NO_TIMESTAMP, TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
-from horolog.record.batch import HEADER_SIZE, parse_header
+from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
 from horolog.storage import names
 from horolog.storage.files import FileMissing, Files, OpenFile
 from horolog.storage.headers import find_batch, walk_headers
@@ -249,21 +249,31 @@ class Indexes:
                 continue
             if entry.timestamp == NO_TIMESTAMP or entry.offset <= from_offset:
                 break
-            position = self._position_of(entry, log_size)
-            if position is not None:
-                return position
+            found = self._batch_of(entry, log_size)
+            if found is not None:
+                position, header = found
+                # Up to the end of that batch nothing is later than the entry.
+                return position if entry.timestamp == timestamp else position + header.size
             self._distrust()
         return self.position_before(from_offset, log_size)
 
-    def _position_of(self, entry: TimeEntry, log_size: int) -> int | None:
-        """Where the batch lies that a time entry names; None if the log has no such batch."""
-        start = self.position_before(entry.offset, log_size)
-        found = find_batch(self._files, self._log.open(), start, log_size, entry.offset)
+    def _batch_of(self, entry: TimeEntry, log_size: int) -> tuple[int, BatchHeader] | None:
+        """The batch that a time entry names, and where it lies; None if the log has no such batch.
+
+        That it is the one proves the offset index right as well.
+        """
+        start = self._entry_before(entry.offset).position
+        if not 0 <= start < log_size:
+            return None
+        try:
+            found = find_batch(self._files, self._log.open(), start, log_size, entry.offset)
+        except CorruptBatch:
+            return None
         if found is None:
             return None
-        position, header = found
+        header = found[1]
         names_it = header.base_offset <= entry.offset and header.max_timestamp == entry.timestamp
-        return position if names_it else None
+        return found if names_it else None
 
     def adopt(self, facts: IndexBuilder) -> None:
         """Take over what a walk over all headers found, and write the indexes it built."""
