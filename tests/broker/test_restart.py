@@ -4,7 +4,7 @@ import shutil
 import sqlite3
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,25 @@ NOW_MS = 1_700_000_000_000
 
 def batch(n: int = 0, **more: Any) -> bytes:
     return build_batch([Record(-1, None, b"%d" % n)], **more)
+
+
+def create(
+    address: str, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None
+) -> Any:
+    configs = [{"name": name, "value": value} for name, value in (settings or {}).items()]
+    wanted = {
+        "name": topic,
+        "num_partitions": partitions,
+        "replication_factor": 1,
+        "assignments": [],
+        "configs": configs,
+    }
+    with RawConnection(address) as connection:
+        answer = connection.ask(
+            ApiKey.CREATE_TOPICS, 7, topics=[wanted], timeout_ms=1000, validate_only=False
+        )
+    assert answer.topics[0].error_code == 0, answer
+    return answer.topics[0]
 
 
 def produce(address: str, topic: str, records: bytes, partition: int = 0) -> int:
@@ -54,17 +73,7 @@ def names(address: str) -> set[str]:
 
 @pytest.mark.slow
 def test_what_was_acknowledged_survives_kills(broker_process: BrokerProcess) -> None:
-    with RawConnection(broker_process.address) as connection:
-        topic = {
-            "name": "t",
-            "num_partitions": 2,
-            "replication_factor": 1,
-            "assignments": [],
-            "configs": [{"name": "retention.ms", "value": "-1"}],
-        }
-        made = connection.ask(
-            ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout_ms=1000, validate_only=False
-        ).topics[0]
+    made = create(broker_process.address, "t", 2, {"retention.ms": "-1"})
     ids = set()
     for round_ in range(1, 4):
         with RawConnection(broker_process.address) as connection:
@@ -127,6 +136,43 @@ def test_a_producer_that_retries_after_a_kill_writes_nothing_twice(
     broker_process.start_again()
     assert [produce(broker_process.address, "t", one) for one in sent] == [0, 1, 2]
     assert count(broker_process.address, "t") == 3
+
+
+def delete_records(address: str, topic: str, offset: int) -> tuple[int, int]:
+    """Error code and low watermark."""
+    topics = [{"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}]
+    with RawConnection(address) as connection:
+        answer = connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
+    outcome = answer.topics[0].partitions[0]
+    return int(outcome.error_code), int(outcome.low_watermark)
+
+
+def test_deleted_records_stay_deleted_after_a_kill(broker_process: BrokerProcess) -> None:
+    create(broker_process.address, "t")
+    for n in range(3):
+        produce(broker_process.address, "t", batch(n))
+    assert delete_records(broker_process.address, "t", 2) == (0, 2)
+    broker_process.kill()
+    broker_process.start_again()
+    with RawConnection(broker_process.address) as connection:
+        gone = connection.ask(ApiKey.FETCH, 12, **fetch_fields("t", {0: 1}))
+        there = connection.ask(ApiKey.FETCH, 12, **fetch_fields("t", {0: 2}))
+    assert gone.responses[0].partitions[0].error_code == 1  # OFFSET_OUT_OF_RANGE
+    assert there.responses[0].partitions[0].log_start_offset == 2
+
+
+def test_a_deletion_that_cannot_be_written_down_is_to_be_tried_again(
+    make_broker: MakeBroker,
+) -> None:
+    broker = make_broker()
+    broker.create_topic("t")
+    for n in range(3):
+        produce(broker.address, "t", batch(n))
+    in_the_way = broker.log_dir / "log-start-offset-checkpoint.tmp"
+    in_the_way.mkdir()
+    assert delete_records(broker.address, "t", 2) == (56, -1)  # KAFKA_STORAGE_ERROR
+    in_the_way.rmdir()
+    assert delete_records(broker.address, "t", 2) == (0, 2)
 
 
 def test_sigterm_stops_cleanly(broker_process: BrokerProcess) -> None:

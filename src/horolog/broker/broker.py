@@ -372,6 +372,16 @@ class Broker:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._workers, self._log_dir.checkpoint)
 
+    async def checkpoint_starts(self) -> None:
+        """Write down where the logs start.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        if self._log_dir is not None:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._workers, self._log_dir.checkpoint_starts)
+
     async def remove_deleted_topics(self) -> None:
         """Remove the directories of topics deleted `file.delete.delay.ms` ago."""
         if self._log_dir is not None:

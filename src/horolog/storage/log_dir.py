@@ -12,6 +12,7 @@ Opening and closing take as long as the disk does: never on an event loop.
 import json
 import logging
 import os
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -79,6 +80,7 @@ class LogDir:
         self._left_alone: set[TopicPartition] = set()  # there, and not opened
         self._has_others = False  # partitions that Kafka moves or has set aside
         self._checkpoints: dict[str, dict[TopicPartition, int]] = {}  # as they were found
+        self._checkpointing = threading.Lock()
         self._files = files
         self._lock_fd: int | None = lock_fd
         self._config = config
@@ -324,22 +326,31 @@ class LogDir:
         self._write_checkpoint(
             names.RECOVERY_POINTS, {key: log.recovery_point for key, log in logs}
         )
+        self.checkpoint_starts()
+        self._write_checkpoint(
+            names.HIGH_WATERMARKS, {key: log.high_watermark for key, log in logs}
+        )
+
+    def checkpoint_starts(self) -> None:
+        """Write down where the logs start, so far as their first segments do not tell.
+
+        Raises:
+            StorageFailed: the disk refused; what was written down before stands.
+        """
         self._write_checkpoint(
             names.LOG_START_OFFSETS,
             {
                 key: log.log_start_offset
-                for key, log in logs
+                for key, log in list(self.logs.items())
                 if log.log_start_offset > log.segments[0].base_offset
             },
-        )
-        self._write_checkpoint(
-            names.HIGH_WATERMARKS, {key: log.high_watermark for key, log in logs}
         )
 
     def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         found = self._checkpoints.get(name, {})
         kept = {key: found[key] for key in sorted(self._left_alone) if key in found}
-        write_offsets(self._files, self._path(name), {**kept, **offsets})
+        with self._checkpointing:
+            write_offsets(self._files, self._path(name), {**kept, **offsets})
 
     @property
     def _may_be_marked_clean(self) -> bool:
