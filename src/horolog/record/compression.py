@@ -76,7 +76,7 @@ def decompress(codec: Codec, data: Buffer, *, max_bytes: int) -> bytes:
 def decompress_chunks(
     codec: Codec, data: Buffer, *, max_bytes: int, chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[Buffer]:
-    """The decompressed bytes in order, in pieces of 1 to `chunk_bytes` bytes.
+    """The decompressed bytes in order, in pieces of 1 to `chunk_bytes` (or `max_bytes`) bytes.
 
     Bytes that are not compressed come back as they are, in one piece and not
     copied. A truncated zstd or lz4 stream may just end early: what is missing
@@ -91,6 +91,7 @@ def decompress_chunks(
             yield data
         return
     produced = 0
+    chunk_bytes = max(1, min(chunk_bytes, max_bytes))  # more would be for nothing
     for chunk in _DECOMPRESSORS[codec](memoryview(data), chunk_bytes):
         produced += len(chunk)
         if produced > max_bytes:

@@ -98,8 +98,13 @@ class Files:
         Raises:
             WouldWait: this thread is within `at_once`.
         """
-        if self._hurried is not None and self._hurried == threading.get_ident():
+        if self.hurries:
             raise WouldWait
+
+    @property
+    def hurries(self) -> bool:
+        """Whether this thread is within `at_once`."""
+        return self._hurried is not None and self._hurried == threading.get_ident()
 
     def refuse(self, why: str) -> None:
         """Do nothing any more but say why: these files are no longer where they were."""
@@ -151,7 +156,7 @@ class Files:
         """Up to `size` bytes; fewer only at the end of the file."""
         if self._refusal is not None:
             raise StorageFailed(self._refusal)
-        if self._hurried is not None and self._hurried == threading.get_ident():
+        if self.hurries:
             return _read_cached(file, size, position)
         try:
             data = os.pread(file.fd, size, position)

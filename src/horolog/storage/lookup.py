@@ -19,6 +19,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from horolog.config import NO_TIMESTAMP
+from horolog.errors import RequestRefused
 from horolog.record.batch import BatchHeader
 from horolog.record.builder import read_records
 from horolog.record.scan import find_at_or_after, find_equal
@@ -27,6 +28,7 @@ from horolog.storage.segment import Segment
 # What a lookup does without `may_wait`: a loop of events has other things to do.
 _FEW_BATCHES = 64
 _MUCH_TO_SCAN = 256 << 10
+_LITTLE_TO_DECOMPRESS = 64 << 10
 
 _CODEC_BITS = 0x07
 
@@ -77,18 +79,34 @@ def _find_in(
             segment.may_wait()
         if header.max_timestamp < timestamp or header.last_offset < from_offset:
             continue
-        if header.size > _MUCH_TO_SCAN or header.attributes & _CODEC_BITS:
+        if header.size > _MUCH_TO_SCAN:
             segment.may_wait()
         batch = segment.read_batch(position, header)
         if timestamp < 0:
+            segment.may_wait()
             found = _find_before_1970(batch, timestamp, from_offset)
-        else:
+        elif not header.attributes & _CODEC_BITS or not segment.hurries:
             found = find_at_or_after(
                 batch, header, timestamp, from_offset, max_bytes=max_batch_bytes
             )
+        else:
+            found = _find_in_little(segment, batch, header, timestamp, from_offset)
         if found is not None:
             return TimestampOffset(*found, header.leader_epoch)
     return None
+
+
+def _find_in_little(
+    segment: Segment, batch: bytes, header: BatchHeader, timestamp: int, from_offset: int
+) -> tuple[int, int] | None:
+    """As `find_at_or_after` of a compressed batch, without `may_wait` if little has to come out."""
+    try:
+        return find_at_or_after(
+            batch, header, timestamp, from_offset, max_bytes=_LITTLE_TO_DECOMPRESS
+        )
+    except RequestRefused:
+        segment.may_wait()
+        raise
 
 
 def find_max_timestamp(

@@ -281,6 +281,11 @@ class Segment:
 
     # Reading.
 
+    @property
+    def hurries(self) -> bool:
+        """See `Files.hurries`."""
+        return self._files.hurries
+
     def may_wait(self) -> None:
         """See `Files.may_wait`."""
         self._files.may_wait()
