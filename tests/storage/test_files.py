@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -11,12 +10,7 @@ from pathlib import Path
 import pytest
 
 from horolog.errors import StorageFailed
-from horolog.storage.files import (
-    FileMissing,
-    Files,
-    WouldWait,
-    lock_directory,
-)
+from horolog.storage.files import FileMissing, Files, WouldWait
 
 
 def open_descriptors() -> int:
@@ -137,27 +131,6 @@ def test_read_only_opens_nothing_for_writing(tmp_path: Path) -> None:
     with pytest.raises(StorageFailed):
         files.write_at(files.get(str(path)), [b"x"], 0)
     assert path.read_bytes() == b"abc"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere flock and Java's lock are the same")
-def test_the_lock_is_one_that_java_sees(tmp_path: Path) -> None:
-    path = tmp_path / ".lock"
-    fd = lock_directory(str(path))
-    as_java_does = "import fcntl as f, sys; f.lockf(open(sys.argv[1], 'r+'), f.LOCK_EX | f.LOCK_NB)"
-    run = [sys.executable, "-c", as_java_does, str(path)]
-    assert b"BlockingIOError" in subprocess.run(run, capture_output=True, check=False).stderr
-    os.close(fd)
-    assert subprocess.run(run, check=False).returncode == 0
-
-
-def test_a_second_lock_is_refused_in_the_same_process_too(tmp_path: Path) -> None:
-    fd = lock_directory(str(tmp_path / ".lock"))
-    with pytest.raises(BlockingIOError):
-        lock_directory(str(tmp_path / ".lock"))
-    with pytest.raises(BlockingIOError):
-        lock_directory(str(tmp_path / ".lock"))
-    os.close(fd)
-    os.close(lock_directory(str(tmp_path / ".lock")))
 
 
 NOT_ON_THIS_SYSTEM = pytest.mark.skipif(

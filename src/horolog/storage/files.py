@@ -10,7 +10,6 @@ Safe for any number of threads.
 """
 
 import errno
-import fcntl
 import os
 import shutil
 import stat
@@ -18,7 +17,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from struct import Struct
 from typing import Final, TypeVar
 
 from horolog.errors import StorageFailed
@@ -27,9 +25,6 @@ from horolog.record.compression import Buffer
 T = TypeVar("T")
 
 _TEMPORARY = ".tmp"
-_OPEN_FILE_LOCK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
-_OPEN_FILE_LOCK_ASK: Final[int | None] = getattr(fcntl, "F_OFD_GETLK", None)
-_WHOLE_FILE = Struct("hhqqi4x")  # Linux's struct flock on 64 bits
 _CACHED_ONLY: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 DEFAULT_MAX_OPEN: Final = 64
 
@@ -169,7 +164,7 @@ class Files:
                 data = os.pread(file.fd, size, position)
                 parts.append(data)
         except OSError as error:
-            raise _failed("read", file.path, error) from error
+            raise failed_to("read", file.path, error) from error
         return b"".join(parts)
 
     def exists(self, path: str) -> bool:
@@ -183,14 +178,14 @@ class Files:
         except FileNotFoundError:
             return 0
         except OSError as error:
-            raise _failed("look at", path, error) from error
+            raise failed_to("look at", path, error) from error
 
     def modified_ms(self, path: str) -> int:
         """When a file was last changed, by its file system."""
         try:
             return os.stat(path).st_mtime_ns // 1_000_000
         except OSError as error:
-            raise _failed("look at", path, error) from error
+            raise failed_to("look at", path, error) from error
 
     def write_at(self, file: OpenFile, parts: Sequence[Buffer], position: int) -> None:
         """Write all of `parts` at `position`; a write that falls short is continued.
@@ -206,7 +201,7 @@ class Files:
             if written < total:
                 self._write_rest(file, b"".join(parts), written, position)
         except OSError as error:
-            raise _failed("write", file.path, error) from error
+            raise failed_to("write", file.path, error) from error
 
     def _write_rest(self, file: OpenFile, data: bytes, done: int, position: int) -> None:
         view = memoryview(data)
@@ -221,7 +216,7 @@ class Files:
         try:
             self._ftruncate(file.fd, size)
         except OSError as error:
-            raise _failed("truncate", file.path, error) from error
+            raise failed_to("truncate", file.path, error) from error
 
     def sync(self, file: OpenFile) -> None:
         """Wait until the disk has what was written.
@@ -254,7 +249,7 @@ class Files:
         try:
             self._mkdir(path)
         except OSError as error:
-            raise _failed("create", path, error) from error
+            raise failed_to("create", path, error) from error
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory with all it holds, as far as that goes."""
@@ -272,7 +267,7 @@ class Files:
         try:
             self._rename(source, target)
         except OSError as error:
-            raise _failed("rename", source, error) from error
+            raise failed_to("rename", source, error) from error
         self.forget(source)
         self.forget(target)
 
@@ -283,7 +278,7 @@ class Files:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise _failed("remove", path, error) from error
+            raise failed_to("remove", path, error) from error
         self.forget(path)
 
     def replace(
@@ -335,7 +330,7 @@ class Files:
         except FileNotFoundError:
             raise FileMissing(f"{path} is not there") from None
         except OSError as error:
-            raise _failed("open", path, error) from error
+            raise failed_to("open", path, error) from error
 
     def _keep(self, file: OpenFile) -> OpenFile:
         with self._lock:
@@ -388,65 +383,8 @@ def _read_cached(file: OpenFile, size: int, position: int) -> bytes:
     return bytes(data)
 
 
-def lock_directory(path: str) -> int:
-    """Lock a file against other processes; the descriptor holds the lock until it is closed.
-
-    The lock is of the kind that Java takes, so that a Kafka and we exclude each other, but it
-    belongs to the descriptor and not to the process, where the system has such locks.
-
-    Raises:
-        BlockingIOError: somebody else holds it.
-        StorageFailed: the file cannot be opened.
-    """
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise _failed("open", path, error) from error
-    try:
-        if _OPEN_FILE_LOCK is None:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        else:
-            fcntl.fcntl(fd, _OPEN_FILE_LOCK, _WHOLE_FILE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-    except OSError:
-        os.close(fd)
-        raise
-    return fd
-
-
-def still_locks(path: str, fd: int) -> bool:
-    """Whether the file that was locked is still where it was."""
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(fd))
-    except OSError:
-        return False
-
-
-def is_locked(path: str) -> bool:
-    """Whether somebody holds the lock of `lock_directory`; takes none, and changes nothing.
-
-    Raises:
-        StorageFailed: the file is there and cannot be opened.
-    """
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise _failed("open", path, error) from error
-    try:
-        if _OPEN_FILE_LOCK_ASK is not None:
-            asked = _WHOLE_FILE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            kind, *_ = _WHOLE_FILE.unpack(fcntl.fcntl(fd, _OPEN_FILE_LOCK_ASK, asked))
-            return bool(kind != fcntl.F_UNLCK)
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go of with the descriptor
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
-
-
-def _failed(what: str, path: str, error: OSError) -> StorageFailed:
+def failed_to(what: str, path: str, error: OSError) -> StorageFailed:
+    """The system refused something of a file, and what can be done about it."""
     return StorageFailed(_what_failed(what, path, error))
 
 

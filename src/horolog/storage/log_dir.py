@@ -33,8 +33,9 @@ from horolog.storage.checkpoints import (
     write_offsets,
     write_topic_id,
 )
+from horolog.storage.directory_lock import lock_directory, still_locks
 from horolog.storage.epochs import LeaderEpochs
-from horolog.storage.files import Files, lock_directory, still_locks
+from horolog.storage.files import Files
 from horolog.storage.kafka_transactions import read_prepared_commits
 from horolog.storage.log import Log, new_segment
 from horolog.storage.names import TopicPartition

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.storage import names
-from horolog.storage.files import Files, lock_directory
+from horolog.storage.directory_lock import lock_directory
+from horolog.storage.files import Files
 from horolog.storage.headers import walk_headers
 from horolog.storage.index_builder import IndexBuilder
 from horolog.storage.leftovers import base_offsets

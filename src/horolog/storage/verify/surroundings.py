@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeVar
 from horolog.errors import CorruptFile, StorageFailed
 from horolog.storage import names
 from horolog.storage.checkpoints import read_meta_properties, read_offsets
-from horolog.storage.files import Files, is_locked
+from horolog.storage.directory_lock import is_locked
+from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 from horolog.storage.verify.findings import Finding, fault, note
 

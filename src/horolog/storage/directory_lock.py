@@ -1,0 +1,71 @@
+"""The lock of a log directory: one broker at a time, a Kafka or one of ours.
+
+It is of the kind that Java takes, but where the system has such locks it belongs to the
+descriptor and not to the process, so that it also holds between two brokers of one process.
+"""
+
+import fcntl
+import os
+from struct import Struct
+from typing import Final
+
+from horolog.storage.files import failed_to
+
+_OPEN_FILE_LOCK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
+_OPEN_FILE_LOCK_ASK: Final[int | None] = getattr(fcntl, "F_OFD_GETLK", None)
+_WHOLE_FILE = Struct("hhqqi4x")  # Linux's struct flock on 64 bits
+
+
+def lock_directory(path: str) -> int:
+    """Lock a file against other processes; the descriptor holds the lock until it is closed.
+
+    Raises:
+        BlockingIOError: somebody else holds it.
+        StorageFailed: the file cannot be opened.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise failed_to("open", path, error) from error
+    try:
+        if _OPEN_FILE_LOCK is None:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            fcntl.fcntl(fd, _OPEN_FILE_LOCK, _WHOLE_FILE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def still_locks(path: str, fd: int) -> bool:
+    """Whether the file that was locked is still where it was."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except OSError:
+        return False
+
+
+def is_locked(path: str) -> bool:
+    """Whether somebody holds the lock of `lock_directory`; takes none, and changes nothing.
+
+    Raises:
+        StorageFailed: the file is there and cannot be opened.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise failed_to("open", path, error) from error
+    try:
+        if _OPEN_FILE_LOCK_ASK is not None:
+            asked = _WHOLE_FILE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, *_ = _WHOLE_FILE.unpack(fcntl.fcntl(fd, _OPEN_FILE_LOCK_ASK, asked))
+            return bool(kind != fcntl.F_UNLCK)
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go of with the descriptor
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
