@@ -23,9 +23,10 @@ from horolog.storage.index_builder import IndexBuilder
 from horolog.storage.leftovers import base_offsets
 from horolog.storage.seal import read_seal, seal_of, write_seal
 from horolog.storage.verify import Checked, Finding, Severity, Target
+from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Steps
 from horolog.storage.verify.partition import situation_of
-from horolog.storage.verify.segment import SegmentFacts, Situation, check_segment
+from horolog.storage.verify.segment import Situation, check_segment
 from horolog.storage.verify.surroundings import surroundings_of
 
 _INDEX_SUFFIXES = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL)

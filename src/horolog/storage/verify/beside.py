@@ -2,17 +2,14 @@
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from horolog.record.batch import BatchHeader
 from horolog.storage import names
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.seal import file_crc, read_seal, tail_crc
 from horolog.storage.verify.entries import REINDEX
+from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Finding, fault, note
-
-if TYPE_CHECKING:
-    from horolog.storage.verify.segment import SegmentFacts
 
 _ABORTED = Struct(">hqqqq")
 _BLOCK_ENTRIES = 4096
@@ -20,7 +17,7 @@ _NEVER = 1 << 63
 _RECOVERED = "a broker makes it again from the log's markers when it starts"
 
 
-def check_seal(files: Files, facts: "SegmentFacts", stem: str) -> Iterator[Finding]:
+def check_seal(files: Files, facts: SegmentFacts, stem: str) -> Iterator[Finding]:
     """Whether a seal speaks of this segment, and if so the truth."""
     path = stem + names.SEAL
     if not files.exists(path):

@@ -7,8 +7,8 @@ from pathlib import Path
 from horolog.storage import names
 from horolog.storage.checkpoints import EpochStart, read_epochs
 from horolog.storage.files import Files
+from horolog.storage.verify.facts import EpochRun, SegmentFacts
 from horolog.storage.verify.findings import Finding, damage, fault, note
-from horolog.storage.verify.segment import EpochRun, SegmentFacts
 from horolog.storage.verify.surroundings import empty_note, is_empty, read_or_tell
 
 _MAX_LINES = 8

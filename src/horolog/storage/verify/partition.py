@@ -15,8 +15,9 @@ from horolog.storage.leftovers import base_offsets
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers import Producers
 from horolog.storage.verify.epochs import check_epochs
+from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Checked, Finding, Steps, damage, fault, note
-from horolog.storage.verify.segment import SegmentFacts, Situation, check_segment
+from horolog.storage.verify.segment import Situation, check_segment
 from horolog.storage.verify.surroundings import Surroundings, read_or_tell
 
 _MAX_SNAPSHOT_BYTES = 64 << 20

@@ -5,7 +5,6 @@ again by the offset index, if that knows of a whole batch there.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from horolog.config import NO_TIMESTAMP
@@ -26,6 +25,7 @@ from horolog.storage.verify.batches import (
 )
 from horolog.storage.verify.beside import AbortedEntries, check_seal
 from horolog.storage.verify.entries import IndexFile, OffsetEntries, TimeEntries
+from horolog.storage.verify.facts import EpochRun, SegmentFacts
 from horolog.storage.verify.findings import (
     Checked,
     Finding,
@@ -72,34 +72,6 @@ class Situation(NamedTuple):
             f"starting a broker cuts the log here, and {bytes_behind + self.later_bytes} bytes, "
             f"all from offset {offset} on, are lost; {restore} before, if there is one"
         )
-
-
-class EpochRun(NamedTuple):
-    """Offsets that were written in one leader epoch."""
-
-    epoch: int
-    first_offset: int
-    last_offset: int
-
-
-@dataclass(slots=True, kw_only=True)
-class SegmentFacts:
-    """What walking a segment told."""
-
-    path: str
-    base_offset: int
-    next_offset: int
-    first_offset: int | None = None
-    size: int = 0
-    whole_bytes: int = 0
-    """Where its last whole batch ends."""
-    largest: TimeEntry | None = None
-    is_sound: bool = True
-    """All of it was read, and nothing is damaged."""
-    has_old_format: bool = False
-    epochs: list[EpochRun] = field(default_factory=list)
-    missing_offsets: int = 0
-    """Within and between its batches."""
 
 
 def check_segment(

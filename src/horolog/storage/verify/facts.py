@@ -1,0 +1,34 @@
+"""What one pass over a segment finds out, for all who judge what belongs to it."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from horolog.storage.time_index import TimeEntry
+
+
+class EpochRun(NamedTuple):
+    """Offsets that were written in one leader epoch."""
+
+    epoch: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(slots=True, kw_only=True)
+class SegmentFacts:
+    """What walking a segment told."""
+
+    path: str
+    base_offset: int
+    next_offset: int
+    first_offset: int | None = None
+    size: int = 0
+    whole_bytes: int = 0
+    """Where its last whole batch ends."""
+    largest: TimeEntry | None = None
+    is_sound: bool = True
+    """All of it was read, and nothing is damaged."""
+    has_old_format: bool = False
+    epochs: list[EpochRun] = field(default_factory=list)
+    missing_offsets: int = 0
+    """Within and between its batches."""
