@@ -10,11 +10,9 @@ Opening and closing take as long as the disk does: never on an event loop.
 """
 
 import json
-import logging
 import os
-import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -28,9 +26,7 @@ from horolog.storage.checkpoints import (
     MetaProperties,
     kafka_uuid,
     read_meta_properties,
-    read_offsets,
     write_meta_properties,
-    write_offsets,
     write_topic_id,
 )
 from horolog.storage.directory_lock import lock_directory, still_locks
@@ -39,6 +35,7 @@ from horolog.storage.files import Files
 from horolog.storage.kafka_transactions import read_prepared_commits
 from horolog.storage.log import Log, new_segment
 from horolog.storage.names import TopicPartition
+from horolog.storage.offset_checkpoints import OffsetCheckpoints
 from horolog.storage.producers import Producers
 from horolog.storage.recovery import LoadPlan, Recovery, load_log
 from horolog.storage.syncing import sync_all
@@ -57,8 +54,6 @@ _INTERNAL_TOPICS = frozenset(
 )
 _CLEAN_MARK = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
 _MAX_MARK_BYTES = 4096
-
-_logger = logging.getLogger(__name__)
 
 
 class LogDir:
@@ -80,8 +75,7 @@ class LogDir:
         self._mark = _CLEAN_MARK
         self._left_alone: set[TopicPartition] = set()  # there, and not opened
         self._has_others = False  # partitions that Kafka moves or has set aside
-        self._checkpoints: dict[str, dict[TopicPartition, int]] = {}  # as they were found
-        self._checkpointing = threading.Lock()
+        self._checkpoints = OffsetCheckpoints(files, str(path))
         self._files = files
         self._lock_fd: int | None = lock_fd
         self._config = config
@@ -136,10 +130,8 @@ class LogDir:
         now_ms: int,
     ) -> None:
         self._take_mark()
-        for name in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS):
-            self._checkpoints[name] = self._read_checkpoint(name)
-        points = self._checkpoints[names.RECOVERY_POINTS]
-        starts = self._checkpoints[names.LOG_START_OFFSETS]
+        found = self._checkpoints.read()
+        points, starts = found[names.RECOVERY_POINTS], found[names.LOG_START_OFFSETS]
         config_of = cache(topic_config)
 
         def load(partition: TopicPartition) -> tuple[Log, Recovery] | HorologError:
@@ -168,6 +160,7 @@ class LogDir:
                 self.logs[partition] = log
                 if recovery.notes or recovery.checked_bytes:
                     self.recoveries.append(recovery)
+        self._checkpoints.keep(self._left_alone)
         self.adopted = [partition for partition in self.logs if not is_ours(partition.topic)]
         self._settle_transactions()
 
@@ -206,13 +199,6 @@ class LogDir:
                 self._left_alone.add(partition)
             else:
                 yield partition
-
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return read_offsets(self._files, self._path(name))
-        except CorruptFile as error:
-            _logger.warning("A checkpoint is taken as empty: %s", error)
-            return {}
 
     def create(
         self,
@@ -323,14 +309,7 @@ class LogDir:
 
     def checkpoint(self) -> None:
         """Write down how far each log is flushed, where it starts, and its high watermark."""
-        logs = list(self.logs.items())
-        self._write_checkpoint(
-            names.RECOVERY_POINTS, {key: log.recovery_point for key, log in logs}
-        )
-        self.checkpoint_starts()
-        self._write_checkpoint(
-            names.HIGH_WATERMARKS, {key: log.high_watermark for key, log in logs}
-        )
+        self._checkpoints.write(self.logs)
 
     def checkpoint_starts(self) -> None:
         """Write down where the logs start, so far as their first segments do not tell.
@@ -338,20 +317,7 @@ class LogDir:
         Raises:
             StorageFailed: the disk refused; what was written down before stands.
         """
-        self._write_checkpoint(
-            names.LOG_START_OFFSETS,
-            {
-                key: log.log_start_offset
-                for key, log in list(self.logs.items())
-                if log.log_start_offset > log.segments[0].base_offset
-            },
-        )
-
-    def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        found = self._checkpoints.get(name, {})
-        kept = {key: found[key] for key in sorted(self._left_alone) if key in found}
-        with self._checkpointing:
-            write_offsets(self._files, self._path(name), {**kept, **offsets})
+        self._checkpoints.write_starts(self.logs)
 
     @property
     def _may_be_marked_clean(self) -> bool:

@@ -1,0 +1,81 @@
+"""What a log directory writes down about its logs, for the next start to go by.
+
+Three files: up to where the disk has each log for sure, where it starts, its high watermark.
+A partition that is there and was not opened keeps the lines that were found about it.
+"""
+
+import logging
+import threading
+from collections.abc import Container, Mapping
+
+from horolog.errors import CorruptFile
+from horolog.storage import names
+from horolog.storage.checkpoints import read_offsets, write_offsets
+from horolog.storage.files import Files
+from horolog.storage.log import Log
+from horolog.storage.names import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+
+class OffsetCheckpoints:
+    """See the module. First `read`, then `keep`, then written by any number of threads."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._kept: dict[str, dict[TopicPartition, int]] = {}
+        self._writing = threading.Lock()
+
+    def read(self) -> Mapping[str, Mapping[TopicPartition, int]]:
+        """All offsets by the name of their file; a damaged file counts as an empty one."""
+        files = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS)
+        self._kept = {name: self._read(name) for name in files}
+        return self._kept
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self._files, self._path(name))
+        except CorruptFile as error:
+            _logger.warning("A checkpoint is taken as empty: %s", error)
+            return {}
+
+    def keep(self, partitions: Container[TopicPartition]) -> None:
+        """Of all lines that were read, only those of these partitions are written again."""
+        self._kept = {
+            name: {key: offsets[key] for key in sorted(offsets) if key in partitions}
+            for name, offsets in self._kept.items()
+        }
+
+    def write(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """Write down all three.
+
+        Raises:
+            StorageFailed: the disk refused; of each file the old or the new content is there.
+        """
+        found = list(logs.items())  # others may be made or deleted meanwhile
+        self._write(names.RECOVERY_POINTS, {key: log.recovery_point for key, log in found})
+        self.write_starts(logs)
+        self._write(names.HIGH_WATERMARKS, {key: log.high_watermark for key, log in found})
+
+    def write_starts(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """Write down where the logs start, so far as their first segments do not tell.
+
+        Raises:
+            StorageFailed: the disk refused; what was written down before stands.
+        """
+        self._write(
+            names.LOG_START_OFFSETS,
+            {
+                key: log.log_start_offset
+                for key, log in list(logs.items())
+                if log.log_start_offset > log.segments[0].base_offset
+            },
+        )
+
+    def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        with self._writing:
+            write_offsets(self._files, self._path(name), {**self._kept.get(name, {}), **offsets})
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
