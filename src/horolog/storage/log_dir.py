@@ -29,6 +29,7 @@ from horolog.storage.checkpoints import (
     write_meta_properties,
     write_topic_id,
 )
+from horolog.storage.contents import CLUSTER_METADATA, contents_of
 from horolog.storage.directory_lock import lock_directory, still_locks
 from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files
@@ -42,16 +43,6 @@ from horolog.storage.syncing import sync_all
 
 T = TypeVar("T")
 
-_CLUSTER_METADATA = "__cluster_metadata"
-_INTERNAL_TOPICS = frozenset(
-    {
-        _CLUSTER_METADATA,
-        "__consumer_offsets",
-        "__transaction_state",
-        "__share_group_state",
-        "__remote_log_metadata",
-    }
-)
 _CLEAN_MARK = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
 _MAX_MARK_BYTES = 4096
 
@@ -74,7 +65,7 @@ class LogDir:
         self.was_clean = False
         self._mark = _CLEAN_MARK
         self._left_alone: set[TopicPartition] = set()  # there, and not opened
-        self._has_others = False  # partitions that Kafka moves or has set aside
+        self._has_moved = False  # partitions that a Kafka moves, or has set aside
         self._checkpoints = OffsetCheckpoints(files, str(path))
         self._files = files
         self._lock_fd: int | None = lock_fd
@@ -149,7 +140,11 @@ class LogDir:
             except HorologError as error:
                 return error
 
-        partitions = list(self._partitions(now_ms))
+        contents = contents_of(self.path)
+        self._to_remove = [(now_ms, path) for path in contents.deleted]
+        self._left_alone.update(contents.internal)
+        self._has_moved = contents.has_moved
+        partitions = contents.partitions
         with ThreadPoolExecutor(self._config.num_recovery_threads_per_data_dir) as pool:
             for partition, loaded in zip(partitions, pool.map(load, partitions), strict=True):
                 if isinstance(loaded, HorologError):
@@ -183,22 +178,6 @@ class LogDir:
         if self.was_clean and self._files.size(path) <= _MAX_MARK_BYTES:
             self._mark = self._files.read_whole(path, _MAX_MARK_BYTES) or b""
         self._files.remove(path)
-
-    def _partitions(self, now_ms: int) -> Iterable[TopicPartition]:
-        for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name):
-            if not entry.is_dir():
-                continue
-            if names.is_deleted_directory(entry.name):
-                self._to_remove.append((now_ms, entry.path))
-                continue
-            partition = names.partition_of(entry.name)
-            if partition is None:
-                # -stray, -future, and whatever else is not ours to judge
-                self._has_others |= names.is_moved_partition(entry.name)
-            elif partition.topic in _INTERNAL_TOPICS:
-                self._left_alone.add(partition)
-            else:
-                yield partition
 
     def create(
         self,
@@ -325,8 +304,8 @@ class LogDir:
 
         Kafka reads its own metadata without regard to the mark.
         """
-        others = any(partition.topic != _CLUSTER_METADATA for partition in self._left_alone)
-        return self.was_clean or not (others or self._has_others)
+        others = any(partition.topic != CLUSTER_METADATA for partition in self._left_alone)
+        return self.was_clean or not (others or self._has_moved)
 
     def check(self) -> str | None:
         """Why the directory is lost, if it is; from then on all its files refuse everything.
