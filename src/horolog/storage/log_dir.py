@@ -280,10 +280,10 @@ class LogDir:
 
     def remove_deleted(self, now_ms: int) -> int:
         """Remove directories of partitions deleted `file.delete.delay.ms` ago; how many."""
-        due = [path for due_ms, path in self._to_remove if due_ms <= now_ms]
-        self._to_remove = [entry for entry in self._to_remove if entry[0] > now_ms]
-        for path in due:
-            self._files.remove_tree(path)
+        due = [entry for entry in list(self._to_remove) if entry[0] <= now_ms]
+        for entry in due:
+            self._files.remove_tree(entry[1])
+            self._to_remove.remove(entry)  # others may be entered meanwhile
         return len(due)
 
     def checkpoint(self) -> None:

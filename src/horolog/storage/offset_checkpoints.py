@@ -6,7 +6,7 @@ A partition that is there and was not opened keeps the lines that were found abo
 
 import logging
 import threading
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from horolog.errors import CorruptFile
 from horolog.storage import names
@@ -53,10 +53,9 @@ class OffsetCheckpoints:
         Raises:
             StorageFailed: the disk refused; of each file the old or the new content is there.
         """
-        found = list(logs.items())  # others may be made or deleted meanwhile
-        self._write(names.RECOVERY_POINTS, {key: log.recovery_point for key, log in found})
+        self._write(names.RECOVERY_POINTS, logs, lambda log: log.recovery_point)
         self.write_starts(logs)
-        self._write(names.HIGH_WATERMARKS, {key: log.high_watermark for key, log in found})
+        self._write(names.HIGH_WATERMARKS, logs, lambda log: log.high_watermark)
 
     def write_starts(self, logs: Mapping[TopicPartition, Log]) -> None:
         """Write down where the logs start, so far as their first segments do not tell.
@@ -64,18 +63,26 @@ class OffsetCheckpoints:
         Raises:
             StorageFailed: the disk refused; what was written down before stands.
         """
-        self._write(
-            names.LOG_START_OFFSETS,
-            {
-                key: log.log_start_offset
-                for key, log in list(logs.items())
-                if log.log_start_offset > log.segments[0].base_offset
-            },
-        )
+        self._write(names.LOG_START_OFFSETS, logs, _start_to_write)
 
-    def _write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        with self._writing:
-            write_offsets(self._files, self._path(name), {**self._kept.get(name, {}), **offsets})
+    def _write(
+        self,
+        name: str,
+        logs: Mapping[TopicPartition, Log],
+        offset_of: Callable[[Log], int | None],
+    ) -> None:
+        with self._writing:  # what is older must have been written before this is asked for
+            offsets = dict(self._kept.get(name, {}))
+            for key, log in list(logs.items()):  # others may be made or deleted meanwhile
+                offset = offset_of(log)
+                if offset is not None:
+                    offsets[key] = offset
+            write_offsets(self._files, self._path(name), offsets)
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
+
+
+def _start_to_write(log: Log) -> int | None:
+    start = log.log_start_offset
+    return start if start > log.segments[0].base_offset else None
