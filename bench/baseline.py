@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.sides import HOROLOG, KAFKA
 
-HIGHER = {"MB/s", "requests/s", "lookups/s"}
+HIGHER = {"MB/s", "requests/s", "lookups/s", "records/s", "rows"}
 COLUMNS = ("work", "figure", KAFKA, HOROLOG, "ratio", "CPU-s/GB beside", "CPU-s/GB", "pace")
 
 

@@ -138,16 +138,7 @@ def librdkafka_fetch(bootstrap: str, topic: str, records: int, size: int) -> dic
     """Consume `records` records from the start, a thousand Python objects at a time."""
     from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415 - the raw clients do without
 
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "bench",
-            "enable.auto.commit": False,
-            "queued.max.messages.kbytes": 64 << 10,
-            "fetch.queue.backoff.ms": 1,
-            "log_level": 0,
-        }
-    )
+    consumer = Consumer(_consuming(bootstrap))
     consumer.assign([TopicPartition(topic, 0, 0)])
     assert consumer.consume(1, 30)
     watch = Watch()
@@ -159,6 +150,67 @@ def librdkafka_fetch(bootstrap: str, topic: str, records: int, size: int) -> dic
         seen += len(got)
     numbers = watch.numbers()
     consumer.close()
+    return {**numbers, "records": seen, "bytes": seen * size}
+
+
+def _consuming(bootstrap: str) -> dict[str, Any]:
+    """Settings with which librdkafka reads as fast as it can."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": "bench",
+        "enable.auto.commit": False,
+        "queued.max.messages.kbytes": 64 << 10,
+        "fetch.queue.backoff.ms": 1,
+        "log_level": 0,
+    }
+
+
+def librdkafka_objects(bootstrap: str, topic: str, records: int, size: int) -> dict[str, float]:
+    """Consume `records` records from the start, and look at all of each."""
+    from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415 - the raw clients do without
+
+    consumer = Consumer(_consuming(bootstrap))
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    assert consumer.consume(1, 30)
+    watch, used = Watch(), time.process_time()
+    seen, times = 1, 0
+    while seen < records:
+        for message in consumer.consume(min(1000, records - seen), 1):
+            assert message.error() is None, message.error()
+            assert message.key() is None
+            assert len(message.value()) == size
+            assert message.offset() == seen
+            times += message.timestamp()[1] - T0_MS
+            seen += 1
+    numbers = {**watch.numbers(), "cpu_s": time.process_time() - used}
+    consumer.close()
+    assert times == sum(range(records)), "not the times that were sent"
+    return {**numbers, "records": seen, "bytes": seen * size}
+
+
+def arrow_fetch(bootstrap: str, topic: str, records: int, size: int) -> dict[str, float]:
+    """Read `records` records from the start into Arrow tables, as a task of Spark does."""
+    from horolog.record.row_buffers import column_kernels  # noqa: PLC0415 - only this needs Arrow
+    from horolog.spark.broker_reader import read_offsets, task_client  # noqa: PLC0415
+    from horolog.spark.filters import Wanted  # noqa: PLC0415
+    from horolog.spark.options import ReadOptions  # noqa: PLC0415
+    from horolog.spark.plan import OffsetRange  # noqa: PLC0415
+
+    column_kernels.load()
+    options = ReadOptions.parse({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
+    columns = ("key", "value", "offset", "timestamp_ms", "timestamp_type")
+    with task_client(options) as client:
+        first = OffsetRange((topic, 0), 0, 1)
+        assert sum(t.num_rows for t in read_offsets(client, first, Wanted(), options, columns)) == 1
+        watch, used = Watch(), time.process_time()
+        seen = value_bytes = 0
+        everything = OffsetRange((topic, 0), 0, records)
+        for table in read_offsets(client, everything, Wanted(), options, columns):
+            seen += table.num_rows
+            value_bytes += table.column("value").nbytes
+        numbers = {**watch.numbers(), "cpu_s": time.process_time() - used}
+    assert seen == records
+    assert value_bytes >= records * size
     return {**numbers, "records": seen, "bytes": seen * size}
 
 
@@ -266,6 +318,8 @@ CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
         raw_produce,
         raw_latency,
         librdkafka_fetch,
+        librdkafka_objects,
+        arrow_fetch,
         raw_fetch,
         fill,
         round_robin,
