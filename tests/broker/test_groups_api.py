@@ -1,5 +1,6 @@
 """Groups and offsets on the wire: what each version says, and what is refused."""
 
+import gc
 from typing import Any
 from uuid import UUID
 
@@ -305,3 +306,17 @@ def test_a_transactional_producer_is_refused(broker: RunningBroker) -> None:
             ApiKey.INIT_PRODUCER_ID, 4, transactional_id="x", transaction_timeout_ms=1
         )
     assert (answer.error_code, answer.producer_id) == (53, -1)
+
+
+def test_nothing_waits_for_an_answer_after_a_refusal(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RawConnection(broker.address) as connection:
+        joined = member(connection)
+        stale = {"generation_id": joined.generation_id + 1, "member_id": joined.member_id}
+        for _ in range(3):
+            answer = connection.ask(ApiKey.SYNC_GROUP, 3, group_id="g", assignments=[], **stale)
+            assert answer.error_code == 22
+    broker.stop()
+    gc.collect()
+    assert "never retrieved" not in caplog.text

@@ -21,6 +21,7 @@ from horolog.cluster.group_values import (
     Joined,
     Sync,
     Synced,
+    Waiter,
 )
 from horolog.cluster.groups import Group
 from horolog.cluster.metadata_store import GroupChange, GroupRow, OffsetRow
@@ -72,9 +73,8 @@ class GroupCoordinator:
             if join.member_id:
                 raise _no_member(join.member_id)
             group = self._create(group_id)
-        waiter: asyncio.Future[Joined] = self._new_waiter()
         try:
-            self._perform(group, lambda now_ms: group.join(join, waiter, now_ms))
+            waiter: asyncio.Future[Joined] = self._asked(group, partial(group.join, join))
         finally:
             self._drop_if_unused(group)
         return await waiter
@@ -82,8 +82,7 @@ class GroupCoordinator:
     async def sync(self, group_id: str, sync: Sync) -> Synced:
         """Learn one's assignment, once the leader has brought it."""
         group = self._with_members(group_id, sync.member_id)
-        waiter: asyncio.Future[Synced] = self._new_waiter()
-        self._perform(group, lambda now_ms: group.sync(sync, waiter, now_ms))
+        waiter: asyncio.Future[Synced] = self._asked(group, partial(group.sync, sync))
         return await waiter
 
     def heartbeat(
@@ -206,10 +205,15 @@ class GroupCoordinator:
 
     # --- performing -------------------------------------------------------------------
 
-    def _new_waiter(self) -> "asyncio.Future[Any]":
+    def _asked(
+        self, group: Group, ask: Callable[[Waiter, int], list[Answer]]
+    ) -> "asyncio.Future[Any]":
+        """Where a group will put its answer. One who is refused waits for none: none is kept."""
         waiter = self._loop.create_future()
-        self._waiters.add(waiter)
-        waiter.add_done_callback(self._waiters.discard)
+        self._perform(group, partial(ask, waiter))
+        if not waiter.done():
+            self._waiters.add(waiter)
+            waiter.add_done_callback(self._waiters.discard)
         return waiter
 
     def _now_ms(self) -> int:
