@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from storelogs import (
     EVERY_BATCH,
     NOW,
@@ -25,7 +29,7 @@ from storelogs import (
 
 from horolog.config import TopicConfig
 from horolog.storage import Log, TopicPartition
-from horolog.storage.files import Files
+from horolog.storage.files import Files, OpenFile
 from horolog.storage.seal import Seal, read_seal, write_seal
 from horolog.storage.time_index import TimeEntry
 
@@ -103,14 +107,58 @@ def test_indexes_of_another_segment_are_not_believed(path: Path, suffix: str) ->
         expect_every_answer(log)
 
 
-@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".seal"])
-def test_missing_files_change_no_answer(path: Path, suffix: str) -> None:
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_missing_indexes_change_no_answer_and_are_made_again(path: Path, suffix: str) -> None:
     for index in partition_dir(path).glob(f"*{suffix}"):
         index.unlink()
     with reopened(path, CONFIG) as (log_dir, log):
         assert log_dir.was_clean
         expect_every_answer(log)
         assert (partition_dir(path) / f"{FIRST}{suffix}").exists()
+
+
+def test_without_seals_a_lookup_reads_little_and_retention_walks_and_seals(path: Path) -> None:
+    for seal in partition_dir(path).glob("*.seal"):
+        seal.unlink()
+    reads: dict[str, int] = {}
+
+    class Counting(Files):
+        def read_at(self, file: OpenFile, size: int, position: int) -> bytes:
+            data = super().read_at(file, size, position)
+            reads[Path(file.path).name] = reads.get(Path(file.path).name, 0) + len(data)
+            return data
+
+    config = replace(CONFIG, retention_ms=1000)
+    with reopened(path, config, files=Counting()) as (_, log):
+        reads.clear()
+        assert log.find_by_timestamp(NOW + 1) is not None
+        assert sum(reads.values()) < 2 * log.size, "not once for each segment"
+        expect_every_answer(log)
+        assert not (partition_dir(path) / f"{FIRST}.seal").exists()
+        assert len(log.deletable(NOW + 1_000_000)) > 1
+        assert (partition_dir(path) / f"{FIRST}.seal").exists()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_damage_to_indexes_without_seals_changes_an_answer(
+    path: Path, data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent) as copy:
+        log_dir = Path(shutil.copytree(path, Path(copy) / "log"))
+        for seal in partition_dir(log_dir).glob("*.seal"):
+            seal.unlink()
+        for index in sorted(partition_dir(log_dir).glob("*index")):
+            content = bytearray(index.read_bytes())
+            for _ in range(data.draw(st.integers(0, 2), label=index.name)):
+                at = data.draw(st.integers(0, len(content)))
+                width = data.draw(st.integers(0, 30))
+                content[at : at + width] = data.draw(
+                    st.one_of(st.binary(max_size=30), st.just(bytes(width)))
+                )
+            index.write_bytes(content)
+        with reopened(log_dir, CONFIG) as (_, log):
+            expect_every_answer(log)
 
 
 def test_the_index_of_the_growing_segment_is_not_believed_when_it_lies(

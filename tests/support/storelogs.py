@@ -89,10 +89,15 @@ def new_log(
 
 @contextmanager
 def reopened(
-    path: Path, config: TopicConfig | None = None, *, now: int = NOW, ours: bool = True
+    path: Path,
+    config: TopicConfig | None = None,
+    *,
+    now: int = NOW,
+    ours: bool = True,
+    files: Files | None = None,
 ) -> Iterator[tuple[LogDir, Log]]:
     """The same log opened again."""
-    log_dir = open_dir(path, config, now=now, ours=ours)
+    log_dir = open_dir(path, config, now=now, ours=ours, files=files)
     try:
         yield log_dir, log_dir.logs[TopicPartition("events", 3)]
     finally:

@@ -1,10 +1,12 @@
 """Both indexes of one segment, what they make known of it, and whether they may be believed.
 
 They are believed when this process has written them, or when they are exactly as
-their seal says (seal.py). Any others are compared with the headers of the whole
-segment before a lookup by time or a retention relies on them, and made again where
-they differ. Whenever an entry is used, believed or not, the batch it points to is
-looked at: one that is not what the entry says ends the belief.
+their seal says (seal.py). Whenever an entry is used, believed or not, the batch it
+points to is looked at. A lookup needs no more than one such entry: what it says of
+all before it, and the headers behind it. Where an entry is not what its batch says,
+where there is none, and before retention deletes anything, indexes that are not
+believed are compared with the headers of the whole segment, and made again where
+they differ.
 
 One writer while the segment grows; any number of readers. A finished segment is
 mended by the reader that notices.
@@ -25,6 +27,8 @@ from horolog.storage.seal import Seal, file_crc, read_seal, seal_of, tail_crc, w
 from horolog.storage.time_index import TimeEntry, TimeIndex
 
 _logger = logging.getLogger(__name__)
+
+_NEAR_BYTES = 8 << 20  # farther from the last offset entry there is one missing
 
 
 class LogFile:
@@ -73,6 +77,7 @@ class Indexes:
         self._bytes_since_entry = 0
         self._largest: TimeEntry | None = None
         self._largest_known = False
+        self._largest_to_search: TimeEntry | None = None
         self._checked = False
         self.is_growing = False
         """Whether they have room for more entries, and are only changed by whoever appends."""
@@ -211,6 +216,33 @@ class Indexes:
                         self._largest, self._largest_known = seal.largest, True
         return self._largest
 
+    def largest_to_search(self, log_size: int) -> TimeEntry | None:
+        """As `largest`, on the word of the last time entry if its batch is what it says.
+
+        That nothing before is later is believed; what follows is looked at. So a log that others
+        have written is not walked as a whole before it is searched.
+        """
+        if self._largest_known or self.is_growing:
+            return self.largest(log_size)
+        if self._largest_to_search is None:
+            self._files.may_wait()
+            self._largest_to_search = self._largest_from_last_entry(log_size)
+        return self._largest_to_search or self.largest(log_size)
+
+    def _largest_from_last_entry(self, log_size: int) -> TimeEntry | None:
+        try:
+            entry = self.times.last
+            found = None if entry.timestamp == NO_TIMESTAMP else self._batch_of(entry, log_size)
+            if found is None:
+                return None
+            largest: TimeEntry | None = entry
+            for _, header in walk_headers(self._files, self._log.open(), found[0], log_size):
+                if is_later(header.max_timestamp, largest):
+                    largest = TimeEntry(header.max_timestamp, header.last_offset)
+        except (FileMissing, CorruptIndex, CorruptBatch):
+            return None
+        return largest
+
     def check(self, log_size: int) -> bool:
         """Whether both indexes are what the log says; they are made so if they can be.
 
@@ -241,11 +273,11 @@ class Indexes:
 
     def position_for(self, timestamp: int, from_offset: int, log_size: int) -> int:
         """Where to start walking to find a moment, at or after an offset."""
-        for _ in range(2):  # once more if the indexes had to be made again
-            if not self.check(log_size):
+        for is_proven in (False, True):  # once more if an entry could not be proved
+            if is_proven and not self.check(log_size):
                 break
             entry = self._time_before(timestamp)
-            if entry is None:
+            if entry is None or not (is_proven or self._checked or len(self.times.entries)):
                 continue
             if entry.timestamp == NO_TIMESTAMP or entry.offset <= from_offset:
                 break
@@ -260,7 +292,7 @@ class Indexes:
     def _batch_of(self, entry: TimeEntry, log_size: int) -> tuple[int, BatchHeader] | None:
         """The batch that a time entry names, and where it lies; None if the log has no such batch.
 
-        That it is the one proves the offset index right as well.
+        That it lies where the offset index says, or near, proves that index right as well.
         """
         start = self._entry_before(entry.offset).position
         if not 0 <= start < log_size:
@@ -271,9 +303,10 @@ class Indexes:
             return None
         if found is None:
             return None
-        header = found[1]
+        position, header = found
         names_it = header.base_offset <= entry.offset and header.max_timestamp == entry.timestamp
-        return found if names_it else None
+        is_near = self._checked or position - start <= _NEAR_BYTES
+        return found if names_it and is_near else None
 
     def adopt(self, facts: IndexBuilder) -> None:
         """Take over what a walk over all headers found, and write the indexes it built."""

@@ -46,7 +46,7 @@ class LargestTimes:
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self.segments = segments
-        tops = (segment.largest() for segment in segments)
+        tops = (segment.largest_to_search() for segment in segments)
         own = (NO_TIMESTAMP if top is None else max(top.timestamp, NO_TIMESTAMP) for top in tops)
         self._so_far = array("q", accumulate(own, max))
 
@@ -60,7 +60,7 @@ def find_by_timestamp(
 ) -> TimestampOffset | None:
     """The record with the smallest offset that is at or after both, None if there is none."""
     for segment in segments:
-        largest = segment.largest() if timestamp >= 0 else None
+        largest = segment.largest_to_search() if timestamp >= 0 else None
         if timestamp >= 0 and (largest is None or largest.timestamp < timestamp):
             continue
         found = _find_in(segment, timestamp, from_offset, max_batch_bytes)
@@ -117,7 +117,7 @@ def find_max_timestamp(
     Where no record has a timestamp this is the first record, with -1, as in Kafka.
     """
     best: TimestampOffset | None = None
-    largest_times = [segment.largest() for segment in segments]
+    largest_times = [segment.largest_to_search() for segment in segments]
     tops = [NO_TIMESTAMP if largest is None else largest.timestamp for largest in largest_times]
     highest = max((top for top in tops if top != NO_TIMESTAMP), default=None)
     if highest is not None:  # where it should be, and is unless records there are gone
@@ -143,7 +143,7 @@ def _is_better(timestamp: int, best: TimestampOffset) -> bool:
 
 def _largest_in(segment: Segment, from_offset: int, max_batch_bytes: int) -> TimestampOffset | None:
     end = segment.size
-    largest = segment.largest()
+    largest = segment.largest_to_search()
     start = 0
     if largest is not None and largest.offset >= from_offset:
         start = segment.indexes.position_before(largest.offset, end)

@@ -328,6 +328,10 @@ class Segment:
         """The largest timestamp and the last offset of its batch; see `Indexes.largest`."""
         return self.indexes.largest(self.end.size)
 
+    def largest_to_search(self) -> TimeEntry | None:
+        """The same for a lookup; see `Indexes.largest_to_search`."""
+        return self.indexes.largest_to_search(self.end.size)
+
     def modified_ms(self) -> int:
         """When the log was last changed: all that is known of a segment without times."""
         return self._files.modified_ms(self.log.open().path)
