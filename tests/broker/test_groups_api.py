@@ -276,7 +276,7 @@ def test_offsets_expire_by_the_clock_when_nobody_needs_them(broker: RunningBroke
         assert not connection.ask(ApiKey.LIST_GROUPS, 4).groups
 
 
-@pytest.mark.parametrize(("key_type", "code"), [(0, 0), (1, 42), (2, 42)])
+@pytest.mark.parametrize(("key_type", "code"), [(0, 0), (1, 53), (2, 42), (3, 42)])
 def test_only_groups_have_a_coordinator_here(
     broker: RunningBroker, key_type: int, code: int
 ) -> None:

@@ -3,7 +3,9 @@
 import random
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 from kafka_clients import CLIENTS, CODECS, KafkaClient, Received, Rejected, Sent
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 AROUND_MS = 1_700_000_000_000
@@ -48,6 +50,16 @@ def test_what_one_client_writes_all_clients_read(
         assert reader.consume(broker.address, "t", len(sent)) == expected(sent)
     stored = {header.codec.name.lower() for header in broker.headers("t")}
     assert stored == {codec}
+
+
+def test_a_transactional_producer_is_told_at_once_that_there_are_no_transactions(
+    broker: RunningBroker,
+) -> None:
+    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "t"})
+    with pytest.raises(KafkaException) as refused:
+        producer.init_transactions(PATIENCE_S)  # asked again until then, were it not final
+    error = refused.value.args[0]
+    assert (error.name(), error.fatal()) == ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", True)
 
 
 @every_client

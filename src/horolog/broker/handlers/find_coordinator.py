@@ -16,9 +16,13 @@ from horolog.errors import ErrorCode
 from horolog.wire.api import ApiKey
 
 GROUP: Final = 0
+# What every client takes for final; librdkafka would ask again until its time is over.
 _NOT_SERVED: Final = {
-    1: "transactions are not served by this broker",
-    2: "share groups are not served by this broker",
+    1: (
+        ErrorCode.transactional_id_authorization_failed,
+        "This broker runs no transactions: leave out transactional.id",
+    ),
+    2: (ErrorCode.invalid_request, "This broker has no share groups"),
 }
 
 
@@ -40,8 +44,8 @@ def find_coordinator(request: Request, broker: Broker) -> dict[str, Any]:
 def _coordinator(request: Request, broker: Broker, key: str, key_type: int) -> dict[str, Any]:
     error, message = ErrorCode.none, None
     if key_type != GROUP:
-        error = ErrorCode.invalid_request
-        message = _NOT_SERVED.get(key_type, f"there is no key type {key_type}")
+        unknown = ErrorCode.invalid_request, f"there is no key type {key_type}"
+        error, message = _NOT_SERVED.get(key_type, unknown)
     elif not key:
         error, message = ErrorCode.invalid_group_id, "a group id must not be empty"
     if error is not ErrorCode.none:
