@@ -25,9 +25,13 @@ def check_broker(broker: Broker, name: str) -> bool:
     return not name
 
 
+_WITHOUT_SETTINGS = {16: "client metrics", 32: "groups"}
+
+
 def unknown_type(number: int) -> RequestRefused:
     """The refusal of a resource that has no settings here."""
     return RequestRefused(
         ErrorCode.invalid_request,
-        f"settings of resource type {number} are not served: topics (2) and brokers (4) are",
+        f"settings of {_WITHOUT_SETTINGS.get(number, 'an unknown kind')} (resource type {number}) "
+        "are not served: those of topics (2) and brokers (4) are",
     )
