@@ -65,15 +65,20 @@ def fill(side: Side, partitions: int) -> Mapping[str, float]:
     started, used = time.perf_counter(), side.cpu_s()
     topic = NewTopic(TOPIC, partitions, 1, config=config)
     admin.create_topics([topic], request_timeout=170, operation_timeout=170)[TOPIC].result()
-    with raw.Connection(side.bootstrap) as connection:
-        for partition in range(partitions):
-            request = raw.list_offsets_request(TOPIC, -1, partition=partition)
-            while not _answers(connection, request):
-                time.sleep(0.01)
+    await_all(side.bootstrap, partitions)
     made = {"seconds": time.perf_counter() - started, "CPU s": side.cpu_s() - used}
     rounds = [segment * 2 * HOUR_MS for segment in range(SEGMENTS) for _ in range(BATCHES)]
     _round_robin(side.bootstrap, partitions, SIZE, PER_BATCH, rounds)
     return made
+
+
+def await_all(bootstrap: str, partitions: int) -> None:
+    """Wait until every partition is served: Kafka takes up one after the other."""
+    with raw.Connection(bootstrap) as connection:
+        for partition in range(partitions):
+            request = raw.list_offsets_request(TOPIC, -1, partition=partition)
+            while not _answers(connection, request):
+                time.sleep(0.01)
 
 
 def _answers(connection: raw.Connection, request: bytes) -> bool:
@@ -145,6 +150,7 @@ def measure(name: str, base: Path, partitions: int) -> Mapping[str, Mapping[str,
     """One run of everything but the making, from a clean stop to the next."""
     with running(name, base, partitions) as side:
         opened = {**side.opened, **held(name, base, side.process.pid)}
+        await_all(side.bootstrap, partitions)
         used = cpu_s(side.process.pid)
         _round_robin(side.bootstrap, partitions, SIZE, 1, [0])  # each is opened for writing
         done = _round_robin(side.bootstrap, partitions, SIZE, 1, [0, 0])
@@ -154,6 +160,7 @@ def measure(name: str, base: Path, partitions: int) -> Mapping[str, Mapping[str,
         stop(side.process)
         stopped = {"seconds": time.perf_counter() - started}
     with running(name, base, partitions) as side:
+        await_all(side.bootstrap, partitions)
         _round_robin(side.bootstrap, partitions, SIZE, PER_BATCH, [0])
         side.process.kill()
         side.process.wait()

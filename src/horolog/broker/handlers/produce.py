@@ -35,86 +35,75 @@ from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produc
 
 
 class _Appending(NamedTuple):
-    """A partition whose batch is in a thread's hands."""
+    """A batch that is in a thread's hands, and where its outcome goes."""
 
-    partition_index: int
     partition: Partition
     written: "asyncio.Future[Written]"
-
-
-_Outcome = ProducedPartition | _Appending
+    outcomes: list[ProducedPartition]
+    slot: int
 
 
 @api(ApiKey.PRODUCE)
 def produce(request: Request, broker: Broker) -> Reply | Coroutine[Any, Any, Reply | None] | None:
     """Append each batch; answered at once where nothing has to be waited for."""
     now_ms = broker.clock.now_ms()
-    topics: list[tuple[Any, Topic | None, list[_Outcome]]] = []
-    waits = False
+    topics: list[ProducedTopic] = []
+    appending: list[_Appending] = []
     for asked in request.body.topic_data:
         topic = _find_topic(request, broker, asked)
-        outcomes = [
-            _append(request, broker, topic, wanted, now_ms) for wanted in asked.partition_data
-        ]
-        topics.append((asked, topic, outcomes))
-        waits = waits or any(isinstance(outcome, _Appending) for outcome in outcomes)
-    if waits:
-        return _reply_later(request, broker, topics)
+        outcomes: list[ProducedPartition] = []
+        for wanted in asked.partition_data:
+            partition = None
+            try:
+                partition = _partition(request, broker, topic, wanted.index)
+                written = partition.append(wanted.records or b"", now_ms, request.version)
+            except HorologError as error:
+                outcomes.append(_refused(wanted.index, error, partition))
+                continue
+            if isinstance(written, Written):
+                broker.note_written(partition, written)
+                outcomes.append(_accepted(wanted.index, written))
+            else:
+                appending.append(_Appending(partition, written, outcomes, len(outcomes)))
+                outcomes.append(ProducedPartition(wanted.index))
+        topics.append(_named(asked, topic, outcomes))
+    if appending:
+        return _reply_later(request, broker, topics, appending)
     return _reply(request, topics)
 
 
-def _append(
-    request: Request, broker: Broker, topic: Topic | None, wanted: Any, now_ms: int
-) -> _Outcome:
-    partition = None
-    try:
-        partition = _partition(request, broker, topic, wanted.index)
-        written = partition.append(wanted.records or b"", now_ms, request.version)
-    except HorologError as error:
-        return _refused(wanted.index, error, partition)
-    if isinstance(written, asyncio.Future):
-        return _Appending(wanted.index, partition, written)
-    broker.note_written(partition, written)
-    return _accepted(wanted.index, written)
+def _named(asked: Any, topic: Topic | None, outcomes: Sequence[ProducedPartition]) -> ProducedTopic:
+    if topic is not None:
+        return ProducedTopic(topic.name, topic.topic_id, outcomes)
+    return ProducedTopic(getattr(asked, "name", ""), getattr(asked, "topic_id", None), outcomes)
 
 
 async def _reply_later(
-    request: Request, broker: Broker, topics: Sequence[tuple[Any, Topic | None, list[_Outcome]]]
+    request: Request,
+    broker: Broker,
+    topics: Sequence[ProducedTopic],
+    appending: Sequence[_Appending],
 ) -> Reply | None:
-    for _, _, outcomes in topics:
-        for slot, outcome in enumerate(outcomes):
-            if isinstance(outcome, _Appending):
-                outcomes[slot] = await _outcome(broker, outcome)
+    for one in appending:
+        index = one.outcomes[one.slot].partition_index
+        try:
+            written = await one.written
+        except HorologError as error:
+            one.outcomes[one.slot] = _refused(index, error, one.partition)
+            continue
+        broker.note_written(one.partition, written)
+        one.outcomes[one.slot] = _accepted(index, written)
     return _reply(request, topics)
 
 
-async def _outcome(broker: Broker, appending: _Appending) -> ProducedPartition:
-    try:
-        written = await appending.written
-    except HorologError as error:
-        return _refused(appending.partition_index, error, appending.partition)
-    broker.note_written(appending.partition, written)
-    return _accepted(appending.partition_index, written)
-
-
-def _reply(
-    request: Request, topics: Sequence[tuple[Any, Topic | None, list[_Outcome]]]
-) -> Reply | None:
-    answers = []
-    for asked, topic, outcomes in topics:
-        partitions = [outcome for outcome in outcomes if isinstance(outcome, ProducedPartition)]
-        if topic is not None:
-            answers.append(ProducedTopic(topic.name, topic.topic_id, partitions))
-        else:
-            name = getattr(asked, "name", "")
-            answers.append(ProducedTopic(name, getattr(asked, "topic_id", None), partitions))
+def _reply(request: Request, topics: Sequence[ProducedTopic]) -> Reply | None:
     if request.body.acks != 0:
-        return (encode_produce_response(request.version, answers),)
-    for answer in answers:
-        for partition in answer.partitions:
+        return (encode_produce_response(request.version, topics),)
+    for topic in topics:
+        for partition in topic.partitions:
             if partition.error_code:
                 raise Hangup(
-                    f"a produce request with acks=0 to {answer.name}-{partition.index} failed: "
+                    f"a produce request with acks=0 to {topic.name}-{partition.index} failed: "
                     f"{partition.error_message}"
                 )
     return None
