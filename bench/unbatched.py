@@ -51,7 +51,9 @@ def main() -> None:
     with harness.both_sides(asked) as sides:
         taken = harness.take(alone, sides, asked)
         for figure in ("p50_ms", "p99_ms"):
-            row = harness.Row("one at a time", alone, figure, "", "2x", higher_is_better=False)
+            row = harness.Row(
+                "unbatched, one at a time", alone, figure, "", "2x", higher_is_better=False
+            )
             harness.report(row, taken, {side.name: side.version for side in sides}, asked)
         for work, measure in (("5 under way", pipelined), ("librdkafka", librdkafka)):
             row = harness.Row(f"unbatched, {work}", measure(many), "requests/s", "", "2x")
