@@ -217,7 +217,7 @@ class Indexes:
         return self._largest
 
     def largest_to_search(self, log_size: int) -> TimeEntry | None:
-        """As `largest`, on the word of the last time entry if its batch is what it says.
+        """As `largest`, without a seal on the word of the last time entry if its batch proves it.
 
         That nothing before is later is believed; what follows is looked at. So a log that others
         have written is not walked as a whole before it is searched.
@@ -226,7 +226,8 @@ class Indexes:
             return self.largest(log_size)
         if self._largest_to_search is None:
             self._files.may_wait()
-            self._largest_to_search = self._largest_from_last_entry(log_size)
+            if self._valid_seal(log_size) is None:
+                self._largest_to_search = self._largest_from_last_entry(log_size)
         return self._largest_to_search or self.largest(log_size)
 
     def _largest_from_last_entry(self, log_size: int) -> TimeEntry | None:
@@ -273,11 +274,11 @@ class Indexes:
 
     def position_for(self, timestamp: int, from_offset: int, log_size: int) -> int:
         """Where to start walking to find a moment, at or after an offset."""
-        for is_proven in (False, True):  # once more if an entry could not be proved
-            if is_proven and not self.check(log_size):
+        for is_again in (False, True):  # once more if there was no entry that could be proved
+            if is_again and not self.check(log_size):
                 break
             entry = self._time_before(timestamp)
-            if entry is None or not (is_proven or self._checked or len(self.times.entries)):
+            if entry is None or not (is_again or self._checked or len(self.times.entries)):
                 continue
             if entry.timestamp == NO_TIMESTAMP or entry.offset <= from_offset:
                 break
