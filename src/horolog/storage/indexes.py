@@ -208,12 +208,8 @@ class Indexes:
         if not self._largest_known:
             self._files.may_wait()
             with self._repair:
-                if not self._largest_known:
-                    seal = self._valid_seal(log_size)
-                    if seal is None:
-                        self._make_again(log_size)
-                    else:
-                        self._largest, self._largest_known = seal.largest, True
+                if not self._largest_known and self.seal_facts(log_size) is None:
+                    self._make_again(log_size)
         return self._largest
 
     def largest_to_search(self, log_size: int) -> TimeEntry | None:
@@ -226,7 +222,7 @@ class Indexes:
             return self.largest(log_size)
         if self._largest_to_search is None:
             self._files.may_wait()
-            if self._valid_seal(log_size) is None:
+            if self.seal_facts(log_size) is None:
                 self._largest_to_search = self._largest_from_last_entry(log_size)
         return self._largest_to_search or self.largest(log_size)
 
