@@ -6,6 +6,7 @@ time, and key, value, offset and time of each. A broker is not measured: it is t
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from bench import harness
 from bench.sides import HOROLOG, KAFKA, Side, create_topic
@@ -44,12 +45,7 @@ def compare(side: Side, size: int, asked: harness.Options) -> None:
     fill = {"topic": topic, "records": records, "size": size, "per_batch": per_batch}
     harness.run_client("fill", bootstrap=side.bootstrap, **fill)
     measure = measured(side.bootstrap, topic, records, size)
-    taken: dict[str, list[Mapping[str, float]]] = {name: [] for name in CLIENTS}
-    for name in CLIENTS:
-        measure(name)
-    for run in range(asked.runs):
-        for name in CLIENTS if run % 2 else reversed(CLIENTS):
-            taken[name].append(measure(name))
+    taken = harness.in_turns({name: partial(measure, name) for name in CLIENTS}, asked)
     row = harness.Row(
         f"{size} B records, client to Arrow",
         lambda _: {},

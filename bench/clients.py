@@ -191,10 +191,10 @@ def librdkafka_objects(bootstrap: str, topic: str, records: int, size: int) -> d
 def arrow_fetch(bootstrap: str, topic: str, records: int, size: int) -> dict[str, float]:
     """Read `records` records from the start into Arrow tables, as a task of Spark does."""
     from horolog.record.row_buffers import column_kernels  # noqa: PLC0415 - only this needs Arrow
-    from horolog.spark.broker_reader import read_offsets, task_client  # noqa: PLC0415
-    from horolog.spark.filters import Wanted  # noqa: PLC0415
-    from horolog.spark.options import ReadOptions  # noqa: PLC0415
-    from horolog.spark.plan import OffsetRange  # noqa: PLC0415
+    from horolog.spark.broker_reader import read_offsets, task_client  # noqa: PLC0415 - only this needs Spark
+    from horolog.spark.filters import Wanted  # noqa: PLC0415 - only this needs Spark
+    from horolog.spark.options import ReadOptions  # noqa: PLC0415 - only this needs Spark
+    from horolog.spark.plan import OffsetRange  # noqa: PLC0415 - only this needs Spark
 
     column_kernels.load()
     options = ReadOptions.parse({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})

@@ -109,6 +109,19 @@ def take(measure: Measure, sides: Sequence[Side], asked: Options) -> dict[str, l
     return taken
 
 
+def in_turns(
+    sides: Mapping[str, Callable[[], Numbers]], asked: Options
+) -> dict[str, list[Numbers]]:
+    """Where both sides read one broker: each once unmeasured, then all in turns."""
+    for side in sides.values():
+        side()
+    taken: dict[str, list[Numbers]] = {name: [] for name in sides}
+    for _ in range(asked.runs):
+        for name, side in sides.items():
+            taken[name].append(side())
+    return taken
+
+
 def compare(row: Row, sides: Sequence[Side], asked: Options) -> None:
     """Measure one row on every side in turns, and print it."""
     taken = take(row.measure, sides, asked)

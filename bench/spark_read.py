@@ -12,11 +12,11 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.harness import Numbers, Options, Row, options, report
+from bench.harness import Numbers, Options, Row, in_turns, options, report
 from bench.sides import HOROLOG, KAFKA, horolog
 from tools.peers.kafka import NoPeer, jars
 
@@ -87,19 +87,6 @@ def scan(frame: Any, records: int) -> Numbers:
     frame.write.format("noop").mode("overwrite").save()
     seconds = time.perf_counter() - start
     return {"seconds": seconds, "rows": records / seconds / 1e6}
-
-
-def in_turns(
-    sides: Mapping[str, Callable[[], Numbers]], asked: Options
-) -> dict[str, list[Numbers]]:
-    """Each side once unmeasured, then all in turns."""
-    for side in sides.values():
-        side()
-    taken: dict[str, list[Numbers]] = {name: [] for name in sides}
-    for _ in range(asked.runs):
-        for name, side in sides.items():
-            taken[name].append(side())
-    return taken
 
 
 class Reads:
