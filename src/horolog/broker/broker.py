@@ -35,8 +35,8 @@ from horolog.cluster.reconcile import Plan, reconcile
 from horolog.cluster.topics import Topic, Topics, unknown_topic
 from horolog.config import BrokerConfig, Endpoint, Settings, TopicConfig
 from horolog.errors import HorologError, StorageFailed
+from horolog.storage.adoption.cluster_metadata import read_topic_settings
 from horolog.storage.files import Files
-from horolog.storage.kafka_metadata import read_topic_settings
 from horolog.storage.log import Log
 from horolog.storage.log_dir import LogDir, ensure_directory
 from horolog.storage.names import TopicPartition

@@ -21,6 +21,7 @@ from typing import TypeVar
 from horolog.config import BrokerConfig, TopicConfig
 from horolog.errors import CorruptFile, HorologError, Misconfigured, StorageFailed
 from horolog.storage import names
+from horolog.storage.adoption.transaction_state import read_prepared_commits
 from horolog.storage.append_times import AppendTimes
 from horolog.storage.checkpoints import (
     MetaProperties,
@@ -33,7 +34,6 @@ from horolog.storage.contents import CLUSTER_METADATA, contents_of
 from horolog.storage.directory_lock import lock_directory, still_locks
 from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files
-from horolog.storage.kafka_transactions import read_prepared_commits
 from horolog.storage.log import Log, new_segment
 from horolog.storage.names import TopicPartition
 from horolog.storage.offset_checkpoints import OffsetCheckpoints

@@ -12,8 +12,8 @@ from golden import GOLDEN
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.storage import TopicPartition
+from horolog.storage.adoption.transaction_state import PreparedCommits, read_prepared_commits
 from horolog.storage.files import Files
-from horolog.storage.kafka_transactions import PreparedCommits, read_prepared_commits
 
 FILES = Files(read_only=True)
 TRANSACTIONS = TopicPartition("transactions", 0)

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from horolog.errors import CorruptFile, HorologError
 from horolog.storage import names
+from horolog.storage.adoption.records import Fields, records_in
 from horolog.storage.checkpoints import read_offsets
 from horolog.storage.files import FileMissing, Files
-from horolog.storage.kafka_records import Fields, records_in
 
 _DIRECTORY = "__cluster_metadata-0"
 _CLEANED = "cleaner-offset-checkpoint"

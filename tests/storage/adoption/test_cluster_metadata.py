@@ -7,8 +7,8 @@ import pytest
 
 from golden import GOLDEN, partitions
 from horolog.record.builder import Record, build_batch
+from horolog.storage.adoption.cluster_metadata import TopicSettings, read_topic_settings
 from horolog.storage.files import Files
-from horolog.storage.kafka_metadata import TopicSettings, read_topic_settings
 
 FILES = Files(read_only=True)
 FIRST, SECOND = UUID(int=1), UUID(int=2)
