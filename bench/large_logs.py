@@ -15,7 +15,7 @@ from bench.clients import T0_MS
 from horolog.config import TopicConfig
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
 from horolog.record.builder import Record, build_batch
-from horolog.storage.index_builder import IndexBuilder
+from horolog.storage.index.builder import IndexBuilder
 
 SEGMENT_BYTES = 1 << 30
 BATCH_BYTES = 64 << 10

@@ -22,7 +22,7 @@ from tools.peers.kafka import NoPeer, jars
 
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
 from horolog.record.builder import Record, build_batch
-from horolog.storage.index_builder import IndexBuilder
+from horolog.storage.index.builder import IndexBuilder
 
 PARTITIONS = 4
 TASKS = 8

@@ -12,9 +12,9 @@ from storelogs import EVERY_BATCH, NOW, append, batch, index_entries, new_log, p
 from horolog.config import TopicConfig
 from horolog.record.batch import HEADER_SIZE, parse_header, restamp
 from horolog.storage.files import Files
-from horolog.storage.index_builder import IndexBuilder
+from horolog.storage.index.builder import IndexBuilder
+from horolog.storage.index.time import TimeEntry
 from horolog.storage.segment import Segment
-from horolog.storage.time_index import TimeEntry
 
 BASE = 40
 

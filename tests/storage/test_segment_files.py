@@ -9,8 +9,8 @@ from storelogs import NOW, TOPIC_ID, append, new_log, partition_dir, reopened
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.record.batch import iter_headers
+from horolog.storage.index.time import TimeEntry
 from horolog.storage.segment_files import list_partitions, open_partition, open_segment
-from horolog.storage.time_index import TimeEntry
 
 CONFIG = TopicConfig(segment_bytes=1000, index_interval_bytes=0)
 

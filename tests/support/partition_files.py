@@ -10,7 +10,7 @@ from horolog.config import TimestampType
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.storage.index_builder import IndexBuilder
+from horolog.storage.index.builder import IndexBuilder
 
 BASE_OFFSET = 1_000
 

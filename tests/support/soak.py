@@ -26,7 +26,7 @@ from raw_connection import RawConnection, fetch_fields
 
 from horolog.record.batch import iter_headers
 from horolog.record.builder import read_records
-from horolog.storage.index_builder import IndexBuilder
+from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.verify import Finding, Severity, Verification
 from horolog.wire.api import ApiKey
 

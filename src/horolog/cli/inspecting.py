@@ -21,8 +21,8 @@ from horolog.storage import names
 from horolog.storage.checkpoints import EpochStart, read_epochs, read_offsets, read_topic_id
 from horolog.storage.files import FileMissing, Files, OpenFile
 from horolog.storage.headers import walk_headers
-from horolog.storage.offset_index import OffsetIndex
-from horolog.storage.time_index import TimeIndex
+from horolog.storage.index.offset import OffsetIndex
+from horolog.storage.index.time import TimeIndex
 
 _ANY_SIZE = 1 << 31
 _ZEROS_CHUNK = 1 << 20

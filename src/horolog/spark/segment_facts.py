@@ -1,6 +1,6 @@
 """What a segment's index files and seal tell, as far as the log itself bears them out.
 
-A seal (storage/seal.py) has a checksum and the log's size: what it says is so. Kafka's
+A seal (storage/index/seal.py) has a checksum and the log's size: what it says is so. Kafka's
 own index files have neither. An entry of theirs is used only after the batch that it
 points to has been found to be what the entry says, and the largest time only after the
 headers behind that batch, too, were seen to be no later. Where anything differs, the
@@ -17,9 +17,9 @@ from horolog.record.batch import BatchHeader
 from horolog.spark.batch_walk import SegmentWalk
 from horolog.storage import names
 from horolog.storage.files import FileMissing, Files
-from horolog.storage.offset_index import OffsetIndex
-from horolog.storage.seal import Seal, read_seal, tail_crc
-from horolog.storage.time_index import TimeIndex
+from horolog.storage.index.offset import OffsetIndex
+from horolog.storage.index.seal import Seal, read_seal, tail_crc
+from horolog.storage.index.time import TimeIndex
 
 _ANY_SIZE = 1 << 31  # of an index that is only read
 _UNFLUSHED = 16 << 20  # before the end of a log, where a crash may have left holes

@@ -22,10 +22,10 @@ from horolog.config import NO_TIMESTAMP, TimestampType, TopicConfig
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import restamp
 from horolog.storage import names, retention
-from horolog.storage.abort_index import AbortedTransaction, read_aborted
 from horolog.storage.append_times import AppendTimes
 from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files, SyncFailed
+from horolog.storage.index.abort import AbortedTransaction, read_aborted
 from horolog.storage.leftovers import base_offsets
 from horolog.storage.lookup import (
     LargestTimes,

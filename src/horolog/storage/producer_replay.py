@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from horolog.errors import CorruptBatch, CorruptFile
-from horolog.storage.abort_index import AbortedTransaction
 from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTransaction
 from horolog.storage.producers import CompletedTransaction, Producers, remove_snapshot
 from horolog.storage.segment import Segment
 

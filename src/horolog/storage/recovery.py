@@ -21,12 +21,12 @@ from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptFile, CorruptIndex, StorageFailed
 from horolog.record.batch import LOG_OVERHEAD, BatchHeader, verify_crc
 from horolog.storage import leftovers, names
-from horolog.storage.abort_index import read_aborted
 from horolog.storage.append_times import AppendTimes
 from horolog.storage.checkpoints import EpochStart, read_epochs, read_topic_id
 from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files
-from horolog.storage.index_builder import IndexBuilder
+from horolog.storage.index.abort import read_aborted
+from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.log import Log, jitter_ms, new_segment
 from horolog.storage.names import TopicPartition
 from horolog.storage.producer_replay import mend_aborted, replay

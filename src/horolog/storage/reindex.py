@@ -19,9 +19,9 @@ from horolog.storage import names
 from horolog.storage.directory_lock import lock_directory
 from horolog.storage.files import Files
 from horolog.storage.headers import walk_headers
-from horolog.storage.index_builder import IndexBuilder
+from horolog.storage.index.builder import IndexBuilder
+from horolog.storage.index.seal import read_seal, seal_of, write_seal
 from horolog.storage.leftovers import base_offsets
-from horolog.storage.seal import read_seal, seal_of, write_seal
 from horolog.storage.verify import Checked, Finding, Severity, Target
 from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Steps

@@ -1,9 +1,9 @@
 """One data file of a log and the two indexes that point into it.
 
     <base>.log         batches of format v2, one after the other
-    <base>.index       where offsets live in it (offset_index.py)
-    <base>.timeindex   from where to look for a moment (time_index.py)
-    <base>.seal        what both must look like, once the segment is finished (seal.py)
+    <base>.index       where offsets live in it (index/offset.py)
+    <base>.timeindex   from where to look for a moment (index/time.py)
+    <base>.seal        what both must look like, once the segment is finished (index/seal.py)
 
 Appends at its end, reads anywhere; knows nothing of other segments. One writer;
 readers take `end` first and never look past it. Indexes only narrow a search: with
@@ -19,13 +19,13 @@ from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
 from horolog.record.batch import BatchHeader, verify_crc
 from horolog.record.compression import Buffer
 from horolog.storage import names
-from horolog.storage.abort_index import AbortedTransaction, read_aborted, write_aborted
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.headers import find_batch, walk_headers
-from horolog.storage.index_builder import IndexBuilder
-from horolog.storage.indexes import Indexes, LogFile
+from horolog.storage.index.abort import AbortedTransaction, read_aborted, write_aborted
+from horolog.storage.index.builder import IndexBuilder
+from horolog.storage.index.indexes import Indexes, LogFile
+from horolog.storage.index.time import TimeEntry
 from horolog.storage.slices import Slice
-from horolog.storage.time_index import TimeEntry
 
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
 

@@ -6,7 +6,7 @@ from struct import Struct
 from horolog.record.batch import BatchHeader
 from horolog.storage import names
 from horolog.storage.files import FileMissing, Files
-from horolog.storage.seal import file_crc, read_seal, tail_crc
+from horolog.storage.index.seal import file_crc, read_seal, tail_crc
 from horolog.storage.verify.entries import REINDEX
 from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Finding, fault, note

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from horolog.storage.time_index import TimeEntry
+from horolog.storage.index.time import TimeEntry
 
 
 class EpochRun(NamedTuple):

@@ -12,8 +12,8 @@ from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
 from horolog.storage import names
 from horolog.storage.files import FileMissing, Files, OpenFile
-from horolog.storage.index_builder import is_later
-from horolog.storage.time_index import TimeEntry
+from horolog.storage.index.builder import is_later
+from horolog.storage.index.time import TimeEntry
 from horolog.storage.verify.batches import (
     PlacedBatch,
     crc_matches,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from horolog.storage.files import Files
-from horolog.storage.time_index import TimeEntry, TimeIndex
+from horolog.storage.index.time import TimeEntry, TimeIndex
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from horolog.config import NO_TIMESTAMP
-from horolog.storage.entries import Entries
 from horolog.storage.files import Files
+from horolog.storage.index.entries import Entries
 
 _FORMAT = Struct(">qi")
 ENTRY_SIZE = _FORMAT.size

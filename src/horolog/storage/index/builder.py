@@ -16,7 +16,7 @@ from struct import Struct
 from horolog.config import NO_TIMESTAMP, TimestampType
 from horolog.record.batch import BatchHeader
 from horolog.storage.checkpoints import EpochStart
-from horolog.storage.time_index import TimeEntry
+from horolog.storage.index.time import TimeEntry
 
 _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")

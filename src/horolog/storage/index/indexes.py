@@ -21,10 +21,10 @@ from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
 from horolog.storage import names
 from horolog.storage.files import FileMissing, Files, OpenFile
 from horolog.storage.headers import find_batch, walk_headers
-from horolog.storage.index_builder import IndexBuilder, is_later
-from horolog.storage.offset_index import OffsetIndex, OffsetPosition
-from horolog.storage.seal import Seal, file_crc, read_seal, seal_of, tail_crc, write_seal
-from horolog.storage.time_index import TimeEntry, TimeIndex
+from horolog.storage.index.builder import IndexBuilder, is_later
+from horolog.storage.index.offset import OffsetIndex, OffsetPosition
+from horolog.storage.index.seal import Seal, file_crc, read_seal, seal_of, tail_crc, write_seal
+from horolog.storage.index.time import TimeEntry, TimeIndex
 
 _logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from storelogs import NOW, append, batch, new_log, partition_dir, reopened
 
 from horolog.errors import CorruptIndex
 from horolog.record.builder import Record, build_batch
-from horolog.storage.abort_index import AbortedTransaction, read_aborted, write_aborted
 from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTransaction, read_aborted, write_aborted
 
 FIRST = AbortedTransaction(9, 40, 50, 40)
 SECOND = AbortedTransaction(7, 45, 60, 51)

@@ -29,7 +29,7 @@ import crc32c
 
 from horolog.storage import names
 from horolog.storage.files import FileMissing, Files, OpenFile
-from horolog.storage.time_index import TimeEntry
+from horolog.storage.index.time import TimeEntry
 
 _FORMAT = struct.Struct(">4sIqqqqqIqII")
 _CRC = struct.Struct(">I")

@@ -30,8 +30,8 @@ from storelogs import (
 from horolog.config import TopicConfig
 from horolog.storage import Log, TopicPartition
 from horolog.storage.files import Files, OpenFile
-from horolog.storage.seal import Seal, read_seal, write_seal
-from horolog.storage.time_index import TimeEntry
+from horolog.storage.index.seal import Seal, read_seal, write_seal
+from horolog.storage.index.time import TimeEntry
 
 CONFIG = TopicConfig(index_interval_bytes=0, segment_bytes=1000)
 BATCHES = [[NOW + number * 7 % 50, NOW + number] for number in range(30)]

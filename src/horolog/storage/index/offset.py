@@ -13,8 +13,8 @@ Files stay Kafka's to the byte. One thread appends, any number look up.
 from struct import Struct
 from typing import NamedTuple
 
-from horolog.storage.entries import Entries
 from horolog.storage.files import Files
+from horolog.storage.index.entries import Entries
 
 _FORMAT = Struct(">ii")
 ENTRY_SIZE = _FORMAT.size
