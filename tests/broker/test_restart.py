@@ -14,8 +14,8 @@ from running_broker import BrokerProcess, RunningBroker
 
 from horolog.broker.producer_ids import FIRST as FIRST_PRODUCER_ID
 from horolog.clock import DAY_MS, ManualClock
-from horolog.cluster.metadata_store import FILE_NAME
 from horolog.errors import Misconfigured
+from horolog.metadata.store import FILE_NAME
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey

@@ -262,7 +262,7 @@ def _die() -> None:
 
 def _count_steps(files: Any, last: int, counts_now: list[bool]) -> None:
     from horolog.broker.service import Service  # noqa: PLC0415
-    from horolog.cluster import metadata_store  # noqa: PLC0415
+    from horolog.metadata import store  # noqa: PLC0415
 
     left = [last]
 
@@ -324,13 +324,13 @@ def _count_steps(files: Any, last: int, counts_now: list[bool]) -> None:
                 _die()
             return self._real.execute(statement, *args)
 
-    create = metadata_store.MetadataStore.__init__
+    create = store.MetadataStore.__init__
 
     def init(self: Any, path: Path) -> None:
         create(self, path)
         self._db = Database(self._db)
 
-    metadata_store.MetadataStore.__init__ = init  # type: ignore[method-assign]
+    store.MetadataStore.__init__ = init  # type: ignore[method-assign]
 
 
 def _tear(files: Any, number: int, permille: int) -> None:

@@ -30,11 +30,11 @@ from horolog.broker.remarks import TimeRemarks
 from horolog.broker.waiting import Wait
 from horolog.clock import Clock, SystemClock
 from horolog.cluster.group_values import GroupLimits
-from horolog.cluster.metadata_store import BROKER_SCOPE, FILE_NAME, MetadataStore, Stored
-from horolog.cluster.reconcile import Plan, reconcile
-from horolog.cluster.topics import Topic, Topics, unknown_topic
 from horolog.config import BrokerConfig, Endpoint, Settings, TopicConfig
 from horolog.errors import HorologError, StorageFailed
+from horolog.metadata.reconcile import Plan, reconcile
+from horolog.metadata.store import BROKER_SCOPE, FILE_NAME, MetadataStore, Stored
+from horolog.metadata.topics import Topic, Topics, unknown_topic
 from horolog.storage.adoption.cluster_metadata import read_topic_settings
 from horolog.storage.files import Files
 from horolog.storage.log import Log

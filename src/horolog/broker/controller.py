@@ -11,13 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from horolog.cluster.metadata_store import BROKER_SCOPE, MetadataStore, TopicRow
-from horolog.cluster.topics import (
-    Topic,
-    check_assignment,
-    check_partition_increase,
-    partitions_of_new_topic,
-)
 from horolog.config import (
     Change,
     Settings,
@@ -27,6 +20,13 @@ from horolog.config import (
     replace_broker,
 )
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.metadata.store import BROKER_SCOPE, MetadataStore, TopicRow
+from horolog.metadata.topics import (
+    Topic,
+    check_assignment,
+    check_partition_increase,
+    partitions_of_new_topic,
+)
 
 if TYPE_CHECKING:
     from horolog.broker.broker import Broker

@@ -24,9 +24,9 @@ from horolog.cluster.group_values import (
     Waiter,
 )
 from horolog.cluster.groups import Group
-from horolog.cluster.metadata_store import GroupChange, GroupRow, OffsetRow
 from horolog.cluster.offsets import CommittedOffsets, TopicPartition
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.metadata.store import GroupChange, GroupRow, OffsetRow
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from horolog.cluster.metadata_store import GroupChange, MetadataStore
+from horolog.metadata.store import GroupChange, MetadataStore
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -13,7 +13,7 @@ import asyncio
 from typing import Final
 
 from horolog.broker.metadata_thread import MetadataThread
-from horolog.cluster.metadata_store import MetadataStore
+from horolog.metadata.store import MetadataStore
 
 BLOCK: Final = 1000
 FIRST: Final = 1 << 52  # and still a whole number where a client keeps it as a double

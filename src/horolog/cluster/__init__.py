@@ -1,5 +1,5 @@
-"""Who leads what, and who reads what: topics, their settings, groups and their offsets.
+"""Consumer groups and the offsets they have committed.
 
 Decisions here are pure: requests and time come in, answers go out. What touches a
-file is `metadata_store`; what touches a socket or a timer lives in `horolog.broker`.
+file is `horolog.metadata.store`; what touches a socket or a timer lives in `horolog.broker`.
 """

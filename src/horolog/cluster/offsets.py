@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from horolog.cluster.metadata_store import OffsetRow
+from horolog.metadata.store import OffsetRow
 
 TopicPartition = tuple[str, int]
 

@@ -13,9 +13,9 @@ from typing import Any
 from horolog.broker.broker import Broker
 from horolog.broker.controller import NewTopic
 from horolog.broker.dispatch import Request, api
-from horolog.cluster.topics import Topic
 from horolog.config import describe_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.metadata.topics import Topic
 from horolog.wire.api import ApiKey
 
 

@@ -23,8 +23,8 @@ from uuid import UUID
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers import authorized
-from horolog.cluster.topics import INTERNAL_TOPICS, Topic, unknown_topic
 from horolog.errors import ErrorCode, HorologError, code_for
+from horolog.metadata.topics import INTERNAL_TOPICS, Topic, unknown_topic
 from horolog.wire.api import ApiKey
 
 # Topics that are looked up before others get their turn.

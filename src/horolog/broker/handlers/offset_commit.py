@@ -13,9 +13,9 @@ from typing import Any
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
-from horolog.cluster.metadata_store import OffsetRow
-from horolog.cluster.topics import Topic, unknown_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
+from horolog.metadata.store import OffsetRow
+from horolog.metadata.topics import Topic, unknown_topic
 from horolog.wire.api import ApiKey
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
-from horolog.cluster.metadata_store import OffsetRow
 from horolog.errors import ErrorCode
+from horolog.metadata.store import OffsetRow
 from horolog.wire.api import ApiKey
 
 

@@ -21,7 +21,6 @@ from horolog.broker.connection import Hangup
 from horolog.broker.dispatch import Request, api
 from horolog.broker.partition import Partition, Written
 from horolog.broker.reply import Reply
-from horolog.cluster.topics import Topic
 from horolog.errors import (
     BatchRefused,
     ErrorCode,
@@ -30,6 +29,7 @@ from horolog.errors import (
     RequestRefused,
     code_for,
 )
+from horolog.metadata.topics import Topic
 from horolog.wire.api import ApiKey
 from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produce_response
 

@@ -1,8 +1,8 @@
 from collections.abc import Mapping
 from uuid import UUID
 
-from horolog.cluster.metadata_store import TopicRow
-from horolog.cluster.reconcile import FoundPartitions, Plan, reconcile
+from horolog.metadata.reconcile import FoundPartitions, Plan, reconcile
+from horolog.metadata.store import TopicRow
 
 OURS, THEIRS, NEW = UUID(int=1), UUID(int=2), UUID(int=3)
 ROW = TopicRow("t", OURS, 3)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from horolog.cluster.metadata_store import TopicRow
-from horolog.cluster.topics import INTERNAL_TOPICS
+from horolog.metadata.store import TopicRow
+from horolog.metadata.topics import INTERNAL_TOPICS
 
 # Partition to the topic id in its partition.metadata, None where there is none.
 FoundPartitions = Mapping[int, UUID | None]

@@ -4,7 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from horolog.cluster.metadata_store import (
+from horolog.errors import Misconfigured, StorageFailed
+from horolog.metadata.store import (
     BROKER_SCOPE,
     FILE_NAME,
     TOPIC_SCOPE,
@@ -15,7 +16,6 @@ from horolog.cluster.metadata_store import (
     SettingRow,
     TopicRow,
 )
-from horolog.errors import Misconfigured, StorageFailed
 
 TOPIC = TopicRow("t", UUID(int=7), 3)
 OFFSET = OffsetRow("g", "t", 0, 45, 2, "note", 1_700_000_000_000)
