@@ -18,9 +18,9 @@ from typing import Any, cast
 from bench import raw
 from bench.clients import batch_of
 
-from horolog.broker.connection import Connection
 from horolog.broker.service import Service
 from horolog.config import Settings
+from horolog.network.connection import Connection
 from horolog.record.scan import load_kernels
 
 

@@ -1,7 +1,7 @@
 """What many clients, or one that wants too much, can take of a broker.
 
 Single limits (the largest request, batch, fetch; how many connections, how long idle) are
-shown in connection_checks.py; malformed frames in tests/broker/test_connection.py.
+shown in connection_checks.py; malformed frames in tests/network/test_connection.py.
 """
 
 import socket

@@ -17,8 +17,8 @@ from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
-from horolog.broker.connection import Connection, Hangup
-from horolog.broker.reply import Reply
+from horolog.network.connection import Connection, Hangup
+from horolog.network.reply import Reply
 from horolog.wire.api import SUPPORTED, ApiKey, Versions, advertised
 from horolog.wire.codec import decode_request, encode_response
 from horolog.wire.frame import (

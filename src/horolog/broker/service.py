@@ -15,13 +15,13 @@ from typing import Final
 
 from horolog.broker import handlers, kernels
 from horolog.broker.broker import Broker
-from horolog.broker.budget import ByteBudget
-from horolog.broker.connection import Connection
 from horolog.broker.dispatch import Dispatcher
 from horolog.broker.open_files import raise_limit
-from horolog.broker.server import Server
 from horolog.clock import Clock
 from horolog.config import Endpoint, Settings
+from horolog.network.budget import ByteBudget
+from horolog.network.connection import Connection
+from horolog.network.server import Server
 
 _LOG = logging.getLogger(__name__)
 

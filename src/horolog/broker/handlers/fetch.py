@@ -26,11 +26,11 @@ from typing import Any, NamedTuple, cast
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
-from horolog.broker.file_records import SlicedRecords
 from horolog.broker.partition import Partition
-from horolog.broker.reply import Reply
 from horolog.broker.waiting import Wait
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.network.file_records import SlicedRecords
+from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
 from horolog.wire.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
 from horolog.wire.packing import Bytes

@@ -17,10 +17,8 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from horolog.broker.broker import Broker
-from horolog.broker.connection import Hangup
 from horolog.broker.dispatch import Request, api
 from horolog.broker.partition import Partition, Written
-from horolog.broker.reply import Reply
 from horolog.errors import (
     BatchRefused,
     ErrorCode,
@@ -30,6 +28,8 @@ from horolog.errors import (
     code_for,
 )
 from horolog.metadata.topics import Topic
+from horolog.network.connection import Hangup
+from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
 from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produce_response
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.broker.framing import FIRST_ALLOCATION_BYTES, SCRATCH_BYTES, Frames
+from horolog.network.framing import FIRST_ALLOCATION_BYTES, SCRATCH_BYTES, Frames
 from horolog.wire.malformed import MalformedRequest
 
 MAX_BYTES = 4 << 20

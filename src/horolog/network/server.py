@@ -9,13 +9,13 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final, Protocol
 
-from horolog.broker.accepting import Acceptor
-from horolog.broker.budget import ByteBudget
-from horolog.broker.connection import Connection
-from horolog.broker.framing import SCRATCH_BYTES
-from horolog.broker.reply import Reply
 from horolog.config import BrokerConfig, Endpoint
 from horolog.errors import Misconfigured
+from horolog.network.accepting import Acceptor
+from horolog.network.budget import ByteBudget
+from horolog.network.connection import Connection
+from horolog.network.framing import SCRATCH_BYTES
+from horolog.network.reply import Reply
 from horolog.wire.packing import Bytes
 
 _LOG = logging.getLogger(__name__)

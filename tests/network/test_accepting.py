@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import uvloop
 
-from horolog.broker.accepting import Acceptor
+from horolog.network.accepting import Acceptor
 
 PATIENCE_S = 60
 

@@ -1,4 +1,4 @@
-from horolog.broker.budget import ByteBudget
+from horolog.network.budget import ByteBudget
 
 
 def test_bytes_are_taken_until_the_budget_is_spent() -> None:

@@ -13,17 +13,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from horolog.broker.budget import SMALL_BYTES
-from horolog.broker.framing import Frames
-from horolog.broker.reply import PIECE_BYTES, FileRecords, Part, Reply, held_bytes
 from horolog.config import Endpoint
 from horolog.errors import HorologError
+from horolog.network.budget import SMALL_BYTES
+from horolog.network.framing import Frames
+from horolog.network.reply import PIECE_BYTES, FileRecords, Part, Reply, held_bytes
 from horolog.wire.codec import TooManyFields
 from horolog.wire.malformed import MalformedRequest
 from horolog.wire.packing import Bytes
 
 if TYPE_CHECKING:
-    from horolog.broker.server import Server
+    from horolog.network.server import Server
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""Sockets, frames and back-pressure; what answers a request is passed in."""
