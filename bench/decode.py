@@ -22,7 +22,7 @@ from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.record.columns import decode, encode_batches
 from horolog.record.compression import Codec
-from horolog.record.row_buffers import column_kernels
+from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.record.scan import load_kernels, scan_batch
 
 RUNS = 5
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--batch-bytes", type=int, default=16_384)
     options = parser.parse_args()
     load_kernels()
-    column_kernels.load()
+    COLUMN_KERNELS.load()
     print(
         f"{options.records:,} records of {options.value_bytes} bytes in batches of "
         f"{options.batch_bytes:,} bytes; thousands of records a CPU second"

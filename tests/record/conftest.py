@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from horolog.record import row_buffers, scan
+from horolog.record.kernels.loading import COLUMN_KERNELS, SCAN_KERNELS
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def rng() -> random.Random:
 @pytest.fixture(params=["twins", "kernels"])
 def both(request, monkeypatch) -> str:
     """Run a test with the plain twins and with the kernels."""
-    for lazy in (scan._kernels, row_buffers.column_kernels):
+    for lazy in (SCAN_KERNELS, COLUMN_KERNELS):
         if request.param == "kernels":
             lazy.load()
         else:

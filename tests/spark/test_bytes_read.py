@@ -7,7 +7,7 @@ from log_reading import Read, bytes_read_by, moment
 from partition_files import PartitionFiles
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
 
-from horolog.record.row_buffers import column_kernels
+from horolog.record.kernels.loading import COLUMN_KERNELS
 
 NINE_MS = 1_700_000_000_000
 BATCH_BYTES = 40_000
@@ -41,7 +41,7 @@ def minute(number: int) -> object:
 
 def cost(read: Read, *filters) -> int:
     """Bytes that planning and all tasks read."""
-    column_kernels.load()
+    COLUMN_KERNELS.load()
     read.rows()  # so that nothing is imported for the first time
     return bytes_read_by(lambda: read.rows(*filters))
 

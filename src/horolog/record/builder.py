@@ -24,7 +24,7 @@ from horolog.record.batch import (
     parse_header,
 )
 from horolog.record.compression import Buffer, Codec, compress, decompress
-from horolog.record.twins import to_int64
+from horolog.record.kernels.scan_twins import to_int64
 
 Header = tuple[str, bytes | None]
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from horolog.config import NO_TIMESTAMP
-from horolog.record import column_twins as twins
 from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, pack_header
 from horolog.record.compression import Buffer, Codec, compress
-from horolog.record.row_buffers import column_kernels
+from horolog.record.kernels import column_twins, layout
+from horolog.record.kernels.loading import COLUMN_KERNELS
 
 BATCH_BYTES = 512 << 10
 """Uncompressed size that batches are filled to: half of what brokers take by default."""
@@ -113,42 +113,44 @@ class _Writer:
             *_bytes_column(rows, "value"),
             *_header_columns(rows),
         )
-        self._state = array("q", bytes(8 * twins.SCATTER_STATE_SIZE))
+        self._state = array("q", bytes(8 * layout.SCATTER_STATE_SIZE))
         self._out = np.empty(max(batch_bytes - HEADER_SIZE, 1), np.uint8)
 
     def next_records(self) -> _Records | None:
         """The records of the next batch; None after the last. Valid until the next call."""
         state = self._state
-        first = state[twins.ROW]
+        first = state[layout.ROW]
         if first == len(self._times):
             return None
-        state[twins.FIRST_ROW] = first
-        state[twins.BASE_TIMESTAMP] = self._times[first]
-        state[twins.MAX_TIMESTAMP] = NO_TIMESTAMP
-        state[twins.TIMED] = state[twins.FILLED] = 0
-        if self._scatter(self._out) == twins.FULL and state[twins.ROW] == first:
-            if state[twins.RECORD_BYTES] > _MAX_RECORD_BYTES:
+        state[layout.FIRST_ROW] = first
+        state[layout.BASE_TIMESTAMP] = self._times[first]
+        state[layout.MAX_TIMESTAMP] = NO_TIMESTAMP
+        state[layout.SCATTER_TIMED] = state[layout.FILLED] = 0
+        if self._scatter(self._out) == layout.FULL and state[layout.ROW] == first:
+            if state[layout.RECORD_BYTES] > _MAX_RECORD_BYTES:
                 raise ValueError(
-                    f"Row {first} makes a record of {state[twins.RECORD_BYTES]} bytes, more than "
+                    f"Row {first} makes a record of {state[layout.RECORD_BYTES]} bytes, more than "
                     "a batch can hold"
                 )
-            out = np.empty(state[twins.RECORD_BYTES], np.uint8)
+            out = np.empty(state[layout.RECORD_BYTES], np.uint8)
             self._scatter(out)
         else:
             out = self._out
         return _Records(
-            payload=out.data[: state[twins.FILLED]],
-            rows=state[twins.ROW] - first,
-            base_timestamp=state[twins.BASE_TIMESTAMP],
-            max_timestamp=state[twins.MAX_TIMESTAMP],
+            payload=out.data[: state[layout.FILLED]],
+            rows=state[layout.ROW] - first,
+            base_timestamp=state[layout.BASE_TIMESTAMP],
+            max_timestamp=state[layout.MAX_TIMESTAMP],
         )
 
     def _scatter(self, out: npt.NDArray[np.uint8]) -> int:
         inputs = (self._times, *self._columns)
-        kernels = column_kernels.module
+        kernels = COLUMN_KERNELS.module
         if kernels is None:
-            status = twins.scatter(out.data, self._state, *(column.data for column in inputs))
-            column_kernels.note_work(self._state[twins.FILLED])
+            status = column_twins.scatter(
+                out.data, self._state, *(column.data for column in inputs)
+            )
+            COLUMN_KERNELS.note_work(self._state[layout.FILLED])
             return status
         return int(kernels.scatter(out, np.frombuffer(self._state, np.int64), *inputs))
 

@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from horolog.config import TimestampType
 from horolog.errors import CorruptBatch, RequestRefused
-from horolog.record import column_twins as twins
 from horolog.record.batch import HEADER_SIZE, BatchHeader, iter_headers, parse_header, verify_crc
 from horolog.record.builder import read_records
 from horolog.record.column_writer import encode, encode_batches
 from horolog.record.compression import Buffer, Codec, decompress_chunks
+from horolog.record.kernels import layout
 from horolog.record.row_buffers import EVERYTHING, INT64_MAX, INT64_MIN, Range, RowBuffers
 from horolog.record.scan import scan_batch
 
@@ -235,7 +235,7 @@ class _Decoder:
         self._plan, self._planned, self._planned_bytes, self._unpacked = array("q"), [], 0, []
         self._rows.start(plan)
         status = yield from self._gather(data)
-        if status != twins.DONE:
+        if status != layout.DONE:
             raise self._malformed(planned[self._rows.stretch])
 
     def _gather_pieces(
@@ -243,7 +243,7 @@ class _Decoder:
     ) -> Iterator[pa.RecordBatch]:
         plan = array("q", _stretch(header, 0, 0))
         carry = bytearray()
-        status = twins.CUT_OFF
+        status = layout.CUT_OFF
         for piece in pieces:
             self._statistics.bytes_decoded += len(piece)
             if carry:
@@ -251,18 +251,18 @@ class _Decoder:
                 if len(carry) < self._rows.need:
                     continue
             data = memoryview(carry or piece)
-            plan[twins.END] = len(data)
+            plan[layout.STRETCH_END] = len(data)
             self._rows.start(plan)
             status = yield from self._gather(data)
-            if status == twins.MALFORMED:
+            if status == layout.MALFORMED:
                 break
             carry = bytearray(data[self._rows.position :])
-        if status != twins.DONE:
+        if status != layout.DONE:
             raise self._malformed(position)
 
     def _gather(self, data: Buffer) -> Generator[pa.RecordBatch, None, int]:
         """Gather to the end of the plan; DONE, CUT_OFF or MALFORMED."""
-        while (status := self._rows.gather(data)) == twins.FULL:
+        while (status := self._rows.gather(data)) == layout.FULL:
             if self._rows.count:
                 yield self._table()
             self._rows.reserve(self._rows.need)

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from horolog.record import column_twins as twins
 from horolog.record.compression import Buffer
-from horolog.record.kernel_loading import LazyKernels
+from horolog.record.kernels import column_twins, layout
+from horolog.record.kernels.loading import COLUMN_KERNELS
 
 _Bytes = npt.NDArray[np.uint8]
 _Ends = npt.NDArray[np.int32]
@@ -21,10 +21,8 @@ _Ends = npt.NDArray[np.int32]
 INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1
 
-column_kernels = LazyKernels("horolog.record.column_kernels")
-
-_FILLED = slice(twins.ROWS, twins.HEADER_VALUE_BYTES + 1)
-_WANT = {"key": twins.WANT_KEY, "value": twins.WANT_VALUE, "headers": twins.WANT_HEADERS}
+_FILLED = slice(layout.ROWS, layout.HEADER_VALUE_BYTES + 1)
+_WANT = {"key": layout.WANT_KEY, "value": layout.WANT_VALUE, "headers": layout.WANT_HEADERS}
 
 
 class _ByteColumn:
@@ -72,8 +70,8 @@ class RowBuffers:
             raise ValueError(f"max_bytes is {max_bytes}; a table's columns end within 2 GiB")
         self._schema = schema
         self._max_bytes = max_bytes
-        self._state = array("q", bytes(8 * twins.GATHER_STATE_SIZE))
-        self._state[twins.WANTED] = sum(_WANT.get(name, 0) for name in schema.names)
+        self._state = array("q", bytes(8 * layout.GATHER_STATE_SIZE))
+        self._state[layout.WANTED] = sum(_WANT.get(name, 0) for name in schema.names)
         if not wanted.is_empty:
             self._state[: len(wanted)] = array("q", wanted)
         self._state_array = np.frombuffer(self._state, np.int64)
@@ -82,41 +80,41 @@ class RowBuffers:
     @property
     def count(self) -> int:
         """Rows so far."""
-        return self._state[twins.ROWS]
+        return self._state[layout.ROWS]
 
     @property
     def stretch(self) -> int:
         """Which stretch of the plan `gather` stopped in."""
-        return self._state[twins.STRETCH]
+        return self._state[layout.GATHER_STRETCH]
 
     @property
     def position(self) -> int:
         """Where in the data `gather` stopped."""
-        return self._state[twins.POSITION]
+        return self._state[layout.GATHER_POSITION]
 
     @property
     def need(self) -> int:
         """Bytes of the record that `gather` stopped at, or the room it takes; 0 if not known."""
-        return self._state[twins.NEED]
+        return self._state[layout.NEED]
 
     def reserve(self, room: int) -> None:
         """Start a new table with room for a row of this cost, if that is above `max_bytes`."""
         room = max(room, self._max_bytes)
-        wanted = self._state[twins.WANTED]
-        rows = room // twins.ROW_BYTES
-        headers = room // twins.HEADER_BYTES if wanted & twins.WANT_HEADERS else 0
+        wanted = self._state[layout.WANTED]
+        rows = room // layout.ROW_BYTES
+        headers = room // layout.HEADER_BYTES if wanted & layout.WANT_HEADERS else 0
         self._offsets = _empty(rows, np.int64)
         self._times = _empty(rows, np.int64)
         self._types = _empty(rows, np.int32)
-        self._key = _column(wanted & twins.WANT_KEY, rows, room)
-        self._value = _column(wanted & twins.WANT_VALUE, rows, room)
+        self._key = _column(wanted & layout.WANT_KEY, rows, room)
+        self._value = _column(wanted & layout.WANT_VALUE, rows, room)
         self._header_ends: _Ends = np.zeros(1, np.int32)
-        if wanted & twins.WANT_HEADERS:
+        if wanted & layout.WANT_HEADERS:
             self._header_ends = _empty(rows + 1, np.int32)
             self._header_ends[0] = 0
-        self._header_key = _column(wanted & twins.WANT_HEADERS, headers, room)
-        self._header_value = _column(wanted & twins.WANT_HEADERS, headers, room)
-        self._outputs = twins.Outputs(
+        self._header_key = _column(wanted & layout.WANT_HEADERS, headers, room)
+        self._header_value = _column(wanted & layout.WANT_HEADERS, headers, room)
+        self._outputs = column_twins.Outputs(
             self._offsets,
             self._times,
             self._types,
@@ -135,38 +133,38 @@ class RowBuffers:
         )
         for index in range(_FILLED.start, _FILLED.stop):
             self._state[index] = 0
-        self._state[twins.BYTES_LEFT] = room
-        self._state[twins.SEEN] = 0
+        self._state[layout.BYTES_LEFT] = room
+        self._state[layout.SEEN] = 0
 
     def start(self, plan: "array[int]") -> None:
         """Take up a plan of stretches, or of one piece of a stretch."""
         self._plan = plan
         self._plan_array = np.frombuffer(plan, np.int64)
-        self._state[twins.STRETCH] = self._state[twins.POSITION] = 0
-        if column_kernels.module is None:
-            last = len(plan) - twins.STRETCH_SIZE
-            column_kernels.note_work(plan[last + twins.END] - plan[twins.START])
+        self._state[layout.GATHER_STRETCH] = self._state[layout.GATHER_POSITION] = 0
+        if COLUMN_KERNELS.module is None:
+            last = len(plan) - layout.STRETCH_SIZE
+            COLUMN_KERNELS.note_work(plan[last + layout.STRETCH_END] - plan[layout.STRETCH_START])
 
     def gather(self, data: Buffer) -> int:
         """Append the records of the plan, going on where the last call stopped."""
-        kernels = column_kernels.module
+        kernels = COLUMN_KERNELS.module
         if kernels is None:
             outputs = (item.data for item in self._outputs)
-            return twins.gather(memoryview(data), self._plan, self._state, *outputs)
+            return column_twins.gather(memoryview(data), self._plan, self._state, *outputs)
         array_ = np.frombuffer(memoryview(data).toreadonly(), np.uint8)
         status = kernels.gather(array_, self._plan_array, self._state_array, *self._outputs)
         return int(status)
 
     def finish(self) -> pa.RecordBatch:
         """The rows so far as a table; the next ones start another."""
-        seen = self._state[twins.SEEN]
+        seen = self._state[layout.SEEN]
         columns = []
         for field in self._schema:
             match field.name:
                 case "key":
-                    column = self._key.finish(self.count, bool(seen & twins.NULL_KEY), field.type)
+                    column = self._key.finish(self.count, bool(seen & layout.NULL_KEY), field.type)
                 case "value":
-                    nulls = bool(seen & twins.NULL_VALUE)
+                    nulls = bool(seen & layout.NULL_VALUE)
                     column = self._value.finish(self.count, nulls, field.type)
                 case "headers":
                     column = self._finish_headers(field.type)
@@ -182,13 +180,13 @@ class RowBuffers:
         return table
 
     def _finish_headers(self, type_: pa.DataType) -> pa.Array:
-        seen = self._state[twins.SEEN]
-        count = self._state[twins.HEADERS]
+        seen = self._state[layout.SEEN]
+        count = self._state[layout.HEADERS]
         keys = self._header_key.finish(count, has_nulls=False, type_=pa.binary())
         values = self._header_value.finish(
-            count, bool(seen & twins.NULL_HEADER_VALUE), type_.value_type.field("value").type
+            count, bool(seen & layout.NULL_HEADER_VALUE), type_.value_type.field("value").type
         )
-        if seen & twins.NOT_ASCII:
+        if seen & layout.NOT_ASCII:
             keys = pa.array([key.as_py().decode("utf-8", "replace") for key in keys], pa.string())
         else:
             keys = keys.view(pa.string())

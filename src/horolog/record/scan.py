@@ -15,36 +15,34 @@ from typing import NamedTuple
 
 from horolog.config import TimestampType
 from horolog.errors import CorruptBatch
-from horolog.record import twins
 from horolog.record.batch import HEADER_SIZE, BatchHeader
 from horolog.record.compression import Buffer, Codec, decompress_chunks
-from horolog.record.kernel_loading import LazyKernels
+from horolog.record.kernels import layout, scan_twins
+from horolog.record.kernels.loading import SCAN_KERNELS
 
 _INT64_MIN = -(1 << 63)
 _INT64_MAX = (1 << 63) - 1
 
 _WRONG = {
-    twins.LONG_VARINT: "a varint is too long",
-    twins.BAD_LENGTH: "its length is negative",
-    twins.BEYOND_RECORD: "a field runs past the record's end",
-    twins.BAD_HEADER_COUNT: "its number of headers is impossible",
-    twins.NULL_HEADER_KEY: "a header has no key",
-    twins.UNUSED_BYTES: "it is longer than its fields",
+    layout.LONG_VARINT: "a varint is too long",
+    layout.BAD_LENGTH: "its length is negative",
+    layout.BEYOND_RECORD: "a field runs past the record's end",
+    layout.BAD_HEADER_COUNT: "its number of headers is impossible",
+    layout.NULL_HEADER_KEY: "a header has no key",
+    layout.UNUSED_BYTES: "it is longer than its fields",
 }
 
-_FRESH_STATE = array("q", bytes(8 * twins.STATE_SIZE))
-
-_kernels = LazyKernels("horolog.record.kernels")
+_FRESH_STATE = array("q", bytes(8 * layout.WALK_STATE_SIZE))
 
 
 def load_kernels() -> None:
     """Load or compile the kernels of this module; returns when they serve."""
-    _kernels.load()
+    SCAN_KERNELS.load()
 
 
 def kernels_ready() -> bool:
     """Whether the kernels serve."""
-    return _kernels.module is not None
+    return SCAN_KERNELS.module is not None
 
 
 class RecordFacts(NamedTuple):
@@ -78,16 +76,16 @@ def scan_batch(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> RecordF
     """
     state = _new_state(header)
     _walk(batch, header, state, max_bytes)
-    is_timed = state[twins.TIMED] != 0
+    is_timed = state[layout.TIMED] != 0
     return RecordFacts(
-        state[twins.COUNT],
-        state[twins.MAX] if is_timed else None,
-        state[twins.MIN] if is_timed else None,
-        state[twins.MAX_DELTA] if is_timed else None,
-        state[twins.NULL_KEYS] != 0,
-        state[twins.SPARSE] == 0,
-        state[twins.DISORDER] == 0,
-        state[twins.NEXT_DELTA] - 1,
+        state[layout.COUNT],
+        state[layout.MAX] if is_timed else None,
+        state[layout.MIN] if is_timed else None,
+        state[layout.MAX_DELTA] if is_timed else None,
+        state[layout.NULL_KEYS] != 0,
+        state[layout.SPARSE] == 0,
+        state[layout.DISORDER] == 0,
+        state[layout.NEXT_DELTA] - 1,
     )
 
 
@@ -110,7 +108,7 @@ def find_at_or_after(
 
     Raises as `scan_batch` does, for what comes before that record.
     """
-    return _find(batch, header, twins.AT_OR_AFTER, timestamp_ms, min_offset, max_bytes)
+    return _find(batch, header, layout.AT_OR_AFTER, timestamp_ms, min_offset, max_bytes)
 
 
 def find_equal(
@@ -122,7 +120,7 @@ def find_equal(
     max_bytes: int = _INT64_MAX,
 ) -> tuple[int, int] | None:
     """Timestamp and offset of the first record with exactly this timestamp."""
-    return _find(batch, header, twins.EQUAL, timestamp_ms, min_offset, max_bytes)
+    return _find(batch, header, layout.EQUAL, timestamp_ms, min_offset, max_bytes)
 
 
 def _find(
@@ -136,24 +134,24 @@ def _find(
     if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
         raise ValueError(f"{timestamp_ms} is no 64-bit timestamp")
     state = _new_state(header)
-    state[twins.SEARCH] = search
-    state[twins.TARGET] = timestamp_ms
-    state[twins.MIN_DELTA] = max(_INT64_MIN, min(min_offset - header.base_offset, _INT64_MAX))
-    if _walk(batch, header, state, max_bytes) != twins.FOUND:
+    state[layout.SEARCH] = search
+    state[layout.TARGET] = timestamp_ms
+    state[layout.MIN_DELTA] = max(_INT64_MIN, min(min_offset - header.base_offset, _INT64_MAX))
+    if _walk(batch, header, state, max_bytes) != layout.FOUND:
         return None
-    return state[twins.TIMESTAMP], header.base_offset + state[twins.DELTA]
+    return state[layout.TIMESTAMP], header.base_offset + state[layout.DELTA]
 
 
 def _new_state(header: BatchHeader) -> "array[int]":
     if header.records_count < 0:
         raise CorruptBatch(f"Found invalid record count {header.records_count} in magic v2 batch")
     state = _FRESH_STATE[:]
-    state[twins.RECORDS_LEFT] = header.records_count
+    state[layout.RECORDS_LEFT] = header.records_count
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        state[twins.APPEND_TIME] = 1
-        state[twins.BASE] = header.max_timestamp
+        state[layout.APPEND_TIME] = 1
+        state[layout.BASE] = header.max_timestamp
     else:
-        state[twins.BASE] = header.base_timestamp
+        state[layout.BASE] = header.base_timestamp
     return state
 
 
@@ -175,7 +173,7 @@ def _walk(
     pieces: Iterable[Buffer] = (payload,)
     if codec is not Codec.NONE:
         pieces = decompress_chunks(codec, payload, max_bytes=max_bytes)
-    walk = twins.walk if _kernels.module is None else _kernels.module.walk
+    walk = scan_twins.walk if SCAN_KERNELS.module is None else SCAN_KERNELS.module.walk
     carry = b""
     passed = 0
     for chunk in pieces:
@@ -183,33 +181,33 @@ def _walk(
         if times is None:
             status = walk(piece, state)
         else:
-            count = state[twins.COUNT]
-            room = twins.times_for(piece, state)
+            count = state[layout.COUNT]
+            room = scan_twins.times_for(piece, state)
             status = walk(piece, state, room)
-            times += room[: state[twins.COUNT] - count]
-        position = state[twins.POSITION]
-        if status == twins.FOUND:
+            times += room[: state[layout.COUNT] - count]
+        position = state[layout.POSITION]
+        if status == layout.FOUND:
             return status
-        if status != twins.DONE:
+        if status != layout.DONE:
             raise _malformed(header, state, status, passed + position)
         carry = bytes(piece[position:])
         passed += position
-    if state[twins.RECORDS_LEFT]:
+    if state[layout.RECORDS_LEFT]:
         raise CorruptBatch(
             "Incorrect declared batch size, premature EOF reached: "
-            f"{state[twins.COUNT]} of {header.records_count} records are there",
+            f"{state[layout.COUNT]} of {header.records_count} records are there",
             _place(header, passed + len(carry)),
         )
-    return twins.DONE
+    return layout.DONE
 
 
 def _malformed(
     header: BatchHeader, state: "array[int]", status: int, position: int
 ) -> CorruptBatch:
-    if status == twins.LEFTOVER:
+    if status == layout.LEFTOVER:
         what = "Incorrect declared batch size, records still remaining in file"
     else:
-        what = f"Record {state[twins.COUNT]} of the batch is malformed: {_WRONG[status]}"
+        what = f"Record {state[layout.COUNT]} of the batch is malformed: {_WRONG[status]}"
     if header.codec is not Codec.NONE:
         what += f", at byte {position} of the decompressed records"
     return CorruptBatch(what, _place(header, position))

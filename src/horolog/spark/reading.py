@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from horolog.record.row_buffers import column_kernels
+from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.spark.broker_reader import read_offsets, task_client
 from horolog.spark.file_reader import read_segment
 from horolog.spark.file_systems import Root
@@ -24,7 +24,7 @@ def read_task(
     nullable: Sequence[bool],
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task's stretches, with these columns."""
-    column_kernels.load()
+    COLUMN_KERNELS.load()
     shaper = RowShaper(names, nullable)
     needed = decoded_columns(names)
     with ExitStack() as stack:

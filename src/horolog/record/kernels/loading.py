@@ -3,6 +3,7 @@
 import importlib
 import threading
 from types import ModuleType
+from typing import Final
 
 _WORTH_LOADING_BYTES = 1 << 20  # what twins go through in the time that loading takes
 
@@ -38,3 +39,7 @@ class LazyKernels:
         self._work_bytes += size
         if self._work_bytes >= _WORTH_LOADING_BYTES:
             self.load_in_background()
+
+
+SCAN_KERNELS: Final = LazyKernels("horolog.record.kernels.scan_kernels")
+COLUMN_KERNELS: Final = LazyKernels("horolog.record.kernels.column_kernels")

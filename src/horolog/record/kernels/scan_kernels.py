@@ -17,9 +17,9 @@ from typing import Final
 import numba
 import numpy as np
 
-from horolog.record import twins
 from horolog.record.compression import Buffer
-from horolog.record.kernel_cache import compile_kernel, helper
+from horolog.record.kernels import layout, scan_twins
+from horolog.record.kernels.cache import compile_kernel, helper
 
 BYTES_IN: Final = numba.types.Array(numba.uint8, 1, "C", readonly=True)
 INT64S: Final = numba.int64[::1]
@@ -92,34 +92,34 @@ def pass_headers(data, position, end, count):  # type: ignore[no-untyped-def]
 
 @helper
 def _finish_record(state, timestamp, delta, times, first):  # type: ignore[no-untyped-def]
-    count = state[twins.COUNT]
+    count = state[layout.COUNT]
     if count - first < len(times):
         times[count - first] = timestamp
     if delta != count:
-        state[twins.SPARSE] = 1
-    if delta < state[twins.NEXT_DELTA]:
-        state[twins.DISORDER] = 1
-    state[twins.NEXT_DELTA] = delta + 1
-    state[twins.COUNT] = count + 1
-    state[twins.RECORDS_LEFT] -= 1
+        state[layout.SPARSE] = 1
+    if delta < state[layout.NEXT_DELTA]:
+        state[layout.DISORDER] = 1
+    state[layout.NEXT_DELTA] = delta + 1
+    state[layout.COUNT] = count + 1
+    state[layout.RECORDS_LEFT] -= 1
     if timestamp != -1:
-        if not state[twins.TIMED]:
-            state[twins.MAX] = timestamp
-            state[twins.MIN] = timestamp
-            state[twins.MAX_DELTA] = delta
-            state[twins.TIMED] = 1
-        elif timestamp > state[twins.MAX]:
-            state[twins.MAX] = timestamp
-            state[twins.MAX_DELTA] = delta
-        elif timestamp < state[twins.MIN]:
-            state[twins.MIN] = timestamp
-    search = state[twins.SEARCH]
-    if search == twins.NO_SEARCH or delta < state[twins.MIN_DELTA]:
+        if not state[layout.TIMED]:
+            state[layout.MAX] = timestamp
+            state[layout.MIN] = timestamp
+            state[layout.MAX_DELTA] = delta
+            state[layout.TIMED] = 1
+        elif timestamp > state[layout.MAX]:
+            state[layout.MAX] = timestamp
+            state[layout.MAX_DELTA] = delta
+        elif timestamp < state[layout.MIN]:
+            state[layout.MIN] = timestamp
+    search = state[layout.SEARCH]
+    if search == layout.NO_SEARCH or delta < state[layout.MIN_DELTA]:
         return False
-    target = state[twins.TARGET]
-    if timestamp == target or (search == twins.AT_OR_AFTER and timestamp > target):
-        state[twins.TIMESTAMP] = timestamp
-        state[twins.DELTA] = delta
+    target = state[layout.TARGET]
+    if timestamp == target or (search == layout.AT_OR_AFTER and timestamp > target):
+        state[layout.TIMESTAMP] = timestamp
+        state[layout.DELTA] = delta
         return True
     return False
 
@@ -128,19 +128,19 @@ def _finish_record(state, timestamp, delta, times, first):  # type: ignore[no-un
 def _whole_records(data, position, state, times, first):  # type: ignore[no-untyped-def]
     # In locals, not in the state: this is the loop that everything passes through.
     end = len(data)
-    base = state[twins.BASE]
-    append_time = state[twins.APPEND_TIME] != 0
-    search, target, min_delta = state[twins.SEARCH], state[twins.TARGET], state[twins.MIN_DELTA]
-    count = state[twins.COUNT]
-    last = count + state[twins.RECORDS_LEFT]
-    timed, largest, smallest = state[twins.TIMED], state[twins.MAX], state[twins.MIN]
+    base = state[layout.BASE]
+    append_time = state[layout.APPEND_TIME] != 0
+    search, target, min_delta = state[layout.SEARCH], state[layout.TARGET], state[layout.MIN_DELTA]
+    count = state[layout.COUNT]
+    last = count + state[layout.RECORDS_LEFT]
+    timed, largest, smallest = state[layout.TIMED], state[layout.MAX], state[layout.MIN]
     max_delta, sparse, null_keys = (
-        state[twins.MAX_DELTA],
-        state[twins.SPARSE],
-        state[twins.NULL_KEYS],
+        state[layout.MAX_DELTA],
+        state[layout.SPARSE],
+        state[layout.NULL_KEYS],
     )
-    next_delta, disorder = state[twins.NEXT_DELTA], state[twins.DISORDER]
-    status = twins.DONE
+    next_delta, disorder = state[layout.NEXT_DELTA], state[layout.DISORDER]
+    status = layout.DONE
     while count < last:
         size, body = read_varint(data, position, end, 5)
         if body < 0 or size < 1 or size > end - body:
@@ -182,116 +182,116 @@ def _whole_records(data, position, state, times, first):  # type: ignore[no-unty
                 smallest = timestamp
             timed = np.int64(1)
         if (
-            search != twins.NO_SEARCH
+            search != layout.NO_SEARCH
             and delta >= min_delta
-            and (timestamp == target or (search == twins.AT_OR_AFTER and timestamp > target))
+            and (timestamp == target or (search == layout.AT_OR_AFTER and timestamp > target))
         ):
-            state[twins.TIMESTAMP] = timestamp
-            state[twins.DELTA] = delta
-            status = twins.FOUND
+            state[layout.TIMESTAMP] = timestamp
+            state[layout.DELTA] = delta
+            status = layout.FOUND
             break
-    state[twins.COUNT] = count
-    state[twins.RECORDS_LEFT] = last - count
-    state[twins.TIMED], state[twins.MAX], state[twins.MIN] = timed, largest, smallest
-    state[twins.MAX_DELTA], state[twins.SPARSE] = max_delta, sparse
-    state[twins.NULL_KEYS] = null_keys
-    state[twins.NEXT_DELTA], state[twins.DISORDER] = next_delta, disorder
+    state[layout.COUNT] = count
+    state[layout.RECORDS_LEFT] = last - count
+    state[layout.TIMED], state[layout.MAX], state[layout.MIN] = timed, largest, smallest
+    state[layout.MAX_DELTA], state[layout.SPARSE] = max_delta, sparse
+    state[layout.NULL_KEYS] = null_keys
+    state[layout.NEXT_DELTA], state[layout.DISORDER] = next_delta, disorder
     return position, status
 
 
 @helper
 def _take(state, phase, value):  # type: ignore[no-untyped-def]
-    if phase == twins.AT_RECORD:
+    if phase == layout.AT_RECORD:
         if value < 0:
-            return twins.BAD_LENGTH
-        state[twins.LEFT] = value
-    elif phase == twins.AT_TIMESTAMP:
-        if state[twins.APPEND_TIME]:
-            state[twins.TIMESTAMP] = state[twins.BASE]
+            return layout.BAD_LENGTH
+        state[layout.LEFT] = value
+    elif phase == layout.AT_TIMESTAMP:
+        if state[layout.APPEND_TIME]:
+            state[layout.TIMESTAMP] = state[layout.BASE]
         else:
-            state[twins.TIMESTAMP] = state[twins.BASE] + value
-    elif phase == twins.AT_OFFSET:
-        state[twins.DELTA] = value
-    elif phase == twins.AT_HEADER_COUNT:
-        if value < 0 or value > state[twins.LEFT]:
-            return twins.BAD_HEADER_COUNT
-        state[twins.HEADERS_LEFT] = value
+            state[layout.TIMESTAMP] = state[layout.BASE] + value
+    elif phase == layout.AT_OFFSET:
+        state[layout.DELTA] = value
+    elif phase == layout.AT_HEADER_COUNT:
+        if value < 0 or value > state[layout.LEFT]:
+            return layout.BAD_HEADER_COUNT
+        state[layout.HEADERS_LEFT] = value
     else:
-        if value > state[twins.LEFT]:
-            return twins.BEYOND_RECORD
-        if value < 0 and phase == twins.AT_HEADER_KEY:
-            return twins.NULL_HEADER_KEY
-        if value < 0 and phase == twins.AT_KEY:
-            state[twins.NULL_KEYS] = 1
-        state[twins.SKIP] = max(np.int64(0), value)
-    if phase == twins.AT_HEADER_VALUE:
-        state[twins.HEADERS_LEFT] -= 1
-        state[twins.PHASE] = twins.AT_HEADER_KEY
+        if value > state[layout.LEFT]:
+            return layout.BEYOND_RECORD
+        if value < 0 and phase == layout.AT_HEADER_KEY:
+            return layout.NULL_HEADER_KEY
+        if value < 0 and phase == layout.AT_KEY:
+            state[layout.NULL_KEYS] = 1
+        state[layout.SKIP] = max(np.int64(0), value)
+    if phase == layout.AT_HEADER_VALUE:
+        state[layout.HEADERS_LEFT] -= 1
+        state[layout.PHASE] = layout.AT_HEADER_KEY
     else:
-        state[twins.PHASE] = phase + 1
-    return twins.DONE
+        state[layout.PHASE] = phase + 1
+    return layout.DONE
 
 
 @helper
 def _fields(data, position, state, times, first):  # type: ignore[no-untyped-def]
     end = len(data)
     while True:
-        if state[twins.SKIP] > 0:
-            step = min(state[twins.SKIP], end - position)
+        if state[layout.SKIP] > 0:
+            step = min(state[layout.SKIP], end - position)
             position += step
-            state[twins.SKIP] -= step
-            state[twins.LEFT] -= step
-            if state[twins.SKIP] > 0:
-                return position, twins.DONE
-        phase = state[twins.PHASE]
-        if phase == twins.AT_HEADER_KEY and state[twins.HEADERS_LEFT] == 0:
-            if state[twins.LEFT] > 0:
-                return position, twins.UNUSED_BYTES
-            state[twins.PHASE] = twins.AT_RECORD
-            timestamp, delta = state[twins.TIMESTAMP], state[twins.DELTA]
+            state[layout.SKIP] -= step
+            state[layout.LEFT] -= step
+            if state[layout.SKIP] > 0:
+                return position, layout.DONE
+        phase = state[layout.PHASE]
+        if phase == layout.AT_HEADER_KEY and state[layout.HEADERS_LEFT] == 0:
+            if state[layout.LEFT] > 0:
+                return position, layout.UNUSED_BYTES
+            state[layout.PHASE] = layout.AT_RECORD
+            timestamp, delta = state[layout.TIMESTAMP], state[layout.DELTA]
             if _finish_record(state, timestamp, delta, times, first):
-                return position, twins.FOUND
-            return position, twins.NEXT_RECORD
-        if phase != twins.AT_RECORD and state[twins.LEFT] == 0:
-            return position, twins.BEYOND_RECORD
+                return position, layout.FOUND
+            return position, layout.NEXT_RECORD
+        if phase != layout.AT_RECORD and state[layout.LEFT] == 0:
+            return position, layout.BEYOND_RECORD
         if position >= end:
-            return position, twins.DONE
-        if phase == twins.AT_RECORD and state[twins.RECORDS_LEFT] == 0:
-            return position, twins.LEFTOVER
-        if phase == twins.AT_ATTRIBUTES:
+            return position, layout.DONE
+        if phase == layout.AT_RECORD and state[layout.RECORDS_LEFT] == 0:
+            return position, layout.LEFTOVER
+        if phase == layout.AT_ATTRIBUTES:
             position += 1
-            state[twins.LEFT] -= 1
-            state[twins.PHASE] = twins.AT_TIMESTAMP
+            state[layout.LEFT] -= 1
+            state[layout.PHASE] = layout.AT_TIMESTAMP
             continue
-        longest = np.int64(10) if phase == twins.AT_TIMESTAMP else np.int64(5)
-        within = longest if phase == twins.AT_RECORD else min(longest, state[twins.LEFT])
+        longest = np.int64(10) if phase == layout.AT_TIMESTAMP else np.int64(5)
+        within = longest if phase == layout.AT_RECORD else min(longest, state[layout.LEFT])
         limit = min(end, position + within)
         value, after = read_varint(data, position, limit, longest)
         if after == TOO_LONG:
-            return position, twins.LONG_VARINT
+            return position, layout.LONG_VARINT
         if after == TRUNCATED:
             if limit - position == within:
-                return position, twins.BEYOND_RECORD
-            return position, twins.DONE
-        if phase != twins.AT_RECORD:
-            state[twins.LEFT] -= after - position
+                return position, layout.BEYOND_RECORD
+            return position, layout.DONE
+        if phase != layout.AT_RECORD:
+            state[layout.LEFT] -= after - position
         status = _take(state, phase, value)
-        if status != twins.DONE:
+        if status != layout.DONE:
             return position, status
         position = after
 
 
 def _walk(data, state, times):  # type: ignore[no-untyped-def]
-    first = state[twins.COUNT]
+    first = state[layout.COUNT]
     position = np.int64(0)
-    status = np.int64(twins.NEXT_RECORD)
-    while status == twins.NEXT_RECORD:
-        if state[twins.PHASE] == twins.AT_RECORD:
+    status = np.int64(layout.NEXT_RECORD)
+    while status == layout.NEXT_RECORD:
+        if state[layout.PHASE] == layout.AT_RECORD:
             position, status = _whole_records(data, position, state, times, first)
-            if status == twins.FOUND:
+            if status == layout.FOUND:
                 break
         position, status = _fields(data, position, state, times, first)
-    state[twins.POSITION] = position
+    state[layout.POSITION] = position
     return status
 
 
@@ -300,9 +300,9 @@ _NO_TIMES = np.empty(0, np.int64)
 
 
 def walk(data: Buffer, state: "array[int]", times: "array[int] | None" = None) -> int:
-    """As `twins.walk`."""
+    """As `scan_twins.walk`."""
     if not len(data):
-        return twins.walk(data, state, times)  # numpy makes no array of nothing
+        return scan_twins.walk(data, state, times)  # numpy makes no array of nothing
     return _compiled_walk(
         np.frombuffer(memoryview(data).toreadonly(), np.uint8),
         np.frombuffer(state, np.int64),

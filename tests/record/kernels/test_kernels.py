@@ -11,10 +11,11 @@ from collections import Counter
 import numpy as np
 from batches import ALL_COLUMNS, BASE_OFFSET, generated_record
 
-from horolog.record import column_kernels, column_twins, kernels, scan, twins
+from horolog.record import scan
 from horolog.record.batch import HEADER_SIZE, parse_header
 from horolog.record.builder import build_batch
 from horolog.record.columns import batch_schema, decode
+from horolog.record.kernels import column_kernels, column_twins, layout, scan_kernels, scan_twins
 
 POISONS = (0x00, 0xFF, 0x81)
 MARGIN = 64
@@ -76,13 +77,13 @@ class HostileRecords:
 
 
 def walk_state(rng: random.Random, count: int) -> "array[int]":
-    state = array("q", bytes(8 * twins.STATE_SIZE))
-    state[twins.RECORDS_LEFT] = max(0, count)
-    state[twins.BASE] = rng.choice((1_000, -1, INT64_MAX, INT64_MIN))
-    state[twins.APPEND_TIME] = rng.random() < 0.2
-    state[twins.SEARCH] = rng.choice((0, 0, 1, 2))
-    state[twins.TARGET] = rng.choice((1_000, 1_064, -1, INT64_MAX, INT64_MIN))
-    state[twins.MIN_DELTA] = rng.choice((0, 1, 3, INT64_MIN, INT64_MAX))
+    state = array("q", bytes(8 * layout.WALK_STATE_SIZE))
+    state[layout.RECORDS_LEFT] = max(0, count)
+    state[layout.BASE] = rng.choice((1_000, -1, INT64_MAX, INT64_MIN))
+    state[layout.APPEND_TIME] = rng.random() < 0.2
+    state[layout.SEARCH] = rng.choice((0, 0, 1, 2))
+    state[layout.TARGET] = rng.choice((1_000, 1_064, -1, INT64_MAX, INT64_MIN))
+    state[layout.MIN_DELTA] = rng.choice((0, 1, 3, INT64_MIN, INT64_MAX))
     return state
 
 
@@ -97,15 +98,15 @@ def run_walk(walk, data: bytes, state: "array[int]", cuts: list[int], poison: in
     state, carry, seen = state[:], b"", []
     for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
         piece = carry + data[start:end]
-        times = twins.times_for(piece, state)
+        times = scan_twins.times_for(piece, state)
         if poison is not None:
             status = walk(poisoned(piece, poison), state, times)
         else:
             status = walk(piece, state, times)
         seen.append((status, list(state), list(times)))
-        if status != twins.DONE:
+        if status != layout.DONE:
             break
-        carry = piece[state[twins.POSITION] :]
+        carry = piece[state[layout.POSITION] :]
         assert len(carry) <= 10
     return seen
 
@@ -116,19 +117,19 @@ def test_the_walk_of_kernel_and_twin_is_the_same_step_by_step(rng):
         hostile = HostileRecords(rng)
         data, state = hostile.data, walk_state(rng, hostile.count)
         cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.choice((0, 0, 1, 5))))
-        expected = run_walk(twins.walk, data, state, cuts)
+        expected = run_walk(scan_twins.walk, data, state, cuts)
         endings[expected[-1][0]] += 1
         for poison in POISONS:
-            assert run_walk(kernels.walk, data, state, cuts, poison) == expected
-    assert set(endings) == set(range(twins.NEXT_RECORD))  # every answer there is was met
+            assert run_walk(scan_kernels.walk, data, state, cuts, poison) == expected
+    assert set(endings) == set(range(layout.NEXT_RECORD))  # every answer there is was met
 
 
 def test_the_walk_of_kernel_and_twin_is_the_same_over_many_records(rng):
     records = [generated_record(rng) for _ in range(2_000)]
     data = build_batch(records, base_offset=BASE_OFFSET)
     fresh = scan._new_state(parse_header(data))
-    assert run_walk(kernels.walk, data[HEADER_SIZE:], fresh, [], 0xFF) == run_walk(
-        twins.walk, data[HEADER_SIZE:], fresh, []
+    assert run_walk(scan_kernels.walk, data[HEADER_SIZE:], fresh, [], 0xFF) == run_walk(
+        scan_twins.walk, data[HEADER_SIZE:], fresh, []
     )
 
 
@@ -150,7 +151,7 @@ class Guarded:
 
 
 def outputs(room: int, poison: int) -> list[Guarded]:
-    rows, headers = room // column_twins.ROW_BYTES, room // column_twins.HEADER_BYTES
+    rows, headers = room // layout.ROW_BYTES, room // layout.HEADER_BYTES
     shapes = [
         (rows, np.int64),
         (rows, np.int64),
@@ -167,13 +168,13 @@ def outputs(room: int, poison: int) -> list[Guarded]:
 
 
 def gather_state(rng: random.Random) -> "array[int]":
-    state = array("q", bytes(8 * column_twins.GATHER_STATE_SIZE))
-    state[column_twins.FIRST_MS] = rng.choice((INT64_MIN, INT64_MIN, 1_000, 1_001))
-    state[column_twins.LAST_MS] = rng.choice((INT64_MAX, INT64_MAX, 1_000, 1_063))
-    state[column_twins.FIRST_OFFSET] = rng.choice((INT64_MIN, INT64_MIN, BASE_OFFSET + 1))
-    state[column_twins.LAST_OFFSET] = rng.choice((INT64_MAX, INT64_MAX, BASE_OFFSET + 1))
-    state[column_twins.WANTED] = rng.randrange(8)
-    state[column_twins.BYTES_LEFT] = rng.choice((2_000, rng.randrange(400)))
+    state = array("q", bytes(8 * layout.GATHER_STATE_SIZE))
+    state[layout.FIRST_MS] = rng.choice((INT64_MIN, INT64_MIN, 1_000, 1_001))
+    state[layout.LAST_MS] = rng.choice((INT64_MAX, INT64_MAX, 1_000, 1_063))
+    state[layout.FIRST_OFFSET] = rng.choice((INT64_MIN, INT64_MIN, BASE_OFFSET + 1))
+    state[layout.LAST_OFFSET] = rng.choice((INT64_MAX, INT64_MAX, BASE_OFFSET + 1))
+    state[layout.WANTED] = rng.randrange(8)
+    state[layout.BYTES_LEFT] = rng.choice((2_000, rng.randrange(400)))
     return state
 
 
@@ -193,7 +194,7 @@ def gather_plan(rng: random.Random) -> "tuple[bytes, array[int]]":
 def run_gather(gather, data: bytes, plan: "array[int]", state: "array[int]", poison: int):
     """Answer, plan, state, and all that was written."""
     plan, state = plan[:], state[:]
-    guarded = outputs(state[column_twins.BYTES_LEFT], poison)
+    guarded = outputs(state[layout.BYTES_LEFT], poison)
     arrays = [item.array for item in guarded]
     if gather is column_twins.gather:
         status = gather(data, plan, state, *(item.data for item in arrays))
@@ -218,7 +219,7 @@ def test_gathering_by_kernel_and_twin_gives_the_same_columns(rng):
         endings[expected[0]] += 1
         assert run_gather(column_kernels.gather, data, plan, state, poison) == expected
     answers = {"DONE", "CUT_OFF", "FULL", "MALFORMED"}
-    assert set(endings) == {getattr(column_twins, name) for name in answers}
+    assert set(endings) == {getattr(layout, name) for name in answers}
 
 
 def scatter_inputs(rng: random.Random, rows: int):
@@ -251,9 +252,9 @@ def scatter_inputs(rng: random.Random, rows: int):
 
 def run_scatter(scatter, columns, room: int, poison: int):
     """Answer, state, and the bytes written."""
-    state = array("q", bytes(8 * column_twins.SCATTER_STATE_SIZE))
-    state[column_twins.MAX_TIMESTAMP] = -1
-    state[column_twins.BASE_TIMESTAMP] = 1_000
+    state = array("q", bytes(8 * layout.SCATTER_STATE_SIZE))
+    state[layout.MAX_TIMESTAMP] = -1
+    state[layout.BASE_TIMESTAMP] = 1_000
     out = Guarded(room, np.uint8, poison)
     if scatter is column_twins.scatter:
         status = scatter(out.array.data, state, *(column.data for column in columns))
@@ -268,7 +269,7 @@ def test_scattering_by_kernel_and_twin_gives_the_same_bytes(rng):
         columns = scatter_inputs(rng, rng.choice((0, 1, 5, 20)))
         poison = POISONS[case % len(POISONS)]
         _, state, _ = run_scatter(column_twins.scatter, columns, 20_000, poison)
-        exact = state[column_twins.FILLED]
+        exact = state[layout.FILLED]
         for room in (20_000, exact, max(0, exact - 1), rng.randrange(400)):
             expected = run_scatter(column_twins.scatter, columns, room, poison)
             assert run_scatter(column_kernels.scatter, columns, room, poison) == expected
@@ -278,8 +279,8 @@ def test_kernels_take_buffers_that_cannot_be_written_and_ones_that_can(rng):
     data = build_batch([generated_record(rng) for _ in range(5)])
     for buffer in (data, bytearray(data), memoryview(data), memoryview(bytearray(data))):
         state = scan._new_state(parse_header(data))
-        assert kernels.walk(buffer[HEADER_SIZE:], state) == twins.DONE
-        assert state[twins.COUNT] == 5
+        assert scan_kernels.walk(buffer[HEADER_SIZE:], state) == layout.DONE
+        assert state[layout.COUNT] == 5
         (table,) = decode(buffer, columns=ALL_COLUMNS)
         assert table.schema == batch_schema(ALL_COLUMNS)
         assert table.num_rows == 5

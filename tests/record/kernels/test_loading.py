@@ -10,13 +10,14 @@ import numba
 import pytest
 from batches import BASE_OFFSET, generated_batch
 
-from horolog.record import kernel_cache, kernel_loading, row_buffers, scan
+from horolog.record import row_buffers, scan
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.record.columns import decode
 from horolog.record.compression import Codec
-from horolog.record.kernel_cache import compile_kernel
-from horolog.record.kernel_loading import LazyKernels
+from horolog.record.kernels import cache, loading
+from horolog.record.kernels.cache import compile_kernel
+from horolog.record.kernels.loading import SCAN_KERNELS, LazyKernels
 
 
 def plus_one(number):
@@ -100,12 +101,12 @@ def test_a_change_in_any_source_file_means_another_cache(places, tmp_path, monke
     home, _ = places
     compile_kernel(SIGNATURE, plus_one)
     (tmp_path / "kernels.py").write_text("# changed")
-    monkeypatch.setattr(kernel_cache, "__file__", str(tmp_path / "kernel_cache.py"))
-    kernel_cache._sources_digest.cache_clear()
+    monkeypatch.setattr(cache, "__file__", str(tmp_path / "cache.py"))
+    cache._sources_digest.cache_clear()
     try:
         compile_kernel(SIGNATURE, plus_one)
     finally:
-        kernel_cache._sources_digest.cache_clear()
+        cache._sources_digest.cache_clear()
     assert len(list((home / "horolog").iterdir())) == 2
 
 
@@ -156,9 +157,9 @@ def test_nothing_heavy_is_imported_by_what_a_broker_imports():
 def test_kernels_are_loaded_once_however_often_they_are_asked_for(monkeypatch):
     imported = []
     monkeypatch.setattr(
-        kernel_loading.importlib,
+        loading.importlib,
         "import_module",
-        lambda name: imported.append(name) or kernel_cache,
+        lambda name: imported.append(name) or cache,
     )
     lazy = LazyKernels("some.kernels")
     assert lazy.module is None
@@ -167,14 +168,14 @@ def test_kernels_are_loaded_once_however_often_they_are_asked_for(monkeypatch):
     first.join()
     lazy.load()
     assert imported == ["some.kernels"]
-    assert lazy.module is kernel_cache
+    assert lazy.module is cache
 
 
 def test_a_scan_gives_the_same_facts_before_and_after_the_kernels_come(rng, monkeypatch):
     batch = generated_batch(rng, count=40, codec=Codec.GZIP, base_offset=BASE_OFFSET)
     header = parse_header(batch.data)
     with monkeypatch.context() as before:
-        before.setattr(scan._kernels, "module", None)
+        before.setattr(SCAN_KERNELS, "module", None)
         assert not scan.kernels_ready()
         facts = scan.scan_batch(batch.data, header, max_bytes=1 << 20)
     scan.load_kernels()
@@ -186,7 +187,7 @@ def test_much_decoding_brings_the_kernels_and_a_little_does_not(monkeypatch):
     started = []
     lazy = LazyKernels("some.kernels")
     monkeypatch.setattr(lazy, "load_in_background", lambda: started.append(1))
-    monkeypatch.setattr(row_buffers, "column_kernels", lazy)
+    monkeypatch.setattr(row_buffers, "COLUMN_KERNELS", lazy)
     small = build_batch([Record(1, None, b"v")])
     assert sum(table.num_rows for table in decode(small)) == 1
     assert started == []

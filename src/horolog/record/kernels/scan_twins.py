@@ -17,60 +17,50 @@ from collections.abc import MutableSequence
 from typing import Final
 
 from horolog.record.compression import Buffer
-
-# The state: where the walk is ...
-PHASE: Final = 0  # which field comes next
-SKIP: Final = 1  # bytes of the current key or value still to pass
-LEFT: Final = 2  # bytes of the current record not yet read
-RECORDS_LEFT: Final = 3
-HEADERS_LEFT: Final = 4
-POSITION: Final = 5  # out: bytes of this piece that are done with; on error, the field at fault
-# ... what it must know of the batch ...
-BASE: Final = 6  # the base timestamp; with APPEND_TIME the timestamp of every record
-APPEND_TIME: Final = 7
-# ... what it has seen ...
-TIMESTAMP: Final = 8  # of the current record
-DELTA: Final = 9
-COUNT: Final = 10
-TIMED: Final = 11  # whether a record had a timestamp, that is another than -1
-MAX: Final = 12
-MIN: Final = 13
-MAX_DELTA: Final = 14  # offset delta of the first record with the largest timestamp
-NULL_KEYS: Final = 15
-SPARSE: Final = 16  # an offset delta was not the record's position
-NEXT_DELTA: Final = 17  # the smallest offset delta that may follow
-DISORDER: Final = 18  # an offset delta was smaller than that
-# ... and what it looks for.
-SEARCH: Final = 19
-TARGET: Final = 20
-MIN_DELTA: Final = 21
-STATE_SIZE: Final = 22
-
-NO_SEARCH: Final = 0
-AT_OR_AFTER: Final = 1
-EQUAL: Final = 2
-
-AT_RECORD: Final = 0
-AT_ATTRIBUTES: Final = 1
-AT_TIMESTAMP: Final = 2
-AT_OFFSET: Final = 3
-AT_KEY: Final = 4
-AT_VALUE: Final = 5
-AT_HEADER_COUNT: Final = 6
-AT_HEADER_KEY: Final = 7
-AT_HEADER_VALUE: Final = 8
-
-# What a walk answers.
-DONE: Final = 0  # the piece is used up
-FOUND: Final = 1  # TIMESTAMP and DELTA are those of the record looked for
-LONG_VARINT: Final = 2
-BAD_LENGTH: Final = 3
-BEYOND_RECORD: Final = 4
-BAD_HEADER_COUNT: Final = 5
-NULL_HEADER_KEY: Final = 6
-UNUSED_BYTES: Final = 7
-LEFTOVER: Final = 8
-NEXT_RECORD: Final = 9  # not an answer: _fields has finished a record
+from horolog.record.kernels.layout import (
+    APPEND_TIME,
+    AT_ATTRIBUTES,
+    AT_HEADER_COUNT,
+    AT_HEADER_KEY,
+    AT_HEADER_VALUE,
+    AT_KEY,
+    AT_OFFSET,
+    AT_OR_AFTER,
+    AT_RECORD,
+    AT_TIMESTAMP,
+    BAD_HEADER_COUNT,
+    BAD_LENGTH,
+    BASE,
+    BEYOND_RECORD,
+    COUNT,
+    DELTA,
+    DISORDER,
+    DONE,
+    FOUND,
+    HEADERS_LEFT,
+    LEFT,
+    LEFTOVER,
+    LONG_VARINT,
+    MAX,
+    MAX_DELTA,
+    MIN,
+    MIN_DELTA,
+    NEXT_DELTA,
+    NEXT_RECORD,
+    NO_SEARCH,
+    NULL_HEADER_KEY,
+    NULL_KEYS,
+    PHASE,
+    POSITION,
+    RECORDS_LEFT,
+    SEARCH,
+    SKIP,
+    SPARSE,
+    TARGET,
+    TIMED,
+    TIMESTAMP,
+    UNUSED_BYTES,
+)
 
 _NO_TIMESTAMP: Final = -1
 _MASK32: Final = (1 << 32) - 1

@@ -3,70 +3,58 @@
 `gather` appends the records of stretches of data to growing columns, `scatter` writes rows
 of columns as records. Both stop where the room ends and go on from their state, an
 array of 64-bit integers. Neither names what is wrong with a record: `gather` only
-says that something is, and the walk of `horolog.record.twins` finds out what.
+says that something is, and the walk of `horolog.record.kernels.scan_twins` finds out what.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from horolog.record.builder import record_bytes
-from horolog.record.twins import OddError, read_varint, to_int64
-
-# A plan has six numbers for each stretch of records in the data, all of one batch.
-START: Final = 0
-END: Final = 1
-RECORDS_LEFT: Final = 2  # counted down
-BASE_OFFSET: Final = 3
-BASE: Final = 4  # the base timestamp; with APPEND_TIME the timestamp of every record
-APPEND_TIME: Final = 5
-STRETCH_SIZE: Final = 6
-
-# gather's state: what is wanted, both ends included ...
-FIRST_MS: Final = 0
-LAST_MS: Final = 1
-FIRST_OFFSET: Final = 2
-LAST_OFFSET: Final = 3
-WANTED: Final = 4  # bits
-# ... how full the columns are ...
-ROWS: Final = 5
-KEY_BYTES: Final = 6
-VALUE_BYTES: Final = 7
-HEADERS: Final = 8
-HEADER_KEY_BYTES: Final = 9
-HEADER_VALUE_BYTES: Final = 10
-BYTES_LEFT: Final = 11  # of the room that all columns share
-SEEN: Final = 12  # bits
-# ... and how far it has come.
-STRETCH: Final = 13  # the stretch it is in; past the last one when it is through
-POSITION: Final = 14  # where the next record of that stretch begins
-NEED: Final = 15  # size of the record there, when it is not there as a whole or has no room
-GATHER_STATE_SIZE: Final = 16
-
-WANT_KEY: Final = 1
-WANT_VALUE: Final = 2
-WANT_HEADERS: Final = 4
-
-NULL_KEY: Final = 1
-NULL_VALUE: Final = 2
-NULL_HEADER_VALUE: Final = 4
-NOT_ASCII: Final = 8  # in a header's key
-
-DONE: Final = 0
-CUT_OFF: Final = 1
-FULL: Final = 2
-MALFORMED: Final = 3
-
-# scatter's state.
-ROW: Final = 0  # the next row to write
-FIRST_ROW: Final = 1  # of this batch; offset deltas count from it
-BASE_TIMESTAMP: Final = 2
-MAX_TIMESTAMP: Final = 3  # of the rows that have a timestamp, -1 until there is one
-TIMED: Final = 4
-FILLED: Final = 5  # bytes written to out
-RECORD_BYTES: Final = 6  # of the record that had no room
-SCATTER_STATE_SIZE: Final = 7
-
-ROW_BYTES: Final = 32  # what a row costs besides its keys and values, or more
-HEADER_BYTES: Final = 9
+from horolog.record.kernels.layout import (
+    BASE_TIMESTAMP,
+    BYTES_LEFT,
+    CUT_OFF,
+    DONE,
+    FILLED,
+    FIRST_MS,
+    FIRST_OFFSET,
+    FIRST_ROW,
+    FULL,
+    GATHER_POSITION,
+    GATHER_STRETCH,
+    HEADER_BYTES,
+    HEADER_KEY_BYTES,
+    HEADER_VALUE_BYTES,
+    HEADERS,
+    KEY_BYTES,
+    LAST_MS,
+    LAST_OFFSET,
+    MALFORMED,
+    MAX_TIMESTAMP,
+    NEED,
+    NOT_ASCII,
+    NULL_HEADER_VALUE,
+    NULL_KEY,
+    NULL_VALUE,
+    RECORD_BYTES,
+    ROW,
+    ROW_BYTES,
+    ROWS,
+    SCATTER_TIMED,
+    SEEN,
+    STRETCH_APPEND_TIME,
+    STRETCH_BASE,
+    STRETCH_BASE_OFFSET,
+    STRETCH_END,
+    STRETCH_RECORDS_LEFT,
+    STRETCH_SIZE,
+    STRETCH_START,
+    VALUE_BYTES,
+    WANT_HEADERS,
+    WANT_KEY,
+    WANT_VALUE,
+    WANTED,
+)
+from horolog.record.kernels.scan_twins import OddError, read_varint, to_int64
 
 Ints = Any  # integers by position: array, memoryview or numpy array
 _Headers = list[tuple[bytes, bytes | None]]
@@ -107,19 +95,19 @@ class Outputs(NamedTuple):
 def gather(data: memoryview, plan: Ints, state: Ints, *outputs: Any) -> int:
     """Append the wanted records of all stretches; DONE, CUT_OFF, FULL or MALFORMED.
 
-    CUT_OFF is a record that goes on past its stretch. CUT_OFF and FULL leave STRETCH and
-    POSITION at the record to go on with, and in NEED what it takes, if that is known.
+    CUT_OFF is a record that goes on past its stretch. CUT_OFF and FULL leave GATHER_STRETCH and
+    GATHER_POSITION at the record to go on with, and in NEED what it takes, if that is known.
     """
     out = Outputs(*outputs)
     state[NEED] = 0
-    while state[STRETCH] < len(plan) // STRETCH_SIZE:
-        at = state[STRETCH] * STRETCH_SIZE
-        end = plan[at + END]
-        position = state[POSITION] = max(state[POSITION], plan[at + START])
-        if not plan[at + RECORDS_LEFT]:
+    while state[GATHER_STRETCH] < len(plan) // STRETCH_SIZE:
+        at = state[GATHER_STRETCH] * STRETCH_SIZE
+        end = plan[at + STRETCH_END]
+        position = state[GATHER_POSITION] = max(state[GATHER_POSITION], plan[at + STRETCH_START])
+        if not plan[at + STRETCH_RECORDS_LEFT]:
             if position != end:
                 return MALFORMED
-            state[STRETCH] += 1
+            state[GATHER_STRETCH] += 1
             continue
         try:
             size, length = read_varint(bytes(data[position : min(position + 5, end)]), 0, 5)
@@ -133,21 +121,21 @@ def gather(data: memoryview, plan: Ints, state: Ints, *outputs: Any) -> int:
         if size > end - body:
             state[NEED] = length + size
             return CUT_OFF
-        base = plan[at + BASE]
-        record = _read_record(bytes(data[body : body + size]), base, plan[at + APPEND_TIME])
+        base = plan[at + STRETCH_BASE]
+        record = _read_record(bytes(data[body : body + size]), base, plan[at + STRETCH_APPEND_TIME])
         if record is None:
             return MALFORMED
-        offset = to_int64(plan[at + BASE_OFFSET] + record.delta)
+        offset = to_int64(plan[at + STRETCH_BASE_OFFSET] + record.delta)
         if _is_wanted(state, record.time, offset):
             if not _has_room(state, record):
                 return FULL
             row = state[ROWS]
             out.offsets[row], out.times[row] = offset, record.time
-            out.types[row] = plan[at + APPEND_TIME]
+            out.types[row] = plan[at + STRETCH_APPEND_TIME]
             _append_record(state, out, record)
             state[ROWS] = row + 1
-        plan[at + RECORDS_LEFT] -= 1
-        state[POSITION] = body + size
+        plan[at + STRETCH_RECORDS_LEFT] -= 1
+        state[GATHER_POSITION] = body + size
     return DONE
 
 
@@ -281,9 +269,9 @@ def scatter(
         out[state[FILLED] : end] = record
         state[FILLED] = end
         state[ROW] = row + 1
-        if time != -1 and (not state[TIMED] or time > state[MAX_TIMESTAMP]):
+        if time != -1 and (not state[SCATTER_TIMED] or time > state[MAX_TIMESTAMP]):
             state[MAX_TIMESTAMP] = time
-            state[TIMED] = 1
+            state[SCATTER_TIMED] = 1
     return DONE
 
 

@@ -1,4 +1,4 @@
-"""The numba kernels between records and columns; as `horolog.record.kernels`, which see."""
+"""The numba kernels between records and columns; as `scan_kernels`, which see."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,9 +8,9 @@ import numpy as np
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from horolog.record import column_twins as columns
-from horolog.record.kernel_cache import compile_kernel, helper
-from horolog.record.kernels import (
+from horolog.record.kernels import layout
+from horolog.record.kernels.cache import compile_kernel, helper
+from horolog.record.kernels.scan_kernels import (
     BYTES_IN,
     INT64S,
     POSITIVE,
@@ -58,7 +58,7 @@ def _is_ascii(data, start, end):  # type: ignore[no-untyped-def]
 @helper
 def _headers_cost(data, position, end, count):  # type: ignore[no-untyped-def]
     """What headers already found sound cost as columns."""
-    cost = count * columns.HEADER_BYTES
+    cost = count * layout.HEADER_BYTES
     for _ in range(count):
         size, _start, position = read_bytes(data, position, end)
         cost += size
@@ -82,22 +82,22 @@ def _append_headers(  # type: ignore[no-untyped-def]
     data, position, end, count, state, key_ends, key_data, value_ends, value_data, value_valid
 ):
     """Append headers already found sound."""
-    first = state[columns.HEADERS]
-    keys_end = state[columns.HEADER_KEY_BYTES]
-    values_end = state[columns.HEADER_VALUE_BYTES]
+    first = state[layout.HEADERS]
+    keys_end = state[layout.HEADER_KEY_BYTES]
+    values_end = state[layout.HEADER_VALUE_BYTES]
     for index in range(first, first + count):
         size, start, position = read_bytes(data, position, end)
         if not _is_ascii(data, start, position):
-            state[columns.SEEN] |= columns.NOT_ASCII
+            state[layout.SEEN] |= layout.NOT_ASCII
         keys_end = _append(data, start, size, keys_end, key_ends, key_data, index)
         size, start, position = read_bytes(data, position, end)
         values_end = _append(data, start, size, values_end, value_ends, value_data, index)
         value_valid[index] = size >= 0
         if size < 0:
-            state[columns.SEEN] |= columns.NULL_HEADER_VALUE
-    state[columns.HEADERS] = first + count
-    state[columns.HEADER_KEY_BYTES] = keys_end
-    state[columns.HEADER_VALUE_BYTES] = values_end
+            state[layout.SEEN] |= layout.NULL_HEADER_VALUE
+    state[layout.HEADERS] = first + count
+    state[layout.HEADER_KEY_BYTES] = keys_end
+    state[layout.HEADER_VALUE_BYTES] = values_end
 
 
 @helper
@@ -122,31 +122,31 @@ def _gather_stretch(  # type: ignore[no-untyped-def]
     header_value_valid,
 ):
     # In locals, not in the state: this is the loop that every record passes through.
-    position, end = state[columns.POSITION], stretch[columns.END]
-    left, base_offset = stretch[columns.RECORDS_LEFT], stretch[columns.BASE_OFFSET]
-    base, append_time = stretch[columns.BASE], stretch[columns.APPEND_TIME]
-    first_ms, last_ms = state[columns.FIRST_MS], state[columns.LAST_MS]
-    first_offset, last_offset = state[columns.FIRST_OFFSET], state[columns.LAST_OFFSET]
-    want_key = state[columns.WANTED] & columns.WANT_KEY != 0
-    want_value = state[columns.WANTED] & columns.WANT_VALUE != 0
-    want_headers = state[columns.WANTED] & columns.WANT_HEADERS != 0
-    row, room, seen = state[columns.ROWS], state[columns.BYTES_LEFT], state[columns.SEEN]
-    keys_end, values_end = state[columns.KEY_BYTES], state[columns.VALUE_BYTES]
+    position, end = state[layout.GATHER_POSITION], stretch[layout.STRETCH_END]
+    left, base_offset = stretch[layout.STRETCH_RECORDS_LEFT], stretch[layout.STRETCH_BASE_OFFSET]
+    base, append_time = stretch[layout.STRETCH_BASE], stretch[layout.STRETCH_APPEND_TIME]
+    first_ms, last_ms = state[layout.FIRST_MS], state[layout.LAST_MS]
+    first_offset, last_offset = state[layout.FIRST_OFFSET], state[layout.LAST_OFFSET]
+    want_key = state[layout.WANTED] & layout.WANT_KEY != 0
+    want_value = state[layout.WANTED] & layout.WANT_VALUE != 0
+    want_headers = state[layout.WANTED] & layout.WANT_HEADERS != 0
+    row, room, seen = state[layout.ROWS], state[layout.BYTES_LEFT], state[layout.SEEN]
+    keys_end, values_end = state[layout.KEY_BYTES], state[layout.VALUE_BYTES]
     need = np.int64(0)
-    status = columns.DONE
+    status = layout.DONE
     while left > 0:
         size, body = read_varint(data, position, end, 5)
         if body == TRUNCATED:
-            status = columns.CUT_OFF
+            status = layout.CUT_OFF
             break
         if body < 0 or size < 0:
-            status = columns.MALFORMED
+            status = layout.MALFORMED
             break
         if size > end - body:
             need = body - position + size
-            status = columns.CUT_OFF
+            status = layout.CUT_OFF
             break
-        status = columns.MALFORMED  # unless all goes well
+        status = layout.MALFORMED  # unless all goes well
         body_end = body + size
         timestamp, cursor = read_varint(data, body + 1, body_end, 10)
         if cursor < 0:
@@ -166,10 +166,10 @@ def _gather_stretch(  # type: ignore[no-untyped-def]
             break
         if pass_headers(data, headers_start, body_end, headers) != body_end:
             break
-        status = columns.DONE
+        status = layout.DONE
         offset = base_offset + delta
         if first_ms <= timestamp <= last_ms and first_offset <= offset <= last_offset:
-            cost = np.int64(columns.ROW_BYTES)
+            cost = np.int64(layout.ROW_BYTES)
             if want_key:
                 cost += max(key_size, np.int64(0))
             if want_value:
@@ -178,7 +178,7 @@ def _gather_stretch(  # type: ignore[no-untyped-def]
                 cost += _headers_cost(data, headers_start, body_end, headers)
             if cost > room:
                 need = cost
-                status = columns.FULL
+                status = layout.FULL
                 break
             room -= cost
             offsets[row] = offset
@@ -188,14 +188,14 @@ def _gather_stretch(  # type: ignore[no-untyped-def]
                 keys_end = _append(data, key_start, key_size, keys_end, key_ends, key_data, row)
                 key_valid[row] = key_size >= 0
                 if key_size < 0:
-                    seen |= columns.NULL_KEY
+                    seen |= layout.NULL_KEY
             if want_value:
                 values_end = _append(
                     data, value_start, value_size, values_end, value_ends, value_data, row
                 )
                 value_valid[row] = value_size >= 0
                 if value_size < 0:
-                    seen |= columns.NULL_VALUE
+                    seen |= layout.NULL_VALUE
             if want_headers:
                 if headers > 0:
                     _append_headers(
@@ -210,15 +210,15 @@ def _gather_stretch(  # type: ignore[no-untyped-def]
                         header_value_data,
                         header_value_valid,
                     )
-                header_ends[row + 1] = state[columns.HEADERS]
+                header_ends[row + 1] = state[layout.HEADERS]
             row += 1
         left -= 1
         position = body_end
-    state[columns.POSITION], state[columns.NEED] = position, need
-    stretch[columns.RECORDS_LEFT] = left
-    state[columns.ROWS], state[columns.BYTES_LEFT] = row, room
-    state[columns.SEEN] |= seen
-    state[columns.KEY_BYTES], state[columns.VALUE_BYTES] = keys_end, values_end
+    state[layout.GATHER_POSITION], state[layout.NEED] = position, need
+    stretch[layout.STRETCH_RECORDS_LEFT] = left
+    state[layout.ROWS], state[layout.BYTES_LEFT] = row, room
+    state[layout.SEEN] |= seen
+    state[layout.KEY_BYTES], state[layout.VALUE_BYTES] = keys_end, values_end
     return status
 
 
@@ -242,12 +242,14 @@ def _gather(  # type: ignore[no-untyped-def]
     header_value_data,
     header_value_valid,
 ):
-    state[columns.NEED] = 0
-    stretches = len(plan) // columns.STRETCH_SIZE
-    while state[columns.STRETCH] < stretches:
-        at = state[columns.STRETCH] * columns.STRETCH_SIZE
-        stretch = plan[at : at + columns.STRETCH_SIZE]
-        state[columns.POSITION] = max(state[columns.POSITION], stretch[columns.START])
+    state[layout.NEED] = 0
+    stretches = len(plan) // layout.STRETCH_SIZE
+    while state[layout.GATHER_STRETCH] < stretches:
+        at = state[layout.GATHER_STRETCH] * layout.STRETCH_SIZE
+        stretch = plan[at : at + layout.STRETCH_SIZE]
+        state[layout.GATHER_POSITION] = max(
+            state[layout.GATHER_POSITION], stretch[layout.STRETCH_START]
+        )
         status = _gather_stretch(
             data,
             stretch,
@@ -268,12 +270,12 @@ def _gather(  # type: ignore[no-untyped-def]
             header_value_data,
             header_value_valid,
         )
-        if status != columns.DONE:
+        if status != layout.DONE:
             return status
-        if state[columns.POSITION] != stretch[columns.END]:
-            return columns.MALFORMED
-        state[columns.STRETCH] += 1
-    return columns.DONE
+        if state[layout.GATHER_POSITION] != stretch[layout.STRETCH_END]:
+            return layout.MALFORMED
+        state[layout.GATHER_STRETCH] += 1
+    return layout.DONE
 
 
 @helper
@@ -337,11 +339,11 @@ def _scatter(  # type: ignore[no-untyped-def]
     header_value_data,
     header_value_valid,
 ):
-    base = state[columns.BASE_TIMESTAMP]
+    base = state[layout.BASE_TIMESTAMP]
     never_null = header_value_valid[:0]
-    for row in range(state[columns.ROW], len(times)):
+    for row in range(state[layout.ROW], len(times)):
         timestamp = times[row]
-        delta = row - state[columns.FIRST_ROW]
+        delta = row - state[layout.FIRST_ROW]
         key_start, key_size = _cell(key_ends, key_valid, row)
         value_start, value_size = _cell(value_ends, value_valid, row)
         first, last = header_ends[row], header_ends[row + 1]
@@ -352,10 +354,10 @@ def _scatter(  # type: ignore[no-untyped-def]
             body += _cell_size(size)
             _start, size = _cell(header_value_ends, header_value_valid, index)
             body += _cell_size(size)
-        position = state[columns.FILLED]
+        position = state[layout.FILLED]
         if _varint_size(body) + body > len(out) - position:
-            state[columns.RECORD_BYTES] = _varint_size(body) + body
-            return columns.FULL
+            state[layout.RECORD_BYTES] = _varint_size(body) + body
+            return layout.FULL
         position = _put_varint(out, position, body)
         out[position] = 0
         position = _put_varint(out, position + 1, timestamp - base)
@@ -368,14 +370,14 @@ def _scatter(  # type: ignore[no-untyped-def]
             position = _put_cell(out, position, header_key_data, start, size)
             start, size = _cell(header_value_ends, header_value_valid, index)
             position = _put_cell(out, position, header_value_data, start, size)
-        state[columns.FILLED] = position
-        state[columns.ROW] = row + 1
+        state[layout.FILLED] = position
+        state[layout.ROW] = row + 1
         if timestamp != -1 and (
-            state[columns.TIMED] == 0 or timestamp > state[columns.MAX_TIMESTAMP]
+            state[layout.SCATTER_TIMED] == 0 or timestamp > state[layout.MAX_TIMESTAMP]
         ):
-            state[columns.MAX_TIMESTAMP] = timestamp
-            state[columns.TIMED] = 1
-    return columns.DONE
+            state[layout.MAX_TIMESTAMP] = timestamp
+            state[layout.SCATTER_TIMED] = 1
+    return layout.DONE
 
 
 _COLUMN = (_INT32S, _BYTES_OUT, _BYTES_OUT)

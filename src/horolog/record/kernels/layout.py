@@ -1,0 +1,122 @@
+"""How kernels and their twins lay out what they share: arrays of 64-bit integers, by position.
+
+The walk's state, a plan of stretches, gather's state and scatter's state; then the numbers
+that each of them answers with. numba freezes all of these into the code.
+"""
+
+from typing import Final
+
+# --- the walk through the records of one batch ------------------------------------------
+
+# The state: where the walk is ...
+PHASE: Final = 0  # which field comes next
+SKIP: Final = 1  # bytes of the current key or value still to pass
+LEFT: Final = 2  # bytes of the current record not yet read
+RECORDS_LEFT: Final = 3
+HEADERS_LEFT: Final = 4
+POSITION: Final = 5  # out: bytes of this piece that are done with; on error, the field at fault
+# ... what it must know of the batch ...
+BASE: Final = 6  # the base timestamp; with APPEND_TIME the timestamp of every record
+APPEND_TIME: Final = 7
+# ... what it has seen ...
+TIMESTAMP: Final = 8  # of the current record
+DELTA: Final = 9
+COUNT: Final = 10
+TIMED: Final = 11  # whether a record had a timestamp, that is another than -1
+MAX: Final = 12
+MIN: Final = 13
+MAX_DELTA: Final = 14  # offset delta of the first record with the largest timestamp
+NULL_KEYS: Final = 15
+SPARSE: Final = 16  # an offset delta was not the record's position
+NEXT_DELTA: Final = 17  # the smallest offset delta that may follow
+DISORDER: Final = 18  # an offset delta was smaller than that
+# ... and what it looks for.
+SEARCH: Final = 19
+TARGET: Final = 20
+MIN_DELTA: Final = 21
+WALK_STATE_SIZE: Final = 22
+
+NO_SEARCH: Final = 0
+AT_OR_AFTER: Final = 1
+EQUAL: Final = 2
+
+AT_RECORD: Final = 0
+AT_ATTRIBUTES: Final = 1
+AT_TIMESTAMP: Final = 2
+AT_OFFSET: Final = 3
+AT_KEY: Final = 4
+AT_VALUE: Final = 5
+AT_HEADER_COUNT: Final = 6
+AT_HEADER_KEY: Final = 7
+AT_HEADER_VALUE: Final = 8
+
+# What a walk answers.
+DONE: Final = 0  # the piece is used up
+FOUND: Final = 1  # TIMESTAMP and DELTA are those of the record looked for
+LONG_VARINT: Final = 2
+BAD_LENGTH: Final = 3
+BEYOND_RECORD: Final = 4
+BAD_HEADER_COUNT: Final = 5
+NULL_HEADER_KEY: Final = 6
+UNUSED_BYTES: Final = 7
+LEFTOVER: Final = 8
+NEXT_RECORD: Final = 9  # not an answer: _fields has finished a record
+
+# --- between records and columns --------------------------------------------------------
+
+# A plan has six numbers for each stretch of records in the data, all of one batch.
+STRETCH_START: Final = 0
+STRETCH_END: Final = 1
+STRETCH_RECORDS_LEFT: Final = 2  # counted down
+STRETCH_BASE_OFFSET: Final = 3
+STRETCH_BASE: Final = 4  # the base timestamp; with APPEND_TIME the timestamp of every record
+STRETCH_APPEND_TIME: Final = 5
+STRETCH_SIZE: Final = 6
+
+# gather's state: what is wanted, both ends included ...
+FIRST_MS: Final = 0
+LAST_MS: Final = 1
+FIRST_OFFSET: Final = 2
+LAST_OFFSET: Final = 3
+WANTED: Final = 4  # bits
+# ... how full the columns are ...
+ROWS: Final = 5
+KEY_BYTES: Final = 6
+VALUE_BYTES: Final = 7
+HEADERS: Final = 8
+HEADER_KEY_BYTES: Final = 9
+HEADER_VALUE_BYTES: Final = 10
+BYTES_LEFT: Final = 11  # of the room that all columns share
+SEEN: Final = 12  # bits
+# ... and how far it has come.
+GATHER_STRETCH: Final = 13  # the stretch it is in; past the last one when it is through
+GATHER_POSITION: Final = 14  # where the next record of that stretch begins
+NEED: Final = 15  # size of the record there, when it is not there as a whole or has no room
+GATHER_STATE_SIZE: Final = 16
+
+WANT_KEY: Final = 1
+WANT_VALUE: Final = 2
+WANT_HEADERS: Final = 4
+
+NULL_KEY: Final = 1
+NULL_VALUE: Final = 2
+NULL_HEADER_VALUE: Final = 4
+NOT_ASCII: Final = 8  # in a header's key
+
+# What a gather or scatter answers; DONE too.
+CUT_OFF: Final = 1
+FULL: Final = 2
+MALFORMED: Final = 3
+
+# scatter's state.
+ROW: Final = 0  # the next row to write
+FIRST_ROW: Final = 1  # of this batch; offset deltas count from it
+BASE_TIMESTAMP: Final = 2
+MAX_TIMESTAMP: Final = 3  # of the rows that have a timestamp, -1 until there is one
+SCATTER_TIMED: Final = 4
+FILLED: Final = 5  # bytes written to out
+RECORD_BYTES: Final = 6  # of the record that had no room
+SCATTER_STATE_SIZE: Final = 7
+
+ROW_BYTES: Final = 32  # what a row costs besides its keys and values, or more
+HEADER_BYTES: Final = 9
