@@ -5,14 +5,12 @@ from uuid import UUID
 import pytest
 
 from horolog.errors import Misconfigured, StorageFailed
+from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
 from horolog.metadata.store import (
     BROKER_SCOPE,
     FILE_NAME,
     TOPIC_SCOPE,
-    GroupChange,
-    GroupRow,
     MetadataStore,
-    OffsetRow,
     SettingRow,
     TopicRow,
 )

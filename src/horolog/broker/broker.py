@@ -1,8 +1,8 @@
 """What a broker has and can do, apart from its sockets: handlers and chores work on this.
 
-State lives in parts, each with one keeper: logs in `storage`, topics, groups and
-settings in `cluster`, their file behind `metadata`. All but the threads' work happens on
-the event loop that called `open`.
+State lives in parts, each with one keeper: logs in `storage`, topics and settings in
+`metadata`, groups in `groups`, their file behind `Broker.metadata`. All but the threads'
+work happens on the event loop that called `open`.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from horolog.broker.producer_ids import ProducerIds
 from horolog.broker.remarks import TimeRemarks
 from horolog.broker.waiting import Wait
 from horolog.clock import Clock, SystemClock
-from horolog.cluster.group_values import GroupLimits
 from horolog.config import BrokerConfig, Endpoint, Settings, TopicConfig
 from horolog.errors import HorologError, StorageFailed
+from horolog.groups.values import GroupLimits
 from horolog.metadata.reconcile import Plan, reconcile
 from horolog.metadata.store import BROKER_SCOPE, FILE_NAME, MetadataStore, Stored
 from horolog.metadata.topics import Topic, Topics, unknown_topic

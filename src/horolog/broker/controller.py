@@ -1,7 +1,7 @@
 """Makes, changes and removes topics and settings: first remembered, then done.
 
 One change at a time. A change that a kill cuts short is finished at the next start
-(see `cluster.reconcile`).
+(see `metadata.reconcile`).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""All consumer groups: performs what `cluster.groups` decides, and keeps it on disk.
+"""All consumer groups: performs what `groups` decides, and keeps it on disk.
 
 Members and generations live in memory: after a restart members join again. Committed
 offsets are answered only once they are written.
@@ -12,7 +12,11 @@ from typing import Any
 
 from horolog.broker.metadata_thread import MetadataThread
 from horolog.clock import Clock
-from horolog.cluster.group_values import (
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.groups.group import Group
+from horolog.groups.offsets import CommittedOffsets, TopicPartition
+from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
+from horolog.groups.values import (
     Answer,
     GroupDescription,
     GroupLimits,
@@ -23,10 +27,6 @@ from horolog.cluster.group_values import (
     Synced,
     Waiter,
 )
-from horolog.cluster.groups import Group
-from horolog.cluster.offsets import CommittedOffsets, TopicPartition
-from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
-from horolog.metadata.store import GroupChange, GroupRow, OffsetRow
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from horolog.metadata.store import GroupChange, MetadataStore
+from horolog.groups.rows import GroupChange
+from horolog.metadata.store import MetadataStore
 
 P = ParamSpec("P")
 R = TypeVar("R")

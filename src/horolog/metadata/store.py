@@ -9,13 +9,27 @@ Not thread-safe: one thread at a time, and never the event loop, for a commit ma
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
 from horolog.errors import Misconfigured, StorageFailed
+from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
+
+__all__ = [
+    "BROKER_SCOPE",
+    "FILE_NAME",
+    "TOPIC_SCOPE",
+    "GroupChange",
+    "GroupRow",
+    "MetadataStore",
+    "OffsetRow",
+    "SettingRow",
+    "Stored",
+    "TopicRow",
+]
 
 FILE_NAME = "horolog-metadata.sqlite"
 SCHEMA_VERSION = 1
@@ -62,36 +76,6 @@ class SettingRow(NamedTuple):
     resource: str
     name: str
     value: str
-
-
-class OffsetRow(NamedTuple):
-    """One committed offset; `expire_ms` only when the client asked for its own retention."""
-
-    group_id: str
-    topic: str
-    partition: int
-    committed: int
-    leader_epoch: int
-    metadata: str
-    commit_ms: int
-    expire_ms: int | None = None
-
-
-class GroupRow(NamedTuple):
-    """A group; `empty_since_ms` while nobody belongs to it."""
-
-    group_id: str
-    protocol_type: str
-    empty_since_ms: int | None
-
-
-class GroupChange(NamedTuple):
-    """What is to be written of groups together; what is dropped goes before what is set."""
-
-    groups: Sequence[GroupRow] = ()
-    offsets: Sequence[OffsetRow] = ()
-    dropped_offsets: Sequence[tuple[str, str, int]] = ()
-    dropped_groups: Sequence[str] = ()
 
 
 class Stored(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Any
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers import authorized
-from horolog.cluster.group_values import GroupState
 from horolog.errors import ErrorCode
+from horolog.groups.values import GroupState
 from horolog.wire.api import ApiKey
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
-from horolog.cluster.group_values import Join, Joined, Protocol
 from horolog.errors import RequestRefused, code_for
+from horolog.groups.values import Join, Joined, Protocol
 from horolog.wire.api import ApiKey
 
 

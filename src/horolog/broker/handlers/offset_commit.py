@@ -14,7 +14,7 @@ from typing import Any
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
-from horolog.metadata.store import OffsetRow
+from horolog.groups.rows import OffsetRow
 from horolog.metadata.topics import Topic, unknown_topic
 from horolog.wire.api import ApiKey
 

@@ -17,7 +17,7 @@ from typing import Any
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.errors import ErrorCode
-from horolog.metadata.store import OffsetRow
+from horolog.groups.rows import OffsetRow
 from horolog.wire.api import ApiKey
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
-from horolog.cluster.group_values import Sync, Synced
 from horolog.errors import RequestRefused, code_for
+from horolog.groups.values import Sync, Synced
 from horolog.wire.api import ApiKey
 
 

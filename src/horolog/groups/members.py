@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from horolog.cluster.group_values import (
+from horolog.groups.values import (
     Join,
     JoinedMember,
     MemberDescription,

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from horolog.cluster.group_values import (
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.groups.group import Group
+from horolog.groups.values import (
     Answer,
     GroupLimits,
     GroupState,
@@ -16,8 +18,6 @@ from horolog.cluster.group_values import (
     Sync,
     Synced,
 )
-from horolog.cluster.groups import Group
-from horolog.errors import ErrorCode, RequestRefused
 
 RANGE = Protocol("range", b"r")
 SESSION_MS = 10_000

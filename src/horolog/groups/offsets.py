@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from horolog.metadata.store import OffsetRow
+from horolog.groups.rows import OffsetRow
 
 TopicPartition = tuple[str, int]
 

@@ -15,8 +15,9 @@ time. What a caller got wrong is raised as RequestRefused.
 import uuid
 from collections.abc import Callable
 
-from horolog.cluster.group_members import CONSUMER_PROTOCOL_TYPE, Member, Members
-from horolog.cluster.group_values import (
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.groups.members import CONSUMER_PROTOCOL_TYPE, Member, Members
+from horolog.groups.values import (
     Answer,
     GroupDescription,
     GroupLimits,
@@ -27,7 +28,6 @@ from horolog.cluster.group_values import (
     Synced,
     Waiter,
 )
-from horolog.errors import ErrorCode, RequestRefused
 
 _EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = (
     GroupState.EMPTY,
