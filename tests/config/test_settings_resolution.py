@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from horolog.config import LONG_MAX, Endpoint, Settings, TimestampType
+from horolog.config import LONG_MAX, Endpoint, Settings
 from horolog.errors import Misconfigured
+from horolog.record.timestamps import TimestampType
 
 HOUR_MS = 3_600_000
 BEFORE = "message.timestamp.before.max.ms"

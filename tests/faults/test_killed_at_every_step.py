@@ -14,7 +14,8 @@ import pytest
 from faultyfiles import FaultyFiles, Killed
 from storelogs import NOW, TOPIC_ID, batch, open_dir, records_in
 
-from horolog.config import TimestampType, TopicConfig
+from horolog.config import TopicConfig
+from horolog.record.timestamps import TimestampType
 from horolog.storage import Log, LogDir, TopicPartition, prepare
 from horolog.storage.files import Files
 

@@ -10,8 +10,9 @@ import pytest
 from faultyfiles import FaultyFiles, ForgetfulFiles
 from storelogs import NOW, TOPIC_ID, batch, open_dir, reopened, snapshot_of, times_in
 
-from horolog.config import TimestampType, TopicConfig
+from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
+from horolog.record.timestamps import TimestampType
 from horolog.storage import Log, prepare
 
 CONFIG = TopicConfig(

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from storelogs import NOW, open_dir, records_in
 
-from horolog.config import TimestampType, TopicConfig
+from horolog.config import TopicConfig
+from horolog.record.timestamps import TimestampType
 from horolog.storage import TopicPartition
 
 CONFIG = TopicConfig(
@@ -28,7 +29,8 @@ import os, sys
 from pathlib import Path
 sys.path.insert(0, {support!r})
 from storelogs import NOW, TOPIC_ID, batch, open_dir
-from horolog.config import TimestampType, TopicConfig
+from horolog.config import TopicConfig
+from horolog.record.timestamps import TimestampType
 from horolog.storage import TopicPartition, prepare
 config = TopicConfig(
     segment_bytes=20_000,

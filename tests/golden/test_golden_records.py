@@ -3,11 +3,11 @@
 import pytest
 
 from golden import HIDDEN_FROM_KAFKA, GoldenPartition, partitions, text
-from horolog.config import TimestampType
 from horolog.record.batch import iter_headers, parse_header, restamp, verify_crc
 from horolog.record.builder import read_records
 from horolog.record.columns import decode
 from horolog.record.scan import find_at_or_after, find_equal, scan_batch, timestamps
+from horolog.record.timestamps import TimestampType
 
 MAX_BYTES = 1 << 26
 TYPES = {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}

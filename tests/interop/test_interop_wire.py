@@ -15,10 +15,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from horolog.clock import SystemClock
-from horolog.config import TimestampType
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
+from horolog.record.timestamps import TimestampType
 from horolog.wire.api import ApiKey
 from horolog.wire.codec import decode_response, encode_request
 from horolog.wire.frame import parse_response_header, request_prefix

@@ -8,7 +8,6 @@ from batches import BASE_OFFSET, generated_log, joined, make_batch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.config import TimestampType
 from horolog.errors import CorruptBatch
 from horolog.record.batch import (
     HEADER_SIZE,
@@ -19,6 +18,7 @@ from horolog.record.batch import (
 )
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
+from horolog.record.timestamps import TimestampType
 
 # Kafka's MemoryRecordsTest.testChecksum, and two more with a position and negative times.
 TWO_KEYS = bytes.fromhex(

@@ -23,12 +23,12 @@ from batches import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.config import TimestampType
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.record.columns import DEFAULT_COLUMNS, DecodeStatistics, batch_schema, decode
 from horolog.record.compression import Codec, compress
+from horolog.record.timestamps import TimestampType
 
 pytestmark = pytest.mark.usefixtures("both")
 

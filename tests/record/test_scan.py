@@ -20,7 +20,6 @@ from batches import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.config import NO_TIMESTAMP
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
 from horolog.record import scan
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
@@ -33,6 +32,7 @@ from horolog.record.scan import (
     scan_batch,
     timestamps,
 )
+from horolog.record.timestamps import NO_TIMESTAMP
 
 pytestmark = pytest.mark.usefixtures("both")
 

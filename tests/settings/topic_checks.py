@@ -11,10 +11,10 @@ from setting_checks import of_topic
 from settings_lab import Trial
 
 from horolog.clock import HOUR_MS
-from horolog.config import TimestampType
 from horolog.record.batch import HEADER_SIZE, parse_header
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
+from horolog.record.timestamps import TimestampType
 
 INVALID_TIMESTAMP = 32
 MESSAGE_TOO_LARGE = 10

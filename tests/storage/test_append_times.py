@@ -18,7 +18,8 @@ from storelogs import (
     times_in,
 )
 
-from horolog.config import TimestampType, TopicConfig
+from horolog.config import TopicConfig
+from horolog.record.timestamps import TimestampType
 from horolog.storage.append_times import AppendTimes
 from horolog.storage.files import Files
 

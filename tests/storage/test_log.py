@@ -24,10 +24,11 @@ from storelogs import (
     times_in,
 )
 
-from horolog.config import TimestampType, TopicConfig
+from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import iter_headers, parse_header, verify_crc
 from horolog.record.compression import Codec
+from horolog.record.timestamps import TimestampType
 from horolog.storage import Log, prepare
 from horolog.storage.checkpoints import EpochStart
 from horolog.storage.files import Files

@@ -29,8 +29,9 @@ from storelogs import (
     times_in,
 )
 
-from horolog.config import TimestampType, TopicConfig
+from horolog.config import TopicConfig
 from horolog.record.compression import Codec
+from horolog.record.timestamps import TimestampType
 from horolog.storage import Log, LogDir, TopicPartition
 
 CLOSE = st.integers(NOW - 20, NOW + 20)

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from storelogs import NOW, append, batch, new_log, partition_dir, reopened, snapshot_of
 
-from horolog.config import TimestampType, TopicConfig
+from horolog.config import TopicConfig
 from horolog.errors import CorruptFile, ErrorCode, RequestRefused
 from horolog.record.batch import BatchHeader, parse_header
 from horolog.record.builder import Record, build_batch
+from horolog.record.timestamps import TimestampType
 from horolog.storage.files import Files
 from horolog.storage.producers import Producers, WrittenBatch
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from storelogs import APPEND_TIME, NOW, batch
 
-from horolog.config import LONG_MAX, TimestampType, TopicConfig
+from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import CorruptBatch, ErrorCode, RecordsRejected, RequestRefused
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header, verify_crc
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec, compress, decompress
+from horolog.record.timestamps import TimestampType
 from horolog.storage import Prepared, prepare
 
 CONFIG = TopicConfig(message_timestamp_after_max_ms=3_600_000)

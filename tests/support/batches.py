@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from horolog.config import NO_TIMESTAMP, TimestampType
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
+from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 BASE_OFFSET = 1_000_007

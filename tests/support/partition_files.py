@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from horolog.config import TimestampType
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
+from horolog.record.timestamps import TimestampType
 from horolog.storage.index.builder import IndexBuilder
 
 BASE_OFFSET = 1_000

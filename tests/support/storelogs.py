@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from horolog.config import NO_TIMESTAMP, BrokerConfig, TimestampType, TopicConfig
+from horolog.config import BrokerConfig, TopicConfig
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
+from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage import Appended, Log, LogDir, TopicPartition, prepare
 from horolog.storage.files import Files
 

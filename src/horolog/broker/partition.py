@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.record.batch import codec_number_of
 from horolog.storage.log import Appended, Log
 from horolog.storage.slices import Slice
 from horolog.storage.validate import Prepared, prepare
@@ -26,9 +27,6 @@ INLINE_COMPRESSED_BYTES: Final = 16 * 1024
 INLINE_DECOMPRESSED_BYTES: Final = 64 * 1024
 # What was written so recently that the page cache has it, twice over.
 HOT_BYTES: Final = 32 << 20
-
-_CODEC_POSITION = 22
-_CODEC_BITS = 0x07
 
 
 class Written(NamedTuple):
@@ -106,7 +104,7 @@ class Partition:
     def _append_at_once(self, append: "_Append") -> Written | None:
         """Append on the event loop; None if that might have to wait for something."""
         batch = append.batch
-        codec = batch[_CODEC_POSITION] & _CODEC_BITS if len(batch) > _CODEC_POSITION else 0
+        codec = codec_number_of(batch)
         limit = self._max_uncompressed_bytes
         if codec:
             limit = min(limit, INLINE_DECOMPRESSED_BYTES)

@@ -6,9 +6,9 @@ from datetime import tzinfo
 from horolog.cli.times import format_time
 from horolog.cli.topic_facts import PartitionFacts
 from horolog.client import Client, FoundOffset
-from horolog.config import NO_TIMESTAMP
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, read_records
+from horolog.record.timestamps import NO_TIMESTAMP
 
 _ENOUGH_BYTES = 1 << 20
 

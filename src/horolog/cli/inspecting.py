@@ -13,10 +13,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from horolog.cli.reading import ReadRecord
-from horolog.config import NO_TIMESTAMP, TimestampType
 from horolog.errors import CorruptBatch, CorruptFile, Damaged, StorageFailed
 from horolog.record.batch import BatchHeader, verify_crc
 from horolog.record.builder import read_records
+from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage import names
 from horolog.storage.checkpoints import EpochStart, read_epochs, read_offsets, read_topic_id
 from horolog.storage.files import FileMissing, Files, OpenFile

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from horolog.cli.topic_facts import partition_numbers
 from horolog.client import EARLIEST, LATEST, Client, Fetched
-from horolog.config import NO_TIMESTAMP, TimestampType
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, read_records
 from horolog.record.scan import timestamps
+from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 
 _FETCH_BYTES = 4 << 20
 _WAIT_MS = 500

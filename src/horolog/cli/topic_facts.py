@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from horolog.client import EARLIEST, LATEST, MAX_TIMESTAMP, Client
-from horolog.config import NO_TIMESTAMP
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.record.timestamps import NO_TIMESTAMP
 
 
 class PartitionFacts(NamedTuple):

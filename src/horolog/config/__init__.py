@@ -26,12 +26,11 @@ from horolog.config.properties import parse_properties
 from horolog.config.setting import Setting, Status, UpdateMode
 from horolog.config.settings import Settings, Source
 from horolog.config.tables import broker_settings, topic_settings
-from horolog.config.topic import LONG_MAX, NO_TIMESTAMP, TimestampType, TopicConfig
+from horolog.config.topic import LONG_MAX, TopicConfig
 from horolog.config.values import Kind
 
 __all__ = [
     "LONG_MAX",
-    "NO_TIMESTAMP",
     "BrokerConfig",
     "Change",
     "ConfigEntry",
@@ -43,7 +42,6 @@ __all__ = [
     "Source",
     "Status",
     "Synonym",
-    "TimestampType",
     "TopicConfig",
     "UpdateMode",
     "alter_broker",

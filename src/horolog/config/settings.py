@@ -21,9 +21,10 @@ from horolog.config.broker import BrokerConfig
 from horolog.config.listeners import parse_protocols, resolve_listeners
 from horolog.config.setting import Setting
 from horolog.config.tables import broker_setting, broker_settings, topic_setting, topic_settings
-from horolog.config.topic import LONG_MAX, TimestampType, TopicConfig
+from horolog.config.topic import LONG_MAX, TopicConfig
 from horolog.config.values import Value
 from horolog.errors import Misconfigured
+from horolog.record.timestamps import TimestampType
 
 _UNITS_MS = {"hours": 3_600_000, "minutes": 60_000}
 _BEFORE = "message.timestamp.before.max.ms"

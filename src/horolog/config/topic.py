@@ -5,24 +5,11 @@ those of Apache Kafka 4.x; the rules for each are in `horolog.config.topic_table
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
+
+from horolog.record.timestamps import TimestampType
 
 DAY_MS = 24 * 60 * 60 * 1000
 LONG_MAX = (1 << 63) - 1
-NO_TIMESTAMP = -1
-"""What a record without a timestamp says (KIP-32)."""
-
-
-class TimestampType(IntEnum):
-    """Whose time a record carries (KIP-32); the numbers are those of attribute bit 3."""
-
-    CREATE_TIME = 0
-    LOG_APPEND_TIME = 1
-
-    @property
-    def kafka_name(self) -> str:
-        """The value of `message.timestamp.type`."""
-        return "LogAppendTime" if self else "CreateTime"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import crc32c
 
-from horolog.config import TimestampType
 from horolog.errors import CorruptBatch
 from horolog.record.compression import Buffer, Codec
+from horolog.record.timestamps import TimestampType
 
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12
@@ -33,6 +33,7 @@ MAGIC = 2
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _SIZE_TO_MAGIC = struct.Struct(">iib")  # from byte 8: batch_length, leader_epoch, magic
 _CRC_START = 21
+_ATTRIBUTES_LOW_BYTE = 22
 _CRC_COVERED = struct.Struct(">hiqqqhii")  # the header from byte 21
 _SMALLEST_LENGTH = 14  # of any format: an empty message of v0
 
@@ -81,13 +82,18 @@ class BatchHeader(NamedTuple):
         return self.last_offset + 1
 
     @property
+    def codec_number(self) -> int:
+        """The codec as the header gives it, 0 to 7; Kafka has 0 (none) to 4."""
+        return self.attributes & _CODEC_BITS
+
+    @property
     def codec(self) -> Codec:
         """The codec of the records.
 
         Raises:
             CorruptBatch: the batch names a codec that Kafka does not have (5 to 7).
         """
-        codec = self.attributes & _CODEC_BITS
+        codec = self.codec_number
         if codec >= len(_CODECS):
             raise CorruptBatch(
                 f"Unknown compression codec {codec} in the batch at offset {self.base_offset}"
@@ -137,6 +143,11 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
     _check_size_and_magic(header.batch_length, header.magic, position)
     return header
+
+
+def codec_number_of(batch: Buffer) -> int:
+    """`codec_number` of a batch that has not been parsed; 0 if it ends before that."""
+    return batch[_ATTRIBUTES_LOW_BYTE] & _CODEC_BITS if len(batch) > _ATTRIBUTES_LOW_BYTE else 0
 
 
 def iter_headers(buffer: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:

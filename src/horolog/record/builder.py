@@ -13,7 +13,6 @@ batch's base and wrap at 64 bits as Java's do.
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from horolog.config import NO_TIMESTAMP, TimestampType
 from horolog.errors import CorruptBatch
 from horolog.record.batch import (
     HEADER_SIZE,
@@ -25,6 +24,7 @@ from horolog.record.batch import (
 )
 from horolog.record.compression import Buffer, Codec, compress, decompress
 from horolog.record.kernels.scan_twins import to_int64
+from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 
 Header = tuple[str, bytes | None]
 

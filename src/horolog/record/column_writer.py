@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from horolog.config import NO_TIMESTAMP
 from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, pack_header
 from horolog.record.compression import Buffer, Codec, compress
 from horolog.record.kernels import column_twins, layout
 from horolog.record.kernels.loading import COLUMN_KERNELS
+from horolog.record.timestamps import NO_TIMESTAMP
 
 BATCH_BYTES = 512 << 10
 """Uncompressed size that batches are filled to: half of what brokers take by default."""

@@ -18,7 +18,6 @@ from itertools import chain
 
 import pyarrow as pa
 
-from horolog.config import TimestampType
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import HEADER_SIZE, BatchHeader, iter_headers, parse_header, verify_crc
 from horolog.record.builder import read_records
@@ -27,6 +26,7 @@ from horolog.record.compression import Buffer, Codec, decompress_chunks
 from horolog.record.kernels import layout
 from horolog.record.row_buffers import EVERYTHING, INT64_MAX, INT64_MIN, Range, RowBuffers
 from horolog.record.scan import scan_batch
+from horolog.record.timestamps import TimestampType
 
 __all__ = [
     "DEFAULT_COLUMNS",

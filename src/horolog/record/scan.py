@@ -13,12 +13,12 @@ from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from horolog.config import TimestampType
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, BatchHeader
 from horolog.record.compression import Buffer, Codec, decompress_chunks
 from horolog.record.kernels import layout, scan_twins
 from horolog.record.kernels.loading import SCAN_KERNELS
+from horolog.record.timestamps import TimestampType
 
 _INT64_MIN = -(1 << 63)
 _INT64_MAX = (1 << 63) - 1

@@ -30,6 +30,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.spark import columns
 
 _INT64_MIN = -(1 << 63)
@@ -107,7 +108,7 @@ class Wanted:
         which its header's largest timestamp does not count.
         """
         first = self.times_ms.first
-        is_open = first == _INT64_MIN or columns.NO_TIMESTAMP_MS in self.times_ms
+        is_open = first == _INT64_MIN or NO_TIMESTAMP in self.times_ms
         return None if is_open else first
 
     @property
@@ -167,7 +168,7 @@ def absorb(filters: Sequence[Filter]) -> Absorbed:
             left.append(condition)
     times = shown & exact
     wanted = Wanted(times, offsets, partitions, partition_set, tuple(topics))
-    if columns.NO_TIMESTAMP_MS in times and not times.is_empty:
+    if NO_TIMESTAMP in times and not times.is_empty:
         left += on_timestamp
         if wanted.from_ms is None and times.first != _INT64_MIN:
             left += on_timestamp_ms

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.spark import columns
 from horolog.storage.names import TopicPartition
 
@@ -99,7 +100,7 @@ def shown_times(times_ms: pa.Array) -> pa.Array:
     hidden = (
         (values < columns.FIRST_TIMESTAMP_MS)
         | (values > columns.LAST_TIMESTAMP_MS)
-        | (values == columns.NO_TIMESTAMP_MS)
+        | (values == NO_TIMESTAMP)
     )
     # A time that wraps around here is one of the hidden ones.
     microseconds = values * np.int64(1000)

@@ -18,9 +18,10 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from uuid import UUID
 
-from horolog.config import NO_TIMESTAMP, TimestampType, TopicConfig
+from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import restamp
+from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage import names, retention
 from horolog.storage.append_times import AppendTimes
 from horolog.storage.epochs import LeaderEpochs

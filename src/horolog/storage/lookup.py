@@ -18,19 +18,17 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from horolog.config import NO_TIMESTAMP
 from horolog.errors import RequestRefused
 from horolog.record.batch import BatchHeader
 from horolog.record.builder import read_records
 from horolog.record.scan import find_at_or_after, find_equal
+from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.segment import Segment
 
 # What a lookup does without `may_wait`: a loop of events has other things to do.
 _FEW_BATCHES = 64
 _MUCH_TO_SCAN = 256 << 10
 _LITTLE_TO_DECOMPRESS = 64 << 10
-
-_CODEC_BITS = 0x07
 
 
 class TimestampOffset(NamedTuple):
@@ -85,7 +83,7 @@ def _find_in(
         if timestamp < 0:
             segment.may_wait()
             found = _find_before_1970(batch, timestamp, from_offset)
-        elif not header.attributes & _CODEC_BITS or not segment.hurries:
+        elif not header.codec_number or not segment.hurries:
             found = find_at_or_after(
                 batch, header, timestamp, from_offset, max_bytes=max_batch_bytes
             )

@@ -14,10 +14,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from horolog.config import NO_TIMESTAMP, TopicConfig
+from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
 from horolog.record.batch import BatchHeader, verify_crc
 from horolog.record.compression import Buffer
+from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.headers import find_batch, walk_headers

@@ -13,7 +13,7 @@ from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
-from horolog.config import NO_TIMESTAMP, TimestampType, TopicConfig
+from horolog.config import TopicConfig
 from horolog.errors import (
     BatchRefused,
     CorruptBatch,
@@ -35,6 +35,7 @@ from horolog.record.batch import (
 from horolog.record.builder import build_batch, read_records
 from horolog.record.compression import Buffer, Codec, compress, decompress
 from horolog.record.scan import RecordFacts, scan_batch, timestamps
+from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage.looks_like import looks_like
 
 MAX_UNCOMPRESSED_BYTES = 1 << 30
@@ -43,7 +44,6 @@ MAX_RECORD_ERRORS = 1_000
 
 _LENGTH = Struct(">i")
 _CODECS = tuple(Codec)
-_CODEC_BITS = 0x07
 _LZ4_FLAGS = HEADER_SIZE + 4  # after the frame's magic number
 _LZ4_INDEPENDENT = 0x20
 _KEPT_BITS = 0x38  # timestamp type, transactional, control: what a rebuilt batch keeps
@@ -171,7 +171,7 @@ def _check_size(size: int, config: TopicConfig, partition: str) -> None:
 
 def _codec(header: BatchHeader, produce_version: int | None) -> Codec:
     """The codec, if there is such a one; 76 says so where Kafka answers a meaningless -1."""
-    number = header.attributes & _CODEC_BITS
+    number = header.codec_number
     if number > Codec.ZSTD:
         raise RequestRefused(
             ErrorCode.unsupported_compression_type,

@@ -19,6 +19,7 @@ from horolog.record.kernels.scan_kernels import (
     read_bytes,
     read_varint,
 )
+from horolog.record.timestamps import NO_TIMESTAMP
 
 _cgutils: Any = cgutils
 _BYTES_OUT = numba.uint8[::1]
@@ -372,7 +373,7 @@ def _scatter(  # type: ignore[no-untyped-def]
             position = _put_cell(out, position, header_value_data, start, size)
         state[layout.FILLED] = position
         state[layout.ROW] = row + 1
-        if timestamp != -1 and (
+        if timestamp != NO_TIMESTAMP and (
             state[layout.SCATTER_TIMED] == 0 or timestamp > state[layout.MAX_TIMESTAMP]
         ):
             state[layout.MAX_TIMESTAMP] = timestamp

@@ -55,6 +55,7 @@ from horolog.record.kernels.layout import (
     WANTED,
 )
 from horolog.record.kernels.scan_twins import OddError, read_varint, to_int64
+from horolog.record.timestamps import NO_TIMESTAMP
 
 Ints = Any  # integers by position: array, memoryview or numpy array
 _Headers = list[tuple[bytes, bytes | None]]
@@ -269,7 +270,7 @@ def scatter(
         out[state[FILLED] : end] = record
         state[FILLED] = end
         state[ROW] = row + 1
-        if time != -1 and (not state[SCATTER_TIMED] or time > state[MAX_TIMESTAMP]):
+        if time != NO_TIMESTAMP and (not state[SCATTER_TIMED] or time > state[MAX_TIMESTAMP]):
             state[MAX_TIMESTAMP] = time
             state[SCATTER_TIMED] = 1
     return DONE

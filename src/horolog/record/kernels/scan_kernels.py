@@ -20,6 +20,7 @@ import numpy as np
 from horolog.record.compression import Buffer
 from horolog.record.kernels import layout, scan_twins
 from horolog.record.kernels.cache import compile_kernel, helper
+from horolog.record.timestamps import NO_TIMESTAMP
 
 BYTES_IN: Final = numba.types.Array(numba.uint8, 1, "C", readonly=True)
 INT64S: Final = numba.int64[::1]
@@ -102,7 +103,7 @@ def _finish_record(state, timestamp, delta, times, first):  # type: ignore[no-un
     state[layout.NEXT_DELTA] = delta + 1
     state[layout.COUNT] = count + 1
     state[layout.RECORDS_LEFT] -= 1
-    if timestamp != -1:
+    if timestamp != NO_TIMESTAMP:
         if not state[layout.TIMED]:
             state[layout.MAX] = timestamp
             state[layout.MIN] = timestamp
@@ -174,7 +175,7 @@ def _whole_records(data, position, state, times, first):  # type: ignore[no-unty
         disorder |= delta < next_delta
         next_delta = delta + 1
         count += 1
-        if timestamp != -1:
+        if timestamp != NO_TIMESTAMP:
             if not timed or timestamp > largest:
                 largest = timestamp
                 max_delta = delta

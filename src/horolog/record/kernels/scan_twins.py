@@ -61,8 +61,8 @@ from horolog.record.kernels.layout import (
     TIMESTAMP,
     UNUSED_BYTES,
 )
+from horolog.record.timestamps import NO_TIMESTAMP
 
-_NO_TIMESTAMP: Final = -1
 _MASK32: Final = (1 << 32) - 1
 _MASK64: Final = (1 << 64) - 1
 _SIGN: Final = 1 << 63
@@ -200,7 +200,7 @@ def _finish_record(
     state[NEXT_DELTA] = delta + 1
     state[COUNT] = count + 1
     state[RECORDS_LEFT] -= 1
-    if timestamp != _NO_TIMESTAMP:
+    if timestamp != NO_TIMESTAMP:
         if not state[TIMED]:
             state[MAX] = state[MIN] = timestamp
             state[MAX_DELTA] = delta

@@ -13,8 +13,8 @@ and another interval may have been in force.
 from collections.abc import Callable, Iterable
 from struct import Struct
 
-from horolog.config import NO_TIMESTAMP, TimestampType
 from horolog.record.batch import BatchHeader
+from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage.checkpoints import EpochStart
 from horolog.storage.index.time import TimeEntry
 

@@ -15,9 +15,10 @@ mended by the reader that notices.
 import logging
 import threading
 
-from horolog.config import NO_TIMESTAMP, TopicConfig
+from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
 from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
+from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.files import FileMissing, Files, OpenFile
 from horolog.storage.headers import find_batch, walk_headers

@@ -18,7 +18,7 @@ Files stay Kafka's to the byte. One thread appends, any number look up.
 from struct import Struct
 from typing import NamedTuple
 
-from horolog.config import NO_TIMESTAMP
+from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.files import Files
 from horolog.storage.index.entries import Entries
 

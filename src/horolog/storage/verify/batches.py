@@ -12,18 +12,17 @@ from typing import NamedTuple
 
 import crc32c
 
-from horolog.config import NO_TIMESTAMP
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, parse_header
 from horolog.record.compression import Codec
 from horolog.record.scan import scan_batch
+from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.files import Files, OpenFile
 
 MAX_HELD_BYTES = 256 << 20
 MAX_UNCOMPRESSED_BYTES = 1 << 30
 _PIECE_BYTES = 4 << 20
 _CRC_START = 21
-_CODEC_BITS = 0x07
 _MESSAGE = Struct(">qiIb")  # before format v2: offset, size, CRC-32, magic
 _LAST_OLD_MAGIC = 1
 
@@ -123,7 +122,7 @@ def header_fault(header: BatchHeader) -> str | None:
         return f"its base offset is {header.base_offset}"
     if header.leader_epoch < -1:
         return f"its leader epoch is {header.leader_epoch}"
-    codec = header.attributes & _CODEC_BITS
+    codec = header.codec_number
     if codec > Codec.ZSTD:
         return f"there is no compression codec {codec}"
     return None

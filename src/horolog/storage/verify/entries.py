@@ -8,8 +8,8 @@ appended at once, and Kafka before 3.8 the very record into the time index.
 from collections.abc import Iterator
 from struct import Struct
 
-from horolog.config import NO_TIMESTAMP
 from horolog.record.batch import BatchHeader
+from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.verify.findings import Finding, fault
 

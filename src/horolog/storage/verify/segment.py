@@ -7,9 +7,9 @@ again by the offset index, if that knows of a whole batch there.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from horolog.config import NO_TIMESTAMP
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
+from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.files import FileMissing, Files, OpenFile
 from horolog.storage.index.builder import is_later

@@ -1,0 +1,19 @@
+"""What a record's timestamp means (KIP-32)."""
+
+from enum import IntEnum
+from typing import Final
+
+NO_TIMESTAMP: Final = -1
+"""The timestamp of a record that has none."""
+
+
+class TimestampType(IntEnum):
+    """Whose time a record carries; the numbers are those of attribute bit 3."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+    @property
+    def kafka_name(self) -> str:
+        """The value of `message.timestamp.type`."""
+        return "LogAppendTime" if self else "CreateTime"
