@@ -245,8 +245,11 @@ def expire(broker: RunningBroker) -> int:
     return len(broker.run(broker.service.chores.run_retention()))
 
 
-def test_serving_a_backup_never_deletes_it(make_broker: MakeBroker, foreign: Path) -> None:
+def test_serving_a_backup_never_deletes_it(
+    make_broker: MakeBroker, foreign: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for _ in range(2):
+        caplog.clear()
         broker = make_broker(log_dir=foreign, clock=ManualClock(NOW_MS))
         assert expire(broker) == 0
         assert count(broker.address, "t", 1) == 1
@@ -259,6 +262,9 @@ def test_serving_a_backup_never_deletes_it(make_broker: MakeBroker, foreign: Pat
             topics = [{"name": "t", "partitions": [{"partition_index": 0, "offset": 1}]}]
             refused = connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
             assert refused.topics[0].partitions[0].error_code == 44
+            # The answer has no room for a sentence.
+            (said,) = [it.message for it in caplog.records if "DeleteRecords" in it.message]
+            assert said.startswith("DeleteRecords of t: t was adopted from directories written")
         broker.stop()
 
 

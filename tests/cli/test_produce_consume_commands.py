@@ -12,6 +12,8 @@ from command_runner import Run, heed_interrupts
 from patience import PATIENCE_S
 from running_broker import RunningBroker
 
+from horolog.client import Client
+
 NINE = 1_795_165_200_000  # 2026-11-20T09:00:00Z
 
 
@@ -146,6 +148,25 @@ def test_records_that_come_are_followed(horolog: Run) -> None:
     horolog("produce", "p.follow", stdin="1\n2\n")
     followed = horolog("consume", "p.follow", "-f", "-n", 2, "--format", "value")
     assert followed.lines == ["1", "2"]
+
+
+@pytest.mark.parametrize("follow", [[], ["-f", "-n", 60]])
+def test_records_deleted_before_they_are_read_do_not_come_back(
+    horolog: Run, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, follow: list[object]
+) -> None:
+    topic = "p.deleted" + "".join(map(str, follow))
+    horolog("produce", topic, stdin="".join(f"{number}\n" for number in range(100)))
+    plain_fetch = Client.fetch
+
+    def fetch(self, *args, **options):
+        broker.log(topic, 0).delete_records(40)
+        return plain_fetch(self, *args, **options)
+
+    monkeypatch.setattr(Client, "fetch", fetch)
+    consumed = horolog("consume", topic, "--format", "value", *follow)
+    assert consumed.code == 0
+    assert consumed.lines == [str(number) for number in range(40, 100)]
+    assert consumed.err == f"offsets 0 to 39 of {topic}-0 were deleted before they were read\n"
 
 
 def test_following_goes_on_until_it_is_interrupted(horolog: Run, broker: RunningBroker) -> None:

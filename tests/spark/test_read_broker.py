@@ -1,6 +1,6 @@
 """Reads from a running broker, as Spark's planner and tasks do them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from log_reading import Read, moment
@@ -134,6 +134,85 @@ def test_records_deleted_after_load_are_lost_data(orders: RunningBroker) -> None
         strict.rows()
     assert found(lenient) == both(range(40, 100), range(60))
     assert found(load(orders, subscribe="orders")) == both(range(40, 100), range(60))
+
+
+def rows_of_plan(
+    read: Read, before_reading: Callable[[], object], *filters
+) -> list[tuple[int, int]]:
+    """Rows of a plan that was made before something happened to the log."""
+    reader, partitions = read.plan(*filters)
+    before_reading()
+    tables = [table for partition in partitions for table in reader.read(partition)]
+    return [(row["partition"], row["offset"]) for table in tables for row in table.to_pylist()]
+
+
+def test_records_deleted_out_of_the_middle_of_a_batch_do_not_come_back(
+    broker: RunningBroker, client: Client
+) -> None:
+    broker.create_topic("orders", partitions=1)
+    fill(client, "orders", 0, [NINE_MS + number for number in range(200)], each=200)
+    options = {"subscribe": "orders", "startingOffsets": '{"orders":{"0":10}}'}
+    end = {"endingOffsets": '{"orders":{"0":150}}'}
+    strict = load(broker, **options, **end)
+    lenient = load(broker, **options, **end, failOnDataLoss="false")
+
+    def delete() -> None:
+        broker.log("orders", 0).delete_records(50)
+
+    with pytest.raises(
+        DataLost, match="orders-0 was to be read from offset 10, and starts at 50 now"
+    ):
+        rows_of_plan(strict, delete)
+    assert rows_of_plan(lenient, delete) == [(0, offset) for offset in range(50, 150)]
+
+
+def test_records_deleted_while_a_task_reads_do_not_come_back(
+    broker: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log start moves into a batch that the task has not reached yet."""
+    broker.create_topic("orders", partitions=1)
+    fill(client, "orders", 0, [NINE_MS + number for number in range(300)], each=100)
+    lenient = load(broker, subscribe="orders", failOnDataLoss="false", kafka__fetch__max__bytes="1")
+    plain_fetch = Client.fetch
+    asked = []
+
+    def fetch(self: Client, topic: str, partition: int, offset: int, **options):
+        if asked == [0]:
+            broker.log("orders", 0).delete_records(230)
+        asked.append(offset)
+        return plain_fetch(self, topic, partition, offset, **options)
+
+    monkeypatch.setattr(Client, "fetch", fetch)
+    assert found(lenient) == [(0, offset) for offset in (*range(100), *range(230, 300))]
+    assert asked == [0, 100, 230]
+
+
+def test_a_log_that_ends_before_the_wanted_offset_is_lost_data(
+    broker: RunningBroker, client: Client
+) -> None:
+    """As after an unclean leader election: the topic was deleted and made again."""
+    broker.create_topic("orders", partitions=1)
+    fill(client, "orders", 0, [NINE_MS + number for number in range(50)])
+    strict = load(broker, subscribe="orders", startingOffsets='{"orders":{"0":20}}')
+    lenient = load(
+        broker,
+        subscribe="orders",
+        startingOffsets='{"orders":{"0":20}}',
+        failOnDataLoss="false",
+    )
+
+    def make_again() -> None:
+        client.delete_topics(["orders"])
+        broker.create_topic("orders", partitions=1)
+        fill(client, "orders", 0, [NINE_MS] * 5)
+
+    plan_of_lenient = lenient.plan()
+    with pytest.raises(
+        DataLost, match="orders-0 was to be read from offset 20 up to 50, and ends at 5 now"
+    ):
+        rows_of_plan(strict, make_again)
+    reader, partitions = plan_of_lenient
+    assert [table for partition in partitions for table in reader.read(partition)] == []
 
 
 def test_a_topic_deleted_after_load_is_lost_data(orders: RunningBroker, client: Client) -> None:

@@ -9,6 +9,7 @@ one by their header alone.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from horolog.cli.screen import say
 from horolog.cli.topic_facts import partition_numbers
 from horolog.client import EARLIEST, LATEST, Client, Fetched
 from horolog.errors import ErrorCode, RequestRefused
@@ -110,9 +111,7 @@ def read_span(
     """The records of a span, batch by batch, each time with the offset that comes next."""
     position = span.start
     while position < span.end:
-        fetched = client.fetch(
-            topic, span.partition, position, max_bytes=_FETCH_BYTES, max_wait_ms=_WAIT_MS
-        )
+        position, fetched = _fetch(client, topic, span.partition, position, _WAIT_MS)
         following = position
         for following, records in _records(fetched, span.partition, position, span.end, times):
             yield following, records
@@ -128,12 +127,39 @@ def follow(
     wait_ms = max(10, _WAIT_MS // max(1, len(positions)))
     while True:
         for partition, position in positions.items():
+            start, fetched = _fetch(client, topic, partition, position, wait_ms)
+            positions[partition] = start
+            for following, records in _records(fetched, partition, start, None, times):
+                yield from records
+                positions[partition] = following
+
+
+def _fetch(
+    client: Client, topic: str, partition: int, position: int, wait_ms: int
+) -> tuple[int, Fetched]:
+    """Batches from `position` on, or from the log start offset where it has moved past that.
+
+    Raises:
+        RequestRefused: the log ends before the position, or the broker refuses otherwise.
+    """
+    while True:
+        try:
             fetched = client.fetch(
                 topic, partition, position, max_bytes=_FETCH_BYTES, max_wait_ms=wait_ms
             )
-            for following, records in _records(fetched, partition, position, None, times):
-                yield from records
-                positions[partition] = following
+        except RequestRefused as error:
+            if error.code != ErrorCode.offset_out_of_range:
+                raise
+            start = _bounds(client, topic, [partition], EARLIEST)[partition]
+            if start <= position:
+                raise
+            say(
+                f"offsets {position} to {start - 1} of {topic}-{partition} were deleted before "
+                "they were read"
+            )
+            position = start
+            continue
+        return position, fetched
 
 
 def _records(

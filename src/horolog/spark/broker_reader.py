@@ -5,10 +5,11 @@ A thread fetches ahead while what came before is decoded and handed to Spark.
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from horolog.client import EARLIEST, Client, Fetched
+from horolog.client import EARLIEST, LATEST, Client, Fetched
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.batch import iter_headers
 from horolog.record.columns import decode
@@ -18,9 +19,18 @@ from horolog.spark.file_reader import TABLE_BYTES
 from horolog.spark.filters import Wanted
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange
+from horolog.storage.names import TopicPartition
 
 _SURELY_EMPTY = 3
+_ASK_AGAIN_S = 0.1
 _GONE = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
+
+
+class _Piece(NamedTuple):
+    """What one fetch from `offset` on gave; its first batch may hold records before that."""
+
+    offset: int
+    fetched: Fetched
 
 
 def task_client(options: ReadOptions) -> Client:
@@ -48,11 +58,11 @@ def read_offsets(
         NoAnswer: it does not answer.
         CorruptBatch: what it sent is damaged.
     """
-    with ahead(_fetches(client, wanted, options)) as fetches:
-        for fetched in fetches:
+    with ahead(_fetches(client, wanted, options)) as pieces:
+        for offset, fetched in pieces:
             yield from decode(
                 fetched.records,
-                start_offset=wanted.start,
+                start_offset=offset,
                 end_offset=wanted.end,
                 from_ms=what.from_ms,
                 to_ms=what.to_ms,
@@ -63,8 +73,11 @@ def read_offsets(
             )
 
 
-def _fetches(client: Client, wanted: OffsetRange, options: ReadOptions) -> Iterator[Fetched]:
-    """What the broker has from the first to the last wanted offset, each batch once."""
+def _fetches(client: Client, wanted: OffsetRange, options: ReadOptions) -> Iterator[_Piece]:
+    """What the broker has from the first to the last wanted offset, each batch once.
+
+    Where the log start offset has moved past the wanted one, reading goes on from there.
+    """
     fetching = options.fetching
     offset = wanted.start
     empty = 0
@@ -80,11 +93,16 @@ def _fetches(client: Client, wanted: OffsetRange, options: ReadOptions) -> Itera
                 read_committed=options.read_committed,
             )
         except RequestRefused as error:
-            offset = _after_loss(client, wanted, options, offset, error)
+            following = _after_loss(client, wanted, options, offset, error)
+            if following == offset:
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(_ASK_AGAIN_S)
+            offset = following
             continue
         following = _next_offset(fetched, offset)
         if following > offset:
-            yield fetched
+            yield _Piece(offset, fetched)
             offset, empty = following, 0
             give_up = time.monotonic() + fetching.poll_timeout_ms / 1000
             continue
@@ -113,6 +131,8 @@ def _after_loss(
 ) -> int:
     """Where to go on when the broker has not what was asked for; the end if nowhere.
 
+    The same offset, where the log has it after all: the leader may have changed meanwhile.
+
     Raises:
         DataLost: data loss is to fail.
         RequestRefused: the refusal was about something else.
@@ -123,10 +143,23 @@ def _after_loss(
         return wanted.end
     if error.code != ErrorCode.offset_out_of_range:
         raise error
-    found = client.list_offsets({partition: EARLIEST})[partition]
-    start = found.offset if found is not None else wanted.end
+    start, end = (_end_of_log(client, partition, which) for which in (EARLIEST, LATEST))
+    if start is not None and start > offset:
+        data_lost(
+            options,
+            f"{partition} was to be read from offset {offset}, and starts at {start} now",
+        )
+        return start
+    if end is not None and end > offset:
+        return offset
     data_lost(
         options,
-        f"{partition} was to be read from offset {offset}, and starts at {start} now",
+        f"{partition} was to be read from offset {offset} up to {wanted.end}, and ends at "
+        f"{end} now",
     )
-    return start if offset < start else wanted.end
+    return wanted.end
+
+
+def _end_of_log(client: Client, partition: TopicPartition, which: int) -> int | None:
+    found = client.list_offsets({partition: which})[partition]
+    return None if found is None else found.offset
