@@ -4,13 +4,16 @@ import errno
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from patience import PATIENCE_S
 
 from horolog.errors import StorageFailed
-from horolog.storage.files import FileMissing, Files, WouldWait
+from horolog.storage.files import FileMissing, Files, OpenFile, WouldWait
 
 
 def open_descriptors() -> int:
@@ -181,3 +184,189 @@ def test_at_once_is_about_one_thread(tmp_path: Path) -> None:
     if hasattr(os, "RWF_NOWAIT"):
         files.at_once(look)
         assert seen == [b"content"]
+
+
+class PausingFiles(Files):
+    """Threads that open a file through `start` stop between its opening and its use."""
+
+    def __init__(self, max_open: int = 64) -> None:
+        super().__init__(max_open=max_open)
+        self._paused = threading.local()
+
+    def _os_open(self, path: str, flags: int) -> int:
+        fd = super()._os_open(path, flags)
+        pause = getattr(self._paused, "pause", None)
+        if pause is not None:
+            pause()
+        return fd
+
+    def start(self, path: str) -> Callable[[], int]:
+        """Open a file in a thread of its own; the call that lets it end gives its inode."""
+        has_opened, may_end, got = threading.Event(), threading.Event(), []
+
+        def pause() -> None:
+            has_opened.set()
+            assert may_end.wait(PATIENCE_S)
+
+        def get() -> None:
+            self._paused.pause = pause
+            try:
+                got.append(inode_of(self.get(path)))
+            finally:
+                has_opened.set()
+
+        thread = threading.Thread(target=get)
+        thread.start()
+        assert has_opened.wait(PATIENCE_S)
+
+        def end() -> int:
+            may_end.set()
+            thread.join(PATIENCE_S)
+            return got[0]
+
+        return end
+
+
+def inode_of(file: OpenFile) -> int:
+    return os.fstat(file.fd).st_ino
+
+
+def rename_away(files: Files, path: str) -> None:
+    files.rename(path, path + ".deleted")
+    files.create(path)
+
+
+def rename_directory_away(files: Files, path: str) -> None:
+    directory = os.path.dirname(path)
+    files.rename(directory, directory + ".deleted")
+    files.forget(path)
+    files.make_directory(directory)
+    files.create(path)
+
+
+def remove_and_create(files: Files, path: str) -> None:
+    files.remove(path)
+    files.create(path)
+
+
+def replace(files: Files, path: str) -> None:
+    files.replace(path, b"new")
+
+
+def rename_over(files: Files, path: str) -> None:
+    files.create(path + ".new")
+    files.rename(path + ".new", path)
+
+
+def rename_over_and_evict(files: Files, path: str) -> None:
+    rename_over(files, path)
+    files.get(path)
+    for number in range(5):
+        files.create(f"{path}{number}")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        rename_away,
+        rename_directory_away,
+        remove_and_create,
+        replace,
+        rename_over,
+        rename_over_and_evict,
+    ],
+)
+@pytest.mark.parametrize("max_open", [3, 64])
+def test_a_file_opened_before_its_path_got_another_is_not_kept_for_others(
+    tmp_path: Path, change: Callable[[Files, str], None], max_open: int
+) -> None:
+    files = PausingFiles(max_open)
+    path = str(tmp_path / "topic-0" / "0.log")
+    files.make_directory(os.path.dirname(path))
+    old = inode_of(files.create(path))
+    files.close()
+    end = files.start(path)
+    change(files, path)
+    new = os.stat(path).st_ino
+    assert new != old
+    assert end() == old, "what a thread has opened is its own to use"
+    assert inode_of(files.get(path)) == new
+    files.write_at(files.get(path), [b"written to the new file"], 0)
+    assert Path(path).read_bytes() == b"written to the new file"
+
+
+def test_two_threads_that_open_a_file_at_once_share_it(tmp_path: Path) -> None:
+    files = PausingFiles()
+    path = str(tmp_path / "a")
+    files.create(path)
+    files.close()
+    before = open_descriptors()
+    first, second = files.start(path), files.start(path)
+    assert first() == second() == inode_of(files.get(path))
+    assert open_descriptors() == before + 1
+
+
+def test_nothing_is_kept_open_that_was_being_opened_when_all_was_closed(tmp_path: Path) -> None:
+    files = PausingFiles()
+    path = str(tmp_path / "a")
+    files.create(path)
+    files.close()
+    end = files.start(path)
+    files.close()
+    end()
+    assert files.open_count == 0
+
+
+CHANGES = [
+    "open",
+    "go on",
+    "create",
+    "remove",
+    "replace",
+    "rename",
+    "rename over",
+    "forget",
+    "evict",
+]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    max_open=st.integers(1, 3),
+    steps=st.lists(st.tuples(st.sampled_from(CHANGES), st.sampled_from("ab")), max_size=25),
+)
+def test_whatever_interleaves_a_path_leads_to_the_file_that_has_it(
+    tmp_path_factory: pytest.TempPathFactory, max_open: int, steps: list[tuple[str, str]]
+) -> None:
+    directory = tmp_path_factory.mktemp("files")
+    files = PausingFiles(max_open)
+    files.create(str(directory / "a"))
+    files.close()
+    opening: list[Callable[[], int]] = []
+    for what, name in steps:
+        path = str(directory / name)
+        if what == "create":
+            files.create(path)
+        elif what == "remove":
+            files.remove(path)
+        elif what == "replace":
+            files.replace(path, b"new")
+        elif what == "forget":
+            files.forget(path)
+        elif what == "evict":
+            for number in range(max_open):
+                files.create(str(directory / str(number)))
+        elif what == "go on" and opening:
+            opening.pop(0)()
+        elif os.path.exists(path):
+            if what == "open":
+                opening.append(files.start(path))
+            elif what == "rename":
+                files.rename(path, path + ".old")
+            elif what == "rename over":
+                files.rename(path, str(directory / "a"))
+    for end in opening:
+        end()
+    assert files.open_count <= max_open
+    for there in directory.iterdir():
+        assert inode_of(files.get(str(there))) == there.stat().st_ino

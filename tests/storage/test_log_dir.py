@@ -4,13 +4,18 @@ import errno
 import os
 import shutil
 import struct
+import threading
 import uuid
 import zlib
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from faultyfiles import FaultyFiles
+from patience import PATIENCE_S
 from storelogs import (
+    EVERY_BATCH,
     NOW,
     TOPIC_ID,
     Truth,
@@ -24,8 +29,9 @@ from storelogs import (
 
 from horolog.config import BrokerConfig, TopicConfig
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.storage import LogDir, TopicPartition
-from horolog.storage.files import Files
+from horolog.storage import LogDir, TimestampOffset, TopicPartition
+from horolog.storage.files import Files, OpenFile
+from horolog.storage.verify import Finding, Verification
 
 CLEAN = ".kafka_cleanshutdown"
 _OLD_BODY = b"\x00\x00" + b"\xff\xff\xff\xff" + b"\x00\x00\x00\x01v"  # magic 0, no key, "v"
@@ -264,6 +270,104 @@ def test_a_reader_of_a_deleted_partition_never_reads_its_successor(tmp_path: Pat
         append(old, NOW)
     assert times_in(new) == [Truth(0, NOW + 5)]
     log_dir.close()
+
+
+class InterruptedFiles(Files):
+    """Lets another thread run `meanwhile` once, where a file is opened or read.
+
+    It is waited for, unless it waits itself for what this thread does.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = ""
+        self.meanwhile: Callable[[], None] | None = None
+        self.thread: threading.Thread | None = None
+
+    def _os_open(self, path: str, flags: int) -> int:
+        self._pass(f"opening {os.path.basename(path)}")
+        fd = super()._os_open(path, flags)
+        self._pass(f"opened {os.path.basename(path)}")
+        return fd
+
+    def read_at(self, file: OpenFile, size: int, position: int) -> bytes:
+        self._pass(f"reading {os.path.basename(file.path)}")
+        return super().read_at(file, size, position)
+
+    def _pass(self, where: str) -> None:
+        if self.meanwhile is not None and where == self.at:
+            self.thread = threading.Thread(target=self.meanwhile)
+            self.meanwhile = None
+            self.thread.start()
+            self.thread.join(0.2)
+
+
+LOG, INDEX, TIMES = (f"{'0' * 20}{suffix}" for suffix in (".log", ".index", ".timeindex"))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        *(f"{what} {name}" for what in ("opening", "opened", "reading") for name in (LOG, INDEX)),
+        f"opened {TIMES}",
+        f"reading {TIMES}",
+        f"opening {INDEX}.tmp",
+        f"opened {TIMES}.tmp",
+    ],
+)
+@pytest.mark.parametrize("question", ["fetch", "lookup", "check"])
+def test_a_topic_that_is_made_again_while_the_old_one_is_read_has_its_own_files(
+    tmp_path: Path, where: str, question: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The reader is stopped where it opens or reads a file; then the path has another one."""
+    files, key = InterruptedFiles(), TopicPartition("events", 3)
+    log_dir = open_dir(tmp_path, EVERY_BATCH, files=files)
+    log_dir.create("events", 3, TOPIC_ID, EVERY_BATCH, NOW)
+    for number in range(5):
+        append(log_dir.logs[key], NOW + number)
+    log_dir.logs[key].roll(NOW)
+    append(log_dir.logs[key], NOW + 5)
+    assert log_dir.close() == []
+    for index in (INDEX, TIMES):  # to be made again
+        (partition_dir(tmp_path) / index).write_bytes(b"")
+    (partition_dir(tmp_path) / LOG).with_suffix(".seal").unlink()
+    log_dir = open_dir(tmp_path, EVERY_BATCH, files=files)
+    old, made = log_dir.logs[key], []
+    files.close()
+
+    def make_again() -> None:
+        log_dir.delete([key], NOW)
+        made.append(log_dir.create("events", 3, uuid.uuid4(), EVERY_BATCH, NOW))
+        for number in range(5):
+            append(made[0], NOW + 100 + number, value=b"longer than before" * 2)
+
+    files.at, files.meanwhile = where, make_again
+    with suppress(StorageFailed):  # "is gone"
+        if question == "fetch":
+            assert old.read(3, 1000).read().startswith((3).to_bytes(8, "big"))
+        elif question == "lookup":
+            assert old.find_by_timestamp(NOW + 3) == TimestampOffset(NOW + 3, 3, 0)
+        else:
+            old.segments[0].indexes.check(old.segments[0].size)
+    files.meanwhile = None
+    if files.thread is None:  # this question leaves that file alone
+        make_again()
+    else:
+        files.thread.join(PATIENCE_S)
+    (new,) = made
+    truth = [Truth(number, NOW + 100 + number) for number in range(50)]
+    for record in truth[5:]:
+        append(new, record.timestamp)
+    caplog.clear()
+    assert times_in(new) == truth
+    assert [new.find_by_timestamp(record.timestamp)[1] for record in truth] == list(range(50))
+    assert "does not fit" not in caplog.text
+    assert log_dir.close() == []
+    log_dir = open_dir(tmp_path, EVERY_BATCH)
+    assert times_in(log_dir.logs[key]) == truth
+    assert log_dir.close() == []
+    steps = Verification.of(partition_dir(tmp_path)).steps()
+    assert [step for step in steps if isinstance(step, Finding)] == []
 
 
 def test_a_deleted_partition_is_renamed_and_removed_later(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ is closed first. An `OpenFile` closes itself when the last that holds it lets
 go, so a slice that is still being sent outlives the file's eviction, renaming
 and removal.
 
-Safe for any number of threads.
+Safe for any number of threads. A path can get another file while a thread opens it:
+a topic is deleted and created again, an index is replaced. What a thread opened
+before such a change is for that thread alone; the next `get` opens the new file.
 """
 
 import errno
@@ -67,6 +69,7 @@ class Files:
         self.read_only = read_only
         self._max_open = max_open
         self._open: OrderedDict[str, OpenFile] = OrderedDict()
+        self._changes = 0  # how often a path was created, renamed, removed or forgotten
         self._lock = threading.Lock()
         self._hurried: int | None = None  # the thread that is within `at_once`
         self._refusal: str | None = None
@@ -116,7 +119,7 @@ class Files:
         return path in self._open
 
     def get(self, path: str) -> OpenFile:
-        """The file at `path`, opened if it is not.
+        """The file that `path` names at some moment of this call, opened if it is not.
 
         Raises:
             FileMissing: there is none.
@@ -127,24 +130,40 @@ class Files:
             if file is not None:
                 self._open.move_to_end(path)
                 return file
+            changes = self._changes
         file = self._opened(path, os.O_RDONLY if self.read_only else os.O_RDWR)
-        return self._keep(file)
+        with self._lock:
+            if self._changes != changes:
+                return file  # perhaps no longer the one of this name: not kept for others
+            file = self._open.setdefault(path, file)
+            self._evict(path)
+        return file
 
     def create(self, path: str, size: int = 0) -> OpenFile:
         """A new empty file, sparse up to `size`; one that is there already is emptied."""
         file = self._opened(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         if size:
             self.truncate(file, size)
-        return self._keep(file)
-
-    def forget(self, path: str) -> None:
-        """Keep `path` open no longer."""
         with self._lock:
-            self._open.pop(path, None)
+            self._changes += 1
+            self._open[path] = file
+            self._evict(path)
+        return file
+
+    def forget(self, *paths: str) -> None:
+        """Keep these open no longer, nor what other threads are opening under these names.
+
+        To be called for the files in a directory once that has been renamed or removed.
+        """
+        with self._lock:
+            self._changes += 1
+            for path in paths:
+                self._open.pop(path, None)
 
     def close(self) -> None:
-        """Keep nothing open; files that somebody still holds close when they let go."""
+        """Keep nothing open; a file that is still held is closed when its holder lets go."""
         with self._lock:
+            self._changes += 1
             self._open.clear()
 
     def read_at(self, file: OpenFile, size: int, position: int) -> bytes:
@@ -268,8 +287,7 @@ class Files:
             self._rename(source, target)
         except OSError as error:
             raise failed_to("rename", source, error) from error
-        self.forget(source)
-        self.forget(target)
+        self.forget(source, target)
 
     def remove(self, path: str) -> None:
         """Remove a file; nothing if it is gone already."""
@@ -325,21 +343,19 @@ class Files:
             except OSError as error:
                 if error.errno != errno.EMFILE:
                     raise
-                self.close()  # others may have taken what was ours: make room once
+                with self._lock:  # others may have taken what was ours: make room once
+                    self._open.clear()
                 return OpenFile(path, self._os_open(path, flags | os.O_CLOEXEC))
         except FileNotFoundError:
             raise FileMissing(f"{path} is not there") from None
         except OSError as error:
             raise failed_to("open", path, error) from error
 
-    def _keep(self, file: OpenFile) -> OpenFile:
-        with self._lock:
-            self._open[file.path] = file
-            self._open.move_to_end(file.path)
-            evicted = []
-            while len(self._open) > self._max_open:
-                evicted.append(self._open.popitem(last=False))
-        return file
+    def _evict(self, newest: str) -> None:
+        """Close the least recently used where too many are open; with the lock held."""
+        self._open.move_to_end(newest)
+        while len(self._open) > self._max_open:
+            self._open.popitem(last=False)
 
     # What a test may make fail.
 

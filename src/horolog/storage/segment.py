@@ -341,13 +341,13 @@ class Segment:
 
     def abandon(self) -> None:
         """Let go of the files: their directory has another name now."""
-        self.indexes.gone = self.log.is_abandoned = True
-        for suffix in names.SEGMENT_SUFFIXES:
-            self._files.forget(self._stem + suffix)
+        self.log.is_abandoned = True
+        self.indexes.abandon()
+        self._files.forget(*(self._stem + suffix for suffix in names.SEGMENT_SUFFIXES))
 
     def mark_deleted(self) -> list[str]:
         """Give the files names that say so, readers not disturbed; the paths to remove later."""
-        self.indexes.gone = True
+        self.indexes.abandon()
         paths = []
         for suffix in names.SEGMENT_SUFFIXES:
             path = self._stem + suffix

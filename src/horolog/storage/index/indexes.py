@@ -49,15 +49,16 @@ class LogFile:
         Raises:
             StorageFailed: it is not there.
         """
-        if self.is_abandoned:
-            raise StorageFailed(f"{self.path} is gone")
         try:
-            return self.files.get(self.path)
+            file = self.files.get(self.path)
         except FileMissing:
             try:
-                return self.files.get(self.path + names.DELETED)
+                file = self.files.get(self.path + names.DELETED)
             except FileMissing:
                 raise StorageFailed(f"{self.path} is gone") from None
+        if self.is_abandoned:  # asked last: until then no other file can have had this path
+            raise StorageFailed(f"{self.path} is gone")
+        return file
 
 
 class Indexes:
@@ -69,7 +70,6 @@ class Indexes:
         self.times = TimeIndex(files, stem + names.TIME_INDEX, base_offset, max_bytes)
         self.are_full = False
         """Whether one of them has no room for another entry, so that the segment must end."""
-        self.gone = False  # the files have other names now, and are not made again
         self._log = log
         self._files = files
         self._stem = stem
@@ -83,6 +83,8 @@ class Indexes:
         self.is_growing = False
         """Whether they have room for more entries, and are only changed by whoever appends."""
         self._repair = threading.Lock()
+        self._replacing = threading.Lock()
+        self._is_abandoned = False  # the files have other names now, and are not made again
 
     # Of the segment that is appended to.
 
@@ -199,6 +201,11 @@ class Indexes:
         )
 
     # Of any segment.
+
+    def abandon(self) -> None:
+        """Replace no file from here on: other files may have these names."""
+        with self._replacing:
+            self._is_abandoned = True
 
     def largest(self, log_size: int) -> TimeEntry | None:
         """The largest timestamp, and the last offset of the batch that first reached it.
@@ -371,17 +378,23 @@ class Indexes:
         if not self.is_growing:
             self.offsets.reload()
             self.times.reload()
-            if not self._files.read_only:
-                self._files.remove(self._stem + names.SEAL)
+            with self._replacing:
+                if self._may_replace:
+                    self._files.remove(self._stem + names.SEAL)
 
     def _make_again(self, log_size: int) -> None:
         facts = self.scan(log_size)
         if facts.untrue:
             _logger.warning("%d index entries do not fit %s", facts.untrue, self._log.path)
-        if self._files.read_only or self.gone:
-            self._largest, self._largest_known = facts.largest, True
-        else:
-            self.adopt(facts)
+        with self._replacing:
+            if self._may_replace:
+                self.adopt(facts)
+            else:
+                self._largest, self._largest_known = facts.largest, True
+
+    @property
+    def _may_replace(self) -> bool:
+        return not (self._files.read_only or self._is_abandoned)
 
     def _replace(self, index: OffsetIndex | TimeIndex, content: bytearray) -> None:
         path, wanted = index.entries.path, bytes(content)
