@@ -135,6 +135,15 @@ def test_a_record_far_ahead_is_remarked_on_once_a_minute(
     assert "loose-0: a record is 2 days ahead of the clock" in remark.message
 
 
+def test_no_warning_for_create_times_that_append_times_replace(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create_topic("lat", message_timestamp_type="LogAppendTime")
+    with caplog.at_level(logging.WARNING, "horolog.broker"):
+        produce(broker, batch(NOW_MS + 75 * HOUR_MS), topic="lat")
+    assert not caplog.records
+
+
 def test_a_floor_far_ahead_of_the_clock_is_remarked_on(
     broker: RunningBroker, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -64,7 +64,7 @@ class Prepared(NamedTuple):
     max_timestamp: int
     """True maximum of the records' timestamps, below zero too (KIP-228); -1 if none has one."""
     ahead_ms: int
-    """How far that is ahead of the clock; 0 if it is not."""
+    """How far that is ahead of the clock; 0 if it is not, or if an append time replaces it."""
 
 
 def prepare(
@@ -115,13 +115,14 @@ def prepare(
         header = parse_header(batch)
         _check_size(header.size, config, partition)
     largest = NO_TIMESTAMP if facts.max_timestamp is None else facts.max_timestamp
+    is_replaced = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     return Prepared(
         header,
         batch,
         memoryview(batch)[HEADER_SIZE:],
         config.message_timestamp_type,
         largest,
-        max(0, largest - now_ms),
+        0 if is_replaced else max(0, largest - now_ms),
     )
 
 
