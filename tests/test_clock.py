@@ -91,6 +91,45 @@ def test_a_clock_put_somewhere_stands_still() -> None:
     assert "at 1795165200000 ms" in repr(clock)
 
 
+def test_time_that_passes_moves_both_clocks_and_a_correction_the_wall_clock_alone() -> None:
+    clock = ManualClock(NOW_MS)
+    began = clock.monotonic_ms()
+
+    def passed() -> int:
+        return clock.monotonic_ms() - began
+
+    clock.advance("1h")
+    assert passed() == 3_600_000
+    clock.advance("-5h")
+    assert (clock.now_ms(), passed()) == (NOW_MS - 4 * 3_600_000, 3_600_000)
+    clock.set(NOW_MS)
+    assert passed() == 5 * 3_600_000
+    clock.set(NOW_MS - DAY_MS)
+    clock.freeze(NOW_MS - 2 * DAY_MS)
+    assert passed() == 5 * 3_600_000
+    assert clock.step("100d") == NOW_MS + 98 * DAY_MS
+    assert clock.step("-300d") == NOW_MS - 202 * DAY_MS
+    assert passed() == 5 * 3_600_000
+
+
+def test_no_turn_of_a_running_clock_takes_its_monotonic_time_back() -> None:
+    clock = ManualClock.following()
+    seen = [clock.monotonic_ms()]
+    for turn in (
+        lambda: clock.advance("-8d"),
+        lambda: clock.freeze("2020-01-01T00:00Z"),
+        clock.run,
+        lambda: clock.step("-100d"),
+        lambda: clock.set("1969-07-20T20:17:40Z"),
+        clock.freeze,
+        clock.follow,
+    ):
+        turn()
+        seen.append(clock.monotonic_ms())
+    assert seen == sorted(seen)
+    assert seen[-1] - seen[-2] > 50 * 365 * DAY_MS, "back from 1969: that much has passed"
+
+
 def machine_ms() -> int:
     return SystemClock().now_ms()
 

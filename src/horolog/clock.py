@@ -1,15 +1,16 @@
-"""The only reader of the clock. Record time in milliseconds since the epoch.
+"""The only reader of the clock: record time, and the time that has passed, in milliseconds.
 
-A clock governs record time alone: stamping, bounds, rolling, retention, delayed
-deletion, expiry. Network timeouts use the event loop's own time and never move
-with it.
+Record time (`now_ms`) is the wall clock: stamping, bounds, rolling, retention, expiry of
+offsets and producers. An operator or NTP may set it forward or back at any moment. A delay
+within this process (`file.delete.delay.ms`) is measured with `monotonic_ms`, which nobody
+sets. Network timeouts use the event loop's own time and follow neither.
 """
 
 import re
 import threading
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS
@@ -37,34 +38,55 @@ _MS = timedelta(milliseconds=1)
 
 
 class Clock(Protocol):
-    """What tells record time."""
+    """Record time, and a time that never goes back."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Milliseconds since the epoch; may jump either way."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since a moment of no meaning; never goes back, and never jumps."""
         ...
 
 
 class SystemClock:
-    """The machine's wall clock."""
+    """The machine's wall clock and its monotonic clock."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
         return time.time_ns() // 1_000_000  # noqa: TID251 - this is the one place
 
+    def monotonic_ms(self) -> int:
+        """Milliseconds since the machine was started, or another moment."""
+        return time.monotonic_ns() // 1_000_000
+
+
+_MACHINE = SystemClock()
+
+
+class _State(NamedTuple):
+    """Of a frozen clock what it shows, of a running one how far it is ahead of the machine's."""
+
+    wall_ms: int
+    monotonic_ms: int
+    is_frozen: bool
+
 
 class ManualClock:
-    """A clock in somebody's hand: it stands still, or runs on from where it was put.
+    """A clock for tests: frozen, or running from the time it was set to.
 
-    ManualClock("2020-01-01T00:00Z")   stands still there until it is told to move
-    ManualClock.following()            goes with the machine's clock until then
+    ManualClock("2020-01-01T00:00Z")   frozen there until it is moved
+    ManualClock.following()            shows the machine's time until it is moved
 
-    May be turned and read by several threads.
+    Moving it forward lets that much time pass: `monotonic_ms` moves as well. Moving it back
+    corrects the wall clock alone, and so does `step` in both directions.
+
+    May be moved and read by several threads.
     """
 
     def __init__(self, now: Moment = 1_700_000_000_000) -> None:
         self._turning = threading.Lock()
-        # (what it shows, True), or (how far it is ahead of the machine, False): replaced as one.
-        self._state = (moment_ms(now), True)
+        self._state = _State(moment_ms(now), 0, is_frozen=True)  # replaced, never changed
 
     @classmethod
     def following(cls) -> "ManualClock":
@@ -78,19 +100,36 @@ class ManualClock:
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
-        shown_ms, frozen = self._state
-        return shown_ms if frozen else shown_ms + _machine_ms()
+        state = self._state
+        return state.wall_ms if state.is_frozen else state.wall_ms + _MACHINE.now_ms()
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds that have passed, since a moment of no meaning."""
+        state = self._state
+        if state.is_frozen:
+            return state.monotonic_ms
+        return state.monotonic_ms + _MACHINE.monotonic_ms()
 
     @property
     def is_frozen(self) -> bool:
         """Whether it stands still."""
-        return self._state[1]
+        return self._state.is_frozen
 
     def advance(self, by: Duration) -> int:
         """Move by so much, backwards if negative; the new time. It runs on if it ran."""
         by_ms = duration_ms(by)
         with self._turning:
             self._put(self.now_ms() + by_ms, frozen=self.is_frozen)
+        return self.now_ms()
+
+    def step(self, by: Duration) -> int:
+        """Set the wall clock forward or back while no time passes; the new time.
+
+        What NTP or an operator does to a machine's clock: `monotonic_ms` stays as it is.
+        """
+        by_ms = duration_ms(by)
+        with self._turning:
+            self._put(self.now_ms() + by_ms, frozen=self.is_frozen, passes=False)
         return self.now_ms()
 
     def set(self, to: Moment) -> int:
@@ -116,12 +155,19 @@ class ManualClock:
     def follow(self) -> int:
         """Show the machine's time again, and run with it; the time now."""
         with self._turning:
-            self._state = (0, False)
+            self._put(_MACHINE.now_ms(), frozen=False)
+            self._state = self._state._replace(wall_ms=0)  # exactly
         return self.now_ms()
 
-    def _put(self, now_ms: int, *, frozen: bool) -> None:
+    def _put(self, now_ms: int, *, frozen: bool, passes: bool = True) -> None:
+        """Set the wall clock; `passes`: a move forward is time that passes."""
         _check_range(now_ms)
-        self._state = (now_ms if frozen else now_ms - _machine_ms(), frozen)
+        passed_ms = max(0, now_ms - self.now_ms()) if passes else 0
+        monotonic_ms = self.monotonic_ms() + passed_ms
+        if not frozen:
+            now_ms -= _MACHINE.now_ms()
+            monotonic_ms -= _MACHINE.monotonic_ms()
+        self._state = _State(now_ms, monotonic_ms, frozen)
 
 
 def moment_ms(moment: Moment) -> int:
@@ -170,10 +216,6 @@ def duration_ms(duration: Duration) -> int:
         )
     parts_ms = sum(int(count) * _UNITS_MS[unit] for count, unit in _PART.findall(match[2]))
     return -parts_ms if match[1] == "-" else parts_ms
-
-
-def _machine_ms() -> int:
-    return SystemClock().now_ms()
 
 
 def _whole(value: int, complaint: str) -> int:

@@ -1,9 +1,11 @@
 """Chores under a clock that tests turn, and the event loop while the disk is slow."""
 
 import asyncio
+import gc
 import shutil
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +19,7 @@ from horolog.errors import StorageFailed
 from horolog.record.builder import Record, build_batch
 from horolog.record.scan import load_kernels
 from horolog.storage.files import Files
+from horolog.storage.log import Log
 from horolog.wire.api import ApiKey
 from horolog.wire.codec import MAX_FIELDS
 from horolog.wire.packing import uvarint
@@ -74,6 +77,59 @@ def test_a_deleted_topics_files_go_after_their_delay(
     clock.advance(60_000)
     broker.run(broker.service.chores.tidy())
     assert [*broker.log_dir.glob("t-*")] == []
+
+
+def test_deleted_files_wait_for_time_to_pass_and_not_for_the_wall_clock(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    broker.create_topic("gone")
+    broker.create_topic("kept", retention_ms="1000")
+    with RawConnection(broker.address) as connection:
+        produce(connection, "kept", NOW_MS)
+        clock.advance(1001)
+        broker.run(broker.service.chores.run_retention())
+        connection.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["gone"], timeout_ms=1000)
+
+    def waiting() -> int:
+        broker.run(broker.service.chores.tidy())
+        segments = [*(broker.log_dir / "kept-0").glob("*.log.deleted")]
+        return len(segments) + len([*broker.log_dir.glob("gone-*-delete")])
+
+    clock.step("100d")
+    assert waiting() == 2, "a clock that is set forward shortens no delay"
+    clock.step("-200d")
+    clock.advance(59_999)
+    assert waiting() == 2
+    clock.advance(1)
+    assert waiting() == 0, "a clock that is set back lengthens none"
+
+
+def test_nothing_of_a_deleted_topic_stays_in_memory(
+    broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("t", message_timestamp_after_max_ms=str(2**63 - 1))
+    chores = broker.service.chores
+    with RawConnection(broker.address) as connection:
+        produce(connection, "t", NOW_MS + DAY_MS)  # a warning, once a minute
+        clock.advance(9 * DAY_MS)
+        assert len(broker.run(chores.run_retention())) == 1  # files that wait for their removal
+
+        def refuse(*_: object) -> None:
+            raise StorageFailed("no")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Log, "apply_retention", refuse)
+            assert broker.run(chores.run_retention()) == []  # a failure that is logged once
+        partition = weakref.ref(broker.broker.partition("t", 0))
+        connection.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"], timeout_ms=1000)
+    clock.advance(60_000)
+    broker.run(chores.tidy())
+
+    def is_gone() -> bool:
+        gc.collect()
+        return partition() is None
+
+    assert eventually(is_gone)
 
 
 def test_segments_are_flushed_when_flush_ms_are_over(

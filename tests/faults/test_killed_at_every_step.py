@@ -56,7 +56,7 @@ class Life:
         log_dir.checkpoint()
         self.deleted_before = 6
         log.delete_records(5)
-        log.apply_retention(NOW)
+        log.apply_retention(NOW, NOW)
         self.append(log, NOW)
         log.remove_deleted(NOW * 2)
         log_dir.close()

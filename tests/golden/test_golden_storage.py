@@ -214,7 +214,7 @@ def test_serving_kafkas_directory_changes_no_log_and_takes_no_index_entry_away(t
     indexes = {one: files_of(one, ".index", ".timeindex") for one in directories}
     with opened(path, "clean", ours=False) as log_dir:
         for log in log_dir.logs.values():
-            assert log.apply_retention(NOW_MS) == []
+            assert log.apply_retention(NOW_MS, NOW_MS) == []
             log.find_max_timestamp()
             records_of(log)
     assert {one: files_of(one, ".log", ".txnindex") for one in directories} == logs

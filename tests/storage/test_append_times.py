@@ -63,7 +63,7 @@ def test_the_floor_survives_a_kill_after_retention_took_all_records(tmp_path: Pa
     path = tmp_path / "log"
     with new_log(path, SMALL) as log:
         append(log, 0, now=NOW + 70_000)
-        log.apply_retention(NOW * 2)
+        log.apply_retention(NOW * 2, NOW * 2)
         assert log.size == 0
         snapshot_of(path, tmp_path / "killed")
     with reopened(tmp_path / "killed", SMALL) as (_, log):

@@ -134,7 +134,7 @@ def test_two_writers_at_a_time_are_a_bug(tmp_path: Path) -> None:
             with pytest.raises(AssertionError, match="two writers of events-3"):
                 log.append(prepared, NOW)
             with pytest.raises(AssertionError, match="two writers"):
-                log.apply_retention(NOW)
+                log.apply_retention(NOW, NOW)
         finally:
             Slow.go_on.set()
             thread.join()
@@ -226,7 +226,7 @@ def test_readers_go_on_while_everything_changes(tmp_path: Path) -> None:
         for number in range(600):
             append(log, NOW + number, NOW)
             if number % 20 == 0:
-                log.apply_retention(NOW)
+                log.apply_retention(NOW, NOW)
         stop.set()
         for reader in readers:
             reader.join()
@@ -512,7 +512,7 @@ def test_deleted_records_are_gone_at_once_and_their_segments_at_the_next_retenti
         assert found is not None
         assert found.offset == 7
         assert bases(log) == [0, 3, 6, 9]
-        assert [gone.base_offset for gone in log.apply_retention(NOW)] == [0, 3]
+        assert [gone.base_offset for gone in log.apply_retention(NOW, NOW)] == [0, 3]
         assert log.delete_records(-1) == 10
         assert log.find_max_timestamp() is None
 
@@ -538,9 +538,9 @@ def test_retention_says_why_and_delays_the_removal_of_files(tmp_path: Path) -> N
     with new_log(tmp_path, config) as log:
         for number in range(10):
             append(log, NOW + number)
-        assert log.apply_retention(NOW + 1002) == []
+        assert log.apply_retention(NOW + 1002, NOW + 1002) == []
         held = log.read(0, 1000)
-        gone = log.apply_retention(NOW + 1003)
+        gone = log.apply_retention(NOW + 1003, NOW + 1003)
         assert [segment.base_offset for segment in gone] == [0]
         assert "is 1001 ms old, retention.ms is 1000" in gone[0].reason
         assert log.log_start_offset == 3
@@ -559,11 +559,11 @@ def test_when_all_is_too_old_an_empty_segment_remains(tmp_path: Path) -> None:
     with new_log(tmp_path, replace(SMALL, retention_ms=1000)) as log:
         for number in range(10):
             append(log, NOW + number)
-        assert len(log.apply_retention(NOW + 5000)) == 4
+        assert len(log.apply_retention(NOW + 5000, NOW + 5000)) == 4
         assert bases(log) == [10]
         assert log.log_start_offset == log.log_end_offset == 10
         assert log.epochs.entries == (EpochStart(0, 10),)
-        assert log.apply_retention(NOW + 9000) == []
+        assert log.apply_retention(NOW + 9000, NOW + 9000) == []
         assert append(log, NOW).base_offset == 10
 
 
@@ -572,8 +572,8 @@ def test_one_record_from_the_future_keeps_all_that_follows(tmp_path: Path) -> No
         for number in range(10):
             append(log, NOW * 1000 if number == 4 else NOW)
         assert bases(log) == [0, 3, 4, 7], "it also rolls"
-        assert [gone.base_offset for gone in log.apply_retention(NOW + 5000)] == [0, 3]
-        assert log.apply_retention(NOW + 50_000) == []
+        assert [gone.base_offset for gone in log.apply_retention(NOW + 5000, NOW + 5000)] == [0, 3]
+        assert log.apply_retention(NOW + 50_000, NOW + 50_000) == []
 
 
 def test_without_any_time_the_file_decides(tmp_path: Path) -> None:
@@ -581,8 +581,8 @@ def test_without_any_time_the_file_decides(tmp_path: Path) -> None:
         for _ in range(4):
             append(log, -1)
         modified = log.segments[0].modified_ms()
-        assert log.apply_retention(modified + 1000) == []
-        (gone,) = log.apply_retention(modified + 1001)[:1]
+        assert log.apply_retention(modified + 1000, modified + 1000) == []
+        (gone,) = log.apply_retention(modified + 1001, modified + 1001)[:1]
         assert "no record has a timestamp" in gone.reason
 
 
@@ -590,7 +590,7 @@ def test_a_time_before_1970_is_a_time_for_retention_too(tmp_path: Path) -> None:
     with new_log(tmp_path, replace(SMALL, retention_ms=1000)) as log:
         for _ in range(4):
             append(log, -5000)
-        assert len(log.apply_retention(NOW)) == 2
+        assert len(log.apply_retention(NOW, NOW)) == 2
         assert log.log_start_offset == 4
 
 
@@ -603,9 +603,9 @@ def test_an_exempt_log_is_neither_shortened_nor_rolled_by_time(tmp_path: Path) -
         assert bases(log) == [0]
         append(log, NOW)
         assert bases(log) == [0, 3], "by size it is"
-        assert log.apply_retention(NOW * 2) == []
+        assert log.apply_retention(NOW * 2, NOW * 2) == []
         log.retention_exempt = False
-        assert len(log.apply_retention(NOW * 2)) == 2
+        assert len(log.apply_retention(NOW * 2, NOW * 2)) == 2
 
 
 def test_a_topic_id_is_on_disk(tmp_path: Path) -> None:

@@ -421,11 +421,11 @@ def test_checkpoints_are_kafkas(tmp_path: Path) -> None:
         log.delete_records(5)
         log_dir.checkpoint()
         assert text("log-start-offset-checkpoint") == "0\n1\nevents 3 5\n"
-        log.apply_retention(NOW)
+        log.apply_retention(NOW, NOW)
         log_dir.checkpoint()
         assert text("log-start-offset-checkpoint") == "0\n1\nevents 3 5\n"
         log.delete_records(6)
-        log.apply_retention(NOW)
+        log.apply_retention(NOW, NOW)
         log_dir.checkpoint()
         assert text("log-start-offset-checkpoint") == "0\n0\n", "the files say it"
 

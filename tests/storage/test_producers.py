@@ -302,5 +302,5 @@ def test_snapshots_follow_their_segments(tmp_path: Path) -> None:
             return {path.stem for path in partition_dir(tmp_path).glob("*.snapshot")}
 
         assert offsets() == {f"{segment.base_offset:020d}" for segment in log.segments[1:]}
-        log.apply_retention(NOW + 5000)
+        log.apply_retention(NOW + 5000, NOW + 5000)
         assert offsets() == {f"{log.log_end_offset:020d}"}

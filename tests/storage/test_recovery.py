@@ -366,7 +366,7 @@ def test_an_adopted_log_is_exempt_and_its_middle_is_not_judged(path: Path) -> No
         assert log.retention_exempt
         assert log_dir.recoveries[0].notes == []
         assert log.log_end_offset == 2 * COUNT
-        assert log.apply_retention(NOW * 2) == []
+        assert log.apply_retention(NOW * 2, NOW * 2) == []
 
 
 def test_what_is_cut_off_an_adopted_log_is_set_aside(path: Path) -> None:

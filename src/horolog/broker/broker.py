@@ -200,7 +200,7 @@ class Broker:
                 ", ".join(plan.adopted),
             )
         doomed = [TopicPartition(name, index) for name, index in plan.delete]
-        log_dir.delete([key for key in doomed if key in log_dir.logs], now_ms)
+        log_dir.delete([key for key in doomed if key in log_dir.logs], self.clock.monotonic_ms())
         for name in plan.forget:
             store.forget_topic(name)
         for row in plan.put:
@@ -333,7 +333,6 @@ class Broker:
         """Serve a topic's partitions no more, and take their directories away."""
         log_dir = self._log_dir
         assert log_dir is not None
-        now_ms = self.clock.now_ms()
         for index in topic.partitions:
             partition = self.partitions.pop((topic.name, index), None)
             if partition is not None:
@@ -341,7 +340,7 @@ class Broker:
 
         def delete() -> None:
             keys = [TopicPartition(topic.name, index) for index in topic.partitions]
-            log_dir.delete([key for key in keys if key in log_dir.logs], now_ms)
+            log_dir.delete([key for key in keys if key in log_dir.logs], self.clock.monotonic_ms())
 
         await asyncio.get_running_loop().run_in_executor(self._workers, delete)
 
@@ -386,8 +385,8 @@ class Broker:
         """Remove the directories of topics deleted `file.delete.delay.ms` ago."""
         if self._log_dir is not None:
             loop = asyncio.get_running_loop()
-            now_ms = self.clock.now_ms()
-            await loop.run_in_executor(self._workers, self._log_dir.remove_deleted, now_ms)
+            monotonic_ms = self.clock.monotonic_ms()
+            await loop.run_in_executor(self._workers, self._log_dir.remove_deleted, monotonic_ms)
 
     async def check_log_dir(self) -> None:
         """Refuse everything from now on if the log directory is gone."""

@@ -7,13 +7,13 @@ real time: `flush.ms` goes by time that nobody turns, not even the machine's ope
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 from horolog.broker.partition import Partition
-from horolog.clock import MINUTE_MS
+from horolog.clock import MINUTE_MS, SystemClock
 from horolog.config import LONG_MAX
 from horolog.errors import HorologError
 from horolog.storage.log import DeletedSegment
@@ -43,10 +43,10 @@ class Chores:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self.monotonic_ms: Callable[[], int] = _monotonic_ms
+        self.monotonic_ms: Callable[[], int] = SystemClock().monotonic_ms
         self._tasks: list[asyncio.Task[None]] = []
-        self._untidy: dict[Partition, None] = {}  # partitions with files that wait for removal
-        self._complaints: dict[str, str] = {}  # what failed last time, and why
+        # What failed last time, and why; of a partition for as long as it is served.
+        self._complaints: WeakKeyDictionary[object, dict[str, str]] = WeakKeyDictionary()
 
     def start(self) -> None:
         """Begin to do them by themselves, each at its interval."""
@@ -81,8 +81,9 @@ class Chores:
         """Delete the segments that have outlived `retention.ms` or `retention.bytes`; which."""
         deleted = []
         for partition in list(self._broker.partitions.values()):
-            now_ms = self._broker.clock.now_ms()
-            retain = partial(partition.log.apply_retention, now_ms)
+            clock = self._broker.clock
+            now_ms, monotonic_ms = clock.now_ms(), clock.monotonic_ms()
+            retain = partial(partition.log.apply_retention, now_ms, monotonic_ms)
             gone = await self._do("retention", partition, partition.run(retain)) or ()
             for segment in gone:
                 _LOG.info(
@@ -93,18 +94,15 @@ class Chores:
                     segment.reason,
                 )
                 deleted.append((partition.name, segment))
-            if gone:
-                self._untidy[partition] = None
         return deleted
 
     async def tidy(self) -> None:
         """Remove the files of what was deleted; see whether the log directory is still there."""
-        now_ms = self._broker.clock.now_ms()
-        for partition in list(self._untidy):
-            remove = partial(partition.log.remove_deleted, now_ms)
-            await self._do("removal of deleted files", partition, partition.run(remove))
-            if not partition.log.has_deleted_files:
-                self._untidy.pop(partition, None)  # `expire` may have been quicker
+        monotonic_ms = self._broker.clock.monotonic_ms()
+        for partition in list(self._broker.partitions.values()):
+            if partition.log.has_deleted_files:
+                remove = partial(partition.log.remove_deleted, monotonic_ms)
+                await self._do("removal of deleted files", partition, partition.run(remove))
         await self._broker.remove_deleted_topics()
         await self._broker.check_log_dir()
 
@@ -146,16 +144,22 @@ class Chores:
             done = await job
         except HorologError as error:
             if not partition.is_closed:
-                self._complain(doing, error)
+                self._complain(partition, doing, error)
             return None
-        self._complaints.pop(doing, None)
+        self._succeeded(partition, doing)
         return done
 
-    def _complain(self, doing: str, error: HorologError) -> None:
-        """Say once what fails each time."""
-        if self._complaints.get(doing) != str(error):
-            self._complaints[doing] = str(error)
-            _LOG.error("%s: %s", doing, error)
+    def _complain(self, subject: object, doing: str, error: HorologError) -> None:
+        """Log once what fails each time; `subject` is a partition, or this for all of them."""
+        complaints, why = self._complaints.setdefault(subject, {}), str(error)
+        if complaints.get(doing) != why:
+            complaints[doing] = why
+            _LOG.error("%s: %s", doing, why)
+
+    def _succeeded(self, subject: object, doing: str) -> None:
+        complaints = self._complaints.get(subject)
+        if complaints is not None:
+            complaints.pop(doing, None)
 
     async def _repeat(
         self, chore: Callable[[], Awaitable[object]], interval_ms: int, delay_ms: int
@@ -165,14 +169,10 @@ class Chores:
         while True:
             try:
                 await chore()
-                self._complaints.pop(doing, None)
+                self._succeeded(self, doing)
             except HorologError as error:
-                self._complain(doing, error)
+                self._complain(self, doing, error)
             except Exception:  # noqa: BLE001 - a bug in one round does not end the chore for good
                 _LOG.exception("a bug in %s", doing)
             pause_ms = max(min(interval_ms, LONG_MAX >> 32), SHORTEST_INTERVAL_MS)
             await asyncio.sleep(pause_ms / 1000)
-
-
-def _monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

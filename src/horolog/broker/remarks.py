@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from horolog.broker.partition import Partition, Written
 
@@ -17,19 +18,19 @@ class TimeRemarks:
     def __init__(self, warn_ahead_ms: int) -> None:
         self.warn_ahead_ms = warn_ahead_ms
         self._loop = asyncio.get_running_loop()
-        self._next_at: dict[tuple[str, str], float] = {}
+        self._next_at: WeakKeyDictionary[Partition, dict[str, float]] = WeakKeyDictionary()
 
     def note(self, partition: Partition, written: Written) -> None:
         """Look at what was appended."""
         floor_ahead_ms = written.appended.ahead_ms
-        if floor_ahead_ms > self.warn_ahead_ms and self._may_say("floor", partition.name):
+        if floor_ahead_ms > self.warn_ahead_ms and self._may_say("floor", partition):
             _LOG.warning(
                 "%s: append times are %s ahead of the clock, which has gone back: they stand "
                 "still until it has caught up",
                 partition.name,
                 _duration(floor_ahead_ms),
             )
-        elif written.ahead_ms > self.warn_ahead_ms and self._may_say("ahead", partition.name):
+        elif written.ahead_ms > self.warn_ahead_ms and self._may_say("ahead", partition):
             _LOG.warning(
                 "%s: a record is %s ahead of the clock (offsets %d to %d); retention.ms counts "
                 "from its timestamp (KIP-937)",
@@ -39,11 +40,12 @@ class TimeRemarks:
                 written.appended.last_offset,
             )
 
-    def _may_say(self, kind: str, name: str) -> bool:
+    def _may_say(self, kind: str, partition: Partition) -> bool:
         now = self._loop.time()
-        if now < self._next_at.get((kind, name), 0.0):
+        next_at = self._next_at.setdefault(partition, {})
+        if now < next_at.get(kind, 0.0):
             return False
-        self._next_at[kind, name] = now + INTERVAL_SECONDS
+        next_at[kind] = now + INTERVAL_SECONDS
         return True
 
 

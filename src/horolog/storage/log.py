@@ -485,10 +485,11 @@ class Log:
             for segment, reason in zip(segments, reasons, strict=False)
         ]
 
-    def apply_retention(self, now_ms: int) -> list[DeletedSegment]:
-        """Take away what retention no longer keeps; which segments, and why.
+    def apply_retention(self, now_ms: int, monotonic_ms: int) -> list[DeletedSegment]:
+        """Delete the segments that retention no longer keeps; which, and why.
 
-        Their files get names that say so and are removed by `remove_deleted` later.
+        Their files are renamed at once; `remove_deleted` removes them `file.delete.delay.ms`
+        after `monotonic_ms`.
         """
         with self._exclusively():
             deleted = self.deletable(now_ms)
@@ -499,7 +500,7 @@ class Log:
             self.segments = self.segments[len(deleted) :]
             self._start_at(self.segments[0].base_offset)
             for segment in doomed:
-                due_ms = now_ms + self.config.file_delete_delay_ms
+                due_ms = monotonic_ms + self.config.file_delete_delay_ms
                 self._to_remove += [(due_ms, path) for path in segment.mark_deleted()]
                 remove_snapshot(self._files, self.directory, segment.base_offset)
             return deleted
@@ -519,11 +520,11 @@ class Log:
         """Whether `remove_deleted` has something to do, now or later."""
         return bool(self._to_remove)
 
-    def remove_deleted(self, now_ms: int) -> int:
-        """Remove the files of deleted segments whose `file.delete.delay.ms` are over; how many."""
+    def remove_deleted(self, monotonic_ms: int) -> int:
+        """Remove files of deleted segments whose `file.delete.delay.ms` has elapsed; how many."""
         removed = 0
         for due_ms, path in list(self._to_remove):
-            if due_ms <= now_ms:
+            if due_ms <= monotonic_ms:
                 self._files.remove(path)
                 self._to_remove.remove((due_ms, path))
                 removed += 1

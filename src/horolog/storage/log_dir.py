@@ -45,6 +45,7 @@ T = TypeVar("T")
 
 _CLEAN_MARK = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
 _MAX_MARK_BYTES = 4096
+_AT_ONCE = -(1 << 63)  # before any monotonic time
 
 
 class LogDir:
@@ -141,7 +142,7 @@ class LogDir:
                 return error
 
         contents = contents_of(self.path)
-        self._to_remove = [(now_ms, path) for path in contents.deleted]
+        self._to_remove = [(_AT_ONCE, path) for path in contents.deleted]
         self._left_alone.update(contents.internal)
         self._has_moved = contents.has_moved
         partitions = contents.partitions
@@ -249,8 +250,10 @@ class LogDir:
             max_batch_uncompressed_bytes=self._config.horolog_max_batch_uncompressed_bytes,
         )
 
-    def delete(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
-        """Take partitions away: their directories get other names and are removed later.
+    def delete(self, partitions: Iterable[TopicPartition], monotonic_ms: int) -> None:
+        """Delete partitions: their directories are renamed at once, and removed later.
+
+        `remove_deleted` removes them `file.delete.delay.ms` after `monotonic_ms`.
 
         Raises:
             StorageFailed: the disk refused; what could not be taken away is as it was.
@@ -264,7 +267,7 @@ class LogDir:
                 gone.add(key)
                 del self.logs[key]
                 log.abandon()
-                self._to_remove.append((now_ms + log.config.file_delete_delay_ms, target))
+                self._to_remove.append((monotonic_ms + log.config.file_delete_delay_ms, target))
         finally:
             self.adopted = [kept for kept in self.adopted if kept not in gone]
         if gone:
@@ -278,9 +281,9 @@ class LogDir:
         """
         return self._files.at_once(look)
 
-    def remove_deleted(self, now_ms: int) -> int:
+    def remove_deleted(self, monotonic_ms: int) -> int:
         """Remove directories of partitions deleted `file.delete.delay.ms` ago; how many."""
-        due = [entry for entry in list(self._to_remove) if entry[0] <= now_ms]
+        due = [entry for entry in list(self._to_remove) if entry[0] <= monotonic_ms]
         for entry in due:
             self._files.remove_tree(entry[1])
             self._to_remove.remove(entry)  # others may be entered meanwhile

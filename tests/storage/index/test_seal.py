@@ -272,7 +272,7 @@ def test_a_seal_of_another_log_of_the_same_size_is_not_believed(tmp_path: Path) 
         (partition_dir(new) / seal.name).write_bytes(seal.read_bytes())
     with reopened(new, replace(CONFIG, retention_ms=1000)) as (_, log):
         assert log.find_by_timestamp(NOW + 4000) is not None
-        assert log.apply_retention(NOW + 3000) == []
+        assert log.apply_retention(NOW + 3000, NOW + 3000) == []
         assert log.log_end_offset == 20
 
 
@@ -307,6 +307,6 @@ def test_retention_deletes_nothing_on_the_word_of_an_index(path: Path) -> None:
         seal.unlink()
     log_dir = open_dir(path, config)
     log = log_dir.logs[TopicPartition("events", 3)]
-    assert log.apply_retention(NOW + 60) == []
-    assert log.apply_retention(NOW + 2000) != []
+    assert log.apply_retention(NOW + 60, NOW + 60) == []
+    assert log.apply_retention(NOW + 2000, NOW + 2000) != []
     log_dir.close(clean=False)
