@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -482,6 +483,24 @@ def test_truncation_reloads_the_largest_time(tmp_path: Path) -> None:
             top = log.find_max_timestamp()
             expected = max(kept, key=lambda record: (record[1], -record[0]), default=None)
             assert (top and Truth(top.offset, top.timestamp)) == expected
+
+
+def test_truncation_removes_index_entries_of_truncated_records(tmp_path: Path) -> None:
+    # KIP-33 "Log Truncation": so that a lookup never starts beyond the log end.
+    with new_log(tmp_path, TopicConfig(index_interval_bytes=0, **ANY_TIME)) as log:  # type: ignore[arg-type]
+        for number in range(10):
+            append(log, NOW + number)
+        for end in range(9, 0, -1):
+            log.truncate_to(end, NOW)
+            content = next(Path(log.directory).glob("*.timeindex")).read_bytes()
+            entries = [entry for entry in struct.iter_unpack(">qi", content) if entry[0]]
+            assert entries == [(NOW + offset, offset) for offset in range(1, end)]
+            assert log.find_by_timestamp(NOW + end) is None
+            append(log, NOW + 100 + end)  # what follows is found where it is now
+            found = log.find_by_timestamp(NOW + end)
+            assert found is not None
+            assert (found.offset, found.timestamp) == (end, NOW + 100 + end)
+            log.truncate_to(end, NOW)
 
 
 def test_truncation_forgets_epochs_and_producers_beyond_it(tmp_path: Path) -> None:
