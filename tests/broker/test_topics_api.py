@@ -8,6 +8,7 @@ from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import RunningBroker
 
 from horolog.record.builder import Record, build_batch
+from horolog.storage.names import INTERNAL_TOPICS
 from horolog.wire.api import ApiKey
 
 BATCH = build_batch([Record(-1, None, b"v")])
@@ -129,6 +130,20 @@ def test_topics_are_made_on_first_use_where_both_sides_allow_it(broker: RunningB
     broker.restart(auto_create_topics_enable="false")
     (topic,) = describe(broker, "other")
     assert topic.error_code == 3
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+def test_no_request_creates_one_of_kafkas_internal_topics(broker: RunningBroker, name: str) -> None:
+    before = {path.name for path in broker.log_dir.iterdir()}
+    for validate_only in (True, False):
+        refused = create(broker, name, validate_only=validate_only)
+        assert refused.error_code == 17
+        assert "reserved" in refused.error_message
+    (topic,) = describe(broker, name)
+    assert (topic.error_code, topic.is_internal) == (3, True)
+    assert {path.name for path in broker.log_dir.iterdir()} == before
+    broker.restart()
+    assert describe(broker) == []
 
 
 def test_two_clients_that_want_a_topic_at_once_get_the_same(broker: RunningBroker) -> None:

@@ -1,24 +1,42 @@
 from collections.abc import Mapping
+from typing import Any
 from uuid import UUID
 
-from horolog.metadata.reconcile import FoundPartitions, Plan, reconcile
-from horolog.metadata.store import TopicRow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horolog.metadata.reconcile import (
+    MAX_CREATED,
+    Found,
+    FoundPartitions,
+    Plan,
+    reconcile,
+    stored_count,
+)
+from horolog.metadata.store import AS_FOUND, TopicRow
+from horolog.storage.names import INTERNAL_TOPICS
 
 OURS, THEIRS, NEW = UUID(int=1), UUID(int=2), UUID(int=3)
 ROW = TopicRow("t", OURS, 3)
 
 
 def plan(
-    *rows: TopicRow, found: Mapping[str, FoundPartitions], adopt_defaults: bool = False
+    *rows: TopicRow,
+    found: Mapping[str, FoundPartitions],
+    blocked: Mapping[str, Mapping[int, str]] | None = None,
+    **more: Any,
 ) -> Plan:
-    return reconcile(rows, found, new_id=lambda: NEW, adopt_defaults=adopt_defaults)
+    blocked = blocked or {}
+    both = {name: Found(found.get(name, {}), blocked.get(name, {})) for name in {*found, *blocked}}
+    return reconcile(rows, both, new_id=lambda: NEW, **more)
 
 
 def test_what_agrees_is_served_and_nothing_is_touched() -> None:
     made = plan(ROW, found={"t": dict.fromkeys(range(3), OURS)})
     assert made.rows == [ROW]
     assert made.partitions == {"t": (0, 1, 2)}
-    assert [made.create, made.delete, made.put, made.forget, made.remarks] == [[]] * 5
+    assert [made.create, made.delete, made.put, made.forget, made.warnings] == [[]] * 5
 
 
 def test_a_kill_between_row_and_directories_is_made_up_for() -> None:
@@ -34,18 +52,18 @@ def test_a_deletion_that_was_begun_is_finished() -> None:
     assert made.rows == []
 
 
-def test_a_directory_that_nobody_remembers_is_adopted_with_its_id_and_its_gaps() -> None:
+def test_a_topic_without_a_row_is_adopted_with_its_id_and_its_gaps() -> None:
     made = plan(found={"t": {2: THEIRS, 5: THEIRS}})
-    assert made.rows == made.put == [TopicRow("t", THEIRS, 6, adopted=True)]
+    assert made.rows == made.put == [TopicRow("t", THEIRS, AS_FOUND, adopted=True)]
     assert made.partitions == {"t": (2, 5)}
     assert not made.create
     assert made.adopted == ["t"]
 
 
-def test_an_adopted_directory_without_an_id_is_given_one_and_keeps_it() -> None:
+def test_an_adopted_topic_without_an_id_is_given_one_and_keeps_it() -> None:
     first = plan(found={"t": {0: None}})
     assert first.rows[0].topic_id == NEW
-    second = reconcile(first.put, {"t": {0: None}}, new_id=lambda: THEIRS)
+    second = reconcile(first.put, {"t": Found({0: None})}, new_id=lambda: THEIRS)
     assert second.rows == first.rows
     assert not second.put
 
@@ -62,26 +80,177 @@ def test_directories_with_another_id_are_adopted_and_not_mistaken_for_ours() -> 
     assert made.create == made.delete == []
 
 
+def test_one_directory_with_another_id_is_offline_and_the_others_are_served() -> None:
+    made = plan(ROW, found={"t": {0: OURS, 1: THEIRS, 2: None}})
+    assert made.rows == [ROW]
+    assert made.partitions == {"t": (0, 1, 2)}
+    assert list(made.left_alone) == [("t", 1)]
+    assert made.create == made.put == []
+
+
+def test_a_directory_with_another_topics_id_is_adopted_under_a_new_one_once() -> None:
+    other = TopicRow("other", THEIRS, 1)
+    found: dict[str, FoundPartitions] = {"t": {0: THEIRS}, "other": {0: THEIRS}}
+    first = plan(ROW, other, found=found)
+    assert first.put == [TopicRow("t", NEW, 1, adopted=True)]
+    again = plan(*first.rows, found=found)
+    assert again.rows == first.rows
+    assert not again.put
+
+
+def test_a_copied_directory_does_not_take_its_originals_id() -> None:
+    made = plan(ROW, found={"t": dict.fromkeys(range(3), OURS), "copy": {0: OURS}})
+    assert made.rows == [ROW, TopicRow("copy", NEW, 1, adopted=True)]
+
+
 def test_a_deletion_spares_directories_with_another_id() -> None:
     made = plan(ROW._replace(deleting=True), found={"t": {0: OURS, 1: THEIRS}})
     assert made.delete == [("t", 0)]
-    assert made.rows == [TopicRow("t", THEIRS, 2, adopted=True)]
+    assert made.rows == [TopicRow("t", THEIRS, AS_FOUND, adopted=True)]
     assert made.partitions == {"t": (1,)}
 
 
-def test_more_directories_than_remembered_belong_to_the_topic() -> None:
-    made = plan(ROW, found={"t": {0: OURS, 1: OURS, 2: OURS, 4: None}})
-    assert made.put == [ROW._replace(partitions=5)]
-    assert made.create == [("t", 3)]
+@pytest.mark.parametrize("index", [3, 99_999, 2_147_483_647])
+def test_a_directory_beyond_the_number_of_partitions_is_left_alone(index: int) -> None:
+    for topic_id in (OURS, THEIRS, None):
+        made = plan(ROW, found={"t": {0: OURS, 1: OURS, 2: OURS, index: topic_id}})
+        assert made.partitions == {"t": (0, 1, 2)}
+        assert list(made.left_alone) == [("t", index)]
+        assert made.put == made.create == made.delete == []
+
+
+def test_a_directory_beyond_the_number_of_partitions_outlives_the_topic() -> None:
+    made = plan(ROW._replace(deleting=True), found={"t": {0: OURS, 7: None}})
+    assert made.delete == [("t", 0)]
+    assert made.partitions == {"t": (7,)}
+    assert made.rows[0].adopted
+
+
+@pytest.mark.parametrize("adopt_defaults", [False, True])
+def test_gaps_of_an_adopted_topic_are_never_filled(adopt_defaults: bool) -> None:
+    found: dict[str, FoundPartitions] = {"t": {0: THEIRS, 2_147_483_647: THEIRS}}
+    first = plan(found=found, adopt_defaults=adopt_defaults)
+    assert first.rows == [TopicRow("t", THEIRS, AS_FOUND, adopted=not adopt_defaults)]
+    again = plan(*first.put, found=found)
+    for made in (first, again):
+        assert made.partitions == {"t": (0, 2_147_483_647)}
+        assert not made.create
+
+
+def test_a_stored_number_that_no_request_can_have_made_creates_nothing() -> None:
+    made = plan(ROW._replace(partitions=1 << 31), found={"t": {0: OURS}})
+    assert made.partitions == {"t": (0,)}
+    assert made.create == made.delete == made.forget == []
+    assert "2147483648 partitions" in made.warnings[0]
+
+
+def test_a_name_that_something_else_has_is_offline_and_nothing_is_created_there() -> None:
+    blocked = {"t": {1: "t-1 is a symbolic link", 5: "t-5 is not a directory"}}
+    made = plan(ROW, found={"t": {0: OURS}}, blocked=blocked)
+    assert made.partitions == {"t": (0, 1, 2)}
+    assert made.create == [("t", 2)]
+    assert made.left_alone == {
+        ("t", 1): "t-1 is a symbolic link",
+        ("t", 5): "t-5 is not a directory",
+    }
+
+
+def test_a_name_that_something_else_has_makes_no_topic() -> None:
+    made = plan(found={}, blocked={"notes": {2024: "notes-2024 is not a directory"}})
+    assert made.rows == made.put == []
+
+
+def test_an_adopted_topic_whose_directory_became_a_link_is_not_forgotten() -> None:
+    made = plan(ROW._replace(adopted=True), found={}, blocked={"t": {0: "t-0 is a symbolic link"}})
+    assert not made.forget
 
 
 def test_adopted_topics_become_ours_when_asked() -> None:
-    made = plan(found={"t": {1: THEIRS}}, adopt_defaults=True)
-    assert made.rows == made.put == [TopicRow("t", THEIRS, 2)]
-    assert made.create == [("t", 0)]
-
-
-def test_what_kafka_keeps_for_itself_never_becomes_ours() -> None:
-    made = plan(found={"__consumer_offsets": {0: THEIRS}}, adopt_defaults=True)
-    assert made.rows[0].adopted
+    made = plan(found={"t": {0: THEIRS}}, adopt_defaults=True)
+    assert made.rows == made.put == [TopicRow("t", THEIRS, 1)]
     assert not made.create
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+def test_a_row_of_an_internal_topic_is_not_served_and_its_directories_stay(name: str) -> None:
+    row = TopicRow(name, THEIRS, 50)
+    kept = plan(row, ROW, found={"t": dict.fromkeys(range(3), OURS)}, internal={name})
+    assert kept.rows == [ROW]
+    assert kept.create == kept.delete == kept.put == kept.forget == []
+    assert name in kept.warnings[0]
+    assert plan(row, found={}).forget == [name]
+
+
+IDS = st.sampled_from([None, *(UUID(int=n) for n in range(1, 5))])
+INDEXES = st.sampled_from([0, 1, 2, 3, 4, 99_999, (1 << 31) - 1])
+NAMES = st.sampled_from(["a", "b", "__remote_log_metadata"])
+ROWS = st.lists(
+    st.builds(
+        TopicRow,
+        NAMES,
+        IDS.filter(lambda topic_id: topic_id is not None),
+        st.sampled_from([AS_FOUND, 1, 3, 20_000, 1 << 31]),
+        st.booleans(),
+        st.booleans(),
+    ),
+    max_size=3,
+    unique_by=lambda row: row.name,
+)
+FOUND = st.dictionaries(
+    st.sampled_from(["a", "b"]),
+    st.builds(
+        Found,
+        st.dictionaries(INDEXES, IDS, max_size=5),
+        st.just({}),
+    ).filter(lambda found: bool(found.partitions)),
+)
+
+
+@given(rows=ROWS, found=FOUND, adopt_defaults=st.booleans())
+def test_whatever_lies_there_a_plan_is_safe_and_the_next_starts_agree(
+    rows: list[TopicRow], found: dict[str, Found], adopt_defaults: bool
+) -> None:
+    ids = iter(UUID(int=n) for n in range(100, 200))
+    made = reconcile(rows, found, new_id=lambda: next(ids), adopt_defaults=adopt_defaults)
+    stored = {row.name: row for row in rows}
+    for name, index in made.delete:
+        row = stored[name]
+        assert row.deleting
+        assert found[name].partitions[index] in (None, row.topic_id)
+    assert len(made.create) <= MAX_CREATED * len(rows)
+    on_disk = {(name, index) for name, each in found.items() for index in each.partitions}
+    assert not on_disk.intersection(made.create)
+    served = {(name, index) for name, each in made.partitions.items() for index in each}
+    assert on_disk <= served | set(made.left_alone) | set(made.delete)
+    assert len({row.topic_id for row in made.rows}) == len(made.rows)
+
+    disk: dict[str, dict[int, UUID | None]] = {
+        name: dict(each.partitions) for name, each in found.items()
+    }
+    for _ in range(4):
+        stored = {row.name: row for row in [*stored.values(), *made.put]}
+        for name in set(made.forget) - {row.name for row in made.put}:
+            del stored[name]
+        by_name = {row.name: row for row in made.rows}
+        for name, index in made.delete:
+            del disk[name][index]
+        for name, index in made.create:
+            disk.setdefault(name, {})[index] = by_name[name].topic_id
+        before, now = made, {name: Found(each) for name, each in disk.items() if each}
+        made = reconcile(
+            stored.values(), now, new_id=lambda: next(ids), adopt_defaults=adopt_defaults
+        )
+        assert made.create == made.delete == []
+        if made.rows == before.rows:
+            break
+    else:
+        pytest.fail("every start makes another plan")
+    assert made.partitions == before.partitions
+    assert not made.put
+
+
+@pytest.mark.parametrize(
+    ("partitions", "count"), [((0,), 1), ((0, 1, 2), 3), ((1,), AS_FOUND), ((0, 2), AS_FOUND)]
+)
+def test_gaps_are_stored_as_such(partitions: tuple[int, ...], count: int) -> None:
+    assert stored_count(partitions) == count

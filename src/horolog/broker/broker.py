@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,13 +32,13 @@ from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings, TopicConfig
 from horolog.errors import HorologError, StorageFailed
 from horolog.groups.values import GroupLimits
-from horolog.metadata.reconcile import Plan, reconcile
+from horolog.metadata.reconcile import Found, Plan, reconcile
 from horolog.metadata.store import BROKER_SCOPE, FILE_NAME, MetadataStore, Stored
 from horolog.metadata.topics import Topic, Topics, unknown_topic
 from horolog.storage.adoption.cluster_metadata import read_topic_settings
 from horolog.storage.files import Files
 from horolog.storage.log import Log
-from horolog.storage.log_dir import LogDir, ensure_directory
+from horolog.storage.log_dir import FoundPartitions, LogDir, ensure_directory
 from horolog.storage.names import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -131,17 +131,23 @@ class Broker:
         stored = store.load()
         self._apply_stored_settings(stored)
         self._overrides = _topic_overrides(stored)
-        owned = {row.name for row in stored.topics if not row.adopted}
-        self._take_over_settings(owned)
+        self._take_over_settings({row.name for row in stored.topics if not row.adopted})
+        plan = Plan()
+        owned: set[str] = set()
+
+        def choose(found: FoundPartitions) -> Mapping[TopicPartition, str]:
+            nonlocal plan
+            plan = self._reconciled(stored, found)
+            owned.update(row.name for row in plan.rows if not row.adopted)
+            return {TopicPartition(*key): why for key, why in plan.left_alone.items()}
+
         log_dir = self._log_dir = LogDir.open(
             self.log_dir_path,
             broker_config=self.config,
             topic_config=self._config_at_start,
             now_ms=self.clock.now_ms(),
-            is_ours=lambda topic: (
-                topic in owned
-                or (self.config.horolog_adopt_defaults and topic not in self._compacted)
-            ),
+            choose=choose,
+            is_ours=owned.__contains__,
             files=Files(max_open=self.open_files.logs),
         )
         for recovery in log_dir.recoveries:
@@ -149,15 +155,23 @@ class Broker:
                 _LOG.info("%s", note)
         for partition, why in log_dir.unreadable.items():
             _LOG.error("%s is not served: %s", partition, why)
-        plan = reconcile(
+        self._carry_out(plan, store, log_dir)
+        return stored, plan
+
+    def _reconciled(self, stored: Stored, found: FoundPartitions) -> Plan:
+        by_topic: dict[str, tuple[dict[int, uuid.UUID | None], dict[int, str]]] = {}
+        for (topic, index), topic_id in found.ids.items():
+            by_topic.setdefault(topic, ({}, {}))[0][index] = topic_id
+        for (topic, index), why in found.blocked.items():
+            by_topic.setdefault(topic, ({}, {}))[1][index] = why
+        return reconcile(
             stored.topics,
-            _found(log_dir),
+            {topic: Found(*both) for topic, both in by_topic.items()},
             new_id=uuid.uuid4,
             adopt_defaults=self.config.horolog_adopt_defaults,
             compacted=self._compacted,
+            internal=found.internal,
         )
-        self._carry_out(plan, store, log_dir)
-        return stored, plan
 
     def _take_over_settings(self, owned: Collection[str]) -> None:
         """Of topics that are only adopted: what their Kafka had set, as far as we obey it.
@@ -190,8 +204,8 @@ class Broker:
 
     def _carry_out(self, plan: Plan, store: MetadataStore, log_dir: LogDir) -> None:
         now_ms = self.clock.now_ms()
-        for remark in plan.remarks:
-            _LOG.warning("%s", remark)
+        for warning in plan.warnings:
+            _LOG.warning("%s", warning)
         if plan.adopted and not self.config.horolog_adopt_defaults:
             _LOG.warning(
                 "adopted %d topic(s) that were not written here, and of which nothing expires "
@@ -199,17 +213,27 @@ class Broker:
                 len(plan.adopted),
                 ", ".join(plan.adopted),
             )
-        doomed = [TopicPartition(name, index) for name, index in plan.delete]
-        log_dir.delete([key for key in doomed if key in log_dir.logs], self.clock.monotonic_ms())
+        undeleted = set()
+        for name, doomed in groupby(plan.delete, key=itemgetter(0)):
+            try:
+                log_dir.delete([TopicPartition(*key) for key in doomed], self.clock.monotonic_ms())
+            except StorageFailed as error:
+                _LOG.error("%s is deleted in part, the next start goes on: %s", name, error)
+                undeleted.add(name)
         for name in plan.forget:
-            store.forget_topic(name)
+            if name not in undeleted:
+                store.forget_topic(name)
         for row in plan.put:
-            store.put_topic(row)
+            if row.name not in undeleted:
+                store.put_topic(row)
         ids = {row.name: row.topic_id for row in plan.rows}
         for name, missing in groupby(plan.create, key=itemgetter(0)):
             indexes = [index for _, index in missing]
             config = self._config_at_start(name)
-            log_dir.create_all(name, indexes, ids[name], config, now_ms)
+            try:
+                log_dir.create_all(name, indexes, ids[name], config, now_ms)
+            except StorageFailed as error:
+                _LOG.error("partitions %s of %s are offline: %s", indexes, name, error)
         for row in plan.rows:
             for index in plan.partitions[row.name]:
                 log = log_dir.logs.get(TopicPartition(row.name, index))
@@ -231,8 +255,9 @@ class Broker:
                     compacted=row.name in self._compacted,
                 )
             )
-        for log in self._log_dir.logs.values():
-            self._serve_partition(log)
+        for (topic, index), log in self._log_dir.logs.items():
+            if index in plan.partitions.get(topic, ()):
+                self._serve_partition(log)
         self.metadata = MetadataThread(self._store)
         self.controller = Controller(self, self._store)
         self.groups = GroupCoordinator(
@@ -329,6 +354,18 @@ class Broker:
         for index in indexes:
             self._serve_partition(log_dir.logs[TopicPartition(topic.name, index)])
 
+    async def claim_partitions(self, topic: Topic) -> None:
+        """Have the directories of a topic's partitions carry its id.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        log_dir = self._log_dir
+        assert log_dir is not None
+        keys = [TopicPartition(topic.name, index) for index in topic.partitions]
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._workers, log_dir.claim, keys, topic.topic_id)
+
     async def remove_partitions(self, topic: Topic) -> None:
         """Serve a topic's partitions no more, and take their directories away."""
         log_dir = self._log_dir
@@ -339,8 +376,10 @@ class Broker:
                 await partition.close()
 
         def delete() -> None:
-            keys = [TopicPartition(topic.name, index) for index in topic.partitions]
-            log_dir.delete([key for key in keys if key in log_dir.logs], self.clock.monotonic_ms())
+            log_dir.delete(
+                [TopicPartition(topic.name, index) for index in topic.partitions],
+                self.clock.monotonic_ms(),
+            )
 
         await asyncio.get_running_loop().run_in_executor(self._workers, delete)
 
@@ -403,16 +442,6 @@ class Broker:
         key = (log.topic, log.partition)
         if key not in self.partitions:
             self.partitions[key] = Partition(log, self._workers, limit)
-
-
-def _found(log_dir: LogDir) -> dict[str, dict[int, uuid.UUID | None]]:
-    """The partitions on disk by topic, with their ids; what cannot be read is there too."""
-    found: dict[str, dict[int, uuid.UUID | None]] = {}
-    for (topic, index), log in log_dir.logs.items():
-        found.setdefault(topic, {})[index] = log.topic_id
-    for topic, index in log_dir.unreadable:
-        found.setdefault(topic, {})[index] = None
-    return found
 
 
 def _topic_overrides(stored: Stored) -> dict[str, dict[str, str]]:

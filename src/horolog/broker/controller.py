@@ -20,6 +20,7 @@ from horolog.config import (
     replace_broker,
 )
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.metadata.reconcile import stored_count
 from horolog.metadata.store import BROKER_SCOPE, MetadataStore, TopicRow
 from horolog.metadata.topics import (
     Topic,
@@ -153,9 +154,13 @@ class Controller:
     async def _grow(self, topic: Topic, count: int) -> Topic:
         broker = self._broker
         grown = replace(topic, partitions=tuple(range(count)), adopted=False)
+        missing = sorted(set(grown.partitions).difference(topic.partitions))
         await broker.metadata.run(self._store.put_topic, _row(grown))
-        missing = [index for index in grown.partitions if index not in topic.partitions]
-        await broker.open_partitions(grown, missing)
+        try:
+            await broker.open_partitions(grown, missing)
+        except StorageFailed:
+            await broker.metadata.run(self._store.put_topic, _row(topic))
+            raise
         broker.topics.put(grown)
         return grown
 
@@ -195,8 +200,7 @@ class Controller:
             _LOG.info(
                 "%s was adopted and has been given settings: it expires from now on", topic.name
             )
-            grown = await self._grow(topic, max(topic.partitions) + 1)
-            after = replace(grown, overrides=overrides, compacted=False)
+            await broker.claim_partitions(topic)
         await broker.metadata.run(self._store.put_topic, _row(after), overrides)
         broker.topics.put(after)
         broker.apply_topic_settings(after)
@@ -276,5 +280,5 @@ def _default(factor: int, default: int, assignments: Mapping[int, Sequence[int]]
 
 
 def _row(topic: Topic) -> TopicRow:
-    count = max(topic.partitions) + 1
+    count = stored_count(topic.partitions)
     return TopicRow(topic.name, topic.topic_id, count, adopted=topic.adopted)

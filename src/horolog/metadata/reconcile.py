@@ -1,27 +1,45 @@
-"""At start: do the topics we remember and the directories on disk agree? What to do if not.
+"""At start: compare the stored topics with the directories on disk, and plan what to do.
 
-A kill can come between a row and its directories, and people copy directories in and
-out. Pure: rows and directories in, a plan out.
+A kill can come between a row and its directories, and operators copy directories in and
+out. Pure: rows and directories in, a plan out. A plan never deletes, and never opens for
+writing, what a row does not vouch for.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 from uuid import UUID
 
-from horolog.metadata.store import TopicRow
-from horolog.metadata.topics import INTERNAL_TOPICS
+from horolog.metadata.store import AS_FOUND, TopicRow
+from horolog.storage.names import INTERNAL_TOPICS
 
-# Partition to the topic id in its partition.metadata, None where there is none.
+# Partition index to the topic id in its partition.metadata, None where there is none.
 FoundPartitions = Mapping[int, UUID | None]
+
+# Kafka's bound on the partitions of one request: a kill leaves no more to be created.
+MAX_CREATED: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The partitions of one topic on disk.
+
+    `partitions` are directories; `blocked` are names that something other than a
+    directory has, and what that is.
+    """
+
+    partitions: FoundPartitions = field(default_factory=dict)
+    blocked: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Plan:
     """What is to be served, and what has to be done before.
 
-    `partitions` are those of every topic served; `create` and `delete` are directories;
-    `put` and `forget` are rows; `adopted` are topics that nobody remembered; `remarks` are
-    for the log.
+    `partitions` are those of every topic served, in ascending order; `create` and `delete`
+    are directories; `put` and `forget` are rows; `adopted` are topics without a row;
+    `left_alone` are partitions whose directories are not opened, and why; `warnings` are
+    for the broker's log.
     """
 
     rows: list[TopicRow] = field(default_factory=list)
@@ -31,104 +49,243 @@ class Plan:
     put: list[TopicRow] = field(default_factory=list)
     forget: list[str] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
+    left_alone: dict[tuple[str, int], str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     def serve(self, row: TopicRow, partitions: Iterable[int]) -> None:
-        """Have a topic served."""
+        """Serve a topic."""
         self.rows.append(row)
         self.partitions[row.name] = tuple(sorted(partitions))
 
 
 def reconcile(
     rows: Iterable[TopicRow],
-    found: Mapping[str, FoundPartitions],
+    found: Mapping[str, Found],
     *,
     new_id: Callable[[], UUID],
     adopt_defaults: bool = False,
     compacted: Container[str] = (),
+    internal: Collection[str] = (),
 ) -> Plan:
     """Compare both ways.
 
-    A remembered topic gets the directories it lacks. A topic whose deletion was begun is
-    deleted. A directory that nobody remembers is adopted, and so is one that carries
-    another topic's id: it may be the only copy of something. With `adopt_defaults` an
-    adopted topic becomes one like all others, and expires; but not one of those that were
-    `compacted`, whose old records are as good as its new ones.
+    A stored topic gets the directories it lacks within its number of partitions; one beyond
+    that number is left alone. A topic whose deletion was begun is deleted. A topic without a
+    row is adopted with the partitions that are there, and so is one whose directories carry
+    another topic's id: it may be the only copy of something.
+
+    Args:
+        rows: the stored topics.
+        found: the partitions on disk, by topic.
+        new_id: makes a topic id.
+        adopt_defaults: an adopted topic becomes one like all others, and expires.
+        compacted: topics that a Kafka compacted: `adopt_defaults` does not apply to them, for
+            their old records are as good as their new ones.
+        internal: Kafka's internal topics that have directories.
     """
     plan = Plan()
-    remembered = set()
+    rows = list(rows)
+    staying = [row for row in reversed(rows) if _stays(row, found.get(row.name))]
+    owners = {row.topic_id: row.name for row in staying}  # of two the first has it
     for row in rows:
-        remembered.add(row.name)
-        takes_over = adopt_defaults and row.name not in compacted
-        _reconcile_row(plan, row, found.get(row.name, {}), takes_over)
-    for name, partitions in found.items():
-        if name not in remembered:
-            topic_id = _common_id(partitions) or new_id()
-            row = TopicRow(name, topic_id, max(partitions) + 1, adopted=True)
-            plan.adopted.append(name)
-            takes_over = adopt_defaults and name not in compacted
-            _adopt(plan, row, partitions, takes_over, is_new=True)
+        here = found.get(row.name, Found())
+        if row.name in INTERNAL_TOPICS:
+            _refuse_internal(plan, row, row.name in internal)
+            continue
+        if owners.get(row.topic_id, row.name) != row.name and not row.deleting:
+            plan.warnings.append(
+                f"{row.name} and {owners[row.topic_id]} are stored with the same topic id "
+                f"{row.topic_id}: {row.name} is given another and adopted"
+            )
+            row = row._replace(topic_id=new_id(), adopted=True)
+            plan.put.append(row)
+        _Reconciliation(plan, row, here, owners, new_id, adopt_defaults, compacted).run()
+    stored = {row.name for row in rows}
+    for name, here in found.items():
+        if name not in stored:
+            unknown = TopicRow(name, UUID(int=0), AS_FOUND, adopted=True)
+            _Reconciliation(
+                plan, unknown, here, owners, new_id, adopt_defaults, compacted
+            ).adopt_new()
     return plan
 
 
-def _reconcile_row(
-    plan: Plan, row: TopicRow, partitions: FoundPartitions, adopt_defaults: bool
-) -> None:
-    strangers = {index: id_ for index, id_ in partitions.items() if id_ not in (None, row.topic_id)}
+def _stays(row: TopicRow, found: Found | None) -> bool:
+    """Whether a row is there after this start."""
     if row.deleting:
-        plan.delete += [(row.name, index) for index in partitions if index not in strangers]
-        plan.forget.append(row.name)
-        if strangers:
-            topic_id = _common_id(strangers)
-            assert topic_id is not None
-            adopted = TopicRow(row.name, topic_id, max(strangers) + 1, adopted=True)
-            _adopt(plan, adopted, strangers, adopt_defaults, is_new=True)
-        return
-    if strangers:
-        topic_id = _common_id(strangers)
-        assert topic_id is not None
-        plan.remarks.append(
-            f"{row.name} is on disk with the topic id {topic_id} and was remembered with "
-            f"{row.topic_id}: adopted as it lies on disk"
+        return False
+    is_by_directories = row.adopted or row.partitions == AS_FOUND or row.name in INTERNAL_TOPICS
+    return found is not None or not is_by_directories
+
+
+def _refuse_internal(plan: Plan, row: TopicRow, has_directories: bool) -> None:
+    if has_directories:
+        plan.warnings.append(
+            f"{row.name} is stored as a topic, but the name is one of Kafka's internal topics: its "
+            "directories are left alone and it is not served"
         )
-        adopted = row._replace(topic_id=topic_id, adopted=True)
-        _adopt(plan, adopted, partitions, adopt_defaults, is_new=True)
-    elif row.adopted:
-        if partitions:
-            _adopt(plan, row, partitions, adopt_defaults, is_new=False)
-        else:
-            plan.remarks.append(f"the adopted topic {row.name} is gone from the disk")
-            plan.forget.append(row.name)
     else:
-        _own(plan, row, partitions, is_new=False)
+        plan.forget.append(row.name)
 
 
-def _adopt(
-    plan: Plan, row: TopicRow, partitions: FoundPartitions, adopt_defaults: bool, *, is_new: bool
-) -> None:
-    row = row._replace(partitions=max(partitions) + 1)
-    if adopt_defaults and row.name not in INTERNAL_TOPICS:
-        _own(plan, row._replace(adopted=False), partitions, is_new=True)
-        return
-    if is_new:
-        plan.put.append(row)
-    plan.serve(row, partitions)
+@dataclass(frozen=True, slots=True)
+class _Reconciliation:
+    """The comparison for one topic."""
 
+    plan: Plan
+    row: TopicRow
+    found: Found
+    owners: dict[UUID, str]
+    new_id: Callable[[], UUID]
+    adopt_defaults: bool
+    compacted: Container[str]
 
-def _own(plan: Plan, row: TopicRow, partitions: FoundPartitions, *, is_new: bool) -> None:
-    count = max([row.partitions, *(index + 1 for index in partitions)])
-    missing = [index for index in range(count) if index not in partitions]
-    if missing and partitions:
-        plan.remarks.append(
-            f"{row.name} lacked the directories of partitions {missing}: made empty"
+    def run(self) -> None:
+        if self.row.deleting:
+            self._delete()
+        elif self.row.adopted:
+            self._adopted()
+        else:
+            self._own()
+
+    def adopt_new(self) -> None:
+        """Adopt a topic that has no row."""
+        self._leave_blocked()
+        if self.found.partitions:
+            self.plan.adopted.append(self.row.name)
+            self._adopt_as_new(self.found.partitions)
+
+    def _delete(self) -> None:
+        strangers: dict[int, UUID | None] = {}
+        for index, topic_id in self.found.partitions.items():
+            if topic_id not in (None, self.row.topic_id) or not self._counts(index):
+                strangers[index] = topic_id
+            else:
+                self.plan.delete.append((self.row.name, index))
+        self.plan.forget.append(self.row.name)
+        if strangers:
+            self._adopt_as_new(strangers)
+
+    def _adopted(self) -> None:
+        partitions, row = self.found.partitions, self.row
+        self._leave_blocked()
+        if not partitions:
+            if self.found.blocked:
+                return
+            self.plan.warnings.append(f"the adopted topic {row.name} is gone from the disk")
+            self.plan.forget.append(row.name)
+        elif all(self._is_strange(id_) for id_ in partitions.values()):
+            self._replace_id(partitions)
+        else:
+            self._adopt(row, {*partitions, *self._blocked()})
+
+    def _is_strange(self, topic_id: UUID | None) -> bool:
+        """Whether a directory names a topic id that is not this topic's, nor any other's."""
+        return topic_id not in (None, self.row.topic_id) and topic_id not in self.owners
+
+    def _own(self) -> None:
+        row = self.row
+        within = {i: id_ for i, id_ in self.found.partitions.items() if self._counts(i)}
+        strangers = {i: id_ for i, id_ in within.items() if id_ not in (None, row.topic_id)}
+        if strangers and row.topic_id not in within.values():
+            self._replace_id(self.found.partitions)
+            return
+        self._leave_beyond()
+        self._leave_blocked()
+        for index, topic_id in strangers.items():
+            self.plan.left_alone[row.name, index] = (
+                f"its partition.metadata has the topic id {topic_id}, and {row.name} has "
+                f"{row.topic_id}; remove that file if the directory belongs to the topic"
+            )
+        self._serve_own(row, {*within, *self._blocked()})
+
+    def _serve_own(self, row: TopicRow, there: Collection[int]) -> None:
+        """Serve a topic of ours; what it lacks is created."""
+        if row.partitions == AS_FOUND:
+            if there:
+                self.plan.serve(row, there)
+            elif not self.found.blocked:
+                self.plan.warnings.append(f"the topic {row.name} is gone from the disk")
+                self.plan.forget.append(row.name)
+            return
+        lacking = row.partitions - len(there)
+        if lacking > MAX_CREATED:
+            self.plan.warnings.append(
+                f"{row.name} is stored with {row.partitions} partitions, of which {lacking} have "
+                f"no directory: none is created, and those on disk are served"
+            )
+            if there:
+                self.plan.serve(row, there)
+            return
+        missing = [index for index in range(row.partitions) if index not in there]
+        if missing and there:
+            self.plan.warnings.append(
+                f"{row.name} lacked the directories of partitions {missing}: created empty"
+            )
+        self.plan.create += [(row.name, index) for index in missing]
+        self.plan.serve(row, range(row.partitions))
+
+    def _replace_id(self, partitions: FoundPartitions) -> None:
+        """Adopt a stored topic under the id that its directories carry."""
+        topic_id = self._unused_id(partitions)
+        if self.owners.get(self.row.topic_id) == self.row.name:
+            del self.owners[self.row.topic_id]
+        self.plan.warnings.append(
+            f"{self.row.name} is on disk with the topic id {topic_id} and was stored with "
+            f"{self.row.topic_id}: adopted as it is on disk"
         )
-    plan.create += [(row.name, index) for index in missing]
-    if is_new or count != row.partitions:
-        row = row._replace(partitions=count)
-        plan.put.append(row)
-    plan.serve(row, range(count))
+        self._leave_blocked()
+        row = self.row._replace(topic_id=topic_id, adopted=True)
+        self._adopt(row, {*partitions, *self._blocked()}, is_new=True)
+
+    def _adopt_as_new(self, partitions: FoundPartitions) -> None:
+        topic_id = self._unused_id(partitions)
+        row = TopicRow(self.row.name, topic_id, AS_FOUND, adopted=True)
+        self._adopt(row, partitions, is_new=True)
+
+    def _adopt(self, row: TopicRow, partitions: Collection[int], *, is_new: bool = False) -> None:
+        row = row._replace(partitions=stored_count(sorted(partitions)))
+        ids = {self.found.partitions.get(index) for index in partitions}
+        is_one_topic = ids <= {None, row.topic_id}
+        if self.adopt_defaults and is_one_topic and row.name not in self.compacted:
+            row = row._replace(adopted=False)
+            is_new = True
+        if is_new:
+            self.plan.put.append(row)
+        self.plan.serve(row, partitions)
+
+    def _unused_id(self, partitions: FoundPartitions) -> UUID:
+        """The id of the lowest partition whose id no other topic has; else a new one."""
+        for index in sorted(partitions):
+            topic_id = partitions[index]
+            if topic_id is not None and self.owners.setdefault(topic_id, self.row.name) == (
+                self.row.name
+            ):
+                return topic_id
+        return self.new_id()
+
+    def _counts(self, index: int) -> bool:
+        """Whether the stored number of partitions includes this one."""
+        return self.row.partitions == AS_FOUND or self.row.adopted or index < self.row.partitions
+
+    def _leave_beyond(self) -> None:
+        for index in self.found.partitions:
+            if not self._counts(index):
+                self.plan.left_alone[self.row.name, index] = (
+                    f"{self.row.name} has {self.row.partitions} partition(s); the directory is no "
+                    "part of it and is left alone"
+                )
+
+    def _leave_blocked(self) -> None:
+        for index, why in self.found.blocked.items():
+            self.plan.left_alone[self.row.name, index] = why
+
+    def _blocked(self) -> set[int]:
+        """The partitions that the topic has, and whose names something else has on disk."""
+        return {index for index in self.found.blocked if index < self.row.partitions}
 
 
-def _common_id(partitions: FoundPartitions) -> UUID | None:
-    """The id of the lowest partition that has one."""
-    return next((partitions[index] for index in sorted(partitions) if partitions[index]), None)
+def stored_count(partitions: Collection[int]) -> int:
+    """The number to store for a topic with these partitions; `AS_FOUND` if they have gaps."""
+    is_dense = bool(partitions) and max(partitions) == len(partitions) - 1
+    return len(partitions) if is_dense else AS_FOUND

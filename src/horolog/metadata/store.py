@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.errors import Misconfigured, StorageFailed
@@ -55,12 +55,18 @@ CREATE TABLE offsets (
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
 
+AS_FOUND: Final = 0
+"""In place of a topic's number of partitions: those whose directories are there."""
+
 TOPIC_SCOPE = "topic"
 BROKER_SCOPE = "broker"
 
 
 class TopicRow(NamedTuple):
-    """A topic; an adopted one has the partitions that lie on disk, whatever their number."""
+    """A topic. Its partitions are 0 to `partitions` - 1, or with `AS_FOUND` those on disk.
+
+    An adopted one has those on disk in any case.
+    """
 
     name: str
     topic_id: UUID

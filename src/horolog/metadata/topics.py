@@ -7,19 +7,16 @@ from typing import Final
 from uuid import UUID
 
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.storage.names import INTERNAL_TOPICS
 
 MAX_NAME_LENGTH: Final = 249
-# What Apache Kafka keeps for itself. Here they can only come from an adopted directory.
-INTERNAL_TOPICS: Final = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
-)
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """One topic. `partitions` are consecutive from 0, unless it is adopted.
+    """One topic. `partitions` ascend, from 0 without gaps unless it was adopted with gaps.
 
     `adopted`: somebody else wrote its directories and nobody has given it settings here,
     so nothing of it may expire or be deleted. `compacted`: and that was a Kafka which
@@ -91,8 +88,14 @@ class Topics:
         return topic
 
     def check_new_name(self, name: str) -> None:
-        """Refuse a name that is taken, illegal, or too like another."""
+        """Refuse a name that is taken, illegal, reserved, or too like another."""
         check_name(name)
+        if name in INTERNAL_TOPICS:
+            raise RequestRefused(
+                ErrorCode.invalid_topic_exception,
+                f"Topic name is invalid: '{name}' is reserved for an internal topic of Kafka, "
+                "which this server does not serve",
+            )
         if name in self._by_name:
             raise RequestRefused(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
         if "." in name or "_" in name:
@@ -201,7 +204,13 @@ def check_assignment(partition: int, brokers: Sequence[int], broker_id: int) -> 
 
 def check_partition_increase(topic: Topic, count: int) -> None:
     """Refuse a number of partitions that is no increase."""
-    present = len(topic.partitions)
+    present, highest = len(topic.partitions), topic.partitions[-1]
+    if present <= highest and count <= highest:
+        raise RequestRefused(
+            ErrorCode.invalid_partitions,
+            f"The topic {topic.name} was adopted with gaps and its highest partition is {highest}: "
+            f"{count} partitions would not contain it.",
+        )
     if count == present:
         raise RequestRefused(
             ErrorCode.invalid_partitions, f"Topic already has {present} partition(s)."

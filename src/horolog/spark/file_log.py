@@ -15,7 +15,7 @@ from horolog.spark.batch_walk import SegmentWalk
 from horolog.spark.bounds import Bounds, data_lost
 from horolog.spark.file_systems import Root
 from horolog.spark.filters import Wanted
-from horolog.spark.limits import INTERNAL_TOPICS, subscribed
+from horolog.spark.limits import subscribed
 from horolog.spark.merge import merge
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import SegmentRange
@@ -27,7 +27,7 @@ from horolog.spark.segment_facts import (
     open_walk,
 )
 from horolog.spark.transactions import AbortedTransaction, TransactionScan
-from horolog.storage.names import TopicPartition
+from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 
 _MAX_BATCH_BYTES = 1 << 30
 

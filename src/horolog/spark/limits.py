@@ -10,16 +10,10 @@ from enum import Enum
 
 from horolog.errors import Misconfigured
 from horolog.spark.option_values import moment, parsed
-from horolog.storage.names import TopicPartition
+from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 
 EARLIEST = -2
 LATEST = -1
-
-
-# Topics that Kafka keeps for itself, and that no pattern finds.
-INTERNAL_TOPICS = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""What lies in a log directory, as far as the names of the directories in it tell."""
+"""What lies in a log directory, as far as the names and kinds of its entries say.
+
+A symbolic link is never followed: it could lead out of the log directory.
+"""
 
 import os
 from pathlib import Path
@@ -7,25 +10,16 @@ from typing import NamedTuple
 from horolog.storage import names
 from horolog.storage.names import TopicPartition
 
-CLUSTER_METADATA = "__cluster_metadata"
-_INTERNAL_TOPICS = frozenset(
-    {
-        CLUSTER_METADATA,
-        "__consumer_offsets",
-        "__transaction_state",
-        "__share_group_state",
-        "__remote_log_metadata",
-    }
-)
-
 
 class Contents(NamedTuple):
-    """Each in the order of the names. What has a name of another kind is not ours to judge."""
+    """Partitions in the order of their names. An entry with a name of no known form is ignored."""
 
     partitions: list[TopicPartition]
-    """To be opened."""
+    """Directories to be opened."""
     internal: list[TopicPartition]
-    """Of a Kafka's own topics, which are never opened."""
+    """Directories of Kafka's internal topics, which are never opened."""
+    blocked: dict[TopicPartition, str]
+    """Names of partitions that something other than a directory has, and what that is."""
     deleted: list[str]
     """Paths of partitions whose topic was deleted, and which wait to be removed."""
     has_moved: bool
@@ -33,18 +27,23 @@ class Contents(NamedTuple):
 
 
 def contents_of(log_dir: Path) -> Contents:
-    """Look at the names, and into nothing."""
-    partitions, internal, deleted, has_moved = [], [], [], False
-    for entry in sorted(os.scandir(log_dir), key=lambda entry: entry.name):
-        if not entry.is_dir():
-            continue
+    """List a log directory without opening anything in it."""
+    found = Contents([], [], {}, [], has_moved=False)
+    has_moved = False
+    with os.scandir(log_dir) as entries:
+        ordered = sorted(entries, key=lambda entry: entry.name)
+    for entry in ordered:
         partition = names.partition_of(entry.name)
-        if names.is_deleted_directory(entry.name):
-            deleted.append(entry.path)
+        if not entry.is_dir(follow_symlinks=False):
+            if partition is not None:
+                what = "a symbolic link" if entry.is_symlink() else "not a directory"
+                found.blocked[partition] = f"{entry.path} is {what}"
+        elif names.is_deleted_directory(entry.name):
+            found.deleted.append(entry.path)
         elif partition is None:
             has_moved |= names.is_moved_partition(entry.name)
-        elif partition.topic in _INTERNAL_TOPICS:
-            internal.append(partition)
+        elif partition.topic in names.INTERNAL_TOPICS:
+            found.internal.append(partition)
         else:
-            partitions.append(partition)
-    return Contents(partitions, internal, deleted, has_moved)
+            found.partitions.append(partition)
+    return found._replace(has_moved=has_moved)

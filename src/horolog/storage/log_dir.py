@@ -10,13 +10,14 @@ Opening and closing take as long as the disk does: never on an event loop.
 """
 
 import json
+import logging
 import os
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from horolog.config import BrokerConfig, TopicConfig
 from horolog.errors import CorruptFile, HorologError, Misconfigured, StorageFailed
@@ -27,10 +28,11 @@ from horolog.storage.checkpoints import (
     MetaProperties,
     kafka_uuid,
     read_meta_properties,
+    read_topic_id,
     write_meta_properties,
     write_topic_id,
 )
-from horolog.storage.contents import CLUSTER_METADATA, contents_of
+from horolog.storage.contents import Contents, contents_of
 from horolog.storage.directory_lock import lock_directory, still_locks
 from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files
@@ -41,11 +43,24 @@ from horolog.storage.producers import Producers
 from horolog.storage.recovery import LoadPlan, Recovery, load_log
 from horolog.storage.syncing import sync_all
 
+_logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 _CLEAN_MARK = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
 _MAX_MARK_BYTES = 4096
 _AT_ONCE = -(1 << 63)  # before any monotonic time
+
+
+class FoundPartitions(NamedTuple):
+    """What a log directory holds, before any log is opened."""
+
+    ids: Mapping[TopicPartition, uuid.UUID | None]
+    """The topic id in each partition's directory, None where there is none to be read."""
+    blocked: Mapping[TopicPartition, str]
+    """Names of partitions that something other than a directory has, and what that is."""
+    internal: frozenset[str]
+    """Kafka's internal topics that have directories."""
 
 
 class LogDir:
@@ -66,6 +81,7 @@ class LogDir:
         self.was_clean = False
         self._mark = _CLEAN_MARK
         self._left_alone: set[TopicPartition] = set()  # there, and not opened
+        self._failed: dict[TopicPartition, int] = {}  # not opened: their file.delete.delay.ms
         self._has_moved = False  # partitions that a Kafka moves, or has set aside
         self._checkpoints = OffsetCheckpoints(files, str(path))
         self._files = files
@@ -82,6 +98,7 @@ class LogDir:
         topic_config: Callable[[str], TopicConfig],
         now_ms: int,
         is_ours: Callable[[str], bool] = lambda topic: True,
+        choose: Callable[["FoundPartitions"], Mapping[TopicPartition, str]] = lambda found: {},
         files: Files | None = None,
     ) -> "LogDir":
         """Lock a directory, made if it is not there, and load its logs.
@@ -91,7 +108,9 @@ class LogDir:
             broker_config: the broker's settings.
             topic_config: the settings of a topic by its name, of one that is not ours too.
             now_ms: the clock, in milliseconds.
-            is_ours: whether a topic may be shortened; one that is not is adopted.
+            is_ours: whether a topic may be shortened; one that is not is adopted. Called after
+                `choose`.
+            choose: given the partitions on disk, those that are not to be opened and why.
             files: the way to the disk.
 
         Raises:
@@ -109,7 +128,7 @@ class LogDir:
         try:
             files = files or Files()
             log_dir = cls(path, files, lock_fd, _meta(files, path, broker_config), broker_config)
-            log_dir._load(topic_config, is_ours, now_ms)
+            log_dir._load(topic_config, is_ours, choose, now_ms)
         except BaseException:
             os.close(lock_fd)
             raise
@@ -119,6 +138,7 @@ class LogDir:
         self,
         topic_config: Callable[[str], TopicConfig],
         is_ours: Callable[[str], bool],
+        choose: Callable[["FoundPartitions"], Mapping[TopicPartition, str]],
         now_ms: int,
     ) -> None:
         self._take_mark()
@@ -145,11 +165,14 @@ class LogDir:
         self._to_remove = [(_AT_ONCE, path) for path in contents.deleted]
         self._left_alone.update(contents.internal)
         self._has_moved = contents.has_moved
-        partitions = contents.partitions
+        self.unreadable |= choose(self._found(contents))
+        self._left_alone.update(self.unreadable)
+        partitions = [each for each in contents.partitions if each not in self.unreadable]
         with ThreadPoolExecutor(self._config.num_recovery_threads_per_data_dir) as pool:
             for partition, loaded in zip(partitions, pool.map(load, partitions), strict=True):
                 if isinstance(loaded, HorologError):
                     self.unreadable[partition] = str(loaded)
+                    self._failed[partition] = config_of(partition.topic).file_delete_delay_ms
                     self._left_alone.add(partition)
                     continue
                 log, recovery = loaded
@@ -159,6 +182,19 @@ class LogDir:
         self._checkpoints.keep(self._left_alone)
         self.adopted = [partition for partition in self.logs if not is_ours(partition.topic)]
         self._settle_transactions()
+
+    def _found(self, contents: Contents) -> "FoundPartitions":
+        """The partitions on disk with their topic ids."""
+        ids: dict[TopicPartition, uuid.UUID | None] = {}
+        for partition in contents.partitions:
+            path = self._path(f"{partition}/{names.PARTITION_METADATA}")
+            try:
+                ids[partition] = read_topic_id(self._files, path)
+            except HorologError as error:
+                _logger.warning("%s: its topic id is not known: %s", partition, error)
+                ids[partition] = None
+        internal = frozenset(partition.topic for partition in contents.internal)
+        return FoundPartitions(ids, contents.blocked, internal)
 
     def _settle_transactions(self) -> None:
         """Learn from a Kafka's coordinator which of the open transactions are committed."""
@@ -213,6 +249,8 @@ class LogDir:
         try:
             for partition in partitions:
                 key = TopicPartition(topic, partition)
+                if names.partition_of(str(key)) != key:  # a name that leads elsewhere
+                    raise StorageFailed(f"{key} cannot be the name of a partition's directory")
                 made.append(self._make(key, topic_id, config, now_ms))
             ids = [f"{log.directory}/{names.PARTITION_METADATA}" for log in made]
             for failure in self._sync([*ids, str(self.path)]).values():
@@ -250,10 +288,28 @@ class LogDir:
             max_batch_uncompressed_bytes=self._config.horolog_max_batch_uncompressed_bytes,
         )
 
+    def claim(self, partitions: Iterable[TopicPartition], topic_id: uuid.UUID) -> None:
+        """Write a topic's id into the directories of its partitions where another is, or none.
+
+        Raises:
+            StorageFailed: the disk refused; some may have it.
+        """
+        paths = []
+        for log in (self.logs[key] for key in partitions if key in self.logs):
+            if log.topic_id != topic_id:
+                path = f"{log.directory}/{names.PARTITION_METADATA}"
+                write_topic_id(self._files, path, topic_id)
+                log.topic_id = topic_id
+                paths.append(path)
+        for failure in self._sync(paths).values():
+            raise failure
+
     def delete(self, partitions: Iterable[TopicPartition], monotonic_ms: int) -> None:
         """Delete partitions: their directories are renamed at once, and removed later.
 
         `remove_deleted` removes them `file.delete.delay.ms` after `monotonic_ms`.
+
+        That goes for one that could not be opened too; what was left alone is left alone.
 
         Raises:
             StorageFailed: the disk refused; what could not be taken away is as it was.
@@ -261,13 +317,20 @@ class LogDir:
         gone = set()
         try:
             for key in partitions:
-                log = self.logs[key]
+                log = self.logs.get(key)
+                if log is None and key not in self._failed:
+                    continue
                 target = self._path(names.deleted_directory(key, uuid.uuid4()))
-                self._files.rename(log.directory, target)
+                self._files.rename(self._path(str(key)), target)
                 gone.add(key)
-                del self.logs[key]
-                log.abandon()
-                self._to_remove.append((monotonic_ms + log.config.file_delete_delay_ms, target))
+                if log is None:
+                    delay_ms = self._failed.pop(key)
+                    del self.unreadable[key]
+                else:
+                    delay_ms = log.config.file_delete_delay_ms
+                    del self.logs[key]
+                    log.abandon()
+                self._to_remove.append((monotonic_ms + delay_ms, target))
         finally:
             self.adopted = [kept for kept in self.adopted if kept not in gone]
         if gone:
@@ -307,7 +370,7 @@ class LogDir:
 
         Kafka reads its own metadata without regard to the mark.
         """
-        others = any(partition.topic != CLUSTER_METADATA for partition in self._left_alone)
+        others = any(partition.topic != names.CLUSTER_METADATA for partition in self._left_alone)
         return self.was_clean or not (others or self._has_moved)
 
     def check(self) -> str | None:

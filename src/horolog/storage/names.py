@@ -7,7 +7,7 @@ A start of Kafka looks at `.log`, `.index`, `.timeindex`, `.txnindex`, `.snapsho
 """
 
 import re
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 LOG = ".log"
@@ -35,6 +35,20 @@ LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
+
+CLUSTER_METADATA = "__cluster_metadata"
+# Topics that Apache Kafka keeps for itself. None is served: requests may not create one, and
+# directories of one are never opened.
+INTERNAL_TOPICS: Final = frozenset(
+    {
+        CLUSTER_METADATA,
+        "__consumer_offsets",
+        "__remote_log_metadata",
+        "__share_group_state",
+        "__transaction_state",
+    }
+)
+MAX_PARTITION: Final = (1 << 31) - 1  # a partition index is an int32 on the wire
 
 _BASE_OFFSET = re.compile(r"\d{20}")
 _PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9]\d{0,9})")
@@ -71,7 +85,8 @@ def partition_of(name: str) -> TopicPartition | None:
     match = _PARTITION.fullmatch(name)
     if match is None or match["topic"] in (".", ".."):
         return None
-    return TopicPartition(match["topic"], int(match["partition"]))
+    partition = int(match["partition"])
+    return TopicPartition(match["topic"], partition) if partition <= MAX_PARTITION else None
 
 
 def deleted_directory(partition: TopicPartition, unique: UUID) -> str:

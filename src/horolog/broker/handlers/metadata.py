@@ -24,7 +24,8 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers import authorized
 from horolog.errors import ErrorCode, HorologError, code_for
-from horolog.metadata.topics import INTERNAL_TOPICS, Topic, unknown_topic
+from horolog.metadata.topics import Topic, unknown_topic
+from horolog.storage.names import INTERNAL_TOPICS
 from horolog.wire.api import ApiKey
 
 # Topics that are looked up before others get their turn.
@@ -106,12 +107,12 @@ def _described(broker: Broker, topic: Topic) -> dict[str, Any]:
 
 
 def _partition(broker: Broker, topic: str, index: int) -> dict[str, Any]:
-    """Led by this broker, unless its log could not be read."""
+    """Led by this broker, unless it is offline: then without a leader, as Kafka 4 has it."""
     here = broker.config.node_id
     partition = broker.partitions.get((topic, index))
     is_served = partition is not None
     return {
-        "error_code": ErrorCode.none if is_served else ErrorCode.kafka_storage_error,
+        "error_code": ErrorCode.none if is_served else ErrorCode.leader_not_available,
         "partition_index": index,
         "leader_id": here if is_served else -1,
         "leader_epoch": -1 if partition is None else partition.leader_epoch,
