@@ -18,7 +18,7 @@ from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
 from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.compression import Codec
+from horolog.record.compression import Codec, compress
 from horolog.storage.checkpoints import EpochStart, write_epochs, write_offsets
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
@@ -260,6 +260,29 @@ def test_a_batch_whose_checksum_is_right_may_be_wrong(
     assert seen[0].severity is DAMAGE
     assert what in seen[0].what
     assert seen[0].position == position
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_a_stream_without_its_end_is_damage_though_all_records_are_there(
+    log_dir: Path, codec: Codec
+) -> None:
+    first = logs(log_dir)[0]
+    (_, _), (position, second), *_ = iter_headers(first.read_bytes())
+    sound = build_batch([Record(NOW + 5, b"k", b"v")] * 2, base_offset=2, leader_epoch=3)
+    packed = bytearray(compress(codec, sound[HEADER_SIZE:]))
+    if codec is Codec.ZSTD:
+        packed[6] &= ~1  # the block is no longer the last one
+    else:
+        del packed[-2:]
+    header = parse_header(sound)._replace(
+        attributes=int(codec), batch_length=HEADER_SIZE - 12 + len(packed)
+    )
+    cut = pack_header(header, packed) + packed
+    rest = first.read_bytes()[position + second.size :]
+    first.write_bytes(first.read_bytes()[:position] + cut + rest)
+    seen = [each for each in wrong(log_dir) if each.path == str(first)]
+    assert (seen[0].severity, seen[0].position) == (DAMAGE, position)
+    assert "the stream ends early" in seen[0].what
 
 
 def test_segments_that_overlap_are_damage(log_dir: Path) -> None:

@@ -44,8 +44,6 @@ MAX_RECORD_ERRORS = 1_000
 
 _LENGTH = Struct(">i")
 _CODECS = tuple(Codec)
-_LZ4_FLAGS = HEADER_SIZE + 4  # after the frame's magic number
-_LZ4_INDEPENDENT = 0x20
 _KEPT_BITS = 0x38  # timestamp type, transactional, control: what a rebuilt batch keeps
 _ZSTD_SINCE_PRODUCE = 7
 _RANGE = 1 << 64
@@ -102,7 +100,6 @@ def prepare(
     _check_size(size, config, partition)
     verify_crc(batch, 0, header)
     codec = _codec(header, produce_version)
-    _check_lz4_frame(batch, codec)
     _check_header(header)
     batch = memoryview(batch)[:size]
     facts = _scan(batch, header, max_uncompressed_bytes)
@@ -190,14 +187,6 @@ def _codec(header: BatchHeader, produce_version: int | None) -> Codec:
             "compression",
         )
     return _CODECS[number]
-
-
-def _check_lz4_frame(batch: Buffer, codec: Codec) -> None:
-    """Refuse a frame whose blocks lean on the ones before: no Java consumer could read it."""
-    if codec is Codec.LZ4 and len(batch) > _LZ4_FLAGS and not batch[_LZ4_FLAGS] & _LZ4_INDEPENDENT:
-        raise _invalid(
-            "The lz4 frame has blocks that depend on each other, which Kafka cannot read"
-        )
 
 
 def _check_header(header: BatchHeader) -> None:

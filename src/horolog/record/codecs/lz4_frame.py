@@ -1,0 +1,99 @@
+"""The lz4 frame, with independent blocks, up to its end mark.
+
+As Kafka's KafkaLZ4BlockInputStream: one frame, its blocks independent, no dictionary; what
+follows the end mark is ignored. Stricter than Java, which ignores both: a content size or a
+content checksum that is wrong is refused, since other clients do not read such a frame. An
+empty block, which Java misreads unless it is the last, is refused wherever it is.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import lz4.frame
+
+from horolog.record.codecs.stream import (
+    FIRST_CHUNK_BYTES,
+    INPUT_BYTES,
+    Buffer,
+    Codec,
+    corrupt,
+    ends_early,
+)
+
+_MAGIC: Final = b"\x04\x22\x4d\x18"
+_FLAGS: Final = 4  # byte of the frame
+_RESERVED: Final = 0x03  # bit 0 would be a dictionary
+_CONTENT_SIZE: Final = 0x08
+_BLOCK_CHECKSUM: Final = 0x10
+_INDEPENDENT: Final = 0x20
+_DESCRIPTOR_END: Final = 7  # without a content size
+_END_MARK: Final = 0
+_EMPTY_BLOCKS: Final = (1 << 31, 1)  # uncompressed, and compressed to its one token
+_SIZE_BITS: Final = 0x7FFFFFFF
+_U32: Final = struct.Struct("<I")
+
+
+def compress(data: Buffer, level: int | None) -> bytes:
+    """One frame; `level` None is lz4's default."""
+    packed: bytes = lz4.frame.compress(
+        data,
+        compression_level=level or 0,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+    return packed
+
+
+def chunks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
+    """The bytes of the frame, in pieces of at most `chunk_bytes`.
+
+    Raises:
+        CorruptBatch: the frame is damaged or is one that Kafka cannot read; after all that can be
+            read, if it ends early.
+    """
+    _check_frame(packed)
+    frame = lz4.frame.LZ4FrameDecompressor()
+    position = 0
+    size = min(FIRST_CHUNK_BYTES, chunk_bytes)
+    while not frame.eof:
+        pending: Buffer = b""
+        if frame.needs_input:
+            pending = packed[position : position + INPUT_BYTES]
+            if not len(pending):
+                raise ends_early(Codec.LZ4)
+            position += len(pending)
+        try:
+            chunk = frame.decompress(pending, size)
+        except RuntimeError as error:
+            raise corrupt(Codec.LZ4, error) from None
+        size = chunk_bytes
+        yield chunk
+
+
+def _check_frame(packed: memoryview) -> None:
+    """Refuse what lz4's library reads and Kafka's reader does not."""
+    if bytes(packed[: len(_MAGIC)]) != _MAGIC:
+        raise corrupt(Codec.LZ4, "there is no lz4 frame")
+    if len(packed) <= _FLAGS:
+        raise ends_early(Codec.LZ4)
+    flags = packed[_FLAGS]
+    if not flags & _INDEPENDENT:
+        raise corrupt(
+            Codec.LZ4, "the frame has blocks that depend on each other, which Kafka cannot read"
+        )
+    if flags & _RESERVED:
+        raise corrupt(Codec.LZ4, "the frame needs a dictionary, or has a reserved bit set")
+    _check_blocks(packed, _DESCRIPTOR_END + (8 if flags & _CONTENT_SIZE else 0), flags)
+
+
+def _check_blocks(packed: memoryview, position: int, flags: int) -> None:
+    checksum = 4 if flags & _BLOCK_CHECKSUM else 0
+    while len(packed) - position >= _U32.size:
+        (size,) = _U32.unpack_from(packed, position)
+        if size == _END_MARK:
+            return
+        if size in _EMPTY_BLOCKS:
+            raise corrupt(Codec.LZ4, "the frame has an empty block, which Kafka cannot read")
+        position += _U32.size + (size & _SIZE_BITS) + checksum

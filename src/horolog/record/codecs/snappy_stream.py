@@ -1,0 +1,84 @@
+"""snappy in xerial's framing, which Java writes, and bare, which some clients send.
+
+    82 SNAPPY 00, i32 version, i32 compatible version; then blocks: i32 length, raw snappy
+
+As Java's SnappyInputStream: a stream may follow another, a length of less than four bytes ends
+the stream, and the version of the first header is not looked at, but that of the others is.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import cramjam
+
+from horolog.record.codecs.stream import Buffer, Codec, corrupt
+
+_MAGIC: Final = b"\x82SNAPPY\x00"
+_MAGIC_AS_LENGTH: Final = _MAGIC[:4]  # tells a header from a block
+_VERSIONS: Final = struct.Struct(">ii")
+_HEADER: Final = _MAGIC + _VERSIONS.pack(1, 1)
+_OLDEST_VERSION: Final = 1
+_BLOCK_BYTES: Final = 32 << 10  # what Java's writer uses
+_I32: Final = struct.Struct(">i")
+# Snappy's longest copy makes 64 bytes of 3; a block that claims more is lying.
+_BEST_RATIO: Final = 22
+
+
+def compress(data: Buffer) -> bytes:
+    """A stream of xerial's framing."""
+    view = memoryview(data)
+    out = bytearray(_HEADER)
+    for start in range(0, len(view), _BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _BLOCK_BYTES]))
+        out += _I32.pack(len(block))
+        out += block
+    return bytes(out)
+
+
+def chunks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
+    """The bytes of all blocks, in pieces of at most `chunk_bytes`; a block is held whole.
+
+    Raises:
+        CorruptBatch: a block is damaged, ends early, or claims more than snappy can pack.
+    """
+    if len(packed) < len(_HEADER) or bytes(packed[: len(_MAGIC)]) != _MAGIC:
+        yield from _block(packed, chunk_bytes)
+        return
+    position = len(_HEADER)
+    while len(packed) - position >= _I32.size:
+        if bytes(packed[position : position + _I32.size]) == _MAGIC_AS_LENGTH:
+            header = bytes(packed[position : position + len(_HEADER)])
+            if len(header) < len(_HEADER):
+                raise corrupt(Codec.SNAPPY, "the header of a stream that follows ends early")
+            if header[: len(_MAGIC)] != _MAGIC:
+                return
+            version, _ = _VERSIONS.unpack_from(header, len(_MAGIC))
+            if version < _OLDEST_VERSION:
+                raise corrupt(Codec.SNAPPY, f"a stream that follows is of version {version}")
+            position += len(_HEADER)
+            continue
+        (size,) = _I32.unpack_from(packed, position)
+        position += _I32.size
+        if not 0 < size <= len(packed) - position:
+            raise corrupt(Codec.SNAPPY, f"a block of {size} bytes of {len(packed) - position} left")
+        yield from _block(packed[position : position + size], chunk_bytes)
+        position += size
+
+
+def _block(block: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
+    if not len(block):
+        raise corrupt(Codec.SNAPPY, "there is nothing to decompress")
+    try:
+        claimed = cramjam.snappy.decompress_raw_len(block)
+        if claimed > len(block) * _BEST_RATIO:
+            raise corrupt(Codec.SNAPPY, f"{len(block)} bytes claim to hold {claimed}")
+        out = bytearray(claimed)
+        written = cramjam.snappy.decompress_raw_into(block, out) if claimed else 0
+    except cramjam.DecompressionError as error:
+        raise corrupt(Codec.SNAPPY, error) from None
+    if written != claimed:
+        raise corrupt(Codec.SNAPPY, f"{written} bytes came of {claimed} promised")
+    view = memoryview(out)
+    for start in range(0, claimed, chunk_bytes):
+        yield view[start : start + chunk_bytes]

@@ -1,0 +1,33 @@
+"""What the codecs share."""
+
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+from horolog.errors import CorruptBatch
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+FIRST_CHUNK_BYTES: Final = 64 << 10
+"""Most batches end within it; a larger buffer costs more than its use."""
+INPUT_BYTES: Final = 64 << 10
+"""What a codec's library is given at once: it copies what it could not use yet."""
+
+
+class Codec(IntEnum):
+    """Bits 0 to 2 of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def corrupt(codec: Codec, what: object) -> CorruptBatch:
+    """The error for records that cannot be decompressed."""
+    return CorruptBatch(f"Records cannot be decompressed with {codec.name.lower()}: {what}")
+
+
+def ends_early(codec: Codec) -> CorruptBatch:
+    """The error for a stream that does not reach its end."""
+    return corrupt(codec, "the stream ends early")

@@ -1,0 +1,114 @@
+"""zstd (RFC 8878): frames one after another, each to its last block and checksum.
+
+As zstd-jni's ZstdInputStream, which Kafka reads with: several frames and skippable ones are read
+as one stream; bytes that are no frame, or not a whole one, are refused. Java ignores a last
+frame that ends within its header; it is refused here.
+"""
+
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+import zstandard
+
+from horolog.errors import CorruptBatch
+from horolog.record.codecs.stream import FIRST_CHUNK_BYTES, Buffer, Codec, corrupt, ends_early
+
+_DEFAULT_LEVEL: Final = 3
+_MAX_WINDOW_BYTES: Final = 128 << 20  # what Kafka's clients ask for at their highest level
+_MAX_KEPT_WINDOW_BYTES: Final = 8 << 20  # what they ask for at any usual one
+
+_U32: Final = struct.Struct("<I")
+_MAGIC: Final = 0xFD2FB528
+_SKIPPABLE_MAGIC: Final = 0x184D2A50  # or up to 15 more
+_SKIPPABLE_HEADER_BYTES: Final = 8
+_CHECKSUM: Final = 0x04  # flags in the frame's descriptor
+_SINGLE_SEGMENT: Final = 0x20
+_DICTIONARY_ID_BYTES: Final = (0, 1, 2, 4)  # by bits 0 and 1 of the descriptor
+_CONTENT_SIZE_BYTES: Final = (0, 2, 4, 8)  # by bits 6 and 7; 1 for 0 in a single segment
+_RLE: Final = 1  # a block's type: one byte, repeated
+
+
+def compress(data: Buffer, level: int | None) -> bytes:
+    """One frame; `level` None is zstd's default."""
+    return zstandard.ZstdCompressor(level=_DEFAULT_LEVEL if level is None else level).compress(data)
+
+
+class _ThreadLocal(threading.local):
+    """A context costs more to make than a batch to read, and serves one thread at a time."""
+
+    decompressor: zstandard.ZstdDecompressor | None = None
+
+
+_local = _ThreadLocal()
+
+
+def chunks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
+    """The bytes of all frames, in pieces of at most `chunk_bytes`.
+
+    Raises:
+        CorruptBatch: a frame is damaged or asks for more than 128 MiB of window; after all that
+            can be read, if it ends early.
+    """
+    window, fault = _walk_frames(packed)
+    # Taken: a second reader on this thread, half-way through this one, makes its own.
+    decompressor, _local.decompressor = _local.decompressor, None
+    if decompressor is None:
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+    size = min(FIRST_CHUNK_BYTES, chunk_bytes)
+    try:
+        with decompressor.stream_reader(packed, read_across_frames=True) as reader:
+            while chunk := reader.read(size):
+                size = chunk_bytes
+                yield chunk
+    except zstandard.ZstdError as error:
+        raise corrupt(Codec.ZSTD, error) from None
+    if window <= _MAX_KEPT_WINDOW_BYTES:
+        _local.decompressor = decompressor
+    if fault is not None:  # the library reads a frame that ends early as if nothing were missing
+        raise fault
+
+
+def _walk_frames(packed: memoryview) -> tuple[int, CorruptBatch | None]:
+    """The largest window, in bytes, that a frame asks for, and what is wrong with the framing."""
+    largest = position = 0
+    try:
+        while position < len(packed):
+            (magic,) = _U32.unpack_from(packed, position)
+            if magic == _MAGIC:
+                window, position = _pass_frame(packed, position + _U32.size)
+                largest = max(largest, window)
+            elif magic & ~0xF == _SKIPPABLE_MAGIC:
+                (size,) = _U32.unpack_from(packed, position + _U32.size)
+                position += _SKIPPABLE_HEADER_BYTES + size
+            else:
+                return largest, corrupt(Codec.ZSTD, f"there is no zstd frame at byte {position}")
+    except (IndexError, struct.error):
+        return largest, ends_early(Codec.ZSTD)
+    if position > len(packed) or not len(packed):
+        return largest, ends_early(Codec.ZSTD)
+    return largest, None
+
+
+def _pass_frame(packed: memoryview, position: int) -> tuple[int, int]:
+    """The window of a frame and where it ends; IndexError if it goes on past `packed`."""
+    descriptor = packed[position]
+    position += 1
+    window = 0
+    content_size_bytes = _CONTENT_SIZE_BYTES[descriptor >> 6]
+    if descriptor & _SINGLE_SEGMENT:
+        content_size_bytes = content_size_bytes or 1
+    else:
+        window = (8 + (packed[position] & 7)) << 7 + (packed[position] >> 3)
+        position += 1
+    position += _DICTIONARY_ID_BYTES[descriptor & 3]
+    if descriptor & _SINGLE_SEGMENT:
+        window = int.from_bytes(packed[position : position + content_size_bytes], "little")
+    position += content_size_bytes
+    while True:
+        head = packed[position] | packed[position + 1] << 8 | packed[position + 2] << 16
+        position += 3 + (1 if head >> 1 & 3 == _RLE else head >> 3)
+        if head & 1:
+            break
+    return window, position + (4 if descriptor & _CHECKSUM else 0)

@@ -1,0 +1,636 @@
+"""Streams of every codec, sound and damaged, and what Apache Kafka's own readers say of each.
+
+    python tools/codec_streams/make.py
+
+asks the Java client among the peers (`make peers`) and writes
+`tests/record/codecs/streams.jsonl.xz`: one JSON array a line, of codec, name, records that the
+batch declares, the stream in base64, and Java's answer.
+"""
+
+import base64
+import json
+import lzma
+import random
+import struct
+import subprocess
+import zlib
+from pathlib import Path
+
+import cramjam
+import lz4.block
+import lz4.frame
+import zstandard
+
+from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, pack_header
+from horolog.record.builder import record_bytes
+from horolog.record.compression import Codec, compress
+
+_TOP = Path(__file__).parents[2]
+_GOLDEN = _TOP / "tests" / "record" / "codecs" / "streams.jsonl.xz"
+_random = random.Random(7)
+
+
+def body(n, size):
+    out = b""
+    for i in range(n):
+        v = (b"value-%d-" % i) * (size // 9 + 1)
+        out += record_bytes(i, i, b"k%d" % i, v[:size], [(b"h", b"x")] if i % 2 else [])
+    return out
+
+
+SMALL = (3, body(3, 9))
+LARGE = (40, body(40, 4000))  # 160 kB: several blocks
+ONE = (1, body(1, 0))
+NOISE_N = 2
+noise = b"".join(record_bytes(0, i, None, _random.randbytes(700), []) for i in range(2))
+NOISE = (2, noise)
+
+
+def xxh32(data, seed=0):
+    p1, p2, p3, p4, p5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
+    m32 = 0xFFFFFFFF
+
+    def rot(x: int, r: int) -> int:
+        return ((x << r) | (x >> (32 - r))) & m32
+
+    n = len(data)
+    i = 0
+    if n >= 16:
+        v = [(seed + p1 + p2) & m32, (seed + p2) & m32, seed, (seed - p1) & m32]
+        while i + 16 <= n:
+            for k in range(4):
+                w = int.from_bytes(data[i : i + 4], "little")
+                v[k] = (rot((v[k] + w * p2) & m32, 13) * p1) & m32
+                i += 4
+        h = (rot(v[0], 1) + rot(v[1], 7) + rot(v[2], 12) + rot(v[3], 18)) & m32
+    else:
+        h = (seed + p5) & m32
+    h = (h + n) & m32
+    while i + 4 <= n:
+        h = (h + int.from_bytes(data[i : i + 4], "little") * p3) & m32
+        h = (rot(h, 17) * p4) & m32
+        i += 4
+    while i < n:
+        h = (h + data[i] * p5) & m32
+        h = (rot(h, 11) * p1) & m32
+        i += 1
+    h ^= h >> 15
+    h = h * p2 & m32
+    h ^= h >> 13
+    h = h * p3 & m32
+    h ^= h >> 16
+    return h
+
+
+BODIES = {"small": SMALL, "large": LARGE, "noise": NOISE}
+cases: list[tuple[Codec, str, int, bytes]] = []
+
+
+def add(codec, name, count, payload):
+    cases.append((codec, name, count, bytes(payload)))
+
+
+# ---------------- lz4
+MAG = b"\x04\x22\x4d\x18"
+
+
+def lhead(flg=0x60, bd=0x40, extra=b"", hc=None):
+    d = bytes([flg, bd]) + extra
+    return MAG + d + bytes([(xxh32(d) >> 8) & 0xFF if hc is None else hc])
+
+
+def lraw(data):
+    return struct.pack("<I", len(data) | 1 << 31) + data
+
+
+def lblk(data):
+    c = lz4.block.compress(data, store_size=False)
+    return struct.pack("<I", len(c)) + c
+
+
+END = bytes(4)
+
+
+def lf(data, **k):
+    k.setdefault("block_linked", False)
+    k.setdefault("store_size", False)
+    k.setdefault("block_size", lz4.frame.BLOCKSIZE_MAX64KB)
+    return lz4.frame.compress(data, **k)
+
+
+def lz4_streams():
+    c = Codec.LZ4
+    n, b = SMALL
+    for nm, (n, b) in BODIES.items():
+        for opt in (
+            {},
+            {"content_checksum": True},
+            {"block_checksum": True},
+            {"content_checksum": True, "block_checksum": True},
+            {"store_size": True},
+            {"block_linked": True},
+            {"block_size": lz4.frame.BLOCKSIZE_MAX256KB},
+            {"block_size": lz4.frame.BLOCKSIZE_MAX1MB},
+            {"block_size": lz4.frame.BLOCKSIZE_MAX4MB},
+            {"compression_level": 9},
+        ):
+            if nm == "noise" and opt:
+                continue
+            f = lf(b, **opt)
+            tag = f"{nm} {' '.join(opt) or 'plain'}"
+            add(c, tag, n, f)
+            cuts = sorted(
+                {1, 2, 3, 4, 5, 8, 9, 12, *range(20, len(f), max(1, len(f) // 8))}
+                | ({len(f) // 2} if nm != "small" else set())
+            )
+            if nm == "noise":
+                cuts = [1, 4, 8, 12]
+            for cut in cuts:
+                if cut < len(f):
+                    add(c, f"{tag} cut {cut}", n, f[:-cut])
+    n, b = SMALL
+    f = lf(b)
+    for cut in range(len(f)):
+        add(c, f"small kept to {cut}", n, f[:cut])
+    for g in (b"\0", b"garbage", b"\0" * 4, b"\xff" * 16):
+        add(c, f"small then {g.hex()}", n, f + g)
+    add(c, "two frames, all records in both", n, f + f)
+    h1 = record_bytes(0, 0, b"a", b"first", [])
+    h2 = record_bytes(0, 1, b"b", b"second", [])
+    add(c, "two frames, half each", 2, lf(h1) + lf(h2))
+    add(c, "two frames, first has all", 1, lf(h1) + lf(h2))
+    add(c, "empty frame", 1, lf(b""))
+    add(c, "empty frame then full", n, lf(b"") + f)
+    add(c, "full then empty frame", n, f + lf(b""))
+    skip = struct.pack("<II", 0x184D2A50, 4) + b"skip"
+    add(c, "skippable then full", n, skip + f)
+    add(c, "full then skippable", n, f + skip)
+    add(c, "skippable only", n, skip)
+    add(c, "nothing", n, b"")
+    add(c, "legacy magic", n, struct.pack("<I", 0x184C2102) + lblk(b))
+    # flags
+    for bit in range(8):
+        flg = 0x60 ^ (1 << bit)
+        add(c, f"flg {flg:#x}, sums right", n, lhead(flg) + lblk(b) + END)
+        bd = 0x40 ^ (1 << bit)
+        add(c, f"bd {bd:#x}, sums right", n, lhead(0x60, bd) + lblk(b) + END)
+    for mx in range(8):
+        add(c, f"block max id {mx}", n, lhead(0x60, mx << 4) + lblk(b) + END)
+    add(
+        c,
+        "wrong header checksum",
+        n,
+        lhead(hc=((xxh32(b"\x60\x40") >> 8) & 0xFF) ^ 1) + lblk(b) + END,
+    )
+    add(
+        c,
+        "header checksum of whole frame (old clients)",
+        n,
+        MAG + b"\x60\x40" + bytes([(xxh32(MAG + b"\x60\x40") >> 8) & 0xFF]) + lblk(b) + END,
+    )
+    add(c, "content size right", n, lhead(0x68, 0x40, struct.pack("<Q", len(b))) + lblk(b) + END)
+    add(
+        c, "content size wrong", n, lhead(0x68, 0x40, struct.pack("<Q", len(b) + 1)) + lblk(b) + END
+    )
+    add(c, "content size less", n, lhead(0x68, 0x40, struct.pack("<Q", len(b) - 1)) + lblk(b) + END)
+    add(c, "content size huge", n, lhead(0x68, 0x40, b"\xff" * 8) + lblk(b) + END)
+    add(c, "content size zero", n, lhead(0x68, 0x40, b"\0" * 8) + lblk(b) + END)
+    add(c, "dict id", n, lhead(0x61, 0x40, b"\1\0\0\0") + lblk(b) + END)
+    add(c, "content checksum right", n, lhead(0x64) + lblk(b) + END + struct.pack("<I", xxh32(b)))
+    add(
+        c,
+        "content checksum wrong",
+        n,
+        lhead(0x64) + lblk(b) + END + struct.pack("<I", xxh32(b) ^ 1),
+    )
+    for k in range(4):
+        add(
+            c,
+            f"content checksum cut to {k}",
+            n,
+            lhead(0x64) + lblk(b) + END + struct.pack("<I", xxh32(b))[:k],
+        )
+    cb = lz4.block.compress(b, store_size=False)
+    add(c, "block checksum right", n, lhead(0x70) + lblk(b) + struct.pack("<I", xxh32(cb)) + END)
+    add(
+        c, "block checksum wrong", n, lhead(0x70) + lblk(b) + struct.pack("<I", xxh32(cb) ^ 1) + END
+    )
+    add(c, "raw block", n, lhead() + lraw(b) + END)
+    add(
+        c,
+        "raw blocks of a byte",
+        n,
+        lhead() + b"".join(lraw(b[i : i + 1]) for i in range(len(b))) + END,
+    )
+    add(
+        c,
+        "blocks of a byte",
+        n,
+        lhead() + b"".join(lblk(b[i : i + 1]) for i in range(len(b))) + END,
+    )
+    add(c, "block of nothing inside", n, lhead() + lblk(b) + lblk(b"") + END)
+    add(
+        c,
+        "raw block of nothing inside (bare high bit)",
+        n,
+        lhead() + lraw(b) + struct.pack("<I", 1 << 31) + END,
+    )
+    add(c, "raw block of nothing first", n, lhead() + struct.pack("<I", 1 << 31) + lraw(b) + END)
+    add(
+        c,
+        "raw block of nothing between",
+        n,
+        lhead() + lraw(b[:9]) + struct.pack("<I", 1 << 31) + lraw(b[9:]) + END,
+    )
+    add(
+        c,
+        "raw block of nothing between packed ones",
+        n,
+        lhead() + lblk(b[:9]) + struct.pack("<I", 1 << 31) + lblk(b[9:]) + END,
+    )
+    add(c, "block of nothing between", n, lhead() + lblk(b[:9]) + lblk(b"") + lblk(b[9:]) + END)
+    add(
+        c,
+        "raw data that looks like an empty raw block",
+        1,
+        lhead() + lraw(record_bytes(0, 0, b"k", b"\0\0\0\x80" * 9, [])) + END,
+    )
+    add(c, "only end mark twice", n, lhead() + lblk(b) + END + END)
+    add(c, "block beyond its maximum", LARGE[0], lhead() + lblk(LARGE[1]) + END)
+    add(c, "raw block beyond its maximum", LARGE[0], lhead() + lraw(LARGE[1]) + END)
+    add(
+        c,
+        "raw block of maximum and the rest",
+        LARGE[0],
+        lhead()
+        + lraw(LARGE[1][:65536])
+        + lraw(LARGE[1][65536:131072])
+        + lraw(LARGE[1][131072:])
+        + END,
+    )
+    add(c, "block size claims beyond end", n, lhead() + struct.pack("<I", 100000) + cb + END)
+    add(c, "block size 2^31-1", n, lhead() + struct.pack("<I", (1 << 31) - 1) + cb + END)
+    add(c, "fewer records than claimed", n + 1, f)
+    add(c, "more records than claimed", n - 1, f)
+    g = lf(b, content_checksum=True, block_checksum=True)
+    for i in range(len(g)):
+        x = bytearray(g)
+        x[i] ^= 1 << _random.randrange(8)
+        add(c, f"checked frame, byte {i} flipped", n, x)
+    for i in range(len(f)):
+        x = bytearray(f)
+        x[i] ^= 1 << _random.randrange(8)
+        add(c, f"plain frame, byte {i} flipped", n, x)
+
+
+# ---------------- zstd
+def z(data, level=3, **k):
+    return zstandard.ZstdCompressor(level=level, **k).compress(data)
+
+
+def zparts(data, parts, checksum=False, flush=zstandard.FLUSH_BLOCK, end=True):
+    co = zstandard.ZstdCompressor(write_checksum=checksum, write_content_size=False).compressobj()
+    out = b""
+    step = len(data) // parts + 1
+    for i in range(0, len(data), step):
+        out += co.compress(data[i : i + step]) + co.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    return out + (co.flush(zstandard.COMPRESSOBJ_FLUSH_FINISH) if end else b"")
+
+
+def zstd_streams():
+    c = Codec.ZSTD
+    for nm, (n, b) in BODIES.items():
+        for opt in (
+            {},
+            {"write_checksum": True},
+            {"write_content_size": False},
+            {"write_checksum": True, "write_content_size": False},
+        ):
+            if nm == "noise" and opt:
+                continue
+            f = z(b, **opt)
+            tag = f"{nm} {' '.join(k + '=' + str(v) for k, v in opt.items()) or 'plain'}"
+            add(c, tag, n, f)
+            for cut in (
+                [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 20, len(f) // 2, len(f) - 6]
+                if nm != "noise"
+                else [1, 4, 700]
+            ):
+                add(c, f"{tag} cut {cut}", n, f[:-cut])
+    n, b = SMALL
+    for p in (2, 3, 5):
+        for ck in (False, True):
+            f = zparts(b, p, ck)
+            add(c, f"{p} flushed blocks checksum={ck}", n, f)
+            for cut in range(1, 9):
+                add(c, f"{p} flushed blocks checksum={ck} cut {cut}", n, f[:-cut])
+        add(c, f"{p} flushed blocks, never ended", n, zparts(b, p, end=False))
+    n, b = LARGE
+    add(c, "large flushed blocks, never ended", n, zparts(b, 4, end=False))
+    add(c, "large flushed blocks", n, zparts(b, 4))
+    n, b = SMALL
+    f = z(b)
+    for cut in range(len(f)):
+        add(c, f"small kept to {cut}", n, f[:cut])
+    for g in (b"\0", b"garbage", b"\0" * 4, b"\xff" * 16, b"\x28", b"\x28\xb5\x2f\xfd"):
+        add(c, f"small then {g.hex()}", n, f + g)
+    h1 = record_bytes(0, 0, b"a", b"first", [])
+    h2 = record_bytes(0, 1, b"b", b"second", [])
+    add(c, "two frames, all records in both", n, f + f)
+    add(c, "two frames, half each", 2, z(h1) + z(h2))
+    add(c, "two frames, first has all", 1, z(h1) + z(h2))
+    add(c, "two frames, half each, second cut", 2, z(h1) + z(h2)[:-1])
+    add(
+        c,
+        "two frames, half each, no sizes",
+        2,
+        z(h1, write_content_size=False) + z(h2, write_content_size=False),
+    )
+    add(c, "empty frame", 1, z(b""))
+    add(c, "empty frame then full", n, z(b"") + f)
+    add(c, "full then empty frame", n, f + z(b""))
+    skip = struct.pack("<II", 0x184D2A50, 4) + b"skip"
+    add(c, "skippable then full", n, skip + f)
+    add(c, "full then skippable", n, f + skip)
+    add(c, "skippable only", n, skip)
+    add(c, "full then skippable cut", n, f + skip[:-1])
+    add(c, "full then skippable header cut", n, f + skip[:6])
+    add(c, "skippable between halves", 2, z(h1) + skip + z(h2))
+    add(c, "nothing", n, b"")
+    g = z(b, write_checksum=True)
+    for i in range(len(g)):
+        x = bytearray(g)
+        x[i] ^= 1 << _random.randrange(8)
+        add(c, f"checked frame, byte {i} flipped", n, x)
+    for i in range(len(f)):
+        x = bytearray(f)
+        x[i] ^= 1 << _random.randrange(8)
+        add(c, f"plain frame, byte {i} flipped", n, x)
+    add(c, "fewer records than claimed", n + 1, f)
+    add(c, "more records than claimed", n - 1, f)
+    magic = b"\x28\xb5\x2f\xfd"
+
+    def zraw(data, last=1):
+        return ((len(data) << 3) | last).to_bytes(3, "little") + data
+
+    for log in (0x58, 0x60, 0x68, 0x70, 0x78, 0x80, 0x88, 0x90, 0x98, 0xA0, 0xA8):  # window 2MB..
+        add(
+            c,
+            f"window descriptor {log:#x} ({10 + (log >> 3)} bits)",
+            n,
+            magic + b"\0" + bytes([log]) + zraw(b),
+        )
+    add(c, "reserved bit", n, magic + b"\x08" + b"\x58" + zraw(b))
+    add(c, "unused bit", n, magic + b"\x10" + b"\x58" + zraw(b))
+    add(c, "dictionary id", n, magic + b"\x01" + b"\x58" + b"\x07" + zraw(b))
+    add(c, "dictionary id 0", n, magic + b"\x01" + b"\x58" + b"\x00" + zraw(b))
+    add(
+        c,
+        "reserved block type",
+        n,
+        magic + b"\0\x58" + ((len(b) << 3) | 7).to_bytes(3, "little") + b,
+    )
+    add(
+        c,
+        "raw blocks of a byte",
+        n,
+        magic + b"\0\x58" + b"".join(zraw(b[i : i + 1], 0) for i in range(len(b))) + zraw(b"", 1),
+    )
+    add(
+        c,
+        "raw blocks of a byte, no last",
+        n,
+        magic + b"\0\x58" + b"".join(zraw(b[i : i + 1], 0) for i in range(len(b))),
+    )
+    add(c, "empty last block", n, magic + b"\0\x58" + zraw(b, 0) + zraw(b"", 1))
+    add(c, "content size wrong", n, magic + b"\x20" + bytes([len(b) - 1]) + zraw(b))
+    add(c, "content size wrong up", n, magic + b"\x20" + bytes([len(b) + 1]) + zraw(b))
+    add(c, "content size right", n, magic + b"\x20" + bytes([len(b)]) + zraw(b))
+    add(c, "checksum flag without checksum", n, magic + b"\x04\x58" + zraw(b))
+    add(c, "checksum wrong", n, magic + b"\x04\x58" + zraw(b) + b"abcd")
+    add(c, "v0.7 magic", n, b"\x27\xb5\x2f\xfd" + f[4:])
+    add(c, "raw block beyond 128 kB", NOISE[0], magic + b"\0\x58" + zraw(NOISE[1]))
+
+
+# ---------------- gzip
+def gz(data, **k):
+    co = zlib.compressobj(6, zlib.DEFLATED, 31)
+    return co.compress(data) + co.flush()
+
+
+def deflate(b):
+    co = zlib.compressobj(6, zlib.DEFLATED, -15)
+    return co.compress(b) + co.flush()
+
+
+def gzm(b, flags=0, extra=b"", crc=None, size=None, cm=8, xfl=0, os_=255, mag=b"\x1f\x8b"):
+    return (
+        mag
+        + bytes([cm, flags])
+        + b"\0" * 4
+        + bytes([xfl, os_])
+        + extra
+        + deflate(b)
+        + struct.pack(
+            "<II", zlib.crc32(b) if crc is None else crc, len(b) if size is None else size
+        )
+    )
+
+
+def gzip_streams():
+    c = Codec.GZIP
+    for nm, (n, b) in BODIES.items():
+        f = gz(b)
+        add(c, f"{nm} plain", n, f)
+        for cut in [*range(1, 12), len(f) // 2] if nm != "noise" else [1, 8, 9]:
+            add(c, f"{nm} cut {cut}", n, f[:-cut])
+    n, b = SMALL
+    f = gz(b)
+    for k in range(len(f)):
+        add(c, f"small kept to {k}", n, f[:k])
+    for g in (
+        b"\0",
+        b"garbage",
+        b"\0" * 4,
+        b"\0" * 20,
+        b"\xff" * 16,
+        b"\x1f",
+        b"\x1f\x8b",
+        b"\x1f\x8b\x08",
+        f[:10],
+        f[:12],
+        f[:-1],
+        f[:-8],
+        b"\x1f\x8b\x09" + f[3:],
+        b"\x1e\x8b" + f[2:],
+    ):
+        add(c, f"small then {g.hex()[:24]} ({len(g)})", n, f + g)
+    h1 = record_bytes(0, 0, b"a", b"first", [])
+    h2 = record_bytes(0, 1, b"b", b"second", [])
+    add(c, "two members, all records in both", n, f + f)
+    add(c, "two members, half each", 2, gz(h1) + gz(h2))
+    add(c, "two members, first has all", 1, gz(h1) + gz(h2))
+    for cut in range(1, 22):
+        add(c, f"two members, half each, second cut {cut}", 2, gz(h1) + gz(h2)[:-cut])
+    add(c, "two members with a zero between", 2, gz(h1) + b"\0" + gz(h2))
+    add(c, "two members with garbage between", 2, gz(h1) + b"garbage" + gz(h2))
+    add(c, "three members", 2, gz(h1) + gz(b"") + gz(h2))
+    add(c, "empty member", 1, gz(b""))
+    add(c, "empty member then full", n, gz(b"") + f)
+    add(c, "full then empty member", n, f + gz(b""))
+    add(c, "nothing", n, b"")
+    add(c, "crc wrong", n, gzm(b, crc=1))
+    add(c, "size wrong", n, gzm(b, size=len(b) + 1))
+    add(c, "method 7", n, gzm(b, cm=7))
+    add(c, "name", n, gzm(b, 8, b"name\0"))
+    add(c, "comment", n, gzm(b, 16, b"comment\0"))
+    add(c, "extra", n, gzm(b, 4, b"\3\0abc"))
+    add(c, "extra beyond", n, gzm(b, 4, b"\xff\xff"))
+    hd = b"\x1f\x8b\x08\x02\0\0\0\0\0\xff"
+    add(c, "header crc", n, gzm(b, 2, struct.pack("<H", zlib.crc32(hd) & 0xFFFF)))
+    add(c, "header crc wrong", n, gzm(b, 2, b"\0\0"))
+    for bit in (0, 5, 6, 7):
+        add(c, f"flag {1 << bit}", n, gzm(b, 1 << bit))
+    add(c, "zlib instead", n, zlib.compress(b))
+    add(c, "raw deflate instead", n, deflate(b))
+    add(c, "fewer records than claimed", n + 1, f)
+    add(c, "more records than claimed", n - 1, f)
+    co = zlib.compressobj(6, zlib.DEFLATED, 31)
+    add(c, "flushed, never ended", n, co.compress(b) + co.flush(zlib.Z_SYNC_FLUSH))
+    for i in range(len(f)):
+        for _ in range(2):
+            x = bytearray(f)
+            x[i] ^= 1 << _random.randrange(8)
+            add(c, f"byte {i} flipped {x[i]:#x}", n, x)
+
+
+# ---------------- snappy
+XM = b"\x82SNAPPY\0"
+XH = XM + struct.pack(">ii", 1, 1)
+
+
+def sr(b):
+    return bytes(cramjam.snappy.compress_raw(b))
+
+
+def xb(b):
+    s = sr(b)
+    return struct.pack(">i", len(s)) + s
+
+
+def snappy_streams():
+    c = Codec.SNAPPY
+    for nm, (n, b) in BODIES.items():
+        f = compress(c, b)
+        add(c, f"{nm} xerial", n, f)
+        add(c, f"{nm} raw", n, sr(b))
+        for cut in [*range(1, 8), len(f) // 2] if nm != "noise" else [1, 2]:
+            add(c, f"{nm} xerial cut {cut}", n, f[:-cut])
+            add(c, f"{nm} raw cut {cut}", n, sr(b)[:-cut])
+    n, b = SMALL
+    f = compress(c, b)
+    r = sr(b)
+    for k in range(len(f)):
+        add(c, f"small xerial keep {k}", n, f[:k])
+    for g in (
+        b"\0",
+        b"garbage",
+        b"\0" * 4,
+        b"\0" * 8,
+        b"\xff" * 16,
+        XM,
+        XH,
+        XM + b"\0" * 4,
+        b"\0\0",
+        b"\0\0\0",
+    ):
+        add(c, f"small xerial then {g.hex()} ({len(g)})", n, f + g)
+        add(c, f"small raw then {g.hex()} ({len(g)})", n, r + g)
+    h1 = record_bytes(0, 0, b"a", b"first", [])
+    h2 = record_bytes(0, 1, b"b", b"second", [])
+    add(c, "two xerial streams, half each", 2, XH + xb(h1) + XH + xb(h2))
+    add(c, "two xerial streams, all in both", n, f + f)
+    add(c, "two blocks", 2, XH + xb(h1) + xb(h2))
+    add(c, "two raw", 2, sr(h1) + sr(h2))
+    add(c, "two xerial streams, first has all", 1, XH + xb(h1) + XH + xb(h2))
+    add(c, "xerial of no blocks", 1, XH)
+    add(c, "xerial empty block", 1, XH + xb(b""))
+    add(c, "empty block between", 2, XH + xb(h1) + xb(b"") + xb(h2))
+    add(c, "empty block first", 2, XH + xb(b"") + xb(h1) + xb(h2))
+    add(c, "empty block last", 2, XH + xb(h1) + xb(h2) + xb(b""))
+    add(c, "block of size 0", 2, XH + xb(h1) + b"\0\0\0\0" + xb(h2))
+    add(c, "block of size 0 last", 2, XH + xb(h1) + xb(h2) + b"\0\0\0\0")
+    add(c, "block of size 0 first", 2, XH + b"\0\0\0\0" + xb(h1) + xb(h2))
+    add(c, "block of size -1", 2, XH + xb(h1) + b"\xff" * 4 + xb(h2))
+    add(c, "block of size -2^31", 1, XH + xb(h1) + b"\x80\0\0\0")
+    add(c, "block of size 2^31-1", 1, XH + b"\x7f\xff\xff\xff" + sr(h1))
+    add(c, "last block beyond", 2, XH + xb(h1) + struct.pack(">i", 500) + sr(h2))
+    for v, w in ((0, 1), (2, 1), (1, 0), (1, 2), (2, 2), (0, 0), (-1, 1), (1, -1), (127, 127)):
+        add(c, f"version {v} compatible {w}", n, XM + struct.pack(">ii", v, w) + xb(b))
+    for v, w in ((0, 1), (2, 1), (1, 0), (0, 0), (1, 2)):
+        add(
+            c,
+            f"second header version {v} compatible {w}",
+            2,
+            XH + xb(h1) + XM + struct.pack(">ii", v, w) + xb(h2),
+        )
+    add(c, "empty raw (0)", 1, b"\0")
+    add(c, "nothing", n, b"")
+    add(c, "xerial blocks of a byte", n, XH + b"".join(xb(b[i : i + 1]) for i in range(len(b))))
+    add(c, "xerial one large block", LARGE[0], XH + xb(LARGE[1]))
+    add(c, "framing format", n, bytes(cramjam.snappy.compress(b)))
+    add(c, "fewer records than claimed", n + 1, f)
+    add(c, "more records than claimed", n - 1, f)
+    add(c, "claims 2^31", 1, b"\x80\x80\x80\x80\x08" + b"\0" * 8)
+    add(c, "claims 2^32-1", 1, b"\xff\xff\xff\xff\x0f" + b"\0" * 8)
+    add(c, "claims 1 MB", 1, b"\x80\x80\x40\0a")
+    add(c, "xerial claims 1 MB", 1, XH + struct.pack(">i", 5) + b"\x80\x80\x40\0a")
+    add(c, "xerial claims 2^31", 1, XH + struct.pack(">i", 7) + b"\x80\x80\x80\x80\x08\0a")
+    for i in range(len(f)):
+        x = bytearray(f)
+        x[i] ^= 1 << _random.randrange(8)
+        add(c, f"xerial byte {i} flipped", n, x)
+    for i in range(len(r)):
+        x = bytearray(r)
+        x[i] ^= 1 << _random.randrange(8)
+        add(c, f"raw byte {i} flipped", n, x)
+
+
+def _batch(codec: Codec, count: int, payload: bytes) -> bytes:
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
+        leader_epoch=-1,
+        magic=2,
+        crc=0,
+        attributes=codec,
+        last_offset_delta=count - 1,
+        base_timestamp=1_000,
+        max_timestamp=1_000 + count - 1,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records_count=count,
+    )
+    return pack_header(header, payload) + payload
+
+
+def main() -> None:
+    lz4_streams()
+    zstd_streams()
+    gzip_streams()
+    snappy_streams()
+    asked = "".join(_batch(codec, count, data).hex() + "\n" for codec, _, count, data in cases)
+    java = ["java", "-cp", str(_TOP / ".peers" / "kafka-4" / "*")]
+    source = Path(__file__).with_name("ReadBatches.java")
+    done = subprocess.run([*java, source], input=asked, capture_output=True, check=True, text=True)
+    lines = [
+        json.dumps([codec.name, name, count, base64.b64encode(data).decode(), answer])
+        for (codec, name, count, data), answer in zip(cases, done.stdout.splitlines(), strict=True)
+    ]
+    _GOLDEN.write_bytes(lzma.compress("\n".join(lines).encode(), preset=9))
+    print(f"{len(lines)} streams, {done.stdout.count(chr(10) + 'OK')} sound")
+
+
+if __name__ == "__main__":
+    main()
