@@ -20,7 +20,7 @@ from bench.clients import batch_of
 
 from horolog.broker.service import Service
 from horolog.config import Settings
-from horolog.network.connection import Connection
+from horolog.network.connection import ServerConnection
 from horolog.record.scan import load_kernels
 
 
@@ -31,6 +31,9 @@ class _Nowhere(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         self.last = data
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def is_closing(self) -> bool:
         return False
@@ -60,7 +63,7 @@ async def measure(requests: int, runs: int, size: int, profile: bool) -> None:
         load_kernels()
         await service.broker.controller.ensure_topic("cost")
         assert service._server is not None
-        connection = Connection(service._server, endpoint)
+        connection = ServerConnection(service._server.shared, endpoint)
         transport = _Nowhere()
         connection.connection_made(transport)
         body = raw.produce_request("cost", batch_of(size, 1))
@@ -73,7 +76,7 @@ async def measure(requests: int, runs: int, size: int, profile: bool) -> None:
                 connection.buffer_updated(len(request))
 
         feed(requests // 10)
-        while connection._in_work:
+        while connection._in_flight:
             await asyncio.sleep(0.01)
         feed(requests // 10)
         raw.produced(memoryview(cast(bytes, transport.last))[8:])

@@ -213,7 +213,8 @@ def test_a_slow_consumer_takes_no_memory(with_topic: RunningBroker) -> None:
         held = sum(t.get_write_buffer_size() for t in transports if t is not None)
         assert len(transports) == 20
         assert held <= 20 * (1 << 20), held
-        assert with_topic.service.budget.used < 1 << 20
+        # Of the budget they hold what their transports hold, and no more.
+        assert held <= with_topic.service.budget.used < held + (1 << 20)
         # And a quick one gets all of it meanwhile.
         with RawConnection(with_topic.address) as quick:
             answer = quick.ask(ApiKey.FETCH, 11, **wanted)
@@ -238,7 +239,7 @@ def test_bytes_of_requests_in_work_are_bounded_over_all_connections(
             connection.socket.sendall(request[:-1])
         assert eventually(lambda: broker.service.budget.used > 1_800_000)
         with RawConnection(broker.address) as third:
-            third.socket.settimeout(1)
+            third.socket.settimeout(0.3)
             third.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
             request = third.packed(ApiKey.PRODUCE, 8, produce_fields("t", {0: large}))
             with pytest.raises(TimeoutError):

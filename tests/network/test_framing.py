@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.network.framing import FIRST_ALLOCATION_BYTES, SCRATCH_BYTES, Frames
+from horolog.network.framing import FIRST_ALLOCATION_BYTES, GROWTH, SCRATCH_BYTES, Frames
+from horolog.wire.frame import LENGTH_BYTES
 from horolog.wire.malformed import MalformedRequest
 
 MAX_BYTES = 4 << 20
@@ -66,11 +67,35 @@ def test_a_large_request_grows_with_what_arrives_not_with_what_is_claimed() -> N
     receiver = Receiver(scratch_bytes=SCRATCH_BYTES)
     body = bytes(range(256)) * ((3 << 20) // 256)
     stream = framed(body, b"0123456789")
-    receiver.feed(stream[:1000])
-    assert len(receiver.reader.room()) < FIRST_ALLOCATION_BYTES
-    receiver.feed(stream[1000:])
+    sent = 0
+    for size in (1000, 5000, 100_000, 500_000):
+        receiver.feed(stream[sent : sent + size])
+        sent += size
+        assert receiver.reader.arrived == sent - LENGTH_BYTES
+        assert max(receiver.asked) <= max(FIRST_ALLOCATION_BYTES, GROWTH * sent)
+    receiver.feed(stream[sent:])
     assert receiver.frames == [body, b"0123456789"]
-    assert receiver.asked == [len(body)]
+    assert receiver.asked[-1] == len(body)
+
+
+def test_a_header_alone_gets_little_memory() -> None:
+    receiver = Receiver(scratch_bytes=SCRATCH_BYTES)
+    receiver.feed(struct.pack(">i", MAX_BYTES))
+    assert receiver.asked == [FIRST_ALLOCATION_BYTES]
+
+
+def test_a_buffer_that_is_full_waits_for_leave_to_grow_and_loses_nothing() -> None:
+    receiver = Receiver(scratch_bytes=SCRATCH_BYTES)
+    body = bytes(range(256)) * 1024
+    stream = framed(body)
+    receiver.feed(stream[:4])
+    receiver.may_grow = False
+    receiver.feed(stream[4 : 4 + FIRST_ALLOCATION_BYTES])
+    assert receiver.reader.wanted == GROWTH * FIRST_ALLOCATION_BYTES
+    receiver.may_grow = True
+    receiver.reader.resume()
+    receiver.feed(stream[4 + FIRST_ALLOCATION_BYTES :])
+    assert receiver.frames == [body]
 
 
 def test_a_request_waits_for_leave_to_grow_and_loses_nothing() -> None:

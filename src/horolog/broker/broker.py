@@ -7,7 +7,6 @@ work happens on the event loop that called `open`.
 
 import asyncio
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -35,6 +34,7 @@ from horolog.groups.values import GroupLimits
 from horolog.metadata.reconcile import Found, Plan, reconcile
 from horolog.metadata.store import BROKER_SCOPE, FILE_NAME, MetadataStore, Stored
 from horolog.metadata.topics import Topic, Topics, unknown_topic
+from horolog.network.file_records import FileSlots
 from horolog.storage.adoption.cluster_metadata import read_topic_settings
 from horolog.storage.files import Files
 from horolog.storage.log import Log
@@ -63,7 +63,7 @@ class Broker:
         self.clock: Clock = SystemClock() if clock is None else clock
         self.log_dir_path = Path(self.config.log_dir)
         self.open_files = share_out()
-        self.slices_to_send = threading.BoundedSemaphore(self.open_files.answers)
+        self.slices_to_send = FileSlots(self.open_files.answers)
         self.topics = Topics()
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.readers: Executor = ThreadPoolExecutor(READERS, thread_name_prefix="horolog-read")

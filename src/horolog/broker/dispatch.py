@@ -17,7 +17,8 @@ from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
-from horolog.network.connection import Connection, Hangup
+from horolog.network.dispatching import Hangup
+from horolog.network.peer import Peer
 from horolog.network.reply import Reply
 from horolog.wire.api import SUPPORTED, ApiKey, Versions, advertised
 from horolog.wire.codec import decode_request, encode_response
@@ -39,7 +40,7 @@ class Request(NamedTuple):
     version: int
     body: Any
     client_id: str
-    connection: Connection
+    peer: Peer
 
 
 Answer: TypeAlias = "dict[str, Any] | Reply | None"
@@ -86,9 +87,7 @@ class Dispatcher:
             key: _Served(handler, *SUPPORTED[key]) for key, handler in _HANDLERS.items()
         }
 
-    def __call__(
-        self, frame: Bytes, connection: Connection
-    ) -> "Reply | asyncio.Future[Reply | None] | None":
+    def __call__(self, frame: Bytes, peer: Peer) -> "Reply | asyncio.Future[Reply | None] | None":
         """The reply to a request, or its future where it takes time.
 
         Raises:
@@ -102,14 +101,14 @@ class Dispatcher:
         if served is None or not served.min_version <= version <= served.max_version:
             return _refuse_version(header)
         body = decode_request(key, version, frame, position, FIELDS_AT_ONCE)
-        answer = served.handler(Request(version, body, client_id or "", connection), self._broker)
+        answer = served.handler(Request(version, body, client_id or "", peer), self._broker)
         if isinstance(answer, CoroutineType):
             return self._begin(_finish(answer, header))
         return _packed(header, cast("Answer", answer))
 
-    def slowly(self, frame: Bytes, connection: Connection) -> "asyncio.Future[Reply | None]":
+    def slowly(self, frame: Bytes, peer: Peer) -> "asyncio.Future[Reply | None]":
         """The reply to a request of many fields; nothing of it has been done when this returns."""
-        return self._begin(self._answer_slowly(frame, connection))
+        return self._begin(self._answer_slowly(frame, peer))
 
     def _begin(
         self, answering: Coroutine[Any, Any, Reply | None]
@@ -119,12 +118,12 @@ class Dispatcher:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _answer_slowly(self, frame: Bytes, connection: Connection) -> Reply | None:
+    async def _answer_slowly(self, frame: Bytes, peer: Peer) -> Reply | None:
         header = parse_request_header(frame)
         key, version, _, client_id, position = header
         decode = partial(decode_request, key, version, frame, position)
         body = await self._loop.run_in_executor(self._broker.readers, decode)
-        request = Request(version, body, client_id or "", connection)
+        request = Request(version, body, client_id or "", peer)
         answer = self._served[key].handler(request, self._broker)
         if isinstance(answer, CoroutineType):
             answer = await answer

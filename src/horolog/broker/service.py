@@ -20,7 +20,7 @@ from horolog.broker.open_files import raise_limit
 from horolog.clock import Clock
 from horolog.config import Endpoint, Settings
 from horolog.network.budget import ByteBudget
-from horolog.network.connection import Connection
+from horolog.network.connection import ServerConnection
 from horolog.network.server import Server
 
 _LOG = logging.getLogger(__name__)
@@ -57,6 +57,7 @@ class Service:
             lambda: broker.config,
             Dispatcher(broker),
             broker.readers,
+            file_slots=broker.slices_to_send,
             most_connections=broker.open_files.connections,
         )
         try:
@@ -71,7 +72,7 @@ class Service:
         return bound
 
     @property
-    def connections(self) -> frozenset[Connection]:
+    def connections(self) -> frozenset[ServerConnection]:
         """The clients that are connected now."""
         return frozenset() if self._server is None else frozenset(self._server.connections)
 

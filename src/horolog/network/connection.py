@@ -1,7 +1,7 @@
 """One client: bytes in, answers out, in the order asked.
 
 A request is begun when the answer before it is on its way, as in Apache Kafka; only
-produce requests are begun while earlier produce requests are still in work, for their
+produce requests are begun while earlier produce requests are still in flight, for their
 order is kept per partition; none while one of very many fields is being decoded. What the
 client sends meanwhile waits here up to a limit, then in the kernel. Nothing is begun while
 an answer is stuck in the socket.
@@ -11,36 +11,59 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final, NamedTuple, cast
 
-from horolog.config import Endpoint
+from horolog.config import BrokerConfig, Endpoint
 from horolog.errors import HorologError
-from horolog.network.budget import SMALL_BYTES
+from horolog.network.budget import SMALL_BYTES, ByteBudget
+from horolog.network.dispatching import Dispatch, Hangup, anonymous
 from horolog.network.framing import Frames
-from horolog.network.reply import PIECE_BYTES, FileRecords, Part, Reply, held_bytes
+from horolog.network.lifecycle import Event, State, next_state
+from horolog.network.outbox import Outbox
+from horolog.network.peer import Peer
+from horolog.network.reply import Reply
 from horolog.wire.codec import TooManyFields
 from horolog.wire.malformed import MalformedRequest
 from horolog.wire.packing import Bytes
 
-if TYPE_CHECKING:
-    from horolog.network.server import Server
-
 _LOG = logging.getLogger(__name__)
 
 READ_AHEAD_BYTES: Final = 256 * 1024
-IN_WORK_BYTES: Final = 16 << 20
-IN_WORK_REQUESTS: Final = 64
+# Behind a request that may take its time (a fetch that waits) nothing is begun, and little read.
+READ_AHEAD_OF_WAIT_BYTES: Final = 16 * 1024
+# A request of usual size waits for memory once, not at each step of its growth.
+WAITED_FOR_BYTES: Final = 1 << 20
+IN_FLIGHT_BYTES: Final = 16 << 20
+IN_FLIGHT_REQUESTS: Final = 64
 
 _PRODUCE_KEY = b"\x00\x00"
 _NOT_YET: Reply = ()
 
 
-class Hangup(HorologError):  # noqa: N818 - the house names errors by what happened
-    """The only answer that the protocol leaves is to close the connection; says why."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What every connection of a server works with.
+
+    `principal_of` is asked once a transport is there, after a TLS handshake where one takes
+    place. It returns the principal where the listener knows it (an anonymous one, or the name in a
+    certificate), and None where the client has to authenticate by requests (SASL) first.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    dispatch: Dispatch
+    readers: Executor
+    budget: ByteBudget
+    scratch: memoryview
+    config_now: Callable[[], BrokerConfig]
+    admit: "Callable[[ServerConnection], bool]"
+    forget: "Callable[[ServerConnection], None]"
+    principal_of: Callable[[Endpoint, asyncio.BaseTransport], str | None] = anonymous
 
 
 class _Exchange:
-    """A request in work: its reply once it has one; None is a request without answer."""
+    """A request in flight: its reply once it has one; None is a request without answer."""
 
     __slots__ = ("is_produce", "reply", "size")
 
@@ -50,35 +73,45 @@ class _Exchange:
         self.reply = reply
 
 
-class Connection(asyncio.BufferedProtocol):
+class Progress(NamedTuple):
+    """How far one direction of a connection has come, where it is the client that has to act."""
+
+    what: tuple[str, int]
+    """What is moving: within another request or answer the count of bytes begins anew."""
+    moved: int
+    """Bytes that have moved so far."""
+    held: int
+    """Bytes of memory that are held until it is done."""
+    total: int
+    """Bytes that the client claims, or is to take, in all."""
+
+
+class ServerConnection(asyncio.BufferedProtocol):
     """The broker's end of one TCP connection."""
 
-    def __init__(self, server: "Server", listener: Endpoint) -> None:
-        self.listener = listener
-        self.client_host = ""
+    def __init__(self, shared: Shared, listener: Endpoint) -> None:
+        config = shared.config_now()
+        self.peer = Peer(listener, on_authenticated=lambda: self._on(Event.AUTHENTICATED))
         self.last_active = 0.0
-        self.on_lost: Callable[[], None] | None = None
-        self._server = server
-        self._loop = server.loop
-        self._budget = server.budget
+        self.state = State.CONNECTING
+        """See `lifecycle`; changed by `_on` alone."""
+        self._shared = shared
+        self._loop = shared.loop
+        self._budget = shared.budget
+        self._account = shared.budget.account()
         self._frames = Frames(
-            server.scratch, server.config.socket_request_max_bytes, self._on_frame, self._may_grow
+            shared.scratch, config.socket_request_max_bytes, self._on_frame, self._may_grow
         )
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[Bytes] = deque()
+        self._outbox: Outbox | None = None  # there is one while there is a transport
+        self._waiting: deque[Bytes] = deque()  # whole requests, not begun
         self._waiting_bytes = 0
-        self._in_work: deque[_Exchange] = deque()
-        self._in_work_bytes = 0
-        self._outbox: deque[Part] = deque()
-        self._outbox_bytes = 0  # of the outbox and the socket's buffer together, files apart
-        self._growing_bytes = 0
-        self._waits_for_budget = False
+        self._in_flight: deque[_Exchange] = deque()  # begun, in the order of their answers
+        self._in_flight_bytes = 0
+        self._growing_bytes = 0  # accounted for a request that is not whole
+        self._waits_for_turn = False  # a large request is not received before its turn
         self._reading_paused = False
-        self._writing_paused = False
-        self._reading_disk = False
         self._receiving = False
-        self._draining = False
-        self._closing = False
 
     # --- what the loop calls ----------------------------------------------------------
 
@@ -86,31 +119,38 @@ class Connection(asyncio.BufferedProtocol):
         """A client has connected."""
         # uvloop's transports are such by their methods, not by inheritance.
         self._transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
-        self.client_host = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._outbox = Outbox(
+            self._transport, self._account, self._shared.readers, self._on_disk_read
+        )
+        address = transport.get_extra_info("peername")
+        self.peer.host = str(address[0]) if isinstance(address, tuple) else ""
         self.last_active = self._loop.time()
-        self._transport.set_write_buffer_limits(high=PIECE_BYTES, low=PIECE_BYTES // 4)
-        if not self._server.admit(self):
+        self._on(Event.CONNECTED)
+        if not self._shared.admit(self):
             self.close()
+            return
+        principal = self._shared.principal_of(self.peer.listener, transport)
+        if principal is not None:
+            self.peer.authenticate(principal)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, or we closed."""
+        self._on(Event.LOST)
         self._transport = None
-        self._server.forget(self)
-        if self._waits_for_budget:
-            self._budget.cancel(self._on_budget)
-        self._closing = True
-        held = self._growing_bytes + self._waiting_bytes + self._in_work_bytes + self._outbox_bytes
-        self._growing_bytes = self._waiting_bytes = self._in_work_bytes = self._outbox_bytes = 0
+        if self._outbox is not None:
+            self._outbox.close()
+        self._shared.forget(self)
+        self._growing_bytes = self._waiting_bytes = self._in_flight_bytes = 0
         self._waiting.clear()
-        self._outbox.clear()
-        self._budget.give(held)
-        if self.on_lost is not None:
-            self.on_lost()
+        self._account.close()
+        self.peer.leave()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop is to receive into."""
-        return self._frames.room()
+        room = self._frames.room()
+        if self._in_flight and not self._in_flight[-1].is_produce:
+            return room[:READ_AHEAD_OF_WAIT_BYTES]
+        return room
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have arrived."""
@@ -128,12 +168,14 @@ class Connection(asyncio.BufferedProtocol):
         """The client will send no more: closes, as Kafka does."""
 
     def pause_writing(self) -> None:
-        """The socket is full."""
-        self._writing_paused = True
+        """The transport is full."""
+        if self._outbox is not None:
+            self._outbox.on_full()
 
     def resume_writing(self) -> None:
-        """The socket has room again."""
-        self._writing_paused = False
+        """The transport has room again."""
+        if self._outbox is not None:
+            self._outbox.on_room()
         self.last_active = self._loop.time()
         self._pump()
         self._steer_reading()
@@ -144,40 +186,80 @@ class Connection(asyncio.BufferedProtocol):
         """Whether nothing has moved since then, and no request is being worked on."""
         if self.last_active > since:
             return False
-        return not self._in_work or bool(self._outbox) or self._writing_paused
+        return not self._in_flight or (
+            self._outbox is not None and (bool(self._outbox) or self._outbox.is_stuck)
+        )
 
     @property
-    def stalls_others(self) -> bool:
-        """Whether it holds bytes of a request that is not whole."""
-        return self._growing_bytes > 0
+    def receiving(self) -> Progress | None:
+        """How far a request has come that the client is to send on, if there is one."""
+        if not self._growing_bytes or self._reading_paused:
+            return None
+        frames = self._frames
+        return Progress(
+            ("request", frames.count), frames.arrived, self._growing_bytes, frames.length
+        )
+
+    @property
+    def sending(self) -> Progress | None:
+        """How far the client has read its answers, if it has to read on."""
+        if self._outbox is None or not self._outbox.is_stuck:
+            return None
+        moved, held = self._outbox.progress
+        return Progress(("answer", 0), moved, held, held)
+
+    @property
+    def holds_files(self) -> bool:
+        """Whether an answer holds segments open."""
+        return self._outbox is not None and self._outbox.holds_files
 
     def drain(self) -> None:
-        """Begin nothing new; close when what is in work is answered."""
-        self._draining = self._closing = True
+        """Begin nothing new; close when what is in flight is answered."""
+        self._on(Event.DRAIN)
         self._steer_reading()
         self._close_if_drained()
 
     def close(self) -> None:
         """Close at once."""
-        self._closing = True
+        self._on(Event.CLOSE)
         if self._transport is not None:
             self._transport.abort()
+
+    def _on(self, event: Event) -> None:
+        self.state = next_state(self.state, event)
 
     # --- requests ---------------------------------------------------------------------
 
     def _may_grow(self, size: int) -> bool:
-        if size > SMALL_BYTES and not self._budget.take(size):
-            self._waits_for_budget = True
-            self._budget.wait(size, self._on_budget)
+        """Account for a buffer of so many bytes in all, or wait until it may be."""
+        account, more = self._account, size - self._growing_bytes
+        if self._frames.length <= SMALL_BYTES:
+            account.force(more)
+        elif self._is_turn_of_large() and account.take(more):
+            pass
+        else:
+            arrived = self._frames.arrived
+            if arrived > self._growing_bytes:  # it is there already
+                account.force(arrived - self._growing_bytes)
+                self._growing_bytes = arrived
+            self._grow_in_turn()
             return False
-        if size <= SMALL_BYTES:
-            self._budget.force(size)
         self._growing_bytes = size
         return True
 
-    def _on_budget(self) -> None:
-        self._waits_for_budget = False
-        self._growing_bytes = self._frames.length
+    def _is_turn_of_large(self) -> bool:
+        """Whether a large request would be begun once it is whole, or soon after."""
+        return not self._waiting and (not self._in_flight or self._in_flight[-1].is_produce)
+
+    def _grow_in_turn(self) -> None:
+        self._waits_for_turn = not self._is_turn_of_large()
+        if not self._waits_for_turn:
+            frames = self._frames
+            frames.wanted = min(frames.length, max(frames.wanted, WAITED_FOR_BYTES))
+            self._account.wait(frames.wanted - self._growing_bytes, self._on_granted)
+
+    def _on_granted(self) -> None:
+        self._growing_bytes = self._frames.wanted
         self._frames.resume()
         self._steer_reading()
 
@@ -185,8 +267,9 @@ class Connection(asyncio.BufferedProtocol):
         size = len(frame)
         if self._growing_bytes:
             self._growing_bytes = 0  # the same bytes, now of a whole request
+            self._account.finish_request()
         else:
-            self._budget.force(size)
+            self._account.force(size)
         if not self._waiting and self._may_begin(frame):
             self._begin(frame)
         else:
@@ -194,38 +277,40 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting_bytes += size
 
     def _may_begin(self, frame: Bytes) -> bool:
-        if self._closing or self._writing_paused or self._outbox_bytes > SMALL_BYTES:
+        outbox = self._outbox
+        if self.state > State.OPEN or outbox is None or outbox.is_blocked:
             return False
-        if not self._in_work:
+        if not self._in_flight:
             return True
         return (
-            self._in_work[-1].is_produce
+            self._in_flight[-1].is_produce
             and frame[:2] == _PRODUCE_KEY
-            and len(self._in_work) < IN_WORK_REQUESTS
-            and self._in_work_bytes < IN_WORK_BYTES
+            and len(self._in_flight) < IN_FLIGHT_REQUESTS
+            and self._in_flight_bytes < IN_FLIGHT_BYTES
         )
 
     def _begin(self, frame: Bytes) -> None:
         size = len(frame)
-        self._in_work_bytes += size
+        self._in_flight_bytes += size
         is_produce = frame[:2] == _PRODUCE_KEY
+        dispatch = self._shared.dispatch
         answer: Reply | asyncio.Future[Reply | None] | None
         try:
-            answer = self._server.dispatch(frame, self)
+            answer = dispatch(frame, self.peer)
         except TooManyFields:
-            answer = self._server.dispatch.slowly(frame, self)
+            answer = dispatch.slowly(frame, self.peer)
             is_produce = False  # what comes behind it shall not be appended first
         except Exception as error:  # noqa: BLE001 - a bug ends this connection, not the broker
             self._hang_up(error)
             return
         if not isinstance(answer, asyncio.Future):
-            if self._in_work:
-                self._in_work.append(_Exchange(True, size, answer))
+            if self._in_flight:
+                self._in_flight.append(_Exchange(True, size, answer))
             else:
                 self._settle(size, answer)
             return
         exchange = _Exchange(is_produce, size)
-        self._in_work.append(exchange)
+        self._in_flight.append(exchange)
         answer.add_done_callback(lambda done: self._on_answer(exchange, done))
 
     def _on_answer(self, exchange: _Exchange, done: "asyncio.Future[Reply | None]") -> None:
@@ -233,7 +318,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
             return
         error = done.exception()
-        if self._transport is None:
+        if self.state is State.CLOSED:
             return
         if error is not None:
             self._hang_up(error)
@@ -244,81 +329,46 @@ class Connection(asyncio.BufferedProtocol):
 
     def _settle(self, size: int, reply: Reply | None) -> None:
         """The request is done: its bytes are free, its reply goes out."""
-        self._in_work_bytes -= size
-        self._budget.give(size)
-        if reply is None:
-            return
-        self._outbox.extend(reply)
-        held = held_bytes(reply)
-        self._outbox_bytes += held
-        self._budget.force(held)
+        self._in_flight_bytes -= size
+        self._account.give(size)
+        if reply is not None and self._outbox is not None:
+            self._outbox.put(reply)
 
     # --- answers ----------------------------------------------------------------------
 
     def _pump(self) -> None:
         """Send what can be sent, and begin what may be begun, until neither is possible."""
-        if self._receiving or self._transport is None:
+        outbox = self._outbox
+        if self._receiving or self.state >= State.CLOSING or outbox is None:
             return
         while True:
-            while self._in_work and self._in_work[0].reply is not _NOT_YET:
-                exchange = self._in_work.popleft()
+            while self._in_flight and self._in_flight[0].reply is not _NOT_YET:
+                exchange = self._in_flight.popleft()
                 self._settle(exchange.size, exchange.reply)
             if self._waiting and self._may_begin(self._waiting[0]):
                 frame = self._waiting.popleft()
                 self._waiting_bytes -= len(frame)
                 self._begin(frame)
                 continue
-            if not self._outbox_bytes and not self._outbox:
+            if not outbox:
                 break
-            self._send()
+            outbox.send()
             if not self._waiting or not self._may_begin(self._waiting[0]):
                 break
+        if self._waits_for_turn and self._is_turn_of_large():
+            self._grow_in_turn()
         self._close_if_drained()
 
-    def _send(self) -> None:
-        """Hand the socket as much as it takes; small parts together."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        ready: list[Bytes] = []
-        while self._outbox and not self._writing_paused and not self._reading_disk:
-            part = self._outbox[0]
-            if isinstance(part, (bytes, bytearray, memoryview)):
-                self._outbox.popleft()
-                ready.append(part)
-                continue
-            piece = part.take_cached(PIECE_BYTES)
-            if piece is None:
-                self._read_disk(part)
-                break
-            if not len(part):
-                self._outbox.popleft()
-            ready.append(piece)
-            transport.writelines(ready)
-            ready = []
-        if ready:
-            transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
-        if self._outbox_bytes and not self._outbox and not self._writing_paused:
-            self._budget.give(self._outbox_bytes)
-            self._outbox_bytes = 0
-
-    def _read_disk(self, part: FileRecords) -> None:
-        """The next piece is not in memory: a thread fetches it."""
-        self._reading_disk = True
-        future = self._loop.run_in_executor(self._server.readers, part.take, PIECE_BYTES)
-        future.add_done_callback(lambda done: self._on_piece(part, done))
-
-    def _on_piece(self, part: FileRecords, done: "asyncio.Future[Bytes]") -> None:
-        self._reading_disk = False
-        error = Hangup("stopped while reading records") if done.cancelled() else done.exception()
-        if self._transport is None:
+    def _on_disk_read(self, error: BaseException | None) -> None:
+        if self.state is State.CLOSED:
             return
         if error is not None:
-            self._hang_up(error)
+            self._hang_up(
+                Hangup("stopped while reading records")
+                if isinstance(error, asyncio.CancelledError)
+                else error
+            )
             return
-        if not len(part):
-            self._outbox.popleft()
-        self._transport.write(done.result())
         self._pump()
         self._steer_reading()
 
@@ -330,11 +380,22 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         pause = (
-            self._draining
-            or self._waits_for_budget
+            self.state > State.OPEN
+            or bool(self._account.wanted)
+            or self._waits_for_turn
             or self._waiting_bytes >= READ_AHEAD_BYTES
-            # What came whole is taken in any case; but one after the other where memory is short.
-            or (bool(self._in_work) and self._budget.is_spent)
+            or (
+                bool(self._in_flight)
+                and (
+                    # What came whole is taken in any case; but one after the other where memory
+                    # is short.
+                    self._budget.is_spent
+                    or (
+                        self._waiting_bytes >= READ_AHEAD_OF_WAIT_BYTES
+                        and not self._in_flight[-1].is_produce
+                    )
+                )
+            )
         )
         if pause and not self._reading_paused:
             transport.pause_reading()
@@ -343,17 +404,24 @@ class Connection(asyncio.BufferedProtocol):
         self._reading_paused = pause
 
     def _close_if_drained(self) -> None:
-        if self._draining and not self._in_work and not self._outbox and self._transport:
+        if (
+            self.state is State.DRAINING
+            and not self._in_flight
+            and not self._outbox
+            and self._transport is not None
+        ):
+            self._on(Event.CLOSE)
             self._transport.close()
 
     def _hang_up(self, error: BaseException) -> None:
         """Close after what was answered already, and say why; a bug with its traceback."""
-        if self._transport is None or self._transport.is_closing():
+        if self.state >= State.CLOSING or self._transport is None:
             return
-        self._closing = True
         if isinstance(error, HorologError):
-            _LOG.warning("closing the connection of %s: %s", self.client_host, error)
+            _LOG.warning("closing the connection of %s: %s", self.peer.host, error)
         else:
-            _LOG.error("closing the connection of %s: a bug", self.client_host, exc_info=error)
-        self._send()
+            _LOG.error("closing the connection of %s: a bug", self.peer.host, exc_info=error)
+        if self._outbox:
+            self._outbox.send()
+        self._on(Event.CLOSE)
         self._transport.close()

@@ -1,10 +1,38 @@
-"""A slice of a segment file, handed to the socket piece by piece."""
+"""A slice of a segment file, handed to the socket piece by piece; and how many there may be."""
 
+from collections.abc import Callable
 from threading import BoundedSemaphore
 
 from horolog.errors import StorageFailed
 from horolog.record.compression import Buffer
 from horolog.storage.slices import Slice
+
+
+class FileSlots:
+    """How many answers may hold a file of their own; shared by all threads.
+
+    `on_refused` is called, in whichever thread asked, when there is no slot left.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = BoundedSemaphore(count)
+        self.is_exhausted = False
+        """Whether a slot was refused since one was last given back."""
+        self.on_refused: Callable[[], None] = lambda: None
+
+    def acquire(self) -> bool:
+        """Take a slot if there is one."""
+        if self._free.acquire(blocking=False):
+            return True
+        if not self.is_exhausted:
+            self.is_exhausted = True
+            self.on_refused()
+        return False
+
+    def release(self) -> None:
+        """Give a slot back."""
+        self._free.release()
+        self.is_exhausted = False
 
 
 class SlicedRecords:
@@ -16,7 +44,7 @@ class SlicedRecords:
 
     __slots__ = ("_end", "_slice", "_slots")
 
-    def __init__(self, records: Slice, slots: BoundedSemaphore) -> None:
+    def __init__(self, records: Slice, slots: FileSlots) -> None:
         self._slots = slots
         self._slice = records
         self._end = records.position + records.size

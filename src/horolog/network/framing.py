@@ -13,16 +13,17 @@ from horolog.wire.frame import LENGTH_BYTES, frame_length
 from horolog.wire.packing import Bytes
 
 SCRATCH_BYTES: Final = 256 * 1024
-FIRST_ALLOCATION_BYTES: Final = 1 << 20
+FIRST_ALLOCATION_BYTES: Final = 4 * 1024
+# A buffer has room for this many times what has arrived: few copies, and a bound for claims.
+GROWTH: Final = 4
 
 
 class Frames:
     """The receiving half of one connection.
 
-    `on_frame` takes each whole request, without its length. `may_grow` is asked before a
-    buffer of its own is opened for a request of so many bytes; when it says no, `resume`
-    must be called once it may, and nothing is to be received until then. `length` is the
-    size of the request that is being received.
+    `on_frame` takes each whole request, without its length. `may_grow` is asked before the
+    buffer of a request is made or grows, with its size in all; when it says no, `resume` must
+    be called once it may, and nothing is to be received until then.
     """
 
     def __init__(
@@ -36,20 +37,27 @@ class Frames:
         self._max_bytes = max_bytes
         self._on_frame = on_frame
         self._may_grow = may_grow
-        self._start = b""  # what is known of a request that has no buffer yet
+        self._start = b""  # length and first bytes of a request that has no buffer yet
         self._buffer: bytearray | None = None
-        self.length = 0
         self._filled = 0
+        self.length = 0
+        """Size of the request that is being received in a buffer, or waits for one."""
+        self.wanted = 0
+        """Size of the buffer that `resume` makes."""
+        self.count = 0
+        """How many requests have needed a buffer."""
 
     @property
-    def pending_bytes(self) -> int:
-        """Bytes received of a request that is not whole."""
-        return self._filled if self._buffer is not None else len(self._start)
+    def arrived(self) -> int:
+        """Bytes held of a request that is not whole, its length apart."""
+        if self._buffer is not None:
+            return self._filled
+        return max(len(self._start) - LENGTH_BYTES, 0)
 
     def room(self) -> memoryview:
         """Where the next bytes are to be put."""
         if self._buffer is not None:
-            return self._room_in_buffer(self._buffer)
+            return memoryview(self._buffer)[self._filled :]
         if not self._start:
             return self._scratch
         held = len(self._start)
@@ -68,6 +76,8 @@ class Frames:
                 frame, self._buffer = self._buffer, None
                 self._filled = 0
                 self._on_frame(frame)
+            elif self._filled == len(self._buffer):
+                self._grow()
             return
         end = len(self._start) + size
         self._start = b""
@@ -84,21 +94,22 @@ class Frames:
         self._start = bytes(scratch[position:end])
         if end - position >= LENGTH_BYTES:
             self.length = length
-            if self._may_grow(length):
-                self.resume()
+            self.count += 1
+            self._grow()
+
+    def _grow(self) -> None:
+        self.wanted = min(self.length, max(FIRST_ALLOCATION_BYTES, GROWTH * self.arrived))
+        if self._may_grow(self.wanted):
+            self.resume()
 
     def resume(self) -> None:
-        """Open the buffer that `may_grow` had to refuse."""
-        assert self._buffer is None
-        self._buffer = bytearray(min(self.length, max(FIRST_ALLOCATION_BYTES, len(self._start))))
-        self._filled = len(self._start) - LENGTH_BYTES
-        self._buffer[: self._filled] = self._start[LENGTH_BYTES:]
-        self._start = b""
-
-    def _room_in_buffer(self, buffer: bytearray) -> memoryview:
-        if self._filled == len(buffer):
-            # Not resized in place: whoever received into it may still hold a view.
-            self._buffer = bytearray(min(2 * len(buffer), self.length))
-            self._buffer[: self._filled] = buffer
-            buffer = self._buffer
-        return memoryview(buffer)[self._filled :]
+        """Make the buffer as large as it has to be."""
+        # Not resized in place: whoever received into it may still hold a view.
+        larger = bytearray(self.wanted)
+        if self._buffer is None:
+            self._filled = len(self._start) - LENGTH_BYTES
+            larger[: self._filled] = self._start[LENGTH_BYTES:]
+            self._start = b""
+        else:
+            larger[: self._filled] = self._buffer
+        self._buffer = larger

@@ -7,40 +7,21 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from horolog.config import BrokerConfig, Endpoint
 from horolog.errors import Misconfigured
 from horolog.network.accepting import Acceptor
 from horolog.network.budget import ByteBudget
-from horolog.network.connection import Connection
+from horolog.network.connection import ServerConnection, Shared
+from horolog.network.dispatching import Dispatch
+from horolog.network.file_records import FileSlots
 from horolog.network.framing import SCRATCH_BYTES
-from horolog.network.reply import Reply
-from horolog.wire.packing import Bytes
+from horolog.network.stalls import StallWatch
 
 _LOG = logging.getLogger(__name__)
 
-
-class Dispatch(Protocol):
-    """What answers requests."""
-
-    def __call__(
-        self, frame: Bytes, connection: Connection, /
-    ) -> "Reply | asyncio.Future[Reply | None] | None":
-        """The reply to a request, or its future where it takes time.
-
-        Raises:
-            TooManyFields: it takes too long for the event loop; `slowly` answers it.
-        """
-        ...
-
-    def slowly(self, frame: Bytes, connection: Connection, /) -> "asyncio.Future[Reply | None]":
-        """The reply to a request of many fields; nothing of it has been done when this returns."""
-        ...
-
-
 SWEEP_SECONDS: Final = 5.0
-STALL_SECONDS: Final = 30.0
 DRAIN_SECONDS: Final = 5.0
 
 
@@ -53,28 +34,34 @@ class Server:
         dispatch: Dispatch,
         readers: Executor,
         *,
+        file_slots: FileSlots,
         most_connections: int,
     ) -> None:
-        self._config_now = config_now
-        self.dispatch = dispatch
-        self.readers = readers
-        self.loop = asyncio.get_running_loop()
+        self._config_now = config_now  # settings change while connections are open
+        self._loop = asyncio.get_running_loop()
+        self.connections: set[ServerConnection] = set()
+        self._stalls = StallWatch(lambda: self.budget, file_slots, lambda: tuple(self.connections))
+        file_slots.on_refused = self._stalls.start_from_thread
         config = config_now()
         limit = config.horolog_max_buffered_bytes
         if config.queued_max_request_bytes > 0:
             limit = min(limit, config.queued_max_request_bytes)
-        self.budget = ByteBudget(limit)
-        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self.connections: set[Connection] = set()
+        self.budget = ByteBudget(limit, self._stalls.start)
+        self.shared = Shared(
+            loop=self._loop,
+            dispatch=dispatch,
+            readers=readers,
+            budget=self.budget,
+            scratch=memoryview(bytearray(SCRATCH_BYTES)),
+            config_now=config_now,
+            admit=self._admit,
+            forget=self._forget,
+        )
         self._per_host: Counter[str] = Counter()
         self._most_connections = most_connections
         self._listeners: list[Acceptor] = []
         self._sweeper: asyncio.TimerHandle | None = None
-
-    @property
-    def config(self) -> BrokerConfig:
-        """The settings as they stand: they change while connections are open."""
-        return self._config_now()
+        self._is_closing = False
 
     def listen(self) -> tuple[Endpoint, ...]:
         """Accept connections; the endpoints with the ports that were really taken.
@@ -83,13 +70,14 @@ class Server:
             Misconfigured: an address that cannot be had.
         """
         bound = []
-        for endpoint in self.config.listeners:
-            sockets = _bind(endpoint, self.config)
+        config = self._config_now()
+        for endpoint in config.listeners:
+            sockets = _bind(endpoint, config)
             port = sockets[0].getsockname()[1]
             bound.append(endpoint._replace(port=port))
             for sock in sockets:
-                backlog = self.config.socket_listen_backlog_size
-                connect = partial(Connection, self, bound[-1])
+                backlog = config.socket_listen_backlog_size
+                connect = partial(ServerConnection, self.shared, bound[-1])
                 self._listeners.append(Acceptor(sock, backlog, connect))
         self._sweep()
         return tuple(bound)
@@ -104,8 +92,8 @@ class Server:
         for connection in list(self.connections):
             connection.drain()
         end_waits()
-        deadline = self.loop.time() + DRAIN_SECONDS
-        while self.connections and self.loop.time() < deadline:
+        deadline = self._loop.time() + DRAIN_SECONDS
+        while self.connections and self._loop.time() < deadline:
             await asyncio.sleep(0.005)
         await self._hang_up()
 
@@ -115,6 +103,8 @@ class Server:
         await self._hang_up()
 
     def _stop_accepting(self) -> None:
+        self._is_closing = True
+        self._stalls.close()
         for listener in self._listeners:
             listener.close()
         if self._sweeper is not None:
@@ -125,13 +115,15 @@ class Server:
             connection.close()
         await asyncio.sleep(0)
 
-    def admit(self, connection: Connection) -> bool:
+    def _admit(self, connection: ServerConnection) -> bool:
         """Take a connection in, unless there are too many."""
-        host = connection.client_host
-        config = self.config
+        host = connection.peer.host
+        config = self._config_now()
         per_host = config.max_connections_per_ip_overrides.get(host, config.max_connections_per_ip)
         self.connections.add(connection)
         self._per_host[host] += 1
+        if self._is_closing:
+            return False
         if self._per_host[host] > per_host:
             _LOG.warning(
                 "refused a connection of %s: it has %d, max.connections.per.ip", host, per_host
@@ -149,37 +141,26 @@ class Server:
             return False
         return True
 
-    def forget(self, connection: Connection) -> None:
+    def _forget(self, connection: ServerConnection) -> None:
         """A connection is gone."""
         if connection not in self.connections:
             return
         self.connections.discard(connection)
-        host = connection.client_host
+        host = connection.peer.host
         self._per_host[host] -= 1
         if not self._per_host[host]:
             del self._per_host[host]
 
     def _sweep(self) -> None:
-        """Close what has been idle too long, and what keeps others waiting for its bytes."""
-        now = self.loop.time()
-        idle_ms = self.config.connections_max_idle_ms
+        """Close what has been idle too long."""
+        now = self._loop.time()
+        idle_ms = self._config_now().connections_max_idle_ms
         for connection in list(self.connections):
             if idle_ms >= 0 and connection.is_idle(now - idle_ms / 1000):
-                _LOG.info("closing an idle connection of %s", connection.client_host)
-                connection.close()
-            elif (
-                self.budget.someone_waits
-                and connection.stalls_others
-                and connection.is_idle(now - STALL_SECONDS)
-            ):
-                _LOG.warning(
-                    "closing the connection of %s: it stopped within a request while others "
-                    "wait for memory",
-                    connection.client_host,
-                )
+                _LOG.info("closing an idle connection of %s", connection.peer.host)
                 connection.close()
         delay = min(SWEEP_SECONDS, max(idle_ms / 2000, 0.05)) if idle_ms >= 0 else SWEEP_SECONDS
-        self._sweeper = self.loop.call_later(delay, self._sweep)
+        self._sweeper = self._loop.call_later(delay, self._sweep)
 
 
 def _bind(endpoint: Endpoint, config: BrokerConfig) -> Sequence[socket.socket]:

@@ -27,11 +27,6 @@ class Slice:
         self.position = position
         self.size = size
 
-    @property
-    def fd(self) -> int | None:
-        """The descriptor for `sendfile`, valid as long as this slice; None of an empty slice."""
-        return None if self._file is None else self._file.fd
-
     def read(self) -> Buffer:
         """The bytes; may wait for the disk.
 

@@ -54,10 +54,6 @@ class Versions(NamedTuple):
     min: int
     max: int
 
-    def covers(self, version: int) -> bool:
-        """Whether `version` lies in the range."""
-        return self.min <= version <= self.max
-
     def common(self, other: "Versions") -> "Versions | None":
         """The versions in both ranges."""
         both = Versions(max(self.min, other.min), min(self.max, other.max))

@@ -27,7 +27,7 @@ def describe_cluster(request: Request, broker: Broker) -> dict[str, Any]:
             "cluster_id": broker.cluster_id,
             "brokers": [],
         }
-    here = broker.endpoint(request.connection.listener)
+    here = broker.endpoint(request.peer.listener)
     return {
         "error_code": ErrorCode.none,
         "endpoint_type": endpoint_type,

@@ -76,7 +76,7 @@ def fetch(request: Request, broker: Broker) -> Reply | Coroutine[Any, Any, Reply
 
 async def _fetch_in_time(request: Request, broker: Broker) -> Reply:
     """Read, and wait for what is missing, until there is enough or time is up."""
-    body, connection = request.body, request.connection
+    body = request.body
     loop = asyncio.get_running_loop()
     until = loop.time() + body.max_wait_ms / 1000
     is_over = False
@@ -85,14 +85,15 @@ async def _fetch_in_time(request: Request, broker: Broker) -> Reply:
         topics = [_find(request, broker, asked) for asked in body.topics]
         partitions = [wanted.partition for topic in topics for wanted in topic.wanted]
         # Listening begins before reading: what comes meanwhile, nobody would be told of.
-        with broker.waiting(Wait(filter(None, partitions), until)) as wait:
-            connection.on_lost = wait.end
+        with (
+            broker.waiting(Wait(filter(None, partitions), until)) as wait,
+            request.peer.when_gone(wait.end),
+        ):
             if _is_quick(request, topics):
                 found = _read(request, broker, topics)
             else:
                 found = await loop.run_in_executor(broker.readers, _read, request, broker, topics)
             if is_over or not _must_wait(request, found):
-                connection.on_lost = None
                 return encode_fetch_response(request.version, found)
             missing = body.min_bytes - _size(found)
             del found  # and with it the files that it holds
@@ -191,7 +192,7 @@ def _read_partition(
         records: Any = b""
         if found.size:
             records = found.read_cached() if found.size <= SMALL_BYTES else None
-            if records is None and broker.slices_to_send.acquire(blocking=False):
+            if records is None and broker.slices_to_send.acquire():
                 records = SlicedRecords(found, broker.slices_to_send)
             elif records is None:
                 records = _first_records(partition, wanted.offset) if nothing_yet else b""

@@ -51,7 +51,7 @@ def _coordinator(request: Request, broker: Broker, key: str, key_type: int) -> d
     if error is not ErrorCode.none:
         nowhere = {"node_id": -1, "host": "", "port": -1}
         return {"error_code": error, "error_message": message, **nowhere}
-    here = broker.endpoint(request.connection.listener)
+    here = broker.endpoint(request.peer.listener)
     return {
         "error_code": error,
         "error_message": None,

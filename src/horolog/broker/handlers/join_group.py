@@ -34,7 +34,7 @@ async def join_group(request: Request, broker: Broker) -> dict[str, Any]:
         session_timeout_ms=body.session_timeout_ms,
         rebalance_timeout_ms=max(rebalance_timeout_ms, 0),
         client_id=request.client_id,
-        client_host=f"/{request.connection.client_host}",
+        client_host=f"/{request.peer.host}",
         expects_member_id=request.version >= 4,
         may_skip_assignment=request.version >= 9,
     )

@@ -51,7 +51,7 @@ async def metadata(request: Request, broker: Broker) -> dict[str, Any]:
             answers.append(await _asked_for(broker, topic, may_create))
     for answer in answers:
         answer["topic_authorized_operations"] = operations
-    here = broker.endpoint(request.connection.listener)
+    here = broker.endpoint(request.peer.listener)
     of_cluster = getattr(body, "include_cluster_authorized_operations", False)
     return {
         "brokers": [

@@ -28,7 +28,7 @@ from horolog.errors import (
     code_for,
 )
 from horolog.metadata.topics import Topic
-from horolog.network.connection import Hangup
+from horolog.network.dispatching import Hangup
 from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
 from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produce_response

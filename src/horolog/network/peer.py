@@ -1,0 +1,54 @@
+"""The client at the other end of a connection, as those who answer its requests see it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from horolog.config import Endpoint
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""Kafka's name for whoever has not had to authenticate."""
+
+
+class Peer:
+    """Where a client is, who it is, and whether it is still connected.
+
+    `on_authenticated` moves its connection on; None for a peer without a connection.
+    """
+
+    __slots__ = ("_on_authenticated", "_on_gone", "host", "is_gone", "listener", "principal")
+
+    def __init__(
+        self, listener: Endpoint, host: str = "", on_authenticated: Callable[[], None] | None = None
+    ) -> None:
+        self.listener = listener
+        self.host = host
+        self.principal: str | None = None
+        """Kafka's principal (`User:name`); None until the client has authenticated."""
+        self.is_gone = False  # set once, on the event loop; threads may read it
+        self._on_authenticated = on_authenticated
+        self._on_gone: dict[Callable[[], None], None] = {}
+
+    def authenticate(self, principal: str) -> None:
+        """The client is known by this name from now on."""
+        assert self.principal is None
+        self.principal = principal
+        if self._on_authenticated is not None and not self.is_gone:
+            self._on_authenticated()
+
+    @contextmanager
+    def when_gone(self, call: Callable[[], None]) -> Iterator[None]:
+        """Call back if the client disconnects within the block."""
+        self._on_gone[call] = None
+        try:
+            if self.is_gone:
+                call()
+            yield
+        finally:
+            self._on_gone.pop(call, None)
+
+    def leave(self) -> None:
+        """The client has disconnected."""
+        self.is_gone = True
+        for call in list(self._on_gone):
+            call()

@@ -1,0 +1,367 @@
+"""A connection on a transport in memory and a dispatch of the test's own: no broker, no socket."""
+
+import asyncio
+import struct
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from horolog.config import Endpoint, Settings
+from horolog.network.budget import ByteBudget
+from horolog.network.connection import (
+    IN_FLIGHT_REQUESTS,
+    READ_AHEAD_BYTES,
+    ServerConnection,
+    Shared,
+)
+from horolog.network.dispatching import anonymous
+from horolog.network.framing import SCRATCH_BYTES
+from horolog.network.lifecycle import State
+from horolog.network.peer import ANONYMOUS, Peer
+from horolog.network.reply import Reply
+from horolog.wire.packing import Bytes
+
+LISTENER = Endpoint("PLAINTEXT", "127.0.0.1", 9092)
+PRODUCE, FETCH = 0, 1
+
+
+class MemoryTransport(asyncio.Transport):
+    """Takes what is written while it has room; the test reads it and makes room."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.1.2.3", 4567)})
+        self.protocol: Any = None
+        self.sent = bytearray()
+        self.room = 1 << 30
+        self.buffered = bytearray()
+        self.high = self.low = 0
+        self.is_reading = True
+        self.closed: str | None = None
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high, self.low = high or 0, low or 0
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.buffered)
+
+    def write(self, data: Any) -> None:
+        self.buffered += data
+        self._flush()
+        if len(self.buffered) > self.high:
+            self.protocol.pause_writing()
+
+    def _flush(self) -> None:
+        part = self.buffered[: self.room]
+        self.sent += part
+        self.room -= len(part)
+        del self.buffered[: len(part)]
+
+    def take(self, room: int) -> None:
+        """The client reads so many bytes."""
+        self.room += room
+        was_full = len(self.buffered) > self.low
+        self._flush()
+        if was_full and len(self.buffered) <= self.low:
+            self.protocol.resume_writing()
+
+    def pause_reading(self) -> None:
+        assert self.is_reading
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.is_reading
+        self.is_reading = True
+
+    def is_closing(self) -> bool:
+        return self.closed is not None
+
+    def close(self) -> None:
+        self.closed = self.closed or "closed"
+
+    def abort(self) -> None:
+        self.closed = "aborted"
+
+
+class Stage:
+    """A connection with what it needs around it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limit: int = 1 << 20,
+        principal_of: Callable[[Endpoint, asyncio.BaseTransport], str | None] = anonymous,
+    ) -> None:
+        self.asked: list[bytes] = []
+        self.answers: dict[bytes, asyncio.Future[Reply | None]] = {}
+        self.readers = ThreadPoolExecutor(1)
+        self.admits = True
+        self.forgotten = 0
+        self.budget = ByteBudget(limit)
+        self.loop = loop
+        stage = self
+
+        class Dispatch:
+            def __call__(self, frame: Bytes, peer: Peer) -> Any:
+                name = bytes(frame[8:])
+                stage.asked.append(name)
+                if name.startswith(b"later"):
+                    stage.answers[name] = loop.create_future()
+                    return stage.answers[name]
+                if name.startswith(b"none"):
+                    return None
+                if name.startswith(b"wide"):
+                    return (name + bytes(500_000),)
+                return (name,)
+
+            def slowly(self, frame: Bytes, peer: Peer) -> Any:
+                raise AssertionError
+
+        config = Settings({}).broker_config()
+        self.shared = Shared(
+            loop=loop,
+            dispatch=Dispatch(),
+            readers=self.readers,
+            budget=self.budget,
+            scratch=memoryview(bytearray(SCRATCH_BYTES)),
+            config_now=lambda: config,
+            admit=lambda connection: self.admits,
+            forget=self._forget,
+            principal_of=principal_of,
+        )
+        self.connection = ServerConnection(self.shared, LISTENER)
+        self.transport = MemoryTransport()
+        self.transport.protocol = self.connection
+
+    def _forget(self, connection: ServerConnection) -> None:
+        self.forgotten += 1
+
+    def connect(self) -> "Stage":
+        self.connection.connection_made(self.transport)
+        return self
+
+    def feed(self, data: bytes) -> None:
+        """As the loop does: only while the connection reads."""
+        while data and self.transport.is_reading:
+            room = self.connection.get_buffer(-1)
+            part = data[: len(room)]
+            room[: len(part)] = part
+            self.connection.buffer_updated(len(part))
+            data = data[len(part) :]
+
+    def answer(self, name: bytes, reply: Reply | None) -> None:
+        self.answers[name].set_result(reply)
+        self.turn()
+
+    def turn(self) -> None:
+        """Let the loop call back."""
+        for _ in range(3):
+            self.loop.run_until_complete(asyncio.sleep(0))
+
+    def lose(self) -> None:
+        self.connection.connection_lost(None)
+
+
+def request(name: bytes, key: int = FETCH, size: int = 0) -> bytes:
+    body = struct.pack(">hhi", key, 0, 1) + name
+    body += bytes(max(size - len(body), 0))
+    return struct.pack(">i", len(body)) + body
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+
+
+def test_a_connection_opens_with_a_principal_and_gives_everything_back(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    stage = Stage(loop)
+    connection = stage.connection
+    assert connection.state is State.CONNECTING
+    stage.connect()
+    assert connection.state is State.OPEN
+    assert (connection.peer.principal, connection.peer.host) == (ANONYMOUS, "10.1.2.3")
+    stage.feed(request(b"one") + request(b"later") + request(b"two")[:9])
+    assert stage.transport.sent == b"one"
+    assert stage.budget.used > 0
+    stage.lose()
+    assert connection.state is State.CLOSED
+    assert connection.peer.is_gone
+    assert (stage.budget.used, stage.forgotten) == (0, 1)
+    stage.answer(b"later", (b"too late",))
+    assert stage.transport.sent == b"one"
+    assert stage.budget.used == 0
+
+
+def test_a_client_that_has_to_authenticate_does_so_on_the_same_connection(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    stage = Stage(loop, principal_of=lambda listener, transport: None).connect()
+    connection = stage.connection
+    assert connection.state is State.AUTHENTICATING
+    assert connection.peer.principal is None
+    stage.feed(request(b"hello"))
+    assert stage.transport.sent == b"hello", "what may be asked, dispatch decides"
+    connection.peer.authenticate("User:alice")
+    assert connection.state is State.OPEN
+    assert connection.peer.principal == "User:alice"
+
+
+def test_a_client_that_leaves_while_it_is_authenticated_stays_gone(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    stage = Stage(loop, principal_of=lambda listener, transport: None).connect()
+    stage.lose()
+    stage.connection.peer.authenticate("User:alice")
+    assert stage.connection.state is State.CLOSED
+
+
+def test_a_connection_too_many_is_closed_and_asks_nothing(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    stage = Stage(loop)
+    stage.admits = False
+    stage.connect()
+    assert stage.connection.state is State.CLOSING
+    assert stage.transport.closed == "aborted"
+    stage.feed(request(b"one"))
+    assert stage.asked == []
+
+
+def test_draining_answers_what_is_in_flight_begins_nothing_and_closes(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    stage = Stage(loop).connect()
+    stage.feed(request(b"later") + request(b"waiting"))
+    stage.connection.drain()
+    assert stage.connection.state is State.DRAINING
+    assert not stage.transport.is_reading
+    assert stage.transport.closed is None
+    stage.answer(b"later", (b"answer",))
+    assert stage.transport.sent == b"answer"
+    assert stage.asked == [b"later"]
+    assert (stage.connection.state, stage.transport.closed) == (State.CLOSING, "closed")
+
+
+def test_nonsense_closes_after_what_was_answered(loop: asyncio.AbstractEventLoop) -> None:
+    stage = Stage(loop).connect()
+    stage.feed(request(b"one") + struct.pack(">i", -1))
+    assert stage.transport.sent == b"one"
+    assert (stage.connection.state, stage.transport.closed) == (State.CLOSING, "closed")
+
+
+def test_produce_requests_are_in_flight_together_and_others_wait(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    stage = Stage(loop).connect()
+    names = [b"later%d" % n for n in range(3)]
+    stage.feed(b"".join(request(name, PRODUCE) for name in names) + request(b"fetch"))
+    assert stage.asked == names
+    stage.answer(names[1], (b"1",))
+    assert stage.transport.sent == b"", "answers keep their order"
+    stage.answer(names[0], (b"0",))
+    assert stage.transport.sent == b"01"
+    stage.answer(names[2], None)
+    assert stage.transport.sent == b"01fetch"
+    assert stage.budget.used == 0
+
+
+def test_requests_in_flight_are_bounded(loop: asyncio.AbstractEventLoop) -> None:
+    stage = Stage(loop).connect()
+    stage.feed(b"".join(request(b"later%d" % n, PRODUCE) for n in range(200)))
+    assert len(stage.asked) == IN_FLIGHT_REQUESTS
+
+
+def test_nothing_is_begun_while_an_answer_is_stuck(loop: asyncio.AbstractEventLoop) -> None:
+    stage = Stage(loop).connect()
+    stage.transport.room = 1000
+    stage.feed(request(b"wide") + request(b"two") + request(b"three"))
+    assert stage.asked == [b"wide"]
+    progress = stage.connection.sending
+    assert progress is not None
+    assert progress.held == stage.budget.used - len(request(b"two") + request(b"three")) + 8
+    before = progress.moved
+    stage.transport.take(100_000)
+    progress = stage.connection.sending
+    assert progress is not None
+    assert progress.moved == before + 100_000
+    stage.transport.take(1 << 20)
+    assert stage.connection.sending is None
+    assert stage.asked == [b"wide", b"two", b"three"]
+    assert stage.transport.sent[-8:] == b"twothree"
+    assert stage.budget.used == 0
+
+
+def test_little_is_read_behind_a_request_that_waits(loop: asyncio.AbstractEventLoop) -> None:
+    stage = Stage(loop).connect()
+    stage.feed(request(b"later"))
+    stage.feed(b"".join(request(b"next", size=1000) for _ in range(500)))
+    assert not stage.transport.is_reading
+    assert stage.budget.used < READ_AHEAD_BYTES // 4
+    stage.answer(b"later", None)
+    assert stage.transport.is_reading
+
+
+def test_a_large_request_is_not_received_before_its_turn(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    stage = Stage(loop).connect()
+    large = request(b"large", size=500_000)
+    stage.feed(request(b"later") + large[:1000])
+    assert not stage.transport.is_reading
+    assert stage.connection.receiving is None, "the client is not to blame"
+    assert stage.budget.used < 2000
+    stage.answer(b"later", (b"first",))
+    assert stage.transport.is_reading
+    assert stage.connection.receiving is not None
+    stage.feed(large[1000:])
+    assert stage.transport.sent.startswith(b"firstlarge")
+    assert stage.budget.used == 0
+
+
+def test_a_request_is_accounted_for_by_what_has_arrived(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    stage = Stage(loop).connect()
+    large = request(b"large", size=50_000_000)
+    stage.feed(large[:4])
+    assert stage.budget.used <= 4096
+    stage.feed(large[4:50_000])
+    assert stage.budget.used <= 4 * 50_000
+    progress = stage.connection.receiving
+    assert progress is not None
+    assert (progress.moved, progress.total) == (50_000 - 4, 50_000_000)
+
+
+def test_a_request_waits_for_memory_and_goes_on_when_there_is_some(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    stage = Stage(loop, limit=200_000).connect()
+    other = stage.budget.account()
+    other.force(190_000)
+    large = request(b"large", size=150_000)
+    stage.feed(large[:20_000])
+    assert not stage.transport.is_reading
+    assert stage.connection.receiving is None
+    other.give(190_000)
+    assert stage.transport.is_reading
+    stage.feed(large[20_000:])
+    assert stage.transport.sent.startswith(b"large")
+    assert stage.budget.used == 0
+
+
+def test_what_cannot_be_received_for_now_is_given_back_when_its_client_leaves(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    stage = Stage(loop, limit=200_000).connect()
+    other = stage.budget.account()
+    other.force(190_000)
+    stage.feed(request(b"large", size=150_000)[:20_000])
+    stage.lose()
+    assert stage.budget.used == 190_000
+    assert not stage.budget.is_under_pressure

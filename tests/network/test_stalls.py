@@ -1,0 +1,196 @@
+"""Clients that hold memory and do not move, of several shapes, beside one that is honest."""
+
+import contextlib
+import logging
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from patience import PATIENCE_S, eventually
+from raw_connection import RawConnection, fetch_fields, produce_fields
+from running_broker import RunningBroker
+
+from horolog.network.stalls import TICK_SECONDS, WINDOW_TICKS
+from horolog.record.builder import Record, build_batch
+from horolog.wire.api import ApiKey
+
+BUDGET = 4 << 20
+CLAIMED = 100_000_000
+LARGE = build_batch([Record(-1, None, b"x" * 900_000)])
+
+
+class Attack:
+    """Connections of one kind, and what they go on doing."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.sockets: list[socket.socket] = []
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def connect(self) -> RawConnection:
+        connection = RawConnection(self.address)
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.sockets.append(connection.socket)
+        return connection
+
+    def claim(self, claimed: int, sent: int) -> None:
+        """Begin a request and send as much of it as the broker takes."""
+        sock = self.connect().socket
+        head = struct.pack(">ihhih", claimed, 0, 8, 1, -1)
+        sock.settimeout(0.05)
+        with contextlib.suppress(TimeoutError, OSError):
+            sock.sendall(head + bytes(max(sent - len(head), 0)))
+
+    def every(self, seconds: float, act: Callable[[socket.socket], object]) -> None:
+        """Have each connection do something now and then, until it is closed."""
+
+        def go_on() -> None:
+            while not self._over.wait(seconds):
+                for sock in self.sockets:
+                    sock.settimeout(0.01)
+                    with contextlib.suppress(OSError):
+                        act(sock)
+
+        self._threads.append(threading.Thread(target=go_on, daemon=True))
+        self._threads[-1].start()
+
+    def end(self) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        for sock in self.sockets:
+            sock.close()
+
+
+def claim_and_stop(attack: Attack) -> None:
+    for _ in range(6):
+        attack.claim(CLAIMED, 2 << 20)
+
+
+def claim_and_trickle(attack: Attack) -> None:
+    claim_and_stop(attack)
+    attack.every(0.05, lambda sock: sock.send(b"x"))
+
+
+def claim_only(attack: Attack) -> None:
+    for _ in range(300):
+        attack.claim(CLAIMED, 0)
+
+
+def claim_only_and_trickle(attack: Attack) -> None:
+    for _ in range(6):
+        attack.claim(CLAIMED, 0)
+    attack.every(0.05, lambda sock: sock.send(b"x"))
+
+
+def many_small_claims(attack: Attack) -> None:
+    for _ in range(150):
+        attack.claim(60_000, 59_000)
+    attack.every(0.2, lambda sock: sock.send(b"x"))
+
+
+def ask_and_do_not_read(attack: Attack) -> None:
+    for _ in range(40):
+        connection = attack.connect()
+        resource = {"resource_type": 2, "resource_name": "t", "configuration_keys": None}
+        for _ in range(4):
+            connection.send(ApiKey.DESCRIBE_CONFIGS, 1, resources=[resource] * 60)
+
+
+def ask_and_read_a_byte_now_and_then(attack: Attack) -> None:
+    ask_and_do_not_read(attack)
+    attack.every(0.5, lambda sock: sock.recv(1))
+
+
+SHAPES = [
+    claim_and_stop,
+    claim_and_trickle,
+    claim_only,
+    claim_only_and_trickle,
+    many_small_claims,
+    ask_and_do_not_read,
+    ask_and_read_a_byte_now_and_then,
+]
+
+
+@pytest.fixture
+def broker(make_broker: Callable[..., RunningBroker]) -> Iterator[RunningBroker]:
+    broker = make_broker(horolog_max_buffered_bytes=str(BUDGET), socket_send_buffer_bytes="4096")
+    broker.create_topic("t")
+    return broker
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
+def test_an_honest_client_is_served_beside_clients_that_hold_memory_and_do_not_move(
+    broker: RunningBroker, shape: Callable[[Attack], None]
+) -> None:
+    attack = Attack(broker.address)
+    try:
+        shape(attack)
+        for _ in range(3):
+            with RawConnection(broker.address, PATIENCE_S / 2) as honest:
+                answer = honest.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: LARGE}))
+                assert answer.responses[0].partition_responses[0].error_code == 0
+        assert broker.service.budget.used <= BUDGET + CLAIMED // 10
+    finally:
+        attack.end()
+    assert eventually(lambda: broker.service.budget.used == 0)
+
+
+def test_a_client_that_stalls_is_named_in_the_log_with_what_it_holds(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    attack = Attack(broker.address)
+    try:
+        with caplog.at_level(logging.WARNING):
+            claim_and_stop(attack)
+            with RawConnection(broker.address) as honest:
+                honest.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: LARGE}))
+            assert eventually(lambda: "which stalls: it holds" in caplog.text)
+        assert "of a request that is not whole" in caplog.text
+        assert "127.0.0.1" in caplog.text
+    finally:
+        attack.end()
+
+
+def test_a_slow_client_is_left_alone_while_nobody_needs_what_it_holds(
+    broker: RunningBroker,
+) -> None:
+    with RawConnection(broker.address) as slow, RawConnection(broker.address) as other:
+        request = slow.packed(ApiKey.PRODUCE, 8, produce_fields("t", {0: LARGE}))
+        slow.socket.sendall(request[:-1])
+        window_s = WINDOW_TICKS * TICK_SECONDS
+        assert slow.is_silent(2 * window_s)
+        assert other.ask(ApiKey.API_VERSIONS, 0).error_code == 0
+        slow.socket.sendall(request[-1:])
+        assert slow.receive()[1].responses[0].partition_responses[0].error_code == 0
+
+
+def test_answers_that_nobody_reads_give_their_files_to_those_that_are_read(
+    make_broker: Callable[..., RunningBroker],
+) -> None:
+    broker = make_broker(socket_send_buffer_bytes="4096")
+    broker.create_topic("t")
+    with RawConnection(broker.address) as honest:
+        honest.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: LARGE}))
+    slots = broker.broker.slices_to_send
+    spare = 3
+    taken = sum(slots.acquire() for _ in range(broker.broker.open_files.answers - spare))
+    attack = Attack(broker.address)
+    wanted = fetch_fields("t", {0: 0}, max_bytes=1 << 28, partition_max_bytes=1 << 28)
+    try:
+        for _ in range(spare):
+            attack.connect().send(ApiKey.FETCH, 11, **wanted)
+        assert eventually(lambda: sum(c.holds_files for c in broker.service.connections) == spare)
+        with RawConnection(broker.address) as honest:
+            honest.ask(ApiKey.FETCH, 11, **wanted)  # copied, for want of a file
+            assert eventually(lambda: len(broker.service.connections) == 1)
+            answer = honest.ask(ApiKey.FETCH, 11, **wanted)
+            assert len(answer.responses[0].partitions[0].records) == len(LARGE)
+    finally:
+        attack.end()
+        for _ in range(taken):
+            slots.release()
