@@ -62,7 +62,11 @@ class Life:
         log_dir.close()
         self.log_dir = None
         log_dir = self.log_dir = open_dir(self.path, self.config, files=files)
-        self.append(log_dir.logs[PARTITION], NOW - 900)
+        log = log_dir.logs[PARTITION]
+        self.append(log, NOW - 900)
+        self.last_append_time = min(self.last_append_time, NOW - 800)  # or what it was
+        log.reset_append_time(NOW - 800)
+        self.append(log, NOW - 700)
         log_dir.close(clean=False)
 
 

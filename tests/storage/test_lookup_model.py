@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from storelogs import (
     ANY_TIME,
+    DAY,
     NOW,
     TOPIC_ID,
     Truth,
@@ -60,7 +62,9 @@ STEP = st.one_of(
     st.just("roll"),
     st.sampled_from(RESTARTS),
     st.tuples(st.just("truncate"), st.floats(0, 1)),
-    st.tuples(st.just("delete records"), st.floats(0, 1)),
+    st.tuples(st.just("delete records"), st.floats(0, 1) | st.just(1.0)),
+    st.tuples(st.just("clock"), st.sampled_from([0, 0, 1, -1, 100, 300 * 365, -20_000])),
+    st.just("reset append time"),
 )
 
 
@@ -72,6 +76,8 @@ class Story:
     config: TopicConfig
     truth: list[Truth] = field(default_factory=list)
     copies: int = 0
+    step_ms: int = 0
+    """How wrong the clock is."""
 
     def __post_init__(self) -> None:
         self.log_dir: LogDir = open_dir(self.path, self.config)
@@ -81,6 +87,12 @@ class Story:
         match step:
             case "roll":
                 self.log.roll(NOW)
+            case "reset append time":
+                self.log.reset_append_time(self.now_ms)
+                last_ms = self.log.last_append_time_ms
+                assert last_ms is None or last_ms <= self.now_ms
+            case "clock", int(days):
+                self.step_ms = days * DAY
             case "truncate", float(share):
                 self.truncate(share)
             case "delete records", float(share):
@@ -91,9 +103,15 @@ class Story:
             case list(times), Codec() as codec:
                 self.append(times, codec)
 
+    @property
+    def now_ms(self) -> int:
+        return NOW + len(self.truth) + self.step_ms
+
     def append(self, times: list[int], codec: Codec) -> None:
-        now = NOW + len(self.truth)
-        done = append(self.log, *times, codec=codec, now=now)
+        was_empty = self.log.is_empty
+        done = append(self.log, *times, codec=codec, now=self.now_ms)
+        if was_empty:
+            assert done.log_append_time_ms in (-1, self.now_ms)
         stamps = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         for offset, timestamp in enumerate(times, done.base_offset):
             self.truth.append(Truth(offset, done.log_append_time_ms if stamps else timestamp))
@@ -131,6 +149,11 @@ class Story:
             found = self.log.find_by_timestamp(moment)
             expected = first_at_or_after(visible, moment)
             assert (found and Truth(found.offset, found.timestamp)) == expected, moment
+        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            went_back = {b.offset for a, b in pairwise(visible) if b.timestamp < a.timestamp}
+            assert went_back <= {reset.offset for reset in self.log.append_time_resets}
+            floors = {segment.base_offset for segment in self.log.segments}
+            assert went_back <= floors, "no segment holds records of both sides of a reset"
         top = self.log.find_max_timestamp()
         assert (top and Truth(top.offset, top.timestamp)) == largest(visible)
 

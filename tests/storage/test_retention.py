@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from horolog.config import TopicConfig
-from horolog.storage.retention import Candidate, SegmentTime, decide
+from horolog.storage.checkpoints import AppendTimeReset
+from horolog.storage.retention import Candidate, SegmentTime, bounded, decide
 
 NOW = 1_700_000_000_000
 
@@ -122,3 +123,46 @@ def test_every_reason_says_what_decided() -> None:
     assert for_size == "the log has 15 bytes, retention.bytes is 10"
     assert for_age == "its largest timestamp 1699999999800 is 200 ms old, retention.ms is 100"
     assert for_its_change.startswith("its last change (no record has a timestamp) 1699999999800 is")
+
+
+HOUR = 3_600_000
+AHEAD = NOW + 100 * 24 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("time", "end_offset", "resets", "counts"),
+    [
+        pytest.param(AHEAD, 50, [(50, AHEAD, NOW - HOUR)], NOW - HOUR, id="appended before it"),
+        pytest.param(AHEAD, 51, [(50, AHEAD, NOW - HOUR)], AHEAD, id="appended after it too"),
+        pytest.param(AHEAD + 1, 50, [(50, AHEAD, NOW - HOUR)], AHEAD + 1, id="a create time"),
+        pytest.param(NOW - 5, 50, [(50, NOW - 5, 0)], NOW - 5, id="reset under a wrong clock"),
+        pytest.param(NOW, 50, [(50, AHEAD, NOW - HOUR)], NOW, id="the clock has caught up"),
+        pytest.param(
+            AHEAD,
+            40,
+            [(50, AHEAD, NOW + HOUR), (50, NOW + HOUR, NOW - HOUR)],
+            NOW - HOUR,
+            id="reset twice, as the clock came back",
+        ),
+        pytest.param(
+            AHEAD,
+            40,
+            [(45, AHEAD, NOW - 2 * HOUR), (50, AHEAD, NOW - HOUR)],
+            NOW - 2 * HOUR,
+            id="the first reset after it",
+        ),
+        pytest.param(AHEAD, 50, [], AHEAD, id="never reset"),
+    ],
+)
+def test_what_a_clock_far_ahead_has_stamped_counts_from_the_reset(
+    time: int, end_offset: int, resets: list[tuple[int, int, int]], counts: int
+) -> None:
+    known = [AppendTimeReset(at, old, clock, clock) for at, old, clock in resets]
+    found = bounded(SegmentTime(time, is_record_time=True), end_offset, known, NOW)
+    assert found == (counts, True, counts != time)
+
+
+def test_a_segment_without_record_times_has_nothing_to_be_reset() -> None:
+    known = [AppendTimeReset(50, AHEAD, NOW - HOUR, NOW - HOUR)]
+    changed = SegmentTime(AHEAD, is_record_time=False)
+    assert bounded(changed, 50, known, NOW) == changed

@@ -29,6 +29,10 @@ class FaultyFiles(Files):
         self._fault = fault
         self._for_ops = for_ops
 
+    def fail_after(self, steps: int, fault: OSError | Killed) -> None:
+        """Fail at the operation that so many others go before, counted from now on."""
+        self._at, self._fault = self.count + steps, fault
+
     def heal(self) -> None:
         """Fail no more."""
         self._at = None

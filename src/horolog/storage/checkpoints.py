@@ -1,10 +1,12 @@
-"""Kafka's small text files, and one of our own; each is replaced at once.
+"""Kafka's small text files, and two of our own; each is replaced at once.
 
 offset checkpoints      `0`, the number of entries, then `topic partition offset` lines
 leader-epoch-checkpoint `0`, the number of entries, then `epoch start_offset` lines
 partition.metadata      `version: 0`, `topic_id: <22 characters of url-safe base64>`
 meta.properties         `key=value` lines: version, node.id, cluster.id, directory.id
-append-time-checkpoint  ours: `0`, then the last append time given out, in milliseconds
+append-time-checkpoint  ours: `0`, then the last append time given out, in milliseconds; or `1`,
+                        the last append time, and how many lines append-time-resets had then
+append-time-resets      ours: `0`, the number of entries, then `offset old_ms new_ms clock_ms` lines
 
 Whatever does not look exactly like that is a `CorruptFile`, and its reader says
 how to go on without it.
@@ -23,6 +25,7 @@ from horolog.storage.names import TopicPartition
 
 _MAX_BYTES = 64 << 20  # a line for each of a million partitions
 _VERSION = "0"
+_FLOOR_NUMBERS = {"0": 1, "1": 2}  # by the version of append-time-checkpoint
 _NODE_ID = {"0": "broker.id", "1": "node.id"}  # by the version of meta.properties
 _T = TypeVar("_T")
 
@@ -32,6 +35,26 @@ class EpochStart(NamedTuple):
 
     epoch: int
     start_offset: int
+
+
+class AppendTimeFloor(NamedTuple):
+    """The last append time that was given out, in milliseconds, and the resets it follows."""
+
+    last_ms: int
+    resets: int = 0
+
+
+class AppendTimeReset(NamedTuple):
+    """Where append times were lowered, on which all records from `offset` on may be earlier."""
+
+    offset: int
+    """The log end offset at that moment: the first record after the reset."""
+    old_ms: int
+    """The floor before: no record in front of `offset` was given a later append time."""
+    new_ms: int
+    """The floor after: no record from `offset` on has an earlier append time."""
+    clock_ms: int
+    """The broker's clock at that moment."""
 
 
 class MetaProperties(NamedTuple):
@@ -147,7 +170,7 @@ def write_meta_properties(files: Files, path: str, meta: MetaProperties) -> None
     files.replace(path, "\n".join([*lines, ""]).encode())
 
 
-def read_append_time(files: Files, path: str) -> int | None:
+def read_append_time(files: Files, path: str) -> AppendTimeFloor | None:
     """The last append time that was given out, None if none ever was.
 
     Raises:
@@ -156,15 +179,48 @@ def read_append_time(files: Files, path: str) -> int | None:
     text = _read(files, path)
     if text is None:
         return None
-    lines = text.splitlines()
-    if len(lines) != 2 or lines[0] != _VERSION or not lines[1].isdecimal():
+    version, *numbers = text.splitlines() or [""]
+    try:
+        floor = AppendTimeFloor(*map(_int64, numbers))
+    except (ValueError, TypeError):
+        version = ""
+    if len(numbers) != _FLOOR_NUMBERS.get(version) or floor.resets < 0:
         raise CorruptFile(f"{path} holds no append time: {text[:80]!r}")
-    return int(lines[1])
+    return floor
 
 
-def write_append_time(files: Files, path: str, append_time_ms: int) -> None:
+def write_append_time(files: Files, path: str, floor: AppendTimeFloor) -> None:
     """Replace the last append time; it need only survive a kill, as the records do."""
-    files.replace(path, f"{_VERSION}\n{append_time_ms}\n".encode(), sync=False)
+    last_ms, resets = floor
+    text = f"1\n{last_ms}\n{resets}\n" if resets else f"0\n{last_ms}\n"
+    files.replace(path, text.encode(), sync=False)
+
+
+def read_append_time_resets(files: Files, path: str) -> list[AppendTimeReset]:
+    """Where append times were lowered, in order; empty if there is no such file.
+
+    Raises:
+        CorruptFile: it is not what its format says, or its offsets fall, or a floor rises.
+    """
+    resets = _read_counted(files, path, lambda *numbers: AppendTimeReset(*map(_int64, numbers)), 4)
+    last_offset = 0
+    for reset in resets:
+        if reset.offset < last_offset or reset.old_ms < reset.new_ms:
+            raise CorruptFile(f"{path}: {reset} cannot be")
+        last_offset = reset.offset
+    return resets
+
+
+def write_append_time_resets(files: Files, path: str, resets: Sequence[AppendTimeReset]) -> None:
+    """Replace the list of resets; its directory is still to be synced."""
+    _write_counted(files, path, [" ".join(map(str, reset)) for reset in resets])
+
+
+def _int64(text: str) -> int:
+    number = int(text)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"{text} is beyond 64 bits")
+    return number
 
 
 def _read(files: Files, path: str) -> str | None:

@@ -24,6 +24,7 @@ from horolog.record.batch import restamp
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage import names, retention
 from horolog.storage.append_times import AppendTimes
+from horolog.storage.checkpoints import AppendTimeReset
 from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files, SyncFailed
 from horolog.storage.index.abort import AbortedTransaction, read_aborted
@@ -53,7 +54,7 @@ class Appended(NamedTuple):
     """-1 on a CreateTime topic; of a duplicate, the largest timestamp of the original."""
     log_start_offset: int
     rolled: bool
-    """The segments before the active one want a `flush_rolled`, which may be in another thread."""
+    """The segments before the active one need a `flush_rolled`, which may be in another thread."""
     duplicate: bool
     ahead_ms: int
     """How far the append time is ahead of the clock, because the clock went back."""
@@ -136,8 +137,29 @@ class Log:
 
     @property
     def last_append_time_ms(self) -> int | None:
-        """The last append time that was given out."""
+        """The last append time that was given out; no later record gets an earlier one."""
         return self._append_times.last
+
+    @property
+    def append_time_resets(self) -> tuple[AppendTimeReset, ...]:
+        """Where append times were lowered, in order of offsets."""
+        return self._append_times.resets
+
+    def append_time_ahead_ms(self, now_ms: int) -> int:
+        """How far ahead of the clock the next record would be stamped; 0 if it would not be."""
+        last_ms = self._append_times.last
+        if (
+            last_ms is None
+            or self.config.message_timestamp_type is not TimestampType.LOG_APPEND_TIME
+            or self.is_empty
+        ):
+            return 0
+        return max(0, last_ms - now_ms)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no record can be read, though deleted ones may still be in the file."""
+        return self.log_start_offset >= self.log_end_offset
 
     # Appending.
 
@@ -167,11 +189,7 @@ class Log:
             self._writing.release()
 
     def _append_alone(self, prepared: Prepared, now_ms: int, at_once: bool) -> Appended | None:
-        if self.is_in_doubt:
-            raise StorageFailed(
-                f"{self} takes nothing: a flush failed, and what was written is not known to be on "
-                "the disk. It is written again until a flush succeeds"
-            )
+        self._refuse_in_doubt()
         header = prepared.header
         if header.producer_id >= 0:
             # Before any roll, which in Kafka even a duplicate may cause.
@@ -195,6 +213,12 @@ class Log:
         stamps = prepared.timestamp_type is TimestampType.LOG_APPEND_TIME
         timestamp = self._append_times.next(now_ms) if stamps else prepared.max_timestamp
         base_offset = active.end.next_offset
+        resets = stamps and timestamp > now_ms and self.log_start_offset >= base_offset
+        if resets:  # no record that can be read carries the floor
+            if at_once:
+                return None
+            self._reset_append_time(now_ms)
+            active, timestamp = self.segments[-1], now_ms
         last_offset = base_offset + header.last_offset_delta
         flushes = last_offset + 1 - self.recovery_point >= self.config.flush_messages
         rolled = self._must_roll(prepared, timestamp, now_ms)
@@ -204,6 +228,7 @@ class Log:
         if rolled:
             self._roll(now_ms)
             active = self.segments[-1]
+        rolled |= resets
         if self.epochs.latest != self.leader_epoch:
             self.epochs.assign(self.leader_epoch, base_offset)
         stamped = restamp(
@@ -235,6 +260,8 @@ class Log:
         active, config = self.segments[-1], self.config
         if active.size == 0:
             return False
+        if active.end.next_offset == self._append_times.reset_offset:
+            return True  # its records are from before the reset
         header = prepared.header
         last_offset = active.end.next_offset + header.last_offset_delta
         if not active.has_room(header.size, last_offset, config.segment_bytes):
@@ -260,6 +287,36 @@ class Log:
         segment = new_segment(self._files, self.directory, base_offset, self.config, now_ms)
         self._new_names = True
         self.segments = (*self.segments, segment)
+
+    def reset_append_time(self, now_ms: int) -> AppendTimeReset | None:
+        """Lower the append time of the records to come to the clock; None if it is not ahead.
+
+        The active segment is rolled and flushed first, and the reset is on the disk when this
+        returns. Lookups by time need not know of it: they ask each segment for its largest.
+
+        Raises:
+            StorageFailed: the disk refused; the append time is as it was.
+        """
+        with self._exclusively():
+            self._refuse_in_doubt()
+            last_ms = self._append_times.last
+            if last_ms is None or last_ms <= now_ms:
+                return None
+            return self._reset_append_time(now_ms, flush=True)
+
+    def _reset_append_time(self, now_ms: int, *, flush: bool = False) -> AppendTimeReset:
+        if self.segments[-1].size:
+            self._roll(now_ms)
+        if flush:
+            self.flush_rolled()
+        return self._append_times.reset(self.log_end_offset, now_ms)
+
+    def _refuse_in_doubt(self) -> None:
+        if self.is_in_doubt:
+            raise StorageFailed(
+                f"{self} takes nothing: a flush failed, and what was written is not known to be on "
+                "the disk. It is written again until a flush succeeds"
+            )
 
     # Reading.
 
@@ -439,6 +496,7 @@ class Log:
             self.recovery_point = min(self.recovery_point, end_offset)
             self.log_start_offset = min(self.log_start_offset, end_offset)
             self.epochs.truncate_from_end(end_offset)
+            self._append_times.truncate(end_offset)
             snapshots = base_offsets(os.listdir(self.directory), names.SNAPSHOT)
             replay(self._files, self.directory, self.segments, self.producers, snapshots, now_ms)
 
@@ -478,7 +536,12 @@ class Log:
         if self.retention_exempt:
             return []
         reasons = retention.deletable(
-            segments, self.config, self.log_start_offset, self.high_watermark, now_ms
+            segments,
+            self.config,
+            self.log_start_offset,
+            self.high_watermark,
+            now_ms,
+            self._append_times.resets,
         )
         return [
             DeletedSegment(segment.base_offset, segment.size, reason)

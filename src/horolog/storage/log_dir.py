@@ -284,7 +284,7 @@ class LogDir:
             topic_id=topic_id,
             producers=Producers(),
             epochs=LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}"),
-            append_times=AppendTimes(files, f"{directory}/{names.APPEND_TIME}"),
+            append_times=AppendTimes(files, directory),
             max_batch_uncompressed_bytes=self._config.horolog_max_batch_uncompressed_bytes,
         )
 

@@ -83,7 +83,7 @@ class _Loader:
         self.epochs: list[EpochStart] = []
         self.is_foreign = False  # nobody like us has closed it
         self.with_markers: set[int] = set()  # base offsets, as far as segments were recovered
-        self.append_times = AppendTimes.read(files, f"{directory}/{names.APPEND_TIME}")
+        self.append_times = AppendTimes.read(files, directory)
 
     def load(self, partition: TopicPartition) -> Log:
         plan = self.plan
@@ -95,6 +95,7 @@ class _Loader:
         self._ensure_segment()
         self._mend_missing_indexes(present)
         end_offset = self.segments[-1].end.next_offset
+        self.append_times.truncate(end_offset)
         log_start_offset = max(plan.log_start_offset, self.segments[0].base_offset)
         epochs = self._load_epochs()
         leader_epoch = self._leader_epoch(epochs.latest)
@@ -190,8 +191,7 @@ class _Loader:
 
     def _take_over(self, segment: Segment, facts: IndexBuilder) -> None:
         segment.adopt(facts)
-        if facts.last_append_time is not None:
-            self.append_times.gave(facts.last_append_time)
+        self.append_times.found(facts.last_append_time, facts.next_offset)
         self.epochs += facts.epochs
 
     def _cut(self, segment: Segment, facts: IndexBuilder, damage: CorruptBatch) -> None:
@@ -305,8 +305,7 @@ class _Loader:
                 except CorruptBatch:
                     return
                 self.epochs = facts.epochs
-                if facts.last_append_time is not None:
-                    self.append_times.gave(facts.last_append_time)
+                self.append_times.found(facts.last_append_time, facts.next_offset)
                 return
 
     def _topic_id(self) -> UUID | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from horolog.config import TopicConfig
+from horolog.storage.checkpoints import AppendTimeReset
 from horolog.storage.segment import Segment
 
 
@@ -29,6 +30,8 @@ class SegmentTime(NamedTuple):
     time_ms: int
     is_record_time: bool
     """Its largest timestamp; else when its file was last changed, as no record has one."""
+    was_reset: bool = False
+    """Append times were reset behind it: the clock at that moment, as its own are still ahead."""
 
 
 def deletable(
@@ -37,6 +40,7 @@ def deletable(
     log_start_offset: int,
     high_watermark: int,
     now_ms: int,
+    resets: Sequence[AppendTimeReset] = (),
 ) -> list[str]:
     """Why each of the oldest segments may go; there are as many reasons as segments that may.
 
@@ -46,6 +50,7 @@ def deletable(
         log_start_offset: what lies before it is gone for readers already.
         high_watermark: what is not below it stays.
         now_ms: the clock.
+        resets: where append times were lowered, in order of offsets.
     """
     by_base = {segment.base_offset: segment for segment in segments}
     return decide(
@@ -54,7 +59,9 @@ def deletable(
         log_start_offset,
         high_watermark,
         now_ms,
-        lambda candidate: _time_of(by_base[candidate.base_offset]),
+        lambda candidate: bounded(
+            _time_of(by_base[candidate.base_offset]), candidate.end_offset, resets, now_ms
+        ),
     )
 
 
@@ -73,6 +80,23 @@ def _time_of(segment: Segment) -> SegmentTime:
     if largest is None:
         return SegmentTime(segment.modified_ms(), is_record_time=False)
     return SegmentTime(largest.timestamp, is_record_time=True)
+
+
+def bounded(
+    time: SegmentTime, end_offset: int, resets: Sequence[AppendTimeReset], now_ms: int
+) -> SegmentTime:
+    """A segment's time, no later than the clock was when append times were reset behind it.
+
+    What a clock that was far ahead has stamped would hold back retention of everything behind
+    it, until the clock has caught up. Such records were appended before the reset. This counts
+    only while their own time is ahead of the clock: if it was the reset that happened under a
+    wrong clock, their own time is right. A create time later than any append time counts.
+    """
+    for reset in resets:
+        is_stamped = time.is_record_time and reset.clock_ms < time.time_ms <= reset.old_ms
+        if end_offset <= reset.offset and is_stamped and time.time_ms > now_ms:
+            time = SegmentTime(reset.clock_ms, is_record_time=True, was_reset=True)
+    return time
 
 
 def decide(
@@ -123,10 +147,12 @@ def _beyond_time(
     if retention_ms < 0:
         return
     for segment in _removable(segments, high_watermark):
-        time_ms, is_record_time = time_of(segment)
+        time_ms, is_record_time, was_reset = time_of(segment)
         if now_ms - time_ms <= retention_ms:
             return
         what = "largest timestamp" if is_record_time else "last change (no record has a timestamp)"
+        if was_reset:
+            what = "append time is ahead of the clock, but not later than the reset at"
         yield f"its {what} {time_ms} is {now_ms - time_ms} ms old, retention.ms is {retention_ms}"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from horolog.errors import StorageFailed
 from horolog.storage import names
-from horolog.storage.checkpoints import read_append_time, read_topic_id
+from horolog.storage.checkpoints import read_append_time, read_append_time_resets, read_topic_id
 from horolog.storage.files import Files
 from horolog.storage.leftovers import base_offsets
 from horolog.storage.names import TopicPartition
@@ -28,6 +28,10 @@ _LEFTOVERS = {
     names.CUT: "Recovery has cut it off the log and set it aside",
     ".tmp": "It is left from a replacement that was interrupted",
 }
+_FORGET_RESETS = (
+    "restore it from a backup, or stop the broker and remove the file: retention then counts from "
+    "append times as they are"
+)
 _SNAPSHOT = "a broker removes it when it starts, and reads the log instead"
 
 
@@ -117,6 +121,9 @@ def _beside(files: Files, directory: Path, present: Sequence[str]) -> Iterator[F
     path_of_time = str(directory / names.APPEND_TIME)
     forget = "stop the broker and remove the file: the last append time is read from the log"
     read_or_tell(lambda: read_append_time(files, path_of_time), path_of_time, forget, findings)
+    path_of_resets = str(directory / names.APPEND_TIME_RESETS)
+    read_resets = partial(read_append_time_resets, files, path_of_resets)
+    read_or_tell(read_resets, path_of_resets, _FORGET_RESETS, findings)
     yield from findings
     for name in present:
         for suffix, what in _LEFTOVERS.items():
