@@ -1,5 +1,6 @@
 """A broker starts on whatever lies in its log directory, and serves all that is sound."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -176,27 +177,19 @@ def test_what_has_a_partitions_name_and_is_no_directory_is_offline(
     outside = tmp_path / "outside"
     shutil.move(stopped / "d-1", outside)
     before = {path.name: path.read_bytes() for path in outside.iterdir()}
-    place(stopped / "d-1", kind, outside)
-    place(stopped / "notes-2024", kind, outside)
+    for name in ("d-1", "notes-2024"):
+        put: dict[str, Callable[[Path], object]] = {
+            "link": lambda path: path.symlink_to(outside),
+            "file": lambda path: path.write_bytes(b"no directory"),
+            "fifo": os.mkfifo,
+        }
+        put[kind](stopped / name)
     for _ in range(2):
         broker = make_broker(log_dir=stopped)
         assert described(broker) == {"d": {0: 0, 1: 5}, "other": {0: 0}}
         assert (produce(broker, "d", 0), produce(broker, "d", 1)) == (0, 56)
         broker.stop()
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == before
-
-
-def place(path: Path, kind: str, target: Path) -> None:
-    """Put something that is no directory at a path."""
-    if kind == "link":
-        path.symlink_to(target)
-    elif kind == "file":
-        path.write_bytes(b"no directory")
-    else:
-        assert kind == "fifo"
-        import os  # noqa: PLC0415
-
-        os.mkfifo(path)
 
 
 def test_an_offline_partition_is_deleted_with_its_topic_and_does_not_come_back(

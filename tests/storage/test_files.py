@@ -5,9 +5,11 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
+from damage import NO_FILES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from patience import PATIENCE_S
@@ -370,3 +372,59 @@ def test_whatever_interleaves_a_path_leads_to_the_file_that_has_it(
     assert files.open_count <= max_open
     for there in directory.iterdir():
         assert inode_of(files.get(str(there))) == there.stat().st_ino
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_only_regular_files_are_read_and_written(tmp_path: Path, kind: str) -> None:
+    outside = tmp_path / f"outside-{kind}"
+    path = tmp_path / "a" / "b" / kind
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"safe")
+    NO_FILES[kind](path)
+    before = open_descriptors()
+    for files in (Files(), Files(read_only=True)):
+        assert files.exists(str(path))
+        looks: list[Callable[[str], object]] = [files.get, files.size, files.modified_ms]
+        looks.append(partial(files.read_whole, max_bytes=10))
+        for look in looks:
+            with pytest.raises(StorageFailed, match=kind):
+                look(str(path))
+    with pytest.raises(StorageFailed):
+        Files().create(str(path))
+    assert open_descriptors() == before
+    if "directory" not in kind:
+        Files().replace(str(path), b"new")
+        assert (path.read_bytes(), path.is_symlink()) == (b"new", False)
+    if kind == "link-outside":
+        assert outside.read_bytes() == b"safe"
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_a_replacement_does_not_write_through_what_lies_at_its_temporary_name(
+    tmp_path: Path, kind: str
+) -> None:
+    outside = tmp_path / f"outside-{kind}.tmp"
+    temporary = tmp_path / "a" / "b" / f"{kind}.tmp"
+    temporary.parent.mkdir(parents=True)
+    temporary.write_bytes(b"safe")
+    NO_FILES[kind](temporary)
+    target = temporary.with_suffix("")
+    if "directory" in kind:
+        with pytest.raises(StorageFailed):
+            Files().replace(str(target), b"new")
+        assert not target.exists()
+    else:
+        Files().replace(str(target), b"new")
+        assert (target.read_bytes(), target.is_symlink()) == (b"new", False)
+        assert not os.path.lexists(temporary)
+    if kind == "link-outside":
+        assert outside.read_bytes() == b"safe"
+
+
+def test_a_log_directory_may_be_reached_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    files = Files()
+    files.replace(str(tmp_path / "link" / "a"), b"content")
+    files.sync_path(str(tmp_path / "link"))
+    assert files.read_whole(str(tmp_path / "link" / "a"), 10) == b"content"

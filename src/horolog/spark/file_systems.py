@@ -158,7 +158,11 @@ class ArrowFiles(Files):
             raise StorageFailed(f"Cannot look at {path}: {error}") from error
         return int(info.size or 0)
 
-    def _opened(self, path: str, flags: int) -> OpenFile:
+    def _length(self, file: OpenFile) -> int:
+        assert isinstance(file, _ArrowFile)
+        return file.handle.size()
+
+    def _opened(self, path: str, flags: int, *, is_only_synced: bool = False) -> OpenFile:
         try:
             return _ArrowFile(path, self._system.open_input_file(path))
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What lies in a log directory, as far as the names and kinds of its entries say.
+"""What lies in a log directory and in a partition's, as far as names and kinds of entries say.
 
 A symbolic link is never followed: it could lead out of the log directory.
 """
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from horolog.storage import names
+from horolog.storage.files import NotRegular, failed_to
 from horolog.storage.names import TopicPartition
 
 
@@ -27,12 +28,14 @@ class Contents(NamedTuple):
 
 
 def contents_of(log_dir: Path) -> Contents:
-    """List a log directory without opening anything in it."""
+    """List a log directory without opening anything in it.
+
+    Raises:
+        StorageFailed: it cannot be listed.
+    """
     found = Contents([], [], {}, [], has_moved=False)
     has_moved = False
-    with os.scandir(log_dir) as entries:
-        ordered = sorted(entries, key=lambda entry: entry.name)
-    for entry in ordered:
+    for entry in _entries(str(log_dir)):
         partition = names.partition_of(entry.name)
         if not entry.is_dir(follow_symlinks=False):
             if partition is not None:
@@ -47,3 +50,27 @@ def contents_of(log_dir: Path) -> Contents:
         else:
             found.partitions.append(partition)
     return found._replace(has_moved=has_moved)
+
+
+def files_of(directory: str) -> set[str]:
+    """The names in a partition's directory.
+
+    Raises:
+        StorageFailed: it cannot be listed, or something that is no regular file has a name that
+            is read, written or removed there.
+    """
+    found = set()
+    for entry in _entries(directory):
+        if not entry.is_file(follow_symlinks=False) and names.is_known_file(entry.name):
+            what = "a symbolic link" if entry.is_symlink() else "not a regular file"
+            raise NotRegular(f"{entry.path} is {what}")
+        found.add(entry.name)
+    return found
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise failed_to("list", directory, error) from error

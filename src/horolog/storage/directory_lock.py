@@ -6,10 +6,11 @@ descriptor and not to the process, so that it also holds between two brokers of 
 
 import fcntl
 import os
+import stat
 from struct import Struct
 from typing import Final
 
-from horolog.storage.files import failed_to
+from horolog.storage.files import NotRegular, failed_to
 
 _OPEN_FILE_LOCK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
 _OPEN_FILE_LOCK_ASK: Final[int | None] = getattr(fcntl, "F_OFD_GETLK", None)
@@ -21,12 +22,9 @@ def lock_directory(path: str) -> int:
 
     Raises:
         BlockingIOError: somebody else holds it.
-        StorageFailed: the file cannot be opened.
+        StorageFailed: the file cannot be opened, or is no regular file.
     """
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise failed_to("open", path, error) from error
+    fd = _opened(path, os.O_RDWR | os.O_CREAT)
     try:
         if _OPEN_FILE_LOCK is None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -35,6 +33,17 @@ def lock_directory(path: str) -> int:
     except OSError:
         os.close(fd)
         raise
+    return fd
+
+
+def _opened(path: str, flags: int) -> int:
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        raise failed_to("open", path, error) from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise NotRegular(f"{path} is not a regular file; remove it if no broker is at work here")
     return fd
 
 
@@ -52,12 +61,9 @@ def is_locked(path: str) -> bool:
     Raises:
         StorageFailed: the file is there and cannot be opened.
     """
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return False
-    except OSError as error:
-        raise failed_to("open", path, error) from error
+    fd = _opened(path, os.O_RDONLY)
     try:
         if _OPEN_FILE_LOCK_ASK is not None:
             asked = _WHOLE_FILE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)

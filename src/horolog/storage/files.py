@@ -23,16 +23,24 @@ from typing import Final, TypeVar
 
 from horolog.errors import StorageFailed
 from horolog.record.compression import Buffer
+from horolog.storage import names
 
 T = TypeVar("T")
 
-_TEMPORARY = ".tmp"
 _CACHED_ONLY: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 DEFAULT_MAX_OPEN: Final = 64
 
 
 class FileMissing(StorageFailed):
     """There is no file of that name; whoever asked knows whether that is damage."""
+
+
+class FileThere(StorageFailed):
+    """A file that was to be created exists."""
+
+
+class NotRegular(StorageFailed):
+    """A directory, symbolic link, FIFO, socket or device in the place of a regular file."""
 
 
 class WouldWait(Exception):  # noqa: N818 - the house names errors by what happened
@@ -187,22 +195,30 @@ class Files:
         return b"".join(parts)
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file of this name."""
-        return os.path.exists(path)
+        """Whether something has this name, a symbolic link to nothing included."""
+        return os.path.lexists(path)
 
     def size(self, path: str) -> int:
-        """The length of a file; 0 if it is not there."""
+        """The length of a file; 0 if it is not there.
+
+        Raises:
+            StorageFailed: it is no regular file, or cannot be looked at.
+        """
         try:
-            return os.stat(path).st_size
+            return _regular_status(path).st_size
         except FileNotFoundError:
             return 0
         except OSError as error:
             raise failed_to("look at", path, error) from error
 
     def modified_ms(self, path: str) -> int:
-        """When a file was last changed, by its file system."""
+        """When a file was last changed, by its file system.
+
+        Raises:
+            StorageFailed: it is no regular file, or cannot be looked at.
+        """
         try:
-            return os.stat(path).st_mtime_ns // 1_000_000
+            return _regular_status(path).st_mtime_ns // 1_000_000
         except OSError as error:
             raise failed_to("look at", path, error) from error
 
@@ -257,7 +273,7 @@ class Files:
             StorageFailed: it cannot be opened.
             SyncFailed: the disk did not take them.
         """
-        self.sync(self._opened(path, os.O_RDONLY))
+        self.sync(self._opened(path, os.O_RDONLY, is_only_synced=True))
 
     def make_directory(self, path: str) -> None:
         """Make a directory.
@@ -306,8 +322,13 @@ class Files:
 
         It belongs to whom the file `like` belongs, with the same rights, as far as we may.
         """
-        temporary = path + _TEMPORARY
-        file = self._opened(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        temporary = path + names.TEMPORARY
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        try:
+            file = self._opened(temporary, flags)
+        except FileThere:  # of a replacement that was interrupted
+            self.remove(temporary)
+            file = self._opened(temporary, flags)
         if like is not None:
             owner = os.fstat(like.fd)
             with suppress(PermissionError):  # only root may give files away
@@ -328,28 +349,44 @@ class Files:
             file = self._opened(path, os.O_RDONLY)
         except FileMissing:
             return None
-        data = self.read_at(file, max_bytes + 1, 0)
-        if len(data) > max_bytes:
+        length = self._length(file)
+        if length > max_bytes:
             raise StorageFailed(f"{path} is longer than {max_bytes} bytes")
-        return data
+        return self.read_at(file, length, 0)
 
-    def _opened(self, path: str, flags: int) -> OpenFile:
+    def _length(self, file: OpenFile) -> int:
+        return os.fstat(file.fd).st_size
+
+    def _opened(self, path: str, flags: int, *, is_only_synced: bool = False) -> OpenFile:
+        """Open a regular file, and nothing else; what is only synced may be a directory.
+
+        A log directory may come from anywhere: a symbolic link in it could lead out of it, a
+        FIFO would block. The log directory itself may be a symbolic link.
+        """
         self.may_wait()
         if self._refusal is not None:
             raise StorageFailed(self._refusal)
+        flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if is_only_synced else os.O_NOFOLLOW)
         try:
             try:
-                return OpenFile(path, self._os_open(path, flags | os.O_CLOEXEC))
+                file = OpenFile(path, self._os_open(path, flags))
             except OSError as error:
                 if error.errno != errno.EMFILE:
                     raise
                 with self._lock:  # others may have taken what was ours: make room once
                     self._open.clear()
-                return OpenFile(path, self._os_open(path, flags | os.O_CLOEXEC))
+                file = OpenFile(path, self._os_open(path, flags))
+            if not is_only_synced and not stat.S_ISREG(os.fstat(file.fd).st_mode):
+                raise NotRegular(f"{path} is not a regular file")
         except FileNotFoundError:
             raise FileMissing(f"{path} is not there") from None
+        except FileExistsError:
+            raise FileThere(f"{path} is there already") from None
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise NotRegular(f"{path} is a symbolic link, which is not followed") from None
             raise failed_to("open", path, error) from error
+        return file
 
     def _evict(self, newest: str) -> None:
         """Close the least recently used where too many are open; with the lock held."""
@@ -385,6 +422,20 @@ class Files:
 
     def _rmtree(self, path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _regular_status(path: str) -> os.stat_result:
+    """The status of a regular file.
+
+    Raises:
+        NotRegular: it is something else.
+        OSError: there is none, or it cannot be looked at.
+    """
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode):
+        what = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a regular file"
+        raise NotRegular(f"{path} is {what}")
+    return status
 
 
 def _read_cached(file: OpenFile, size: int, position: int) -> bytes:

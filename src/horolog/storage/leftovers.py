@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from horolog.errors import CorruptBatch
 from horolog.storage import names
+from horolog.storage.contents import files_of
 from horolog.storage.files import Files, OpenFile
 from horolog.storage.headers import walk_headers
 
@@ -29,15 +30,19 @@ def tidy(files: Files, directory: str, *, keep: bool) -> tuple[set[str], list[st
         files: the way to the disk.
         directory: of one partition.
         keep: leave what does no harm.
+
+    Raises:
+        StorageFailed: the disk refused, or a name belongs to something that is no regular file;
+            then nothing has been done.
     """
-    present = set(os.listdir(directory))
+    present = files_of(directory)
     notes = []
     if any(name.endswith(names.SWAP) for name in present):
         notes += _finish_compaction(files, directory, sorted(present))
-        present = set(os.listdir(directory))
+        present = files_of(directory)
     for name in sorted(present):
         obsolete = name.endswith((names.DELETED, names.CLEANED)) or _is_lone_index(name, present)
-        if name.endswith(".tmp") or (obsolete and not keep):
+        if name.endswith(names.TEMPORARY) or (obsolete and not keep):
             files.remove(f"{directory}/{name}")
             present.remove(name)
             notes.append(f"Removed {directory}/{name}, a leftover")

@@ -22,6 +22,7 @@ SEGMENT_SUFFIXES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SEAL)
 DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
+TEMPORARY = ".tmp"  # a small file whose replacement was interrupted
 CUT = ".cut"  # ours: what recovery cut off a log that it only adopted
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
@@ -49,10 +50,22 @@ INTERNAL_TOPICS: Final = frozenset(
         "__transaction_state",
     }
 )
+MAX_OFFSET: Final = (1 << 63) - 1
 MAX_PARTITION: Final = (1 << 31) - 1  # a partition index is an int32 on the wire
 
-_BASE_OFFSET = re.compile(r"\d{20}")
-_PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9]\d{0,9})")
+_PARTITION_FILES = frozenset({LEADER_EPOCHS, PARTITION_METADATA, APPEND_TIME, SYNC_FAILED})
+_PARTITION_SUFFIXES = (
+    *SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    BATCHES,
+    DELETED,
+    CLEANED,
+    SWAP,
+    TEMPORARY,
+)
+
+_BASE_OFFSET = re.compile(r"[0-9]{20}")
+_PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
 _DELETED_PARTITION = re.compile(r"\S+-\S+\.[0-9a-f]{32}-delete")
 _MOVED_PARTITION = re.compile(r"\S+-\S+\.[0-9a-f]{32}-(future|stray)")
 _MAX_NAME = 255
@@ -78,7 +91,8 @@ def base_offset_of(name: str, suffix: str) -> int | None:
     stem = name.removesuffix(suffix)
     if len(stem) + len(suffix) != len(name) or not _BASE_OFFSET.fullmatch(stem):
         return None
-    return int(stem)
+    offset = int(stem)
+    return offset if offset <= MAX_OFFSET else None
 
 
 def partition_of(name: str) -> TopicPartition | None:
@@ -88,6 +102,11 @@ def partition_of(name: str) -> TopicPartition | None:
         return None
     partition = int(match["partition"])
     return TopicPartition(match["topic"], partition) if partition <= MAX_PARTITION else None
+
+
+def is_known_file(name: str) -> bool:
+    """Whether a file of this name in a partition's directory is read, written or removed."""
+    return name in _PARTITION_FILES or name.endswith(_PARTITION_SUFFIXES)
 
 
 def deleted_directory(partition: TopicPartition, unique: UUID) -> str:

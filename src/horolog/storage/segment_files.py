@@ -49,7 +49,7 @@ def list_partitions(log_dir: Path) -> list[Path]:
         return sorted(
             path
             for path in log_dir.iterdir()
-            if path.is_dir() and names.partition_of(path.name) is not None
+            if not path.is_symlink() and path.is_dir() and names.partition_of(path.name) is not None
         )
     except OSError as error:
         raise StorageFailed(f"Cannot read {log_dir}: {error.strerror}") from error
@@ -118,11 +118,7 @@ def _segments(files: Files, directory: Path) -> tuple[Segment, ...]:
 
 
 def _segment(files: Files, directory: Path, base_offset: int) -> Segment:
-    path = directory / names.segment_file(base_offset, names.LOG)
-    try:
-        size = os.stat(path).st_size
-    except OSError as error:
-        raise StorageFailed(f"Cannot read {path}: {error.strerror}") from error
+    size = files.size(str(directory / names.segment_file(base_offset, names.LOG)))
     config = TopicConfig()  # only for writing
     return Segment(files, str(directory), base_offset, config, size=size, created_ms=0)
 

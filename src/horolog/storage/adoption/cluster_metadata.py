@@ -65,7 +65,7 @@ def _cleaned(files: Files, log_dir: Path) -> set[str]:
 
 def _values(files: Files, directory: Path) -> Iterator[bytes]:
     """The value of every record of the newest snapshot and of the log after it."""
-    if not directory.is_dir():
+    if directory.is_symlink() or not directory.is_dir():
         return
     entries = sorted(entry.name for entry in directory.iterdir())
     snapshots = [name for name in entries if _SNAPSHOT.fullmatch(name)]

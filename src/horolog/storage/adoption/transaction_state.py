@@ -41,7 +41,7 @@ def read_prepared_commits(files: Files, log_dir: Path) -> PreparedCommits:
     """
     found: dict[TopicPartition, set[int]] = {}
     for directory in sorted(log_dir.glob(f"{_TOPIC}-*")):
-        if names.partition_of(directory.name) is None:
+        if names.partition_of(directory.name) is None or directory.is_symlink():
             continue
         for producer_id, partitions in _prepared_in(files, directory):
             for partition in partitions:
