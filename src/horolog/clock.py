@@ -218,6 +218,14 @@ def duration_ms(duration: Duration) -> int:
     return -parts_ms if match[1] == "-" else parts_ms
 
 
+def format_duration(ms: int) -> str:
+    """A length of time in words, in the largest unit of which there are two: `99 days`."""
+    for unit, unit_ms in (("days", DAY_MS), ("hours", HOUR_MS), ("minutes", MINUTE_MS)):
+        if ms >= 2 * unit_ms:
+            return f"{ms // unit_ms} {unit}"
+    return f"{ms // SECOND_MS} seconds"
+
+
 def _whole(value: int, complaint: str) -> int:
     if not isinstance(value, int):
         raise TypeError(f"{complaint}, not {value!r}")

@@ -144,18 +144,6 @@ def test_no_warning_for_create_times_that_append_times_replace(
     assert not caplog.records
 
 
-def test_a_floor_far_ahead_of_the_clock_is_remarked_on(
-    broker: RunningBroker, clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    broker.create_topic("lat", message_timestamp_type="LogAppendTime")
-    produce(broker, batch(5), topic="lat")
-    clock.advance(-2 * HOUR_MS)
-    with caplog.at_level(logging.WARNING, "horolog.broker"):
-        produce(broker, batch(5), topic="lat")
-    (remark,) = caplog.records
-    assert "append times are 2 hours ahead of the clock" in remark.message
-
-
 def test_a_wrong_max_timestamp_in_the_header_is_put_right(broker: RunningBroker) -> None:
     assert produce(broker, batch(NOW_MS, NOW_MS - 5, max_timestamp=NOW_MS + 99)).error_code == 0
     assert broker.headers("t")[0].max_timestamp == NOW_MS

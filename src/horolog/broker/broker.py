@@ -25,7 +25,7 @@ from horolog.broker.metadata_thread import MetadataThread
 from horolog.broker.open_files import share_out
 from horolog.broker.partition import Partition, Written
 from horolog.broker.producer_ids import ProducerIds
-from horolog.broker.remarks import TimeRemarks
+from horolog.broker.timestamp_warnings import TimestampWarnings
 from horolog.broker.waiting import Wait
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings, TopicConfig
@@ -56,6 +56,7 @@ class Broker:
     producer_ids: ProducerIds
     controller: Controller
     metadata: MetadataThread
+    timestamp_warnings: TimestampWarnings
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self.settings = settings
@@ -271,7 +272,9 @@ class Broker:
             (id_ for log in self._log_dir.logs.values() for id_, _ in log.producers), default=-1
         )
         self.producer_ids = ProducerIds(self.metadata, self._store, highest + 1)
-        self._remarks = TimeRemarks(self.config.horolog_timestamp_warn_ahead_ms)
+        self.timestamp_warnings = TimestampWarnings(
+            self.config.horolog_timestamp_warn_ahead_ms, self.clock, self.partitions
+        )
 
     # --- what handlers ask for --------------------------------------------------------
 
@@ -317,7 +320,7 @@ class Broker:
         if written.appended.rolled:
             flushed = asyncio.ensure_future(self.flush(partition.log.flush_rolled))
             flushed.add_done_callback(_log_failure)
-        self._remarks.note(partition, written)
+        self.timestamp_warnings.note(partition, written)
 
     async def flush(self, flush: Callable[[], None]) -> None:
         """Flush a log beside the appends that go on meanwhile."""
@@ -398,7 +401,7 @@ class Broker:
         """Let everything obey these settings from the next request on."""
         self.settings = settings
         self.config = settings.broker_config()
-        self._remarks.warn_ahead_ms = self.config.horolog_timestamp_warn_ahead_ms
+        self.timestamp_warnings.warn_ahead_ms = self.config.horolog_timestamp_warn_ahead_ms
         for topic in self.topics:
             self.apply_topic_settings(topic)
 

@@ -26,6 +26,7 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TIDY_INTERVAL_MS: Final = 1_000
+WARN_INTERVAL_MS: Final = 1_000  # it is looked whether a warning is due
 LONGEST_FLUSH_INTERVAL_MS: Final = 1_000  # Kafka never looks, unless it is set
 SHORTEST_INTERVAL_MS: Final = 10  # 0 is allowed for some, and must not keep a thread busy
 
@@ -56,6 +57,7 @@ class Chores:
         for chore, interval_ms, delay_ms in (
             (self.run_retention, config.log_retention_check_interval_ms, first_ms),
             (self.tidy, TIDY_INTERVAL_MS, TIDY_INTERVAL_MS),
+            (self.warn_of_timestamps, WARN_INTERVAL_MS, WARN_INTERVAL_MS),
             (self.flush, flush_ms, flush_ms),
             (self.checkpoint, config.log_flush_offset_checkpoint_interval_ms, first_ms),
             (self.expire_offsets, config.offsets_retention_check_interval_ms, None),
@@ -105,6 +107,10 @@ class Chores:
                 await self._do("removal of deleted files", partition, partition.run(remove))
         await self._broker.remove_deleted_topics()
         await self._broker.check_log_dir()
+
+    async def warn_of_timestamps(self) -> None:
+        """Warn of append times that are ahead of the clock, if that is due."""
+        self._broker.timestamp_warnings.look_at_append_times()
 
     async def flush(self) -> None:
         """Flush what `flush.ms` are over for, and try again where a flush has failed."""

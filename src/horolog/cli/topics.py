@@ -1,14 +1,15 @@
-"""`horolog topics`: list, create, describe, alter and delete."""
+"""`horolog topics`: list, create, describe, alter, delete, and reset append times."""
 
 from typing import Annotated
 
 import typer
 
-from horolog.cli.options import LOCAL, Bootstrap, Json, Topic, Zone, pairs
+from horolog.cli.options import LOCAL, Bootstrap, Json, Partitions, Topic, Zone, pairs
 from horolog.cli.screen import show_json, show_table
 from horolog.cli.times import format_time, parse_zone
 from horolog.cli.topic_facts import PartitionFacts, partition_facts
 from horolog.client import Client, ResourceType, TopicMetadata
+from horolog.clock import format_duration
 from horolog.storage.checkpoints import kafka_uuid
 
 app = typer.Typer(no_args_is_help=True, help="List, create, describe, alter and delete topics.")
@@ -153,6 +154,49 @@ def alter(
         if partitions is not None:
             client.create_partitions({topic: partitions})
     typer.echo(f"altered {topic}")
+
+
+@app.command("reset-append-time")
+def reset_append_time(
+    topic: Topic,
+    bootstrap: Bootstrap = LOCAL,
+    partitions: Partitions = None,
+    as_json: Json = False,
+) -> None:
+    """Let append times follow the broker's clock again, after it was ahead.
+
+    Within a partition append times never go back, so a clock that was once far ahead keeps
+    new records of a LogAppendTime topic at that time until it has caught up. This lowers the
+    append time of records to come to the clock, from the log's end on. Records that are there
+    keep theirs. It is written down in the partition's directory, in append-time-resets.
+
+    A partition whose records are all gone needs no reset. Apache Kafka has none either: its
+    append times go back with its clock.
+    """
+    with Client(bootstrap) as client:
+        before = client.append_times_ahead(topic)
+        client.reset_append_times(topic, partitions)
+        after = client.append_times_ahead(topic)
+    count = max(0, before.ahead - after.ahead)
+    if as_json:
+        show_json({"topic": topic, "reset": count, "still_ahead": after.ahead})
+        return
+    if count:
+        typer.echo(
+            f"reset {_partitions(count)} of {topic}, up to {format_duration(before.most_ahead_ms)} "
+            "ahead of the clock"
+        )
+    elif not after.ahead:
+        typer.echo(f"no append time of {topic} is ahead of the broker's clock")
+    if after.ahead:
+        typer.echo(
+            f"{_partitions(after.ahead)} of {topic} still up to "
+            f"{format_duration(after.most_ahead_ms)} ahead"
+        )
+
+
+def _partitions(count: int) -> str:
+    return f"{count} partition" + ("s" if count > 1 else "")
 
 
 _SOURCES = {

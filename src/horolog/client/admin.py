@@ -1,5 +1,6 @@
 """Making, changing and describing topics and settings."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -9,10 +10,12 @@ from horolog.client.asking import Asking
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link, Reply
 from horolog.client.metadata import Broker, ClusterMetadata, refuse
-from horolog.errors import RequestRefused
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.wire.api import ApiKey
+from horolog.wire.features import ALL_PARTITIONS, APPEND_TIME_AHEAD, APPEND_TIME_RESET
+from horolog.wire.malformed import MalformedResponse
 
-__all__ = ["AdminCalls", "ConfigEntry", "ConfigResource", "ResourceType"]
+__all__ = ["AdminCalls", "AppendTimesAhead", "ConfigEntry", "ConfigResource", "ResourceType"]
 
 _SET: Final = 0
 _DELETE: Final = 1
@@ -42,6 +45,14 @@ class ConfigEntry(NamedTuple):
     def is_default(self) -> bool:
         """Whether nobody has set it."""
         return self.source == 5
+
+
+class AppendTimesAhead(NamedTuple):
+    """How many of a topic's partitions have append times ahead of the clock, and how far."""
+
+    partitions: int
+    ahead: int
+    most_ahead_ms: int
 
 
 class AdminCalls(Asking):
@@ -196,6 +207,73 @@ class AdminCalls(Asking):
                 _refuse_any((_title(resource), each) for each in body.responses)
 
             self._persist(attempt)
+
+    def append_times_ahead(self, topic: str) -> AppendTimesAhead:
+        """How far a topic's append times are ahead of the broker's clock.
+
+        Raises:
+            RequestRefused: the broker cannot tell (Apache Kafka), or there is no such topic.
+        """
+        return self._persist(lambda deadline: self._append_times_ahead(topic, deadline))
+
+    def _append_times_ahead(self, topic: str, deadline: Deadline) -> AppendTimesAhead:
+        link = self._with_append_time_reset(topic, deadline)
+        wanted = {
+            "resource_type": ResourceType.TOPIC,
+            "resource_name": topic,
+            "configuration_keys": [APPEND_TIME_AHEAD],
+        }
+        request = {
+            "resources": [wanted],
+            "include_synonyms": False,
+            "include_documentation": False,
+        }
+        version = link.version(ApiKey.DESCRIBE_CONFIGS)
+        body = link.ask(ApiKey.DESCRIBE_CONFIGS, version, request, deadline).body
+        _refuse_any((f"topic {topic}", each) for each in body.results)
+        try:
+            ((entry,),) = (result.configs for result in body.results)
+            found = json.loads(entry.value)
+            return AppendTimesAhead(
+                int(found["partitions"]), int(found["ahead"]), int(found["most_ahead_ms"])
+            )
+        except (ValueError, TypeError, KeyError):
+            raise MalformedResponse(
+                f"{link.connection.address} described {APPEND_TIME_AHEAD} in another way"
+            ) from None
+
+    def reset_append_times(self, topic: str, partitions: Sequence[int] | None = None) -> None:
+        """Lower the append times of a topic, or some of its partitions, to the broker's clock.
+
+        Raises:
+            RequestRefused: the broker cannot (Apache Kafka), or some were not reset.
+        """
+        value = ALL_PARTITIONS if partitions is None else ",".join(map(str, partitions))
+        configs = [{"name": APPEND_TIME_RESET, "config_operation": _SET, "value": value}]
+        wanted = {
+            "resource_type": ResourceType.TOPIC,
+            "resource_name": topic,
+            "configs": configs,
+        }
+        request = {"resources": [wanted], "validate_only": False}
+
+        def attempt(deadline: Deadline) -> None:
+            link = self._with_append_time_reset(topic, deadline)
+            version = link.version(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+            body = link.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, request, deadline).body
+            _refuse_any((f"topic {topic}", each) for each in body.responses)
+
+        self._persist(attempt)
+
+    def _with_append_time_reset(self, topic: str, deadline: Deadline) -> Link:
+        link = self.brokers.any(deadline)
+        if APPEND_TIME_RESET not in link.features:
+            raise RequestRefused(
+                ErrorCode.unsupported_version,
+                f"the broker at {link.connection.address} has no append times of {topic} to "
+                "reset: Apache Kafka's go back with its clock, and only horolog's never do",
+            )
+        return link
 
     def describe_cluster(self) -> ClusterMetadata:
         """The brokers, the controller and the cluster's id, without topics."""

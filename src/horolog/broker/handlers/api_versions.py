@@ -14,13 +14,14 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api, served
 from horolog.errors import ErrorCode
 from horolog.wire.api import ApiKey
+from horolog.wire.features import FEATURES
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z", re.ASCII)
 
 
 @api(ApiKey.API_VERSIONS)
 def api_versions(request: Request, broker: Broker) -> dict[str, Any]:
-    """Every API that a handler serves, with its versions."""
+    """Every API that a handler serves, with its versions, and what is ours beyond Kafka's."""
     body = request.body
     error = ErrorCode.none
     if request.version >= 3 and not (
@@ -32,5 +33,9 @@ def api_versions(request: Request, broker: Broker) -> dict[str, Any]:
         "api_keys": [
             {"api_key": key, "min_version": versions.min, "max_version": versions.max}
             for key, versions in served().items()
+        ],
+        "supported_features": [
+            {"name": name, "min_version": levels.min, "max_version": levels.max}
+            for name, levels in FEATURES.items()
         ],
     }

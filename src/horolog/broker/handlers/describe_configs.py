@@ -8,6 +8,7 @@ v4  flexible
 
 from typing import Any
 
+from horolog.broker.append_time_control import describe_append_times
 from horolog.broker.broker import Broker
 from horolog.broker.clock_control import describe_clock
 from horolog.broker.dispatch import Request, api
@@ -50,7 +51,8 @@ def _entries(broker: Broker, resource: Any) -> list[ConfigEntry]:
     match resource.resource_type:
         case ResourceType.TOPIC:
             topic = broker.topics.named(resource.resource_name)
-            return describe_topic(broker.settings, topic.overrides, names)
+            described = describe_topic(broker.settings, topic.overrides, names)
+            return described + describe_append_times(broker, topic, names)
         case ResourceType.BROKER:
             if check_broker(broker, resource.resource_name):
                 return describe_cluster(broker.settings, names)

@@ -3,8 +3,10 @@
 v1  flexible
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+from horolog.broker.append_time_control import split_resets
 from horolog.broker.broker import Broker
 from horolog.broker.clock_control import split_changes
 from horolog.broker.dispatch import Request, api
@@ -36,12 +38,17 @@ async def incremental_alter_configs(request: Request, broker: Broker) -> dict[st
 
 
 async def _alter(broker: Broker, resource: Any, *, validate_only: bool) -> None:
-    changes = [_change(config) for config in resource.configs]
+    changes: Sequence[Change] = [_change(config) for config in resource.configs]
     match resource.resource_type:
         case ResourceType.TOPIC:
-            await broker.controller.alter_topic_settings(
-                broker.topics.named(resource.resource_name), changes, validate_only=validate_only
-            )
+            topic = broker.topics.named(resource.resource_name)
+            reset, changes = split_resets(broker, topic, changes)
+            if reset is None:
+                await broker.controller.alter_topic_settings(
+                    topic, changes, validate_only=validate_only
+                )
+            elif not validate_only:
+                await reset.perform(broker)
         case ResourceType.BROKER:
             cluster_wide = check_broker(broker, resource.resource_name)
             turn, changes = split_changes(broker, changes)

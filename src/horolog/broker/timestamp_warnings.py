@@ -1,0 +1,91 @@
+"""Warnings in the broker's log about timestamps that are ahead of its clock.
+
+    a record ahead of the clock    at most once a minute for each partition, when it is appended
+    append times ahead of it       once a minute for all partitions, while any is ahead, appended
+                                   to or not: retention waits for them either way
+
+A minute is one of the event loop's time, since it is the wall clock that is wrong.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from horolog.broker.partition import Partition, Written
+from horolog.clock import Clock, format_duration
+
+_LOG = logging.getLogger(__name__)
+
+INTERVAL_SECONDS: Final = 60.0
+_NAMED: Final = 3
+
+
+class TimestampWarnings:
+    """The warnings of one broker. For the event loop's thread only."""
+
+    def __init__(
+        self,
+        warn_ahead_ms: int,
+        clock: Clock,
+        partitions: Mapping[tuple[str, int], Partition],
+    ) -> None:
+        self.warn_ahead_ms = warn_ahead_ms
+        self._clock = clock
+        self._partitions = partitions
+        self._loop = asyncio.get_running_loop()
+        self._next_look_at = 0.0  # at the append times of all partitions
+        self._next_warning_at = 0.0  # about them
+        self._next_of_records: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
+
+    def note(self, partition: Partition, written: Written) -> None:
+        """Warn of what was appended, if it is ahead of the clock."""
+        if written.appended.ahead_ms > self.warn_ahead_ms:
+            if self._loop.time() >= self._next_warning_at:
+                self._look()
+        elif written.ahead_ms > self.warn_ahead_ms and self._is_due(partition):
+            _LOG.warning(
+                "%s: a record is %s ahead of the clock (offsets %d to %d); retention.ms counts "
+                "from its timestamp (KIP-937)",
+                partition.name,
+                format_duration(written.ahead_ms),
+                written.appended.base_offset,
+                written.appended.last_offset,
+            )
+
+    def look_at_append_times(self) -> None:
+        """Warn of append times that are ahead of the clock, if the last look is a minute ago."""
+        if self._loop.time() >= self._next_look_at:
+            self._look()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        self._next_look_at = now + INTERVAL_SECONDS
+        now_ms = self._clock.now_ms()
+        ahead = [
+            (ahead_ms, partition)
+            for partition in self._partitions.values()
+            if (ahead_ms := partition.log.append_time_ahead_ms(now_ms)) > self.warn_ahead_ms
+        ]
+        if not ahead:
+            return
+        self._next_warning_at = now + INTERVAL_SECONDS
+        ahead.sort(key=lambda each: (-each[0], each[1].name))
+        named = ", ".join(f"{each.name} {format_duration(by)}" for by, each in ahead[:_NAMED])
+        more = f" and {len(ahead) - _NAMED} more partitions" if len(ahead) > _NAMED else ""
+        _LOG.warning(
+            "append times are ahead of the clock, which has gone back: %s%s. Records are stamped "
+            "with the last append time until the clock has caught up; `horolog topics "
+            "reset-append-time %s` ends that (docs/append-times.md)",
+            named,
+            more,
+            ahead[0][1].log.topic,
+        )
+
+    def _is_due(self, partition: Partition) -> bool:
+        now = self._loop.time()
+        if now < self._next_of_records.get(partition, 0.0):
+            return False
+        self._next_of_records[partition] = now + INTERVAL_SECONDS
+        return True

@@ -1,0 +1,227 @@
+"""Append times that a clock far ahead has left behind, reset over the wire."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from raw_connection import RawConnection, produce_fields
+from running_broker import RunningBroker
+
+from horolog.client import Client, ResourceType
+from horolog.clock import DAY_MS, ManualClock
+from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.record.builder import Record, build_batch
+from horolog.storage.log import Log
+from horolog.testing import Broker
+from horolog.wire.api import ApiKey
+
+MakeBroker = Callable[..., RunningBroker]
+NOW_MS = 1_700_000_000_000
+RESET, AHEAD = "horolog.append.time.reset", "horolog.append.time.ahead"
+TOPIC = 2
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW_MS)
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
+    broker = make_broker(clock=clock)
+    broker.create_topic("t", 3, message_timestamp_type="LogAppendTime")
+    return broker
+
+
+def produce(broker: RunningBroker, *partitions: int, topic: str = "t") -> list[int]:
+    """The append time of one record in each partition."""
+    batch = build_batch([Record(5, None, b"v")])
+    with RawConnection(broker.address) as connection:
+        fields = produce_fields(topic, dict.fromkeys(partitions, batch))
+        answer = connection.ask(ApiKey.PRODUCE, 9, **fields)
+    appended = answer.responses[0].partition_responses
+    assert [each.error_code for each in appended] == [0] * len(partitions)
+    return [each.log_append_time_ms for each in appended]
+
+
+def jump(broker: RunningBroker, clock: ManualClock, days: int, *partitions: int) -> None:
+    """The clock is far ahead for one record."""
+    clock.step(f"{days}d")
+    produce(broker, *partitions)
+    clock.step(f"-{days}d")
+
+
+def alter(
+    broker: RunningBroker, *configs: tuple[str, int, str | None], validate_only: bool = False
+) -> Any:
+    resource = {
+        "resource_type": TOPIC,
+        "resource_name": "t",
+        "configs": [
+            {"name": name, "config_operation": operation, "value": value}
+            for name, operation, value in configs
+        ],
+    }
+    with RawConnection(broker.address) as connection:
+        (answer,) = connection.ask(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=validate_only
+        ).responses
+    return answer
+
+
+def ahead(broker: RunningBroker) -> dict[str, int]:
+    with Client(broker.address) as client:
+        found = client.append_times_ahead("t")
+    return found._asdict()
+
+
+@pytest.mark.parametrize("days", [100, 300 * 365])
+def test_a_reset_lets_append_times_follow_the_clock_again(
+    broker: RunningBroker, clock: ManualClock, days: int
+) -> None:
+    jump(broker, clock, days, 0, 1, 2)
+    assert produce(broker, 0, 1, 2) == [NOW_MS + days * DAY_MS] * 3
+    assert ahead(broker) == {"partitions": 3, "ahead": 3, "most_ahead_ms": days * DAY_MS}
+    assert alter(broker, (RESET, 0, "0, 2,2")).error_code == 0
+    assert ahead(broker)["ahead"] == 1
+    clock.advance(7)
+    assert produce(broker, 0, 1, 2) == [NOW_MS + 7, NOW_MS + days * DAY_MS, NOW_MS + 7]
+    assert alter(broker, (RESET, 0, "all")).error_code == 0
+    assert produce(broker, 0, 1, 2) == [NOW_MS + 7] * 3
+    assert ahead(broker) == {"partitions": 3, "ahead": 0, "most_ahead_ms": 0}
+    resets = [broker.log("t", index).append_time_resets for index in range(3)]
+    assert [len(each) for each in resets] == [1, 1, 1]
+    with Client(broker.address) as client:
+        late = NOW_MS + 7
+        found = client.list_offsets({("t", 0): late + 1})["t", 0]
+        assert found is not None
+        assert found.offset == 0, "the earliest at or after it lies before the reset"
+
+
+def test_no_append_time_is_lowered_by_validation_alone(
+    broker: RunningBroker, clock: ManualClock
+) -> None:
+    jump(broker, clock, 100, 0)
+    assert alter(broker, (RESET, 0, "all"), validate_only=True).error_code == 0
+    assert ahead(broker)["ahead"] == 1
+    refused = alter(broker, (RESET, 0, "nonsense"), validate_only=True)
+    assert refused.error_code == ErrorCode.invalid_config
+
+
+@pytest.mark.parametrize(
+    ("configs", "code", "says"),
+    [
+        ([(RESET, 0, "")], ErrorCode.invalid_config, "can be set, once"),
+        ([(RESET, 0, None)], ErrorCode.invalid_config, "can be set, once"),
+        ([(RESET, 1, None)], ErrorCode.invalid_config, "can be set, once"),
+        ([(RESET, 0, "-1")], ErrorCode.invalid_config, "all, or partitions as in 0,3"),
+        ([(RESET, 0, "0,")], ErrorCode.invalid_config, "all, or partitions as in 0,3"),
+        ([(RESET, 0, "9" * 5000)], ErrorCode.invalid_config, "all, or partitions as in 0,3"),
+        ([(RESET, 0, "0,3")], ErrorCode.unknown_topic_or_partition, "t has no partition 3"),
+        (
+            [(RESET, 0, "all"), ("retention.ms", 0, "5")],
+            ErrorCode.invalid_config,
+            "with nothing else",
+        ),
+        ([(RESET, 0, "0"), (RESET, 0, "1")], ErrorCode.invalid_config, "with nothing else"),
+        ([(AHEAD, 0, "0")], ErrorCode.invalid_config, "can be described, not set"),
+    ],
+)
+def test_what_is_no_reset_is_refused_and_changes_nothing(
+    broker: RunningBroker,
+    clock: ManualClock,
+    configs: list[tuple[str, int, str | None]],
+    code: ErrorCode,
+    says: str,
+) -> None:
+    jump(broker, clock, 100, 0, 1, 2)
+    answer = alter(broker, *configs)
+    assert answer.error_code == code
+    assert says in answer.error_message
+    assert ahead(broker)["ahead"] == 3
+    assert "retention.ms" not in broker.broker.topics.named("t").overrides
+
+
+def test_partitions_that_the_disk_refuses_are_counted_and_the_others_reset(
+    broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jump(broker, clock, 100, 0, 1, 2)
+    real = Log.reset_append_time
+
+    def reset(log: Log, now_ms: int) -> object:
+        if log.partition == 1:
+            raise StorageFailed("the disk is full")
+        return real(log, now_ms)
+
+    monkeypatch.setattr(Log, "reset_append_time", reset)
+    answer = alter(broker, (RESET, 0, "all"))
+    assert answer.error_code == ErrorCode.kafka_storage_error
+    assert answer.error_message == "1 of 3 partitions were not reset: the disk is full"
+    assert ahead(broker)["ahead"] == 1
+
+
+def test_stock_clients_are_told_of_it_nowhere_but_as_a_feature(broker: RunningBroker) -> None:
+    with RawConnection(broker.address) as connection:
+        described = connection.ask(
+            ApiKey.DESCRIBE_CONFIGS,
+            4,
+            resources=[{"resource_type": TOPIC, "resource_name": "t", "configuration_keys": None}],
+            include_synonyms=True,
+            include_documentation=True,
+        ).results[0]
+        assert not [each.name for each in described.configs if "horolog" in each.name]
+        for version in (3, 4):
+            answer = connection.ask(
+                ApiKey.API_VERSIONS,
+                version,
+                client_software_name="a-client",
+                client_software_version="1",
+            )
+            (feature,) = answer.supported_features
+            assert (feature.name, feature.min_version, feature.max_version) == (RESET, 1, 1)
+        assert not hasattr(connection.ask(ApiKey.API_VERSIONS, 2), "supported_features")
+    with Client(broker.address) as client:
+        resource = (ResourceType.TOPIC, "t")
+        (entry,) = client.describe_configs([resource], names=[AHEAD])[resource].values()
+        assert (entry.is_read_only, entry.is_default) == (True, True)
+        assert json.loads(entry.value or "")["ahead"] == 0
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("days", [100, 300 * 365])
+def test_the_floor_and_its_reset_survive_a_restart(end: str, days: int) -> None:
+    clock = ManualClock(NOW_MS)
+    batch = build_batch([Record(5, None, b"v")])
+    with Broker(clock=clock) as broker:
+        broker.create_topic("t", settings={"message.timestamp.type": "LogAppendTime"})
+
+        def append_time() -> int:
+            with Client(broker.bootstrap_servers) as client:
+                return client.produce("t", 0, batch).log_append_time_ms or 0
+
+        def restart() -> None:
+            broker.stop() if end == "stop" else broker.kill()
+            broker.start()
+
+        clock.step(f"{days}d")
+        append_time()
+        clock.step(f"-{days}d")
+        restart()
+        assert append_time() == NOW_MS + days * DAY_MS
+        with Client(broker.bootstrap_servers) as client:
+            client.reset_append_times("t")
+        restart()
+        clock.advance(3)
+        assert append_time() == NOW_MS + 3
+        clock.step("-1h")
+        restart()
+        assert append_time() == NOW_MS + 3
+
+
+def test_an_unknown_topic_is_refused(broker: RunningBroker) -> None:
+    with (
+        Client(broker.address, timeout_ms=1000) as client,
+        pytest.raises(RequestRefused, match="nowhere"),
+    ):
+        client.reset_append_times("nowhere")

@@ -1,0 +1,91 @@
+"""Warnings about append times that are ahead of the clock: each minute, until they are not."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+from patience import eventually
+from raw_connection import RawConnection, produce_fields
+from running_broker import RunningBroker
+from stepped_loop import SteppedLoop
+
+from horolog.client import Client
+from horolog.clock import ManualClock
+from horolog.record.builder import Record, build_batch
+from horolog.wire.api import ApiKey
+
+MakeBroker = Callable[..., RunningBroker]
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW_MS)
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
+    return make_broker(clock=clock, new_loop=SteppedLoop)
+
+
+def produce(broker: RunningBroker, topic: str, partitions: int = 1) -> None:
+    batch = build_batch([Record(5, None, b"v")])
+    with RawConnection(broker.address) as connection:
+        fields = produce_fields(topic, dict.fromkeys(range(partitions), batch))
+        connection.ask(ApiKey.PRODUCE, 9, **fields)
+
+
+def minute(broker: RunningBroker, seconds: float = 61) -> None:
+    assert isinstance(broker.loop, SteppedLoop)
+    broker.loop.advance(seconds)
+
+
+def test_each_minute_a_warning_names_the_command_until_append_times_are_reset(
+    broker: RunningBroker, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create_topic("few", message_timestamp_type="LogAppendTime")
+    broker.create_topic("many", 5, message_timestamp_type="LogAppendTime")
+    broker.create_topic("create-time", 5)
+    clock.step("100d")
+    produce(broker, "few")
+    produce(broker, "create-time", 5)
+    clock.step("-10d")
+    produce(broker, "many", 5)
+    clock.step("-90d")
+
+    def warnings() -> list[str]:
+        return [m for m in caplog.messages if m.startswith("append times are ahead of the clock")]
+
+    with caplog.at_level(logging.WARNING, "horolog.broker"):
+        for count in (1, 2, 3):  # by itself, nobody appends
+            minute(broker)
+            assert eventually(lambda count=count: len(warnings()) == count)  # type: ignore[misc]
+        for _ in range(3):
+            produce(broker, "few")
+        assert len(warnings()) == 3, "no more than one a minute"
+        assert (
+            "few-0 100 days, many-0 90 days, many-1 90 days and 3 more partitions"
+            in (warnings()[-1])
+        )
+        assert "`horolog topics reset-append-time few`" in warnings()[-1]
+        with Client(broker.address) as client:
+            client.reset_append_times("few")
+            client.reset_append_times("many")
+        minute(broker)
+        produce(broker, "few")
+        produce(broker, "many", 5)
+        minute(broker)
+        produce(broker, "few")
+        assert len(warnings()) == 3
+
+
+def test_the_first_record_that_is_stamped_ahead_is_warned_of_at_once(
+    broker: RunningBroker, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create_topic("t", message_timestamp_type="LogAppendTime")
+    produce(broker, "t")
+    clock.step("-2h")
+    with caplog.at_level(logging.WARNING, "horolog.broker"):
+        produce(broker, "t")
+    (warning,) = caplog.messages
+    assert "t-0 2 hours" in warning

@@ -1,0 +1,71 @@
+from collections.abc import Callable
+
+import pytest
+from command_runner import Ran, Run, run_command
+from running_broker import RunningBroker
+from scripted_broker import ScriptedBroker
+
+from horolog.client import Client
+from horolog.clock import ManualClock
+from horolog.record.builder import Record, build_batch
+
+MakeBroker = Callable[..., RunningBroker]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def reset(make_broker: MakeBroker, clock: ManualClock) -> Run:
+    """Runs the command against a broker whose clock was 100 days ahead for a record."""
+    broker = make_broker(clock=clock)
+    broker.create_topic("clicks", 3, message_timestamp_type="LogAppendTime")
+    clock.step("100d")
+    with Client(broker.address) as client:
+        for partition in range(2):
+            client.produce("clicks", partition, build_batch([Record(-1, None, b"v")]))
+    clock.step("-100d")
+
+    def run(*args: object) -> Ran:
+        return run_command("topics", "reset-append-time", *args, HOROLOG_BOOTSTRAP=broker.address)
+
+    return run
+
+
+def test_what_was_reset_and_what_is_still_ahead_is_said(reset: Run) -> None:
+    assert reset("clicks", "--partition", 1).lines == [
+        "reset 1 partition of clicks, up to 100 days ahead of the clock",
+        "1 partition of clicks still up to 100 days ahead",
+    ]
+    assert reset("clicks", "--json").json == {"topic": "clicks", "reset": 1, "still_ahead": 0}
+    again = reset("clicks")
+    assert (again.code, again.lines) == (
+        0,
+        ["no append time of clicks is ahead of the broker's clock"],
+    )
+
+
+def test_a_topic_or_partition_that_is_not_there_is_refused(reset: Run) -> None:
+    unknown = reset("clicks", "--partition", 7)
+    assert unknown.code == 1
+    assert "clicks has no partition 7" in unknown.err
+    assert reset("nowhere").code == 1
+
+
+def test_apache_kafka_is_told_apart_in_one_sentence() -> None:
+    with ScriptedBroker({}) as kafka:  # announces no feature
+        refused = run_command(
+            "topics", "reset-append-time", "clicks", HOROLOG_BOOTSTRAP=kafka.bootstrap
+        )
+        assert refused.code == 1
+        assert refused.err.count("\n") == 1
+        assert "Apache Kafka's go back with its clock" in refused.err
+        assert not [each for each in kafka.seen if each.api_key.name.endswith("CONFIGS")]
+
+
+def test_help_says_what_it_does_and_where_it_is_written_down() -> None:
+    text = " ".join(run_command("topics", "reset-append-time", "--help").out.split())
+    assert "append-time-resets" in text
+    assert "follow the broker's clock again" in text
