@@ -351,8 +351,8 @@ BEFORE_3_6 = "since 3.6 Kafka takes it and sets the flag back; KIP-32 forbids th
 OTHERWISE = {
     "null records": Otherwise(87, "no answer", "Kafka 4.3 throws and never answers"),
     "magic 3": Otherwise(87, 2, "both say that it is no batch of v2"),
-    "odd offset deltas": Otherwise(0, 0, "Kafka stores offsets that repeat; we pack anew"),
-    "odd offset deltas, zstd": Otherwise(0, -1, "Kafka 4.3 means to pack anew, and throws"),
+    "odd offset deltas": Otherwise(87, 0, "Kafka stores offsets that repeat"),
+    "odd offset deltas, zstd": Otherwise(87, -1, "Kafka throws"),
     "claims append time": Otherwise(32, 0, BEFORE_3_6),
     "claims append time, out of bounds": Otherwise(32, 32, BEFORE_3_6),
     "codec 5": Otherwise(76, -1, "Kafka has no code for it but the unexpected"),

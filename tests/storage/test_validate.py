@@ -10,7 +10,7 @@ from storelogs import APPEND_TIME, NOW, batch
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import CorruptBatch, ErrorCode, RecordsRejected, RequestRefused
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header, verify_crc
-from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.builder import Record, build_batch, read_records, record_bytes
 from horolog.record.compression import Codec, compress, decompress
 from horolog.record.timestamps import TimestampType
 from horolog.storage import Prepared, prepare
@@ -346,21 +346,21 @@ def test_the_topics_level_is_used() -> None:
     assert sizes[9] < sizes[1]
 
 
+@pytest.mark.parametrize("target", ["producer", "gzip", "uncompressed"])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-def test_offsets_that_are_not_dense_are_made_so(codec: Codec) -> None:
-    """Kafka lets them pass in uncompressed batches, and then reads records twice."""
-    records = b"".join(part[HEADER_SIZE:] for part in (batch(NOW + number) for number in range(3)))
+@pytest.mark.parametrize("deltas", [[0, 0, 0], [0, 2, 4], [-1, 0, 1], [2, 1, 0], [1, 2, 3]])
+def test_offset_deltas_other_than_0_1_2_are_refused(
+    deltas: list[int], codec: Codec, target: str
+) -> None:
+    """Kafka stores them in uncompressed batches, and throws for compressed ones."""
+    records = b"".join(record_bytes(0, delta, b"key", b"value", ()) for delta in deltas)
     body = compress(codec, records)
-    sent = batch(NOW, codec=codec)
-    header = parse_header(sent)._replace(
+    header = parse_header(batch(NOW, codec=codec))._replace(
         batch_length=49 + len(body), records_count=3, last_offset_delta=2
     )
-    sent = pack_header(header, body) + body
-    assert [record.offset for record in read_records(sent)] == [0, 0, 0]
-    prepared = prepare(sent, CONFIG, NOW)
-    assert [record.offset for record in read_records(prepared.batch)] == [0, 1, 2]
-    verify_crc(prepared.batch)
-    assert parse_header(prepared.batch).codec is codec
+    error = refused(pack_header(header, body) + body, replace(CONFIG, compression_type=target))
+    assert error.code is ErrorCode.invalid_record
+    assert "must be 0, 1, 2" in str(error)
 
 
 def test_a_rebuilt_batch_must_fit_too() -> None:
@@ -368,3 +368,5 @@ def test_a_rebuilt_batch_must_fit_too() -> None:
     config = replace(CONFIG, compression_type="uncompressed", max_message_bytes=5000)
     assert refused(sent, config).code is ErrorCode.message_too_large
     assert len(decompress(Codec.ZSTD, sent[HEADER_SIZE:], max_bytes=20_000)) > 5000
+    config = replace(CONFIG, compression_type="uncompressed", segment_bytes=5000)
+    assert refused(sent, config).code is ErrorCode.record_list_too_large

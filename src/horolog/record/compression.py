@@ -8,13 +8,21 @@ clients do at their highest level; a block of snappy is held whole, after its
 claimed size has been checked against what snappy can pack.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.codecs import gzip_stream, lz4_frame, snappy_stream, zstd_frame
-from horolog.record.codecs.stream import Buffer, Codec
+from horolog.record.codecs.stream import Buffer, Codec, Packer
 
-__all__ = ["CHUNK_BYTES", "Buffer", "Codec", "compress", "decompress", "decompress_chunks"]
+__all__ = [
+    "CHUNK_BYTES",
+    "Buffer",
+    "Codec",
+    "compress",
+    "compress_chunks",
+    "decompress",
+    "decompress_chunks",
+]
 
 CHUNK_BYTES = 1 << 20
 
@@ -32,6 +40,35 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
             return lz4_frame.compress(data, level)
         case Codec.ZSTD:
             return zstd_frame.compress(data, level)
+
+
+def compress_chunks(
+    codec: Codec, pieces: Iterable[Buffer], level: int | None = None, *, max_bytes: int
+) -> bytes | None:
+    """As `compress` of all pieces together; None as soon as that is more than `max_bytes`."""
+    packer = _packer(codec, level)
+    out = bytearray()
+    for piece in pieces:
+        out += piece if packer is None else packer.compress(piece)
+        if len(out) > max_bytes:
+            return None
+    if packer is not None:
+        out += packer.flush()
+    return bytes(out) if len(out) <= max_bytes else None
+
+
+def _packer(codec: Codec, level: int | None) -> Packer | None:
+    match codec:
+        case Codec.NONE:
+            return None
+        case Codec.GZIP:
+            return gzip_stream.packer(level)
+        case Codec.SNAPPY:
+            return snappy_stream.packer()
+        case Codec.LZ4:
+            return lz4_frame.packer(level)
+        case Codec.ZSTD:
+            return zstd_frame.packer(level)
 
 
 def decompress(codec: Codec, data: Buffer, *, max_bytes: int) -> bytes:

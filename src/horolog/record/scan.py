@@ -23,6 +23,8 @@ from horolog.record.timestamps import TimestampType
 _INT64_MIN = -(1 << 63)
 _INT64_MAX = (1 << 63) - 1
 
+_MUCH_FOR_A_TWIN = 4 << 20  # one batch with more is worth loading the kernels: seconds of work
+
 _WRONG = {
     layout.LONG_VARINT: "a varint is too long",
     layout.BAD_LENGTH: "its length is negative",
@@ -67,14 +69,18 @@ class RecordFacts(NamedTuple):
     """Of the last record; -1 without any."""
 
 
-def scan_batch(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> RecordFacts:
+def scan_batch(
+    batch: Buffer, header: BatchHeader, *, max_bytes: int, min_offset: int | None = None
+) -> RecordFacts:
     """Check every record of a whole batch and sum up what they say. The CRC is not looked at.
+
+    With `min_offset` only records from there on count for the timestamps.
 
     Raises:
         CorruptBatch: the records break the format, or are not as many as declared.
         RequestRefused: they decompress to more than `max_bytes`.
     """
-    state = _new_state(header)
+    state = _new_state(header, min_offset)
     _walk(batch, header, state, max_bytes)
     is_timed = state[layout.TIMED] != 0
     return RecordFacts(
@@ -96,6 +102,50 @@ def timestamps(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> "array[
     return times
 
 
+class Fault(NamedTuple):
+    """A record that a leader does not take; `position` counts records of the batch."""
+
+    position: int
+    timestamp: int
+    lacks_key: bool
+    """Whether that is the fault; else it is the timestamp."""
+
+
+def find_faults(
+    batch: Buffer,
+    header: BatchHeader,
+    *,
+    keys: bool,
+    times: tuple[int, int, int] | None,
+    limit: int,
+) -> list[Fault]:
+    """The first `limit` records that lack a key, or whose timestamp is out of bounds.
+
+    The batch is one that `scan_batch` has found sound.
+
+    Args:
+        batch: the whole batch.
+        header: its header.
+        keys: whether each record must have a key.
+        times: now, and how far a timestamp may lie before and after that, all in milliseconds;
+            differences wrap at 64 bits, as Java's. None if any timestamp is good.
+        limit: how many to name at most.
+    """
+    state = _new_state(header)
+    state[layout.CHECK] = (layout.CHECK_KEYS if keys else 0) | (
+        layout.CHECK_TIMES if times is not None else 0
+    )
+    if times is not None:
+        state[layout.NOW], state[layout.BEFORE_MAX], state[layout.AFTER_MAX] = times
+    faults = array("q", bytes(8 * layout.FAULT_SIZE * limit))
+    _walk(batch, header, state, _INT64_MAX, faults=faults)
+    size = layout.FAULT_SIZE
+    return [
+        Fault(faults[at], faults[at + 1], faults[at + 2] != 0)
+        for at in range(0, state[layout.FAULTS] * size, size)
+    ]
+
+
 def find_at_or_after(
     batch: Buffer,
     header: BatchHeader,
@@ -105,6 +155,8 @@ def find_at_or_after(
     max_bytes: int = _INT64_MAX,
 ) -> tuple[int, int] | None:
     """Timestamp and offset of the first record at or after both; None if there is none.
+
+    A record without a timestamp (-1) is never found.
 
     Raises as `scan_batch` does, for what comes before that record.
     """
@@ -133,16 +185,15 @@ def _find(
 ) -> tuple[int, int] | None:
     if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
         raise ValueError(f"{timestamp_ms} is no 64-bit timestamp")
-    state = _new_state(header)
+    state = _new_state(header, min_offset)
     state[layout.SEARCH] = search
     state[layout.TARGET] = timestamp_ms
-    state[layout.MIN_DELTA] = max(_INT64_MIN, min(min_offset - header.base_offset, _INT64_MAX))
     if _walk(batch, header, state, max_bytes) != layout.FOUND:
         return None
     return state[layout.TIMESTAMP], header.base_offset + state[layout.DELTA]
 
 
-def _new_state(header: BatchHeader) -> "array[int]":
+def _new_state(header: BatchHeader, min_offset: int | None = None) -> "array[int]":
     if header.records_count < 0:
         raise CorruptBatch(f"Found invalid record count {header.records_count} in magic v2 batch")
     state = _FRESH_STATE[:]
@@ -152,6 +203,9 @@ def _new_state(header: BatchHeader) -> "array[int]":
         state[layout.BASE] = header.max_timestamp
     else:
         state[layout.BASE] = header.base_timestamp
+    state[layout.MIN_DELTA] = _INT64_MIN
+    if min_offset is not None:
+        state[layout.MIN_DELTA] = max(_INT64_MIN, min(min_offset - header.base_offset, _INT64_MAX))
     return state
 
 
@@ -161,6 +215,7 @@ def _walk(
     state: "array[int]",
     max_bytes: int,
     times: "array[int] | None" = None,
+    faults: "array[int] | None" = None,
 ) -> int:
     """Feed the records to the walk, piece by piece, and judge how it ends."""
     payload = memoryview(batch)[HEADER_SIZE : header.size]
@@ -169,24 +224,22 @@ def _walk(
             f"The batch at offset {header.base_offset} is {header.size} bytes long and only "
             f"{len(batch)} are there"
         )
-    codec = header.codec if header.records_count else Codec.NONE  # nothing to decompress
-    pieces: Iterable[Buffer] = (payload,)
-    if codec is not Codec.NONE:
-        pieces = decompress_chunks(codec, payload, max_bytes=max_bytes)
-    walk = scan_twins.walk if SCAN_KERNELS.module is None else SCAN_KERNELS.module.walk
     carry = b""
     passed = 0
-    for chunk in pieces:
+    for chunk in _pieces(header, payload, max_bytes):
+        if SCAN_KERNELS.module is None and passed >= _MUCH_FOR_A_TWIN:
+            SCAN_KERNELS.load()
+        walk = scan_twins.walk if SCAN_KERNELS.module is None else SCAN_KERNELS.module.walk
         piece = carry + bytes(chunk) if carry else chunk
         if times is None:
-            status = walk(piece, state)
+            status = walk(piece, state, None, faults)
         else:
             count = state[layout.COUNT]
             room = scan_twins.times_for(piece, state)
-            status = walk(piece, state, room)
+            status = walk(piece, state, room, faults)
             times += room[: state[layout.COUNT] - count]
         position = state[layout.POSITION]
-        if status == layout.FOUND:
+        if status in (layout.FOUND, layout.ENOUGH):
             return status
         if status != layout.DONE:
             raise _malformed(header, state, status, passed + position)
@@ -199,6 +252,18 @@ def _walk(
             _place(header, passed + len(carry)),
         )
     return layout.DONE
+
+
+def _pieces(header: BatchHeader, payload: memoryview, max_bytes: int) -> Iterable[Buffer]:
+    codec = header.codec if header.records_count else Codec.NONE  # nothing to decompress
+    if codec is not Codec.NONE:
+        return decompress_chunks(codec, payload, max_bytes=max_bytes)
+    if SCAN_KERNELS.module is not None or len(payload) <= _MUCH_FOR_A_TWIN:
+        return (payload,)
+    return (
+        payload[start : start + _MUCH_FOR_A_TWIN]
+        for start in range(0, len(payload), _MUCH_FOR_A_TWIN)
+    )
 
 
 def _malformed(

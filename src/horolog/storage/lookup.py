@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 from horolog.errors import RequestRefused
 from horolog.record.batch import BatchHeader
-from horolog.record.builder import read_records
-from horolog.record.scan import find_at_or_after, find_equal
+from horolog.record.scan import find_at_or_after, find_equal, scan_batch
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.segment import Segment
 
@@ -80,10 +79,7 @@ def _find_in(
         if header.size > _MUCH_TO_SCAN:
             segment.may_wait()
         batch = segment.read_batch(position, header)
-        if timestamp < 0:
-            segment.may_wait()
-            found = _find_before_1970(batch, timestamp, from_offset)
-        elif not header.codec_number or not segment.hurries:
+        if not header.codec_number or not segment.hurries:
             found = find_at_or_after(
                 batch, header, timestamp, from_offset, max_bytes=max_batch_bytes
             )
@@ -152,7 +148,7 @@ def _largest_in(segment: Segment, from_offset: int, max_batch_bytes: int) -> Tim
         if best is not None and not _is_better(header.max_timestamp, best):
             continue
         batch = segment.read_batch(position, header)
-        top = _top_from(batch, header, from_offset)
+        top = _top_from(batch, header, from_offset, max_batch_bytes)
         found = find_equal(batch, header, top, from_offset, max_bytes=max_batch_bytes)
         if found is not None and (best is None or _is_better(found[0], best)):
             best = TimestampOffset(*found, header.leader_epoch)
@@ -161,23 +157,9 @@ def _largest_in(segment: Segment, from_offset: int, max_batch_bytes: int) -> Tim
     return best
 
 
-def _top_from(batch: bytes, header: BatchHeader, from_offset: int) -> int:
+def _top_from(batch: bytes, header: BatchHeader, from_offset: int, max_batch_bytes: int) -> int:
     """The largest timestamp of the records from an offset on; the header knows it of them all."""
     if header.base_offset >= from_offset:
         return header.max_timestamp
-    times = [
-        record.timestamp
-        for record in read_records(batch)
-        if record.offset is not None and record.offset >= from_offset
-    ]
-    return max((time for time in times if time != NO_TIMESTAMP), default=NO_TIMESTAMP)
-
-
-def _find_before_1970(batch: bytes, timestamp: int, from_offset: int) -> tuple[int, int] | None:
-    """As `find_at_or_after`, but -1 is no timestamp; rare enough to go record by record."""
-    for record in read_records(batch):
-        if record.offset is None or record.offset < from_offset:
-            continue
-        if record.timestamp >= timestamp and record.timestamp != NO_TIMESTAMP:
-            return record.timestamp, record.offset
-    return None
+    facts = scan_batch(batch, header, max_bytes=max_batch_bytes, min_offset=from_offset)
+    return NO_TIMESTAMP if facts.max_timestamp is None else facts.max_timestamp

@@ -5,11 +5,13 @@ answer differently the reason stands at the place. One record that is refused
 refuses its batch, and all records at fault are named (KIP-467).
 
 A batch is stored as it was sent, but for its header, unless the topic asks for
-another codec or its offsets are not 0, 1, 2, ...; then its records are packed anew.
+another codec; then what was decompressed is compressed anew, piece by piece.
+
+A client may send a few hundred bytes that stand for millions of records. So nothing here is done
+record by record in Python, but for the records that an error names; what is done for each is a
+pass of `horolog.record.scan`.
 """
 
-from collections.abc import Iterator
-from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
@@ -32,9 +34,8 @@ from horolog.record.batch import (
     parse_header,
     verify_crc,
 )
-from horolog.record.builder import build_batch, read_records
-from horolog.record.compression import Buffer, Codec, compress, decompress
-from horolog.record.scan import RecordFacts, scan_batch, timestamps
+from horolog.record.compression import Buffer, Codec, compress_chunks, decompress_chunks
+from horolog.record.scan import Fault, RecordFacts, find_faults, scan_batch
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage.looks_like import looks_like
 
@@ -46,7 +47,6 @@ _LENGTH = Struct(">i")
 _CODECS = tuple(Codec)
 _KEPT_BITS = 0x38  # timestamp type, transactional, control: what a rebuilt batch keeps
 _ZSTD_SINCE_PRODUCE = 7
-_RANGE = 1 << 64
 _INT64_MAX = (1 << 63) - 1
 _INT64_MIN = -(1 << 63)
 
@@ -103,14 +103,18 @@ def prepare(
     _check_header(header)
     batch = memoryview(batch)[:size]
     facts = _scan(batch, header, max_uncompressed_bytes)
-    faults = _record_errors(batch, header, facts, config, now_ms, partition)
-    if faults is not None and (errors := list(islice(faults, MAX_RECORD_ERRORS))):
+    if not facts.dense_offsets:
+        raise _invalid(
+            "The offset deltas of the records in a batch must be 0, 1, 2 and so on, as its last "
+            "offset delta and its count of records claim"
+        )
+    errors = _record_errors(batch, header, facts, config, now_ms, partition)
+    if errors:
         raise _rejected(errors)
     target = _target_codec(config, codec)
-    if target is not codec or not facts.dense_offsets:
-        batch = _packed_anew(batch, header, facts, target, config, max_uncompressed_bytes)
+    if target is not codec:
+        batch = _packed_anew(batch, header, target, config, partition, max_uncompressed_bytes)
         header = parse_header(batch)
-        _check_size(header.size, config, partition)
     largest = NO_TIMESTAMP if facts.max_timestamp is None else facts.max_timestamp
     is_replaced = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     return Prepared(
@@ -153,18 +157,22 @@ def _is_whole(records: Buffer, position: int) -> bool:
 
 
 def _check_size(size: int, config: TopicConfig, partition: str) -> None:
+    if size > config.max_message_bytes or size > config.segment_bytes:
+        raise _too_large(size, config, partition)
+
+
+def _too_large(size: int, config: TopicConfig, partition: str) -> RequestRefused:
     if size > config.max_message_bytes:
-        raise RequestRefused(
+        return RequestRefused(
             ErrorCode.message_too_large,
             f"The record batch size in the append to {partition} is {size} bytes which exceeds "
             f"the maximum configured value of {config.max_message_bytes}.",
         )
-    if size > config.segment_bytes:
-        raise RequestRefused(
-            ErrorCode.record_list_too_large,
-            f"Message batch size is {size} bytes in append to partition {partition} which exceeds "
-            f"the maximum configured segment size of {config.segment_bytes}.",
-        )
+    return RequestRefused(
+        ErrorCode.record_list_too_large,
+        f"Message batch size is {size} bytes in append to partition {partition} which exceeds "
+        f"the maximum configured segment size of {config.segment_bytes}.",
+    )
 
 
 def _codec(header: BatchHeader, produce_version: int | None) -> Codec:
@@ -232,25 +240,29 @@ def _record_errors(
     config: TopicConfig,
     now_ms: int,
     partition: str,
-) -> Iterator[tuple[ErrorCode, RecordError]] | None:
-    """Every record at fault with its first fault, in order; None where none can be."""
+) -> list[tuple[ErrorCode, RecordError]]:
+    """The first records at fault, each with its first fault."""
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return _claimed_append_times(facts)
     keyless = facts.has_null_key and "compact" in config.cleanup_policy
     untimely = _may_be_untimely(facts, config, now_ms)
     if not keyless and not untimely:
-        return None
-    return _at_fault(batch, header, config, now_ms, partition, keyless, untimely)
+        return []
+    bounds = (now_ms, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms)
+    faults = find_faults(
+        batch, header, keys=keyless, times=bounds if untimely else None, limit=MAX_RECORD_ERRORS
+    )
+    return [_error_of(fault, config, now_ms, partition) for fault in faults]
 
 
-def _claimed_append_times(facts: RecordFacts) -> Iterator[tuple[ErrorCode, RecordError]]:
+def _claimed_append_times(facts: RecordFacts) -> list[tuple[ErrorCode, RecordError]]:
     """Refused whatever the topic's type, as KIP-32 asks and Kafka did up to 3.5.
 
     Since then a CreateTime topic lets such a batch in and calls the producer's claim a create
     time.
     """
-    for index in range(facts.count):
-        yield (
+    return [
+        (
             ErrorCode.invalid_timestamp,
             RecordError(
                 index,
@@ -258,36 +270,18 @@ def _claimed_append_times(facts: RecordFacts) -> Iterator[tuple[ErrorCode, Recor
                 "set timestamp type to LogAppendTime.",
             ),
         )
+        for index in range(min(facts.count, MAX_RECORD_ERRORS))
+    ]
 
 
-def _at_fault(
-    batch: Buffer,
-    header: BatchHeader,
-    config: TopicConfig,
-    now_ms: int,
-    partition: str,
-    keyless: bool,
-    untimely: bool,
-) -> Iterator[tuple[ErrorCode, RecordError]]:
-    for index, record in enumerate(read_records(batch)) if keyless else ():
-        if record.key is None:
-            text = (
-                f"Compacted topic cannot accept message without key in topic partition {partition}."
-            )
-            yield ErrorCode.invalid_record, RecordError(index, text)
-        elif untimely and _is_untimely(record.timestamp, config, now_ms):
-            yield (
-                ErrorCode.invalid_timestamp,
-                _out_of_range(index, record.timestamp, config, now_ms),
-            )
-    if untimely and not keyless:
-        times = timestamps(batch, header, max_bytes=_INT64_MAX)  # the scan has bounded them
-        for index, timestamp in enumerate(times):
-            if _is_untimely(timestamp, config, now_ms):
-                yield (
-                    ErrorCode.invalid_timestamp,
-                    _out_of_range(index, timestamp, config, now_ms),
-                )
+def _error_of(
+    fault: Fault, config: TopicConfig, now_ms: int, partition: str
+) -> tuple[ErrorCode, RecordError]:
+    if fault.lacks_key:
+        text = f"Compacted topic cannot accept message without key in topic partition {partition}."
+        return ErrorCode.invalid_record, RecordError(fault.position, text)
+    error = _out_of_range(fault.position, fault.timestamp, config, now_ms)
+    return ErrorCode.invalid_timestamp, error
 
 
 def _may_be_untimely(facts: RecordFacts, config: TopicConfig, now_ms: int) -> bool:
@@ -302,18 +296,6 @@ def _may_be_untimely(facts: RecordFacts, config: TopicConfig, now_ms: int) -> bo
     return not (
         oldest <= config.message_timestamp_before_max_ms
         and newest <= config.message_timestamp_after_max_ms
-    )
-
-
-def _is_untimely(timestamp: int, config: TopicConfig, now_ms: int) -> bool:
-    """KIP-937's bounds, inclusive; -1 is always allowed. Differences wrap at 64 bits, as Java's."""
-    if timestamp == NO_TIMESTAMP:
-        return False
-    age = (now_ms - timestamp + _INT64_MAX + 1) % _RANGE - _INT64_MAX - 1
-    ahead = (-age + _INT64_MAX + 1) % _RANGE - _INT64_MAX - 1
-    return (
-        age > config.message_timestamp_before_max_ms
-        or ahead > config.message_timestamp_after_max_ms
     )
 
 
@@ -362,27 +344,27 @@ def _target_codec(config: TopicConfig, sent: Codec) -> Codec:
 def _packed_anew(
     batch: Buffer,
     header: BatchHeader,
-    facts: RecordFacts,
     target: Codec,
     config: TopicConfig,
-    max_bytes: int,
+    partition: str,
+    max_uncompressed_bytes: int,
 ) -> bytes:
-    """The same records in the topic's codec, with offsets 0, 1, 2, ...
+    """The same records in the topic's codec; never more is held than the topic takes.
 
     Kafka's builder refuses times before 1970 here (-1); ours keeps them (KIP-228).
     """
-    if not facts.dense_offsets:
-        batch = build_batch(read_records(batch), base_offset=0)
-        data: Buffer = memoryview(batch)[HEADER_SIZE:]
-        header = header._replace(base_timestamp=parse_header(batch).base_timestamp)
-    else:
-        data = decompress(header.codec, memoryview(batch)[HEADER_SIZE:], max_bytes=max_bytes)
-    payload = compress(target, data, _level(target, config))
+    room = min(config.max_message_bytes, config.segment_bytes) - HEADER_SIZE
+    pieces = decompress_chunks(
+        header.codec, memoryview(batch)[HEADER_SIZE:], max_bytes=max_uncompressed_bytes
+    )
+    payload = compress_chunks(target, pieces, _level(target, config), max_bytes=room)
+    if payload is None:
+        raise _too_large(HEADER_SIZE + room + 1, config, partition)  # or larger
     header = header._replace(
         batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
         attributes=header.attributes & _KEPT_BITS | target,
     )
-    return pack_header(header, payload) + payload
+    return b"".join((pack_header(header, payload), payload))
 
 
 def _level(codec: Codec, config: TopicConfig) -> int | None:

@@ -84,6 +84,10 @@ def walk_state(rng: random.Random, count: int) -> "array[int]":
     state[layout.SEARCH] = rng.choice((0, 0, 1, 2))
     state[layout.TARGET] = rng.choice((1_000, 1_064, -1, INT64_MAX, INT64_MIN))
     state[layout.MIN_DELTA] = rng.choice((0, 1, 3, INT64_MIN, INT64_MAX))
+    state[layout.CHECK] = rng.choice((0, 0, 1, 2, 3))
+    state[layout.NOW] = rng.choice((1_000, 1_064, -1, INT64_MAX, INT64_MIN))
+    state[layout.BEFORE_MAX] = rng.choice((0, 64, INT64_MAX))
+    state[layout.AFTER_MAX] = rng.choice((0, 64, INT64_MAX))
     return state
 
 
@@ -96,14 +100,15 @@ def poisoned(data: bytes, poison: int) -> memoryview:
 def run_walk(walk, data: bytes, state: "array[int]", cuts: list[int], poison: int | None = None):
     """Walk in pieces as the scan does; all that can be seen from outside."""
     state, carry, seen = state[:], b"", []
+    faults = array("q", [-7] * layout.FAULT_SIZE * 2)
     for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
         piece = carry + data[start:end]
         times = scan_twins.times_for(piece, state)
         if poison is not None:
-            status = walk(poisoned(piece, poison), state, times)
+            status = walk(poisoned(piece, poison), state, times, faults)
         else:
-            status = walk(piece, state, times)
-        seen.append((status, list(state), list(times)))
+            status = walk(piece, state, times, faults)
+        seen.append((status, list(state), list(times), list(faults)))
         if status != layout.DONE:
             break
         carry = piece[state[layout.POSITION] :]

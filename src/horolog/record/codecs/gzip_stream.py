@@ -15,6 +15,7 @@ from horolog.record.codecs.stream import (
     INPUT_BYTES,
     Buffer,
     Codec,
+    Packer,
     corrupt,
     ends_early,
 )
@@ -33,6 +34,11 @@ _TRAILER: Final = struct.Struct("<II")  # CRC-32 and size, both of 32 bits
 def compress(data: Buffer, level: int | None) -> bytes:
     """One member; `level` None is zlib's default."""
     return zlib.compress(data, -1 if level is None else level, wbits=31)
+
+
+def packer(level: int | None) -> Packer:
+    """As `compress`, in pieces."""
+    return zlib.compressobj(-1 if level is None else level, wbits=31)
 
 
 def chunks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:

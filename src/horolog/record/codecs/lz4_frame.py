@@ -17,6 +17,7 @@ from horolog.record.codecs.stream import (
     INPUT_BYTES,
     Buffer,
     Codec,
+    Packer,
     corrupt,
     ends_early,
 )
@@ -44,6 +45,30 @@ def compress(data: Buffer, level: int | None) -> bytes:
         store_size=False,
     )
     return packed
+
+
+class _Packer:
+    def __init__(self, level: int | None) -> None:
+        self._frame = lz4.frame.LZ4FrameCompressor(
+            compression_level=level or 0,
+            block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+            block_linked=False,
+        )
+        self._header: bytes = self._frame.begin()
+
+    def compress(self, data: Buffer) -> bytes:
+        header, self._header = self._header, b""
+        packed: bytes = self._frame.compress(data)
+        return header + packed
+
+    def flush(self) -> bytes:
+        rest: bytes = self._frame.flush()
+        return self._header + rest
+
+
+def packer(level: int | None) -> Packer:
+    """As `compress`, in pieces."""
+    return _Packer(level)
 
 
 def chunks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:

@@ -12,7 +12,7 @@ from typing import Final
 
 import cramjam
 
-from horolog.record.codecs.stream import Buffer, Codec, corrupt
+from horolog.record.codecs.stream import Buffer, Codec, Packer, corrupt
 
 _MAGIC: Final = b"\x82SNAPPY\x00"
 _MAGIC_AS_LENGTH: Final = _MAGIC[:4]  # tells a header from a block
@@ -27,13 +27,40 @@ _BEST_RATIO: Final = 22
 
 def compress(data: Buffer) -> bytes:
     """A stream of xerial's framing."""
-    view = memoryview(data)
-    out = bytearray(_HEADER)
-    for start in range(0, len(view), _BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(view[start : start + _BLOCK_BYTES]))
-        out += _I32.pack(len(block))
-        out += block
-    return bytes(out)
+    stream = packer()
+    return stream.compress(data) + stream.flush()
+
+
+class _Packer:
+    """Blocks of 32 KiB, the last one shorter."""
+
+    def __init__(self) -> None:
+        self._pending = b""
+        self._header = _HEADER
+
+    def compress(self, data: Buffer) -> bytes:
+        view = memoryview(self._pending + data if self._pending else data)
+        whole = len(view) - len(view) % _BLOCK_BYTES
+        out = bytearray(self._header)
+        self._header = b""
+        for start in range(0, whole, _BLOCK_BYTES):
+            out += _packed_block(view[start : start + _BLOCK_BYTES])
+        self._pending = bytes(view[whole:])
+        return bytes(out)
+
+    def flush(self) -> bytes:
+        out = self._header
+        return out + _packed_block(self._pending) if self._pending else out
+
+
+def _packed_block(data: Buffer) -> bytes:
+    block = bytes(cramjam.snappy.compress_raw(data))
+    return _I32.pack(len(block)) + block
+
+
+def packer() -> Packer:
+    """As `compress`, in pieces."""
+    return _Packer()
 
 
 def chunks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:

@@ -1,7 +1,7 @@
 """What the codecs share."""
 
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from horolog.errors import CorruptBatch
 
@@ -21,6 +21,18 @@ class Codec(IntEnum):
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
+
+
+class Packer(Protocol):
+    """Takes data in pieces and gives the stream in pieces."""
+
+    def compress(self, data: Buffer, /) -> bytes:
+        """What of the stream is ready."""
+        ...
+
+    def flush(self) -> bytes:
+        """The rest of it; nothing may follow."""
+        ...
 
 
 def corrupt(codec: Codec, what: object) -> CorruptBatch:

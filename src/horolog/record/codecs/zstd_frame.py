@@ -13,7 +13,14 @@ from typing import Final
 import zstandard
 
 from horolog.errors import CorruptBatch
-from horolog.record.codecs.stream import FIRST_CHUNK_BYTES, Buffer, Codec, corrupt, ends_early
+from horolog.record.codecs.stream import (
+    FIRST_CHUNK_BYTES,
+    Buffer,
+    Codec,
+    Packer,
+    corrupt,
+    ends_early,
+)
 
 _DEFAULT_LEVEL: Final = 3
 _MAX_WINDOW_BYTES: Final = 128 << 20  # what Kafka's clients ask for at their highest level
@@ -33,6 +40,11 @@ _RLE: Final = 1  # a block's type: one byte, repeated
 def compress(data: Buffer, level: int | None) -> bytes:
     """One frame; `level` None is zstd's default."""
     return zstandard.ZstdCompressor(level=_DEFAULT_LEVEL if level is None else level).compress(data)
+
+
+def packer(level: int | None) -> Packer:
+    """As `compress`, in pieces; the frame does not say how much it holds."""
+    return zstandard.ZstdCompressor(level=_DEFAULT_LEVEL if level is None else level).compressobj()
 
 
 class _ThreadLocal(threading.local):

@@ -30,15 +30,29 @@ NULL_KEYS: Final = 15
 SPARSE: Final = 16  # an offset delta was not the record's position
 NEXT_DELTA: Final = 17  # the smallest offset delta that may follow
 DISORDER: Final = 18  # an offset delta was smaller than that
-# ... and what it looks for.
+# ... what it looks for ...
 SEARCH: Final = 19
 TARGET: Final = 20
-MIN_DELTA: Final = 21
-WALK_STATE_SIZE: Final = 22
+MIN_DELTA: Final = 21  # the search, MAX and MIN pass over records of a smaller offset delta
+# ... and what it notes as a fault.
+CHECK: Final = 22  # bits
+NOW: Final = 23
+BEFORE_MAX: Final = 24  # how far a timestamp may lie before NOW, and after it
+AFTER_MAX: Final = 25
+FAULTS: Final = 26  # how many were noted
+KEYLESS: Final = 27  # whether the current record has no key
+WALK_STATE_SIZE: Final = 28
 
 NO_SEARCH: Final = 0
-AT_OR_AFTER: Final = 1
+AT_OR_AFTER: Final = 1  # which a record without a timestamp never is
 EQUAL: Final = 2
+
+CHECK_KEYS: Final = 1  # that there is a key
+CHECK_TIMES: Final = 2  # that a timestamp is within the bounds (KIP-937), or -1
+
+# A fault is three integers: the record's position in the batch, its timestamp, and whether the
+# key is what it lacks.
+FAULT_SIZE: Final = 3
 
 AT_RECORD: Final = 0
 AT_ATTRIBUTES: Final = 1
@@ -60,7 +74,8 @@ BAD_HEADER_COUNT: Final = 5
 NULL_HEADER_KEY: Final = 6
 UNUSED_BYTES: Final = 7
 LEFTOVER: Final = 8
-NEXT_RECORD: Final = 9  # not an answer: _fields has finished a record
+ENOUGH: Final = 9  # there is no room to note another fault
+NEXT_RECORD: Final = 10  # not an answer: _fields has finished a record
 
 # --- between records and columns --------------------------------------------------------
 

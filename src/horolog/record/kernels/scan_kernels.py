@@ -92,10 +92,35 @@ def pass_headers(data, position, end, count):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _finish_record(state, timestamp, delta, times, first):  # type: ignore[no-untyped-def]
+def _note_fault(state, count, timestamp, keyless, faults):  # type: ignore[no-untyped-def]
+    """Note the record if it fails a check; whether that was the last there is room for."""
+    check = state[layout.CHECK]
+    lacks_key = check & layout.CHECK_KEYS != 0 and keyless
+    if not lacks_key:
+        if check & layout.CHECK_TIMES == 0 or timestamp == NO_TIMESTAMP:
+            return False
+        age = state[layout.NOW] - timestamp
+        if age <= state[layout.BEFORE_MAX] and -age <= state[layout.AFTER_MAX]:
+            return False
+    at = state[layout.FAULTS] * layout.FAULT_SIZE
+    if at + layout.FAULT_SIZE > len(faults):
+        return False  # there is none at all
+    faults[at] = count
+    faults[at + 1] = timestamp
+    faults[at + 2] = lacks_key
+    state[layout.FAULTS] += 1
+    return at + 2 * layout.FAULT_SIZE > len(faults)
+
+
+@helper
+def _finish_record(state, timestamp, delta, times, first, faults):  # type: ignore[no-untyped-def]
     count = state[layout.COUNT]
     if count - first < len(times):
         times[count - first] = timestamp
+    keyless = state[layout.KEYLESS] != 0
+    state[layout.KEYLESS] = 0
+    if keyless:
+        state[layout.NULL_KEYS] = 1
     if delta != count:
         state[layout.SPARSE] = 1
     if delta < state[layout.NEXT_DELTA]:
@@ -103,6 +128,10 @@ def _finish_record(state, timestamp, delta, times, first):  # type: ignore[no-un
     state[layout.NEXT_DELTA] = delta + 1
     state[layout.COUNT] = count + 1
     state[layout.RECORDS_LEFT] -= 1
+    if state[layout.CHECK] != 0 and _note_fault(state, count, timestamp, keyless, faults):
+        return layout.ENOUGH
+    if delta < state[layout.MIN_DELTA]:
+        return layout.DONE
     if timestamp != NO_TIMESTAMP:
         if not state[layout.TIMED]:
             state[layout.MAX] = timestamp
@@ -114,24 +143,28 @@ def _finish_record(state, timestamp, delta, times, first):  # type: ignore[no-un
             state[layout.MAX_DELTA] = delta
         elif timestamp < state[layout.MIN]:
             state[layout.MIN] = timestamp
-    search = state[layout.SEARCH]
-    if search == layout.NO_SEARCH or delta < state[layout.MIN_DELTA]:
-        return False
-    target = state[layout.TARGET]
-    if timestamp == target or (search == layout.AT_OR_AFTER and timestamp > target):
+    if _is_found(state[layout.SEARCH], state[layout.TARGET], timestamp):
         state[layout.TIMESTAMP] = timestamp
         state[layout.DELTA] = delta
-        return True
-    return False
+        return layout.FOUND
+    return layout.DONE
 
 
 @helper
-def _whole_records(data, position, state, times, first):  # type: ignore[no-untyped-def]
+def _is_found(search, target, timestamp):  # type: ignore[no-untyped-def]
+    if search == layout.AT_OR_AFTER:
+        return timestamp >= target and timestamp != NO_TIMESTAMP
+    return search == layout.EQUAL and timestamp == target
+
+
+@helper
+def _whole_records(data, position, state, times, first, faults):  # type: ignore[no-untyped-def]
     # In locals, not in the state: this is the loop that everything passes through.
     end = len(data)
     base = state[layout.BASE]
     append_time = state[layout.APPEND_TIME] != 0
     search, target, min_delta = state[layout.SEARCH], state[layout.TARGET], state[layout.MIN_DELTA]
+    check = state[layout.CHECK]
     count = state[layout.COUNT]
     last = count + state[layout.RECORDS_LEFT]
     timed, largest, smallest = state[layout.TIMED], state[layout.MAX], state[layout.MIN]
@@ -175,6 +208,11 @@ def _whole_records(data, position, state, times, first):  # type: ignore[no-unty
         disorder |= delta < next_delta
         next_delta = delta + 1
         count += 1
+        if check != 0 and _note_fault(state, count - 1, timestamp, key_size < 0, faults):
+            status = layout.ENOUGH
+            break
+        if delta < min_delta:
+            continue
         if timestamp != NO_TIMESTAMP:
             if not timed or timestamp > largest:
                 largest = timestamp
@@ -182,11 +220,7 @@ def _whole_records(data, position, state, times, first):  # type: ignore[no-unty
             if not timed or timestamp < smallest:
                 smallest = timestamp
             timed = np.int64(1)
-        if (
-            search != layout.NO_SEARCH
-            and delta >= min_delta
-            and (timestamp == target or (search == layout.AT_OR_AFTER and timestamp > target))
-        ):
+        if search != layout.NO_SEARCH and _is_found(search, target, timestamp):
             state[layout.TIMESTAMP] = timestamp
             state[layout.DELTA] = delta
             status = layout.FOUND
@@ -222,8 +256,8 @@ def _take(state, phase, value):  # type: ignore[no-untyped-def]
             return layout.BEYOND_RECORD
         if value < 0 and phase == layout.AT_HEADER_KEY:
             return layout.NULL_HEADER_KEY
-        if value < 0 and phase == layout.AT_KEY:
-            state[layout.NULL_KEYS] = 1
+        if phase == layout.AT_KEY:
+            state[layout.KEYLESS] = value < 0
         state[layout.SKIP] = max(np.int64(0), value)
     if phase == layout.AT_HEADER_VALUE:
         state[layout.HEADERS_LEFT] -= 1
@@ -234,7 +268,7 @@ def _take(state, phase, value):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _fields(data, position, state, times, first):  # type: ignore[no-untyped-def]
+def _fields(data, position, state, times, first, faults):  # type: ignore[no-untyped-def]
     end = len(data)
     while True:
         if state[layout.SKIP] > 0:
@@ -250,9 +284,8 @@ def _fields(data, position, state, times, first):  # type: ignore[no-untyped-def
                 return position, layout.UNUSED_BYTES
             state[layout.PHASE] = layout.AT_RECORD
             timestamp, delta = state[layout.TIMESTAMP], state[layout.DELTA]
-            if _finish_record(state, timestamp, delta, times, first):
-                return position, layout.FOUND
-            return position, layout.NEXT_RECORD
+            status = _finish_record(state, timestamp, delta, times, first, faults)
+            return position, layout.NEXT_RECORD if status == layout.DONE else status
         if phase != layout.AT_RECORD and state[layout.LEFT] == 0:
             return position, layout.BEYOND_RECORD
         if position >= end:
@@ -282,30 +315,38 @@ def _fields(data, position, state, times, first):  # type: ignore[no-untyped-def
         position = after
 
 
-def _walk(data, state, times):  # type: ignore[no-untyped-def]
+def _walk(data, state, times, faults):  # type: ignore[no-untyped-def]
     first = state[layout.COUNT]
     position = np.int64(0)
     status = np.int64(layout.NEXT_RECORD)
     while status == layout.NEXT_RECORD:
         if state[layout.PHASE] == layout.AT_RECORD:
-            position, status = _whole_records(data, position, state, times, first)
-            if status == layout.FOUND:
+            position, status = _whole_records(data, position, state, times, first, faults)
+            if status != layout.DONE:
                 break
-        position, status = _fields(data, position, state, times, first)
+        position, status = _fields(data, position, state, times, first, faults)
     state[layout.POSITION] = position
     return status
 
 
-_compiled_walk: Callable[..., int] = compile_kernel(numba.int64(BYTES_IN, INT64S, INT64S), _walk)
-_NO_TIMES = np.empty(0, np.int64)
+_compiled_walk: Callable[..., int] = compile_kernel(
+    numba.int64(BYTES_IN, INT64S, INT64S, INT64S), _walk
+)
+_NOTHING = np.empty(0, np.int64)
 
 
-def walk(data: Buffer, state: "array[int]", times: "array[int] | None" = None) -> int:
+def walk(
+    data: Buffer,
+    state: "array[int]",
+    times: "array[int] | None" = None,
+    faults: "array[int] | None" = None,
+) -> int:
     """As `scan_twins.walk`."""
     if not len(data):
-        return scan_twins.walk(data, state, times)  # numpy makes no array of nothing
+        return scan_twins.walk(data, state, times, faults)  # numpy makes no array of nothing
     return _compiled_walk(
         np.frombuffer(memoryview(data).toreadonly(), np.uint8),
         np.frombuffer(state, np.int64),
-        _NO_TIMES if times is None else np.frombuffer(times, np.int64),
+        _NOTHING if times is None else np.frombuffer(times, np.int64),
+        _NOTHING if faults is None else np.frombuffer(faults, np.int64),
     )

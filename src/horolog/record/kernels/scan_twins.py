@@ -18,6 +18,7 @@ from typing import Final
 
 from horolog.record.compression import Buffer
 from horolog.record.kernels.layout import (
+    AFTER_MAX,
     APPEND_TIME,
     AT_ATTRIBUTES,
     AT_HEADER_COUNT,
@@ -31,13 +32,22 @@ from horolog.record.kernels.layout import (
     BAD_HEADER_COUNT,
     BAD_LENGTH,
     BASE,
+    BEFORE_MAX,
     BEYOND_RECORD,
+    CHECK,
+    CHECK_KEYS,
+    CHECK_TIMES,
     COUNT,
     DELTA,
     DISORDER,
     DONE,
+    ENOUGH,
+    EQUAL,
+    FAULT_SIZE,
+    FAULTS,
     FOUND,
     HEADERS_LEFT,
+    KEYLESS,
     LEFT,
     LEFTOVER,
     LONG_VARINT,
@@ -47,7 +57,7 @@ from horolog.record.kernels.layout import (
     MIN_DELTA,
     NEXT_DELTA,
     NEXT_RECORD,
-    NO_SEARCH,
+    NOW,
     NULL_HEADER_KEY,
     NULL_KEYS,
     PHASE,
@@ -80,22 +90,26 @@ def times_for(piece: Buffer, state: MutableSequence[int]) -> "array[int]":
 
 
 def walk(
-    piece: Buffer, state: MutableSequence[int], times: MutableSequence[int] | None = None
+    piece: Buffer,
+    state: MutableSequence[int],
+    times: MutableSequence[int] | None = None,
+    faults: MutableSequence[int] | None = None,
 ) -> int:
-    """Go through one piece of records; DONE, FOUND, or what is wrong at POSITION.
+    """Go through one piece of records; DONE, FOUND, ENOUGH, or what is wrong at POSITION.
 
     Each record that ends in this piece leaves its timestamp in `times`, which must
-    have the size that `times_for` gives.
+    have the size that `times_for` gives. A record that fails CHECK is noted in `faults`,
+    FAULT_SIZE integers each, until these are full.
     """
     data = bytes(piece)
     first = state[COUNT]
     position, status = 0, NEXT_RECORD
     while status == NEXT_RECORD:
         if state[PHASE] == AT_RECORD:
-            position, status = _whole_records(data, position, state, times, first)
-            if status == FOUND:
+            position, status = _whole_records(data, position, state, times, first, faults)
+            if status != DONE:
                 break
-        position, status = _fields(data, position, state, times, first)
+        position, status = _fields(data, position, state, times, first, faults)
     state[POSITION] = position
     return status
 
@@ -106,6 +120,7 @@ def _whole_records(
     state: MutableSequence[int],
     times: MutableSequence[int] | None,
     first: int,
+    faults: MutableSequence[int] | None,
 ) -> tuple[int, int]:
     """Go through the sound records that lie in `data` as a whole."""
     end = len(data)
@@ -132,11 +147,11 @@ def _whole_records(
                 position = _headers(data, position, count)
             if position != body_end:
                 break
-            if key_size < 0:
-                state[NULL_KEYS] = 1
+            state[KEYLESS] = key_size < 0
             start = position
-            if _finish_record(state, timestamp, delta, times, first):
-                return position, FOUND
+            status = _finish_record(state, timestamp, delta, times, first, faults)
+            if status != DONE:
+                return position, status
     except (IndexError, OddError):
         pass
     return start, DONE
@@ -188,11 +203,15 @@ def _finish_record(
     delta: int,
     times: MutableSequence[int] | None,
     first: int,
-) -> bool:
-    """Count a record in; whether it is the one looked for."""
+    faults: MutableSequence[int] | None,
+) -> int:
+    """Count a record in: DONE, FOUND if it is the one looked for, or ENOUGH."""
     count = state[COUNT]
     if times is not None:
         times[count - first] = timestamp
+    keyless, state[KEYLESS] = state[KEYLESS], 0
+    if keyless:
+        state[NULL_KEYS] = 1
     if delta != count:
         state[SPARSE] = 1
     if delta < state[NEXT_DELTA]:
@@ -200,6 +219,15 @@ def _finish_record(
     state[NEXT_DELTA] = delta + 1
     state[COUNT] = count + 1
     state[RECORDS_LEFT] -= 1
+    lacks_key = state[CHECK] & CHECK_KEYS and keyless
+    if faults is not None and (lacks_key or _is_untimely(state, timestamp)):
+        at = state[FAULTS] * FAULT_SIZE
+        faults[at], faults[at + 1], faults[at + 2] = count, timestamp, bool(lacks_key)
+        state[FAULTS] += 1
+        if at + 2 * FAULT_SIZE > len(faults):
+            return ENOUGH
+    if delta < state[MIN_DELTA]:
+        return DONE
     if timestamp != NO_TIMESTAMP:
         if not state[TIMED]:
             state[MAX] = state[MIN] = timestamp
@@ -210,14 +238,21 @@ def _finish_record(
             state[MAX_DELTA] = delta
         elif timestamp < state[MIN]:
             state[MIN] = timestamp
-    search = state[SEARCH]
-    if search == NO_SEARCH or delta < state[MIN_DELTA]:
-        return False
-    target = state[TARGET]
-    if timestamp == target or (search == AT_OR_AFTER and timestamp > target):
+    search, target = state[SEARCH], state[TARGET]
+    if (search == EQUAL and timestamp == target) or (
+        search == AT_OR_AFTER and timestamp >= target and timestamp != NO_TIMESTAMP
+    ):
         state[TIMESTAMP], state[DELTA] = timestamp, delta
-        return True
-    return False
+        return FOUND
+    return DONE
+
+
+def _is_untimely(state: MutableSequence[int], timestamp: int) -> bool:
+    """Differences wrap at 64 bits, as Java's."""
+    if not state[CHECK] & CHECK_TIMES or timestamp == NO_TIMESTAMP:
+        return False
+    age = to_int64(state[NOW] - timestamp)
+    return age > state[BEFORE_MAX] or to_int64(-age) > state[AFTER_MAX]
 
 
 def _fields(
@@ -226,6 +261,7 @@ def _fields(
     state: MutableSequence[int],
     times: MutableSequence[int] | None,
     first: int,
+    faults: MutableSequence[int] | None,
 ) -> tuple[int, int]:
     """Go on field by field to the end of the record, of the piece, or to what is wrong."""
     end = len(data)
@@ -242,8 +278,8 @@ def _fields(
             if state[LEFT]:
                 return position, UNUSED_BYTES
             state[PHASE] = AT_RECORD
-            found = _finish_record(state, state[TIMESTAMP], state[DELTA], times, first)
-            return position, FOUND if found else NEXT_RECORD
+            status = _finish_record(state, state[TIMESTAMP], state[DELTA], times, first, faults)
+            return position, NEXT_RECORD if status == DONE else status
         if phase != AT_RECORD and not state[LEFT]:
             return position, BEYOND_RECORD
         if position == end:
@@ -291,8 +327,8 @@ def _take(state: MutableSequence[int], phase: int, value: int) -> int:
             return BEYOND_RECORD
         if value < 0 and phase == AT_HEADER_KEY:
             return NULL_HEADER_KEY
-        if value < 0 and phase == AT_KEY:
-            state[NULL_KEYS] = 1
+        if phase == AT_KEY:
+            state[KEYLESS] = value < 0
         state[SKIP] = max(0, value)
     if phase == AT_HEADER_VALUE:
         state[HEADERS_LEFT] -= 1
