@@ -1,6 +1,7 @@
 """Groups and offsets on the wire: what each version says, and what is refused."""
 
 import gc
+from contextlib import ExitStack
 from typing import Any
 from uuid import UUID
 
@@ -320,3 +321,117 @@ def test_nothing_waits_for_an_answer_after_a_refusal(
     broker.stop()
     gc.collect()
     assert "never retrieved" not in caplog.text
+
+
+def test_a_commit_that_outlives_the_clock_is_kept_and_fails_no_other(broker: RunningBroker) -> None:
+    topics = [
+        {"name": "t", "partitions": [{"partition_index": 0, "committed_offset": (1 << 63) - 1}]}
+    ]
+    fields = {"member_id": "", "generation_id_or_member_epoch": -1, "topics": topics}
+    forever = {"retention_time_ms": (1 << 63) - 1}
+    with ExitStack() as stack:
+        connections = [stack.enter_context(RawConnection(broker.address)) for _ in range(20)]
+        for number, connection in enumerate(connections):
+            more = forever if number % 4 == 0 else {}
+            connection.send(ApiKey.OFFSET_COMMIT, 4, group_id=f"g{number}", **fields, **more)
+        for connection in connections:
+            _, answer = connection.receive()
+            assert answer.topics[0].partitions[0].error_code == 0
+    clock = broker.clock
+    assert isinstance(clock, ManualClock)
+    clock.advance(1000 * DAY_MS)
+    assert broker.run(broker.service.chores.expire_offsets()) == 15
+    broker.restart()
+    with RawConnection(broker.address) as connection:
+        assert fetched(connection, 0, group="g4") == {0: (1 << 63) - 1}
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "metadata", "code"),
+    [
+        ((1 << 63) - 1, (1 << 31) - 1, "", 0),
+        (-(1 << 63), -(1 << 31), "a\0b", 0),
+        (0, 0, "\U0010ffff" * 1024, 0),
+        (0, 0, "x" * 4097, 12),
+        (0, 0, "\U0010ffff" * 1025, 12),
+    ],
+)
+def test_whatever_fits_the_protocol_is_kept_as_it_was_sent(
+    broker: RunningBroker, offset: int, epoch: int, metadata: str, code: int
+) -> None:
+    with RawConnection(broker.address) as connection:
+        errors = commit(
+            connection, {1: offset}, committed_leader_epoch=epoch, committed_metadata=metadata
+        )
+        assert errors == [code]
+    broker.restart()
+    with RawConnection(broker.address) as connection:
+        answer = connection.ask(
+            ApiKey.OFFSET_FETCH, 7, group_id="g", topics=None, require_stable=False
+        )
+        kept = [
+            (p.committed_offset, p.committed_leader_epoch, p.metadata)
+            for topic in answer.topics
+            for p in topic.partitions
+        ]
+    assert kept == ([] if code else [(offset, epoch, metadata)])
+
+
+def test_offsets_of_a_deleted_topic_do_not_come_back(broker: RunningBroker) -> None:
+    """Commits that are in flight when the topic goes are refused, or go with it."""
+    with RawConnection(broker.address) as connection, RawConnection(broker.address) as other:
+        for number in range(20):
+            commit(connection, {0: number})
+            topics = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 9}]}]
+            other.send(
+                ApiKey.OFFSET_COMMIT,
+                8,
+                group_id="g",
+                member_id="",
+                generation_id_or_member_epoch=-1,
+                topics=topics,
+            )
+            connection.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["t"], timeout_ms=1000)
+            broker.create_topic("t", partitions=3)
+            _, answer = other.receive()
+            assert answer.topics[0].partitions[0].error_code in (0, 3)
+            # A commit may also have come for the new topic.
+            if answer.topics[0].partitions[0].error_code == 3:
+                assert fetched(connection, 0) == {0: -1}
+    before = broker.call(lambda: broker.broker.groups.offsets.of_group("g"))
+    broker.restart()
+    assert broker.call(lambda: broker.broker.groups.offsets.of_group("g")) == before
+
+
+def test_a_group_is_answered_once_however_often_it_is_asked_for(broker: RunningBroker) -> None:
+    with RawConnection(broker.address) as connection:
+        commit(connection, {0: 45})
+        groups = [{"group_id": "g", "topics": None}] * 1_500
+        answer = connection.ask(ApiKey.OFFSET_FETCH, 8, groups=groups, require_stable=False)
+        assert [len(group.topics) for group in answer.groups] == [1] + [0] * 1_499
+        assert {group.error_code for group in answer.groups[1:]} == {42}
+        described = connection.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=["g"] * 1_500)
+        assert [group.group_id for group in described.groups] == ["g"]
+
+
+def test_many_groups_partitions_and_members_are_answered_as_few_are(broker: RunningBroker) -> None:
+    broker.create_topic("many", partitions=1_200)
+    with RawConnection(broker.address) as connection:
+        offsets = {index: index for index in range(1_200)}
+        assert set(commit(connection, offsets, topic="many")) == {0}
+        for topics in (None, [{"name": "many", "partition_indexes": list(range(1_200))}]):
+            answer = connection.ask(
+                ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=False
+            )
+            (topic,) = answer.topics
+            found = {p.partition_index: p.committed_offset for p in topic.partitions}
+            assert found == offsets
+        for number in range(1_100):
+            commit(connection, {0: 1}, group=f"{number}")
+        listed = connection.ask(ApiKey.LIST_GROUPS, 4, states_filter=["empty"])
+        assert len(listed.groups) == 1_101
+        described = connection.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=[f"{n}" for n in range(300)])
+        assert {group.group_state for group in described.groups} == {"Empty"}
+        gone = [{"member_id": f"{n}"} for n in range(1_200)]
+        left = connection.ask(ApiKey.LEAVE_GROUP, 3, group_id="1", members=gone)
+        assert [member.error_code for member in left.members] == [25] * 1_200

@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import confluent_kafka
+import confluent_kafka.admin
 import pytest
 from kafka_clients import CLIENTS, SESSION_MS, KafkaClient, Sent, kafka
-from patience import eventually
+from patience import PATIENCE_S, eventually
 from running_broker import RunningBroker
 
 every_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
@@ -121,7 +122,41 @@ def test_a_static_member_comes_back_without_a_rebalance(broker: RunningBroker) -
         with members(1, *given, group_instance_id="b") as (b,):
             assert eventually(lambda: len(a.assigned) == len(b.assigned) == 2)
             of_b = set(b.assigned)
-        generation = broker.call(lambda: broker.broker.groups._groups["g"].generation)
+        generation = broker.call(lambda: broker.broker.groups.all()[0].generation)
         with members(1, *given, group_instance_id="b") as (b,):
             assert eventually(lambda: b.assigned == of_b)
-        assert broker.call(lambda: broker.broker.groups._groups["g"].generation) == generation
+        assert broker.call(lambda: broker.broker.groups.all()[0].generation) == generation
+
+
+def test_first_commits_are_kept_while_expiry_runs_and_other_groups_are_deleted(
+    make_broker: Any,
+) -> None:
+    broker = make_broker(offsets_retention_check_interval_ms="10")
+    broker.create_topic("t")
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.address})
+
+    def commit(group: str, offset: int) -> Any:
+        at = confluent_kafka.TopicPartition("t", 0, offset)
+        request = confluent_kafka.ConsumerGroupTopicPartitions(group, [at])
+        (done,) = admin.alter_consumer_group_offsets([request]).values()
+        return done
+
+    commits = {}
+    for number in range(200):
+        commits[f"kept-{number}"] = commit(f"kept-{number}", number)
+        commit(f"gone-{number}", 1).result(PATIENCE_S)
+        commits[f"gone-{number}"] = commit(f"gone-{number}", number)
+        admin.delete_consumer_groups([f"gone-{number}"])
+    for done in commits.values():
+        done.result(PATIENCE_S)
+
+    def committed() -> dict[str, int]:
+        offsets = broker.broker.groups.offsets
+        rows = [offsets.get(group, "t", 0) for group in commits]
+        return {row.group_id: row.committed for row in rows if row is not None}
+
+    before = broker.call(committed)
+    kept = {group: offset for group, offset in before.items() if group.startswith("kept-")}
+    assert kept == {f"kept-{number}": number for number in range(200)}
+    broker.restart()
+    assert broker.call(committed) == before

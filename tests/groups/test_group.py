@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.groups.capacity import Capacity
 from horolog.groups.group import Group
 from horolog.groups.values import (
     Answer,
@@ -37,6 +38,7 @@ class Story:
         self.group = Group(
             "g",
             GroupLimits(initial_rebalance_delay_ms=delay_ms, **limits),
+            Capacity(),
             new_id=lambda: str(next(ids)),
         )
         self.now = 1_000
@@ -459,8 +461,8 @@ def test_a_static_member_leaves_by_its_instance_id_alone() -> None:
 def test_a_stable_group_tells_what_its_members_read() -> None:
     story = Story(delay_ms=5)
     story.stable("a", protocols=(Protocol("range", subscription("t1", "t2")),))
-    assert story.group.reads("t1")
-    assert not story.group.reads("t3")
+    assert story.group.subscriptions()("t1")
+    assert not story.group.subscriptions()("t3")
     described = story.group.describe()
     assert (described.state, described.protocol_name) == (GroupState.STABLE, "range")
     assert described.members[0].metadata == subscription("t1", "t2")
@@ -473,4 +475,4 @@ def test_a_stable_group_tells_what_its_members_read() -> None:
 def test_a_group_with_an_illegible_subscription_may_read_anything(metadata: bytes) -> None:
     story = Story(delay_ms=5)
     story.stable("a", protocols=(Protocol("range", metadata),))
-    assert story.group.reads("t3")
+    assert story.group.subscriptions()("t3")

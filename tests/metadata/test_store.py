@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from horolog.errors import Misconfigured, StorageFailed
+from horolog.errors import Misconfigured, RequestRefused, StorageFailed
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
 from horolog.metadata.store import (
     BROKER_SCOPE,
@@ -159,12 +159,67 @@ def test_a_commit_that_the_disk_refuses_leaves_the_next_one_free(store: Metadata
     store._db.execute(f"PRAGMA max_page_count={pages}")
     many = [OFFSET._replace(partition=n, metadata="m" * 500) for n in range(200)]
     for _ in range(2):
-        with pytest.raises(StorageFailed, match="full"):
-            store.write_groups([GroupChange(offsets=many)])
+        (error,) = store.write_groups([GroupChange(offsets=many)])
+        assert isinstance(error, StorageFailed)
+        assert "full" in str(error)
     assert store.load().offsets == []
     store._db.execute("PRAGMA max_page_count=1000000")
-    store.write_groups([GroupChange(offsets=many)])
+    assert store.write_groups([GroupChange(offsets=many)]) == [None]
     assert len(store.load().offsets) == 200
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        OFFSET._replace(partition=9, expire_ms=1 << 63),
+        OFFSET._replace(partition=9, committed=-(1 << 63) - 1),
+        OFFSET._replace(partition=9, metadata="\ud800"),
+        OFFSET._replace(partition=9, group_id="\udfff"),
+    ],
+)
+def test_a_change_that_cannot_be_stored_fails_alone(store: MetadataStore, bad: OffsetRow) -> None:
+    good = [OFFSET._replace(partition=n) for n in range(8)]
+    changes = [GroupChange(offsets=[row]) for row in good]
+    changes.insert(3, GroupChange([GroupRow("new", "", None)], [OFFSET._replace(partition=8), bad]))
+    errors = store.write_groups(changes)
+    assert [error is None for error in errors] == [True] * 3 + [False] + [True] * 5
+    assert isinstance(errors[3], RequestRefused)
+    assert store.load().offsets == good
+    assert store.load().groups == []
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        OffsetRow("g", "t", 2**31 - 1, 2**63 - 1, -1, "", 2**63 - 1, 2**63 - 1),
+        OffsetRow("g", "t", 0, -(2**63), -(2**31), "a\0b", -(2**63), 0),
+        OffsetRow("g\0h", "t", 0, 1, 2, "\U0010ffff" * 9_000, 3),
+        OffsetRow("g" * 32_767, "t", 0, 1, 2, "\ufffd", 3),
+    ],
+)
+def test_offsets_at_the_edges_of_their_types_come_back(
+    store: MetadataStore, path: Path, row: OffsetRow
+) -> None:
+    beside = row._replace(group_id="g")
+    assert store.write_groups([GroupChange(offsets=[row, beside])]) == [None]
+    store.close()
+    again = MetadataStore(path)
+    assert set(again.load().offsets) == {row, beside}
+    again.write_groups([GroupChange(dropped_offsets=[(row.group_id, row.topic, row.partition)])])
+    assert again.load().offsets == ([beside] if beside != row else [])
+    again.close()
+
+
+def test_a_new_topic_has_no_offsets_of_one_whose_deletion_was_not_finished(
+    store: MetadataStore,
+) -> None:
+    store.put_topic(TOPIC)
+    store.write_groups([GroupChange(offsets=[OFFSET])])
+    store.put_topic(TOPIC._replace(partitions=9))
+    store.put_topic(TOPIC._replace(deleting=True))
+    assert store.load().offsets == [OFFSET]
+    store.put_topic(TOPIC._replace(topic_id=UUID(int=8)), {})
+    assert store.load().offsets == []
 
 
 def test_a_store_whose_directory_is_gone_takes_nothing(store: MetadataStore) -> None:

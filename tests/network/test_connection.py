@@ -159,7 +159,7 @@ def test_a_request_larger_than_the_limit_is_refused(
 def test_a_bug_ends_the_connection_and_not_the_broker(
     broker: RunningBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker.broker.groups, "descriptions", lambda: 1 // 0)
+    monkeypatch.setattr(broker.broker.groups, "all", lambda: 1 // 0)
     with RawConnection(broker.address) as connection:
         connection.send(ApiKey.LIST_GROUPS, 0)
         assert connection.is_closed()

@@ -30,6 +30,7 @@ from horolog.broker.waiting import Wait
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings, TopicConfig
 from horolog.errors import HorologError, StorageFailed
+from horolog.groups.capacity import Capacity
 from horolog.groups.values import GroupLimits
 from horolog.metadata.reconcile import Found, Plan, reconcile
 from horolog.metadata.store import BROKER_SCOPE, FILE_NAME, MetadataStore, Stored
@@ -103,7 +104,7 @@ class Broker:
 
     async def close(self, *, clean: bool = True) -> None:
         """Finish what is queued, and close the logs; not `clean`, as a kill would leave them."""
-        self.groups.close()
+        await self.groups.close()
         for partition in self.partitions.values():
             await partition.close()
         await self._close(clean=clean)
@@ -267,6 +268,7 @@ class Broker:
             self.clock,
             stored.groups,
             [row for row in stored.offsets if row.topic in self.topics],
+            capacity=Capacity(self.config.horolog_groups_max_bytes),
         )
         highest = max(
             (id_ for log in self._log_dir.logs.values() for id_, _ in log.producers), default=-1
@@ -461,6 +463,7 @@ def _group_limits(config: BrokerConfig) -> GroupLimits:
         max_session_timeout_ms=config.group_max_session_timeout_ms,
         initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         max_size=config.group_max_size,
+        max_bytes=config.horolog_group_max_bytes,
     )
 
 

@@ -9,6 +9,7 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from horolog.config import (
@@ -122,8 +123,9 @@ class Controller:
         if topic.name in broker.topics:
             broker.topics.remove(topic.name)
         await broker.remove_partitions(topic)
-        await broker.metadata.run(self._store.forget_topic, topic.name)
-        broker.groups.drop_topic(topic.name)
+        await broker.groups.forget_topic(
+            topic.name, partial(broker.metadata.run, self._store.forget_topic, topic.name)
+        )
 
     async def create_partitions(
         self,

@@ -1,18 +1,24 @@
-"""All consumer groups: performs what `groups` decides, and keeps it on disk.
+"""All consumer groups: performs what `groups` decides, and keeps it in the store.
 
 Members and generations live in memory: after a restart members join again. Committed
-offsets are answered only once they are written.
+offsets are in memory as they are in the store, and answered only once they are there.
+
+What happens to one group is serialised by its `GroupQueue`. Heartbeats, fetched offsets and
+descriptions do not pass through it: each is one step on what is in memory, and changes
+nothing that an operation in the queue depends on.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from horolog.broker.metadata_thread import MetadataThread
+from horolog.broker.group_queue import Decided, GroupQueue
+from horolog.broker.yielding import Yielder
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.groups.capacity import Capacity
 from horolog.groups.group import Group
 from horolog.groups.offsets import CommittedOffsets, TopicPartition
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
@@ -30,6 +36,63 @@ from horolog.groups.values import (
 
 _LOG = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+# How much is done before the event loop serves others.
+_ANSWERS_AT_ONCE: Final = 100
+_LEAVES_AT_ONCE: Final = 500
+
+
+class GroupStore(Protocol):
+    """Where changes of groups become durable (a `MetadataThread`)."""
+
+    def write_groups(
+        self, changes: Sequence[GroupChange], /
+    ) -> "asyncio.Future[list[Exception | None]]":
+        """The outcome of each change, once they are written in their order."""
+        ...
+
+
+class Committer(NamedTuple):
+    """Who commits: a member of a generation, or nobody's member with generation -1."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+
+
+class _Entry:
+    """One group id: the group if there is one, and the queue of what happens to it.
+
+    `stored` is the group's row in the store; the group in memory may be ahead of it.
+    """
+
+    __slots__ = (
+        "empty_since_ms",
+        "group",
+        "group_id",
+        "noting",
+        "queue",
+        "stored",
+        "timer",
+        "timer_at_ms",
+    )
+
+    def __init__(self, group_id: str, queue: GroupQueue) -> None:
+        self.group_id = group_id
+        self.queue = queue
+        self.group: Group | None = None
+        self.stored: GroupRow | None = None
+        self.empty_since_ms: int | None = None
+        self.noting = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.timer_at_ms = 0
+
+    def row(self) -> GroupRow:
+        """What the store should say of the group."""
+        protocol_type = None if self.group is None else self.group.protocol_type
+        return GroupRow(self.group_id, protocol_type or "", self.empty_since_ms)
+
 
 class GroupCoordinator:
     """The groups of this broker. For the event loop's thread only."""
@@ -37,158 +100,299 @@ class GroupCoordinator:
     def __init__(
         self,
         limits: GroupLimits,
-        writer: MetadataThread,
+        store: GroupStore,
         clock: Clock,
         rows: Iterable[GroupRow] = (),
         offsets: Iterable[OffsetRow] = (),
+        *,
+        capacity: Capacity | None = None,
     ) -> None:
         self.offsets = CommittedOffsets(offsets)
         self._limits = limits
-        self._writer = writer
+        self._capacity = Capacity() if capacity is None else capacity
+        self._store = store
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._groups: dict[str, Group] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._empty_since_ms: dict[str, int | None] = {}
+        self._entries: dict[str, _Entry] = {}
         self._waiters: set[asyncio.Future[Any]] = set()
+        self._closed = False
         for row in rows:
-            group = self._create(row.group_id)
+            group = self._create(self._entry(row.group_id))
             group.protocol_type = row.protocol_type or None
+            entry = self._entries[row.group_id]
+            entry.stored = row
             # A group that had members when the broker stopped has none now.
             since_ms = row.empty_since_ms
-            self._empty_since_ms[row.group_id] = (
+            entry.empty_since_ms = (
                 clock.now_ms() if since_ms is None and row.protocol_type else since_ms
             )
         for group_id in self.offsets.group_ids():
-            if group_id not in self._groups:
-                self._create(group_id)
+            entry = self._entry(group_id)
+            if entry.group is None:
+                self._create(entry)
 
     # --- membership -------------------------------------------------------------------
 
     async def join(self, group_id: str, join: Join) -> Joined:
-        """Belong to a group, once everybody has joined."""
-        _check_id(group_id)
-        group = self._groups.get(group_id)
+        """Belong to a group, once everybody has joined.
+
+        Raises:
+            RequestRefused: the group, or the groups together, will not have this member.
+        """
+        entry = self._entry(_checked(group_id))
+        waiter = await entry.queue.run(partial(self._join, entry, join))
+        return await waiter
+
+    def _join(self, entry: _Entry, join: Join) -> "Decided[asyncio.Future[Joined]]":
+        group = entry.group
         if group is None:
             if join.member_id:
                 raise _no_member(join.member_id)
-            group = self._create(group_id)
+            group = self._create(entry)
         try:
-            waiter: asyncio.Future[Joined] = self._asked(group, partial(group.join, join))
+            return Decided(self._asked(entry, group, partial(group.join, join)))
         finally:
-            self._drop_if_unused(group)
-        return await waiter
+            self._drop_if_unused(entry)
 
     async def sync(self, group_id: str, sync: Sync) -> Synced:
-        """Learn one's assignment, once the leader has brought it."""
-        group = self._with_members(group_id, sync.member_id)
-        waiter: asyncio.Future[Synced] = self._asked(group, partial(group.sync, sync))
+        """Learn one's assignment, once the leader has brought it.
+
+        Raises:
+            RequestRefused: not a member of this generation, or too large an assignment.
+        """
+        entry = self._entry(_checked(group_id))
+        waiter = await entry.queue.run(partial(self._sync, entry, sync))
         return await waiter
+
+    def _sync(self, entry: _Entry, sync: Sync) -> "Decided[asyncio.Future[Synced]]":
+        group = entry.group
+        if group is None:
+            raise _no_member(sync.member_id)
+        return Decided(self._asked(entry, group, partial(group.sync, sync)))
 
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> None:
-        """A sign of life."""
-        group = self._with_members(group_id, member_id)
+        """Extend a member's session.
+
+        Raises:
+            RequestRefused: not a member of this generation, or it has to join again.
+        """
+        group = self._find(_checked(group_id))
+        if group is None:
+            raise _no_member(member_id)
         group.heartbeat(member_id, instance_id, generation, self._now_ms())
 
-    def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> list[ErrorCode]:
+    async def leave(
+        self, group_id: str, members: Sequence[tuple[str, str | None]]
+    ) -> list[ErrorCode]:
         """Let members go; an error for each."""
+        _checked(group_id)
+        errors: list[ErrorCode] = []
+        serve_others = Yielder()
+        for first in range(0, len(members), _LEAVES_AT_ONCE):
+            entry = self._entry(group_id)
+            some = members[first : first + _LEAVES_AT_ONCE]
+            left: list[ErrorCode] = await entry.queue.run(partial(self._leave, entry, some))
+            errors += left
+            await serve_others()
+        return errors
+
+    def _leave(
+        self, entry: _Entry, members: Sequence[tuple[str, str | None]]
+    ) -> Decided[list[ErrorCode]]:
+        group = entry.group
         errors = []
         for member_id, instance_id in members:
             try:
-                group = self._with_members(group_id, member_id)
-                self._perform(group, partial(group.leave, member_id, instance_id))
+                if group is None:
+                    raise _no_member(member_id)
+                self._perform(entry, group, partial(group.leave, member_id, instance_id))
             except RequestRefused as error:
                 errors.append(code_for(error))
             else:
                 errors.append(ErrorCode.none)
-        return errors
+        return Decided(errors)
 
     # --- offsets ----------------------------------------------------------------------
 
-    def check_commit(
-        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    async def commit(
+        self, group_id: str, by: Committer, offsets: Callable[[], Sequence[OffsetRow]]
     ) -> None:
-        """Refuse a commit by one who does not hold this generation's assignment."""
-        group = self._groups.get(group_id)
-        if group is None:
-            if generation >= 0:
-                raise RequestRefused(
-                    ErrorCode.illegal_generation, f"the group {group_id!r} has no members"
-                )
-            return
-        group.check_commit(member_id, instance_id, generation, self._now_ms())
+        """Keep offsets; they can be fetched once this returns.
 
-    async def commit(self, group_id: str, rows: Sequence[OffsetRow]) -> None:
-        """Keep offsets; they can be fetched once this returns."""
+        `offsets` is called when it is the commit's turn, so that what it checks (is the topic
+        still there?) holds until they are stored.
+
+        Raises:
+            RequestRefused: the committer does not hold the assignment of this generation.
+            StorageFailed: the disk refused; none is kept.
+        """
+        entry = self._entry(group_id)
+        await entry.queue.run(partial(self._commit, entry, by, offsets))
+
+    def _commit(
+        self, entry: _Entry, by: Committer, offsets: Callable[[], Sequence[OffsetRow]]
+    ) -> Decided[None]:
+        if entry.group is not None:
+            entry.group.check_commit(*by, self._now_ms())
+        elif by.generation >= 0:
+            raise RequestRefused(
+                ErrorCode.group_id_not_found, f"the group {entry.group_id!r} does not exist"
+            )
+        rows = offsets()
         if not rows:
-            return
-        groups = []
-        if group_id not in self._groups:
-            self._create(group_id)
-            groups.append(GroupRow(group_id, "", None))
-        await self._writer.write_groups(GroupChange(groups=groups, offsets=rows))
-        for row in rows:
-            self.offsets.put(row)
+            return Decided(None)
+        new_row = entry.row() if entry.stored is None else None
 
-    async def delete_offsets(self, group_id: str, keys: Sequence[TopicPartition]) -> None:
-        """Forget offsets that the group no longer reads."""
-        await self._writer.write_groups(
-            GroupChange(dropped_offsets=[(group_id, *key) for key in keys])
-        )
-        self.offsets.drop(group_id, keys)
+        def apply() -> None:
+            if entry.group is None:
+                self._create(entry)
+            if new_row is not None:
+                entry.stored = new_row
+            for row in rows:
+                self.offsets.put(row)
 
-    def check_offsets_deletable(self, group_id: str) -> Callable[[str], bool]:
-        """Refuse unless the group exists; what tells whether it still reads a topic."""
-        group = self._existing(group_id)
+        groups = () if new_row is None else (new_row,)
+        return Decided(None, GroupChange(groups=groups, offsets=rows), apply)
+
+    async def delete_offsets(
+        self, group_id: str, keys: Collection[TopicPartition]
+    ) -> frozenset[str]:
+        """Forget offsets of topics that no member subscribes to; the topics that one does.
+
+        Raises:
+            RequestRefused: there is no such group, or it is not one of consumers and not empty.
+            StorageFailed: the disk refused; all are kept.
+        """
+        entry = self._entry(group_id)
+        decide = partial(self._delete_offsets, entry, keys)
+        return await entry.queue.run(decide, exclusive=True)
+
+    def _delete_offsets(
+        self, entry: _Entry, keys: Collection[TopicPartition]
+    ) -> Decided[frozenset[str]]:
+        group_id, group = entry.group_id, entry.group
+        if group is None:
+            raise _no_group(group_id)
         if group.state is not GroupState.EMPTY and group.protocol_type != "consumer":
             raise RequestRefused(ErrorCode.non_empty_group, f"the group {group_id!r} is not empty")
-        return group.reads
+        is_subscribed = group.subscriptions()
+        subscribed = frozenset(
+            topic for topic in {topic for topic, _ in keys} if is_subscribed(topic)
+        )
+        gone = [
+            key for key in keys if key[0] not in subscribed and self.offsets.get(group_id, *key)
+        ]
+        if not gone:
+            return Decided(subscribed)
+        change = GroupChange(dropped_offsets=[(group_id, *key) for key in gone])
+        return Decided(subscribed, change, partial(self.offsets.drop, group_id, gone))
 
     # --- administration ---------------------------------------------------------------
 
     def describe(self, group_id: str) -> GroupDescription | None:
         """A group as DescribeGroups shows it, if there is one."""
-        group = self._groups.get(group_id)
+        group = self._find(group_id)
         return None if group is None else group.describe()
 
-    def descriptions(self) -> list[GroupDescription]:
-        """All groups."""
-        return [group.describe() for group in self._groups.values()]
+    def all(self) -> list[Group]:
+        """All groups, as they are at any time: to be read only."""
+        return [entry.group for entry in self._entries.values() if entry.group is not None]
 
     async def delete(self, group_id: str) -> None:
-        """Delete a group and its offsets; only an empty one."""
-        group = self._existing(group_id)
-        if not group.is_idle:
-            raise RequestRefused(ErrorCode.non_empty_group, f"the group {group_id!r} is not empty")
-        self._forget(group_id)
-        await self._writer.write_groups(GroupChange(dropped_groups=[group_id]))
+        """Delete a group and its offsets; only an empty one.
 
-    def drop_topic(self, topic: str) -> None:
-        """A topic was deleted, on disk with its offsets already."""
-        self.offsets.drop_topic(topic)
+        Raises:
+            RequestRefused: there is no such group, or it has members.
+            StorageFailed: the disk refused; all is as it was.
+        """
+        entry = self._entry(group_id)
+        await entry.queue.run(partial(self._delete, entry), exclusive=True)
+
+    def _delete(self, entry: _Entry) -> Decided[None]:
+        if entry.group is None:
+            raise _no_group(entry.group_id)
+        if not entry.group.is_idle:
+            raise RequestRefused(
+                ErrorCode.non_empty_group, f"the group {entry.group_id!r} is not empty"
+            )
+        change = GroupChange(dropped_groups=[entry.group_id])
+        return Decided(None, change, partial(self._forget, entry))
+
+    async def forget_topic(self, topic: str, forget: Callable[[], Awaitable[object]]) -> None:
+        """Forget a topic's offsets, for which no commit is accepted any more.
+
+        `forget` removes them from the store. It is called when no commit is in flight that
+        was accepted before. They are gone from memory whatever becomes of it: a start, or a
+        new topic of that name, finishes what it could not do.
+        """
+        busy = [entry for entry in self._entries.values() if not entry.queue.is_idle]
+        for settled in [entry.queue.run(_nothing_decided, exclusive=True) for entry in busy]:
+            await settled
+        try:
+            await forget()
+        finally:
+            serve_others = Yielder()
+            dropping = []
+            for group_id in self.offsets.group_ids():
+                drop = partial(self._drop_topic, group_id, topic)
+                dropping.append(self._entry(group_id).queue.run(drop, exclusive=True))
+                await serve_others()
+            for dropped in dropping:
+                await dropped
+
+    def _drop_topic(self, group_id: str, topic: str) -> Decided[None]:
+        self.offsets.drop_topic(group_id, topic)
+        return Decided(None)
 
     async def expire(self, retention_ms: int) -> int:
-        """Forget offsets that nobody has needed for `retention_ms`; how many."""
+        """Forget offsets that nobody has needed for `retention_ms`, and groups without any.
+
+        Returns:
+            How many offsets.
+
+        Raises:
+            StorageFailed: the disk refused; what could not be removed there is kept.
+        """
         now_ms = self._clock.now_ms()
-        dropped: list[tuple[str, str, int]] = []
-        dropped_groups = []
-        for group_id, group in list(self._groups.items()):
-            keys = self.offsets.expired(
-                group_id, now_ms, retention_ms, self._empty_since_ms.get(group_id), group.reads
-            )
-            self.offsets.drop(group_id, keys)
-            dropped += [(group_id, *key) for key in keys]
-            if group.is_idle and not self.offsets.of_group(group_id):
-                dropped_groups.append(group_id)
-                self._forget(group_id)
-        if dropped or dropped_groups:
-            _LOG.info("dropped %d expired offsets and %d groups", len(dropped), len(dropped_groups))
-            await self._writer.write_groups(
-                GroupChange(dropped_offsets=dropped, dropped_groups=dropped_groups)
-            )
-        return len(dropped)
+        serve_others = Yielder()
+        expiring = []
+        for entry in list(self._entries.values()):
+            await serve_others()
+            self._note_membership(entry)  # if the store has refused it before
+            expire = partial(self._expire, entry, now_ms, retention_ms)
+            if not entry.queue.is_idle or expire().change is not None:
+                expiring.append(entry.queue.run(expire, exclusive=True))
+        dropped = groups = 0
+        failure: BaseException | None = None
+        for outcome in await asyncio.gather(*expiring, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                failure = outcome
+            else:
+                dropped += outcome[0]
+                groups += outcome[1]
+        if dropped or groups:
+            _LOG.info("dropped %d expired offsets and %d groups", dropped, groups)
+        if failure is not None:
+            raise failure
+        return dropped
+
+    def _expire(self, entry: _Entry, now_ms: int, retention_ms: int) -> Decided[tuple[int, int]]:
+        """Drop offsets that have expired, and the group if nothing is left of it; how many."""
+        group_id, group = entry.group_id, entry.group
+        if group is None:
+            return Decided((0, 0))
+        gone = self.offsets.expired(
+            group_id, now_ms, retention_ms, entry.empty_since_ms, group.subscriptions
+        )
+        if group.is_idle and len(gone) == self.offsets.count(group_id):
+            forget = partial(self._forget, entry)
+            return Decided((len(gone), 1), GroupChange(dropped_groups=[group_id]), forget)
+        if not gone:
+            return Decided((0, 0))
+        change = GroupChange(dropped_offsets=[(group_id, *key) for key in gone])
+        return Decided((len(gone), 0), change, partial(self.offsets.drop, group_id, gone))
 
     def release_waiters(self) -> None:
         """Send all who wait to another coordinator: this one stops."""
@@ -197,107 +401,165 @@ class GroupCoordinator:
             if not waiter.done():
                 waiter.set_exception(stopping)
 
-    def close(self) -> None:
-        """Let no timer fire any more."""
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+    async def close(self) -> None:
+        """Let no timer fire any more, and wait for what is being written."""
+        self._closed = True
+        for entry in self._entries.values():
+            self._cancel_timer(entry)
+        busy = [entry for entry in self._entries.values() if not entry.queue.is_idle]
+        for settled in [entry.queue.run(_nothing_decided, exclusive=True) for entry in busy]:
+            await settled
 
     # --- performing -------------------------------------------------------------------
 
     def _asked(
-        self, group: Group, ask: Callable[[Waiter, int], list[Answer]]
+        self, entry: _Entry, group: Group, ask: Callable[[Waiter, int], list[Answer]]
     ) -> "asyncio.Future[Any]":
-        """Where a group will put its answer. One who is refused waits for none: none is kept."""
+        """Where a group will put its answer. A request that is refused leaves no waiter."""
         waiter = self._loop.create_future()
-        self._perform(group, partial(ask, waiter))
+        self._perform(entry, group, partial(ask, waiter))
         if not waiter.done():
             self._waiters.add(waiter)
             waiter.add_done_callback(self._waiters.discard)
         return waiter
 
-    def _now_ms(self) -> int:
-        return int(self._loop.time() * 1000)
-
-    def _create(self, group_id: str) -> Group:
-        group = self._groups[group_id] = Group(group_id, self._limits)
-        return group
-
-    def _existing(self, group_id: str) -> Group:
-        group = self._groups.get(group_id)
-        if group is None:
-            raise RequestRefused(
-                ErrorCode.group_id_not_found, f"The group id {group_id} does not exist."
-            )
-        return group
-
-    def _with_members(self, group_id: str, member_id: str) -> Group:
-        _check_id(group_id)
-        group = self._groups.get(group_id)
-        if group is None:
-            raise _no_member(member_id)
-        return group
-
-    def _perform(self, group: Group, decide: Callable[[int], list[Answer]]) -> None:
-        """Hand out the answers of a decision, remember what changed, and set the next timer."""
+    def _perform(self, entry: _Entry, group: Group, decide: Callable[[int], list[Answer]]) -> None:
+        """Hand out the answers of a decision, store what changed, and set the next timer."""
         was_empty = group.state is GroupState.EMPTY
         try:
             answers = decide(self._now_ms())
         finally:
-            self._arm(group)
-        for answer in answers:
-            waiter = answer.waiter
-            assert isinstance(waiter, asyncio.Future)
-            if not waiter.done():
-                waiter.set_result(answer.value)
+            self._arm(entry, group)
+        self._hand_out(answers)
         is_empty = group.state is GroupState.EMPTY
         if was_empty is not is_empty:
-            self._note_membership(group, self._clock.now_ms() if is_empty else None)
+            entry.empty_since_ms = self._clock.now_ms() if is_empty else None
+            self._note_membership(entry)
 
-    def _note_membership(self, group: Group, empty_since_ms: int | None) -> None:
-        self._empty_since_ms[group.group_id] = empty_since_ms
-        row = GroupRow(group.group_id, group.protocol_type or "", empty_since_ms)
-        written = self._writer.write_groups(GroupChange(groups=[row]))
-        written.add_done_callback(_log_failure)
+    def _hand_out(self, answers: list[Answer]) -> None:
+        """Resolve the waiters, so many in one turn of the loop that others are served too."""
+        for waiter, value in answers[:_ANSWERS_AT_ONCE]:
+            assert isinstance(waiter, asyncio.Future)
+            if not waiter.done():
+                waiter.set_result(value)
+        if len(answers) > _ANSWERS_AT_ONCE:
+            self._loop.call_later(0, self._hand_out, answers[_ANSWERS_AT_ONCE:])
 
-    def _arm(self, group: Group) -> None:
-        timer = self._timers.pop(group.group_id, None)
-        if timer is not None:
-            timer.cancel()
-        deadline_ms = group.next_deadline_ms()
-        if deadline_ms is not None and self._groups.get(group.group_id) is group:
-            self._timers[group.group_id] = self._loop.call_at(
-                (deadline_ms + 1) / 1000, self._perform, group, group.tick
+    def _note_membership(self, entry: _Entry) -> None:
+        """Store the group's row, if another is stored."""
+        if entry.noting or self._closed or not self._is_to_be_noted(entry):
+            return
+        entry.noting = True
+        noted = entry.queue.run(partial(self._note, entry))
+        noted.add_done_callback(partial(self._on_noted, entry))
+
+    def _is_to_be_noted(self, entry: _Entry) -> bool:
+        if entry.group is None or entry.stored == entry.row():
+            return False
+        return entry.stored is not None or not entry.group.is_unused
+
+    def _note(self, entry: _Entry) -> Decided[None]:
+        if not self._is_to_be_noted(entry):
+            return Decided(None)
+        row = entry.row()
+        return Decided(None, GroupChange(groups=[row]), partial(setattr, entry, "stored", row))
+
+    def _on_noted(self, entry: _Entry, written: "asyncio.Future[None]") -> None:
+        entry.noting = False
+        error = None if written.cancelled() else written.exception()
+        if error is None:
+            self._note_membership(entry)  # it may have changed while it was written
+        elif isinstance(error, HorologError):
+            _LOG.error(
+                "the state of the group %r could not be stored, tried again later: %s",
+                entry.group_id,
+                error,
             )
+        else:
+            raise error
 
-    def _drop_if_unused(self, group: Group) -> None:
-        """A group that a refused Join brought into being leaves no trace."""
-        unused = group.is_idle and not group.generation and group.protocol_type is None
-        if unused and not self.offsets.of_group(group.group_id):
-            self._forget(group.group_id)
+    def _arm(self, entry: _Entry, group: Group) -> None:
+        """Have `tick` called in time; too early does no harm."""
+        deadline_ms = group.next_deadline_ms()
+        if deadline_ms is None or entry.group is not group or self._closed:
+            self._cancel_timer(entry)
+        elif entry.timer is None or deadline_ms < entry.timer_at_ms:
+            self._cancel_timer(entry)
+            entry.timer_at_ms = deadline_ms
+            entry.timer = self._loop.call_at((deadline_ms + 1) / 1000, self._on_timer, entry, group)
 
-    def _forget(self, group_id: str) -> None:
-        group = self._groups.pop(group_id)
-        group.kill()
-        timer = self._timers.pop(group_id, None)
-        if timer is not None:
-            timer.cancel()
-        self.offsets.drop_group(group_id)
-        self._empty_since_ms.pop(group_id, None)
+    def _on_timer(self, entry: _Entry, group: Group) -> None:
+        entry.timer = None
+        entry.queue.run(partial(self._tick, entry, group))
+
+    def _tick(self, entry: _Entry, group: Group) -> Decided[None]:
+        if entry.group is group:  # else deleted while this waited for its turn
+            self._perform(entry, group, group.tick)
+            self._drop_if_unused(entry)
+        return Decided(None)
+
+    def _cancel_timer(self, entry: _Entry) -> None:
+        if entry.timer is not None:
+            entry.timer.cancel()
+            entry.timer = None
+
+    # --- entries ----------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def _find(self, group_id: str) -> Group | None:
+        entry = self._entries.get(group_id)
+        return None if entry is None else entry.group
+
+    def _entry(self, group_id: str) -> _Entry:
+        entry = self._entries.get(group_id)
+        if entry is None:
+            queue = GroupQueue(self._store.write_groups, lambda: self._on_idle(group_id, queue))
+            entry = self._entries[group_id] = _Entry(group_id, queue)
+        return entry
+
+    def _on_idle(self, group_id: str, queue: GroupQueue) -> None:
+        """Nothing happens to this id: keep it only if it is a group."""
+        entry = self._entries.get(group_id)
+        if entry is not None and entry.queue is queue and entry.group is None:
+            del self._entries[group_id]
+
+    def _create(self, entry: _Entry) -> Group:
+        group = entry.group = Group(entry.group_id, self._limits, self._capacity)
+        return group
+
+    def _drop_if_unused(self, entry: _Entry) -> None:
+        """A group that a refused join created is dropped, unless anything of it is stored."""
+        group = entry.group
+        if group is None or entry.stored is not None or self.offsets.count(entry.group_id):
+            return
+        if group.is_unused:
+            self._forget(entry)
+
+    def _forget(self, entry: _Entry) -> None:
+        group, entry.group = entry.group, None
+        if group is not None:
+            group.kill()
+        self._cancel_timer(entry)
+        self.offsets.drop_group(entry.group_id)
+        entry.stored = None
+        entry.empty_since_ms = None
 
 
-def _check_id(group_id: str) -> None:
+def _nothing_decided() -> Decided[None]:
+    return Decided(None)
+
+
+def _checked(group_id: str) -> str:
     if not group_id:
         raise RequestRefused(ErrorCode.invalid_group_id, "a group id must not be empty")
+    return group_id
 
 
 def _no_member(member_id: str) -> RequestRefused:
     return RequestRefused(ErrorCode.unknown_member_id, f"{member_id!r} is not a member of a group")
 
 
-def _log_failure(written: "asyncio.Future[None]") -> None:
-    error = None if written.cancelled() else written.exception()
-    if isinstance(error, HorologError):
-        _LOG.error("a group's membership could not be remembered: %s", error)
-    elif error is not None:
-        raise error
+def _no_group(group_id: str) -> RequestRefused:
+    return RequestRefused(ErrorCode.group_id_not_found, f"The group id {group_id} does not exist.")

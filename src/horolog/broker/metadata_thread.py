@@ -1,24 +1,26 @@
 """The metadata store on a thread of its own, for a commit may wait for the disk.
 
-Everything runs in the order it was asked for. Commits of groups and their offsets are
+Everything runs in the order it was asked for. Changes of groups and their offsets are
 gathered: all that came while one transaction was being written go into the next.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeAlias, TypeVar
 
 from horolog.groups.rows import GroupChange
 from horolog.metadata.store import MetadataStore
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Gathered = list[tuple[GroupChange, "asyncio.Future[None]"]]
+Outcomes: TypeAlias = list[Exception | None]
+"""What became of each of several changes."""
+Gathered: TypeAlias = "list[tuple[Sequence[GroupChange], asyncio.Future[Outcomes]]]"
 
 
 class MetadataThread:
-    """Who may write to the store. For the event loop's thread only."""
+    """Runs the calls of the store. For the event loop's thread only."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
@@ -32,10 +34,10 @@ class MetadataThread:
         future = self._loop.run_in_executor(self._executor, lambda: call(*args, **kwargs))
         return await asyncio.shield(future)
 
-    def write_groups(self, change: GroupChange) -> "asyncio.Future[None]":
-        """Done when the change is written."""
-        done = self._loop.create_future()
-        self._gathered.append((change, done))
+    def write_groups(self, changes: Sequence[GroupChange]) -> "asyncio.Future[Outcomes]":
+        """The outcome of each change, once they are written; they keep their order."""
+        done: asyncio.Future[Outcomes] = self._loop.create_future()
+        self._gathered.append((changes, done))
         if not self._writing:
             self._write_gathered()
         return done
@@ -44,22 +46,19 @@ class MetadataThread:
         self._writing = True
         gathered, self._gathered = self._gathered, []
         writing = self._loop.run_in_executor(
-            self._executor, self._store.write_groups, [change for change, _ in gathered]
+            self._executor,
+            self._store.write_groups,
+            [change for changes, _ in gathered for change in changes],
         )
         writing.add_done_callback(lambda written: self._on_written(gathered, written))
 
-    def _on_written(self, gathered: "Gathered", written: "asyncio.Future[None]") -> None:
+    def _on_written(self, gathered: Gathered, written: "asyncio.Future[Outcomes]") -> None:
         self._writing = False
         if self._gathered:
             self._write_gathered()
-        error = written.exception()
-        for _, done in gathered:
-            if done.done():
-                continue  # whoever asked has gone
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
+        outcomes = iter(written.result())
+        for changes, done in gathered:
+            done.set_result([next(outcomes) for _ in changes])
 
     async def close(self) -> None:
         """Finish what is asked for, then close the store."""

@@ -14,8 +14,10 @@ time. What a caller got wrong is raised as RequestRefused.
 
 import uuid
 from collections.abc import Callable
+from typing import Final
 
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.groups.capacity import Capacity
 from horolog.groups.members import CONSUMER_PROTOCOL_TYPE, Member, Members
 from horolog.groups.values import (
     Answer,
@@ -27,6 +29,7 @@ from horolog.groups.values import (
     Sync,
     Synced,
     Waiter,
+    member_bytes,
 )
 
 _EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = (
@@ -37,6 +40,13 @@ _EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = (
     GroupState.DEAD,
 )
 
+_MAX_GENERATION: Final = (1 << 31) - 1
+_MAX_ID_PREFIX: Final = 255  # of a member id that begins with what the client calls itself
+
+# What a group and an id that is not used yet occupy, roughly.
+_GROUP_BYTES: Final = 1024
+_PROMISED_BYTES: Final = 512
+
 
 class Group:
     """The state of one group. Every public call that can free a waiter returns answers."""
@@ -45,6 +55,7 @@ class Group:
         self,
         group_id: str,
         limits: GroupLimits,
+        capacity: Capacity,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self.group_id = group_id
@@ -53,6 +64,8 @@ class Group:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self._limits = limits
+        self._capacity = capacity
+        self._charged_bytes = 0  # of the capacity, for this group
         self._new_id = new_id
         self._members = Members()
         self._promised: dict[str, int] = {}  # ids handed out, not yet used -> deadline
@@ -61,6 +74,7 @@ class Group:
         self._sync_until_ms: int | None = None
         self._extension_left_ms: int | None = None  # set while a first rebalance gathers
         self._more_came = False
+        self._wake_at_ms: int | None = None  # never later than the earliest deadline
         self._answers: list[Answer] = []
 
     # --- what members ask -------------------------------------------------------------
@@ -91,10 +105,13 @@ class Group:
             case GroupState.PREPARING_REBALANCE:
                 raise _rebalancing()
             case GroupState.COMPLETING_REBALANCE:
+                leads = member.member_id == self._members.leader
+                if leads:
+                    self._check_assignments(sync.assignments)
                 self._unsynced.discard(member.member_id)
                 self._dismiss(member, ErrorCode.rebalance_in_progress)
                 member.sync_waiter = waiter
-                if member.member_id == self._members.leader:
+                if leads:
                     self._assign(dict(sync.assignments), now_ms)
             case GroupState.STABLE:
                 self._unsynced.discard(member.member_id)
@@ -146,7 +163,33 @@ class Group:
     # --- what time does ---------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        """When `tick` has something to do, if nothing else happens before."""
+        """When to call `tick`, if nothing else happens before; it may be too early."""
+        return self._wake_at_ms
+
+    def tick(self, now_ms: int) -> list[Answer]:
+        """End sessions, promises and rebalances whose time is up."""
+        is_due = self._wake_at_ms is not None and now_ms >= self._wake_at_ms
+        if is_due:
+            self._end_sessions(now_ms)
+        if self.state is _PREPARING:
+            self._advance_rebalance(now_ms)
+        if is_due:
+            self._wake_at_ms = self._earliest_deadline_ms()
+        self._charge()
+        answers, self._answers = self._answers, []
+        return answers
+
+    def _end_sessions(self, now_ms: int) -> None:
+        for member_id, deadline in list(self._promised.items()):
+            if now_ms >= deadline:
+                del self._promised[member_id]
+        for member in self._members:
+            if member.session_is_over(now_ms):
+                self._remove(member, now_ms)
+        if self._sync_until_ms is not None and now_ms >= self._sync_until_ms:
+            self._drop_unsynced(now_ms)
+
+    def _earliest_deadline_ms(self) -> int | None:
         deadlines = [
             member.deadline_ms
             for member in self._members
@@ -158,27 +201,23 @@ class Group:
         )
         return min(deadlines, default=None)
 
-    def tick(self, now_ms: int) -> list[Answer]:
-        """End sessions, promises and rebalances whose time is up."""
-        for member_id, deadline in list(self._promised.items()):
-            if now_ms >= deadline:
-                del self._promised[member_id]
-        for member in self._members:
-            if member.session_is_over(now_ms):
-                self._remove(member, now_ms)
-        if self._sync_until_ms is not None and now_ms >= self._sync_until_ms:
-            self._drop_unsynced(now_ms)
-        if self.state is _PREPARING:
-            self._advance_rebalance(now_ms)
-        answers, self._answers = self._answers, []
-        return answers
+    def _wake_by(self, deadline_ms: int) -> int:
+        """A new deadline: have `tick` called by then."""
+        if self._wake_at_ms is None or deadline_ms < self._wake_at_ms:
+            self._wake_at_ms = deadline_ms
+        return deadline_ms
 
     # --- what others want to know -----------------------------------------------------
 
     @property
     def is_idle(self) -> bool:
-        """Nobody belongs and nobody is about to."""
+        """Whether it has no members and no member id is promised."""
         return self.state in (_EMPTY, _DEAD) and not self._promised
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether it is idle and has never had members."""
+        return self.is_idle and not self.generation and self.protocol_type is None
 
     def describe(self) -> GroupDescription:
         """The group as DescribeGroups shows it; metadata only once it is settled."""
@@ -191,19 +230,53 @@ class Group:
             self._members.described(settled),
         )
 
-    def reads(self, topic: str) -> bool:
-        """Whether a member subscribes to a topic; True when that cannot be told."""
+    def subscriptions(self) -> Callable[[str], bool]:
+        """A predicate: is the topic subscribed to? True for all topics if that is unknown."""
         if self.state is _EMPTY:
-            return False
-        if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.protocol_name is None:
-            return True
-        topics = self._members.subscribed_topics(self.protocol_name)
-        return topics is None or topic in topics
+            return lambda topic: False
+        topics = None
+        if self.protocol_type == CONSUMER_PROTOCOL_TYPE and self.protocol_name is not None:
+            topics = self._members.subscribed_topics(self.protocol_name)
+        if topics is None:
+            return lambda topic: True
+        return topics.__contains__
 
     def kill(self) -> None:
-        """The group is deleted; only an empty one can be."""
+        """The group is deleted; only an idle one can be."""
         assert self.is_idle
         self.state = GroupState.DEAD
+        self._capacity.used_bytes -= self._charged_bytes
+        self._charged_bytes = 0
+
+    # --- memory -----------------------------------------------------------------------
+
+    @property
+    def held_bytes(self) -> int:
+        """What the group occupies in memory, roughly; committed offsets apart."""
+        promised = len(self._promised) * _PROMISED_BYTES
+        return _GROUP_BYTES + len(self.group_id) + promised + self._members.held_bytes
+
+    def _charge(self) -> None:
+        """Charge the capacity what the group occupies now."""
+        held_bytes = self.held_bytes
+        self._capacity.used_bytes += held_bytes - self._charged_bytes
+        self._charged_bytes = held_bytes
+
+    def _check_room(self, growth_bytes: int) -> None:
+        held_bytes = self.held_bytes
+        if growth_bytes > 0 and held_bytes + growth_bytes > self._limits.max_bytes:
+            raise RequestRefused(
+                ErrorCode.group_max_size_reached,
+                f"the members of the group occupy {held_bytes} bytes, and {growth_bytes} more "
+                f"exceed horolog.group.max.bytes={self._limits.max_bytes}",
+            )
+        growth_bytes += held_bytes - self._charged_bytes
+        if growth_bytes > 0:
+            self._capacity.check(growth_bytes)
+
+    def _check_assignments(self, assignments: tuple[tuple[str, bytes], ...]) -> None:
+        before = sum(len(member.assignment) for member in self._members)
+        self._check_room(sum(len(assignment) for _, assignment in assignments) - before)
 
     # --- joining ----------------------------------------------------------------------
 
@@ -219,34 +292,31 @@ class Group:
                 f"session timeout of {join.session_timeout_ms} ms, allowed "
                 f"{limits.min_session_timeout_ms} to {limits.max_session_timeout_ms}",
             )
-        if not join.protocol_type or not join.protocols:
+        if not join.protocol_type or not 0 < len(join.protocols) <= limits.max_protocols:
             raise RequestRefused(
-                ErrorCode.inconsistent_group_protocol, "a member must bring a protocol"
+                ErrorCode.inconsistent_group_protocol,
+                f"a member must bring 1 to {limits.max_protocols} protocols of one type",
             )
+        known = self._members.get(join.member_id)
+        if known is None and join.instance_id is not None:
+            known = self._members.of_instance(join.instance_id)
+        before_bytes = 0 if known is None else known.held_bytes - len(known.assignment)
+        self._check_room(member_bytes(join) - before_bytes)
         if self.state is _EMPTY:
             return
         names = {protocol.name for protocol in join.protocols}
-        if join.protocol_type != self.protocol_type or not names & self._protocols_besides(join):
+        if join.protocol_type != self.protocol_type or not self._members.speak_in_common(
+            names, besides=known
+        ):
             raise RequestRefused(
-                ErrorCode.inconsistent_group_protocol,
-                f"no protocol in common with the group: {sorted(names)}",
+                ErrorCode.inconsistent_group_protocol, "no protocol in common with the group"
             )
-
-    def _protocols_besides(self, join: Join) -> set[str]:
-        """What all members speak; one that is alone may change to whatever it likes."""
-        mine = self._members.get(join.member_id)
-        if mine is None and join.instance_id is not None:
-            mine = self._members.of_instance(join.instance_id)
-        others = [m for m in self._members if m is not mine]
-        if not others:
-            return {protocol.name for protocol in join.protocols}
-        return set.intersection(*({p.name for p in m.protocols} for m in others))
 
     def _join_first(self, join: Join, waiter: Waiter, now_ms: int) -> None:
         """A Join without a member id: a newcomer, or a static member after a restart."""
         static = None if join.instance_id is None else self._members.of_instance(join.instance_id)
         prefix = join.client_id if join.instance_id is None else join.instance_id
-        member_id = f"{prefix}-{self._new_id()}"
+        member_id = f"{prefix[:_MAX_ID_PREFIX]}-{self._new_id()}"
         if static is not None:
             self._replace_static(static, member_id, join, waiter, now_ms)
             return
@@ -256,7 +326,7 @@ class Group:
                 f"the group may have {self._limits.max_size} members",
             )
         if join.instance_id is None and join.expects_member_id:
-            self._promised[member_id] = now_ms + join.session_timeout_ms
+            self._promised[member_id] = self._wake_by(now_ms + join.session_timeout_ms)
             self._answers.append(Answer(waiter, Joined(ErrorCode.member_id_required, member_id)))
             return
         self._add(member_id, join, waiter, now_ms)
@@ -273,13 +343,13 @@ class Group:
         must_rebalance = changed or (self.state is _STABLE and leads)
         if self.state is not _PREPARING and not must_rebalance:
             # Its last answer was lost, or it only checks: the generation stands.
-            member.rejoin(join)
+            self._members.rejoin(member, join)
             self._answer_join(member, waiter, now_ms, self._settled(member))
             return
-        member.rejoin(join)
+        self._members.rejoin(member, join)
         # One that asks again has lost its connection: the older wait is over.
         self._dismiss(member, ErrorCode.rebalance_in_progress)
-        member.join_waiter = waiter
+        self._members.wait_for_join(member, waiter)
         self._rebalance(now_ms)
 
     def _replace_static(
@@ -292,13 +362,13 @@ class Group:
         self._unsynced.discard(old_id)
         self._members.rename(member, member_id)
         before = member.metadata(self.protocol_name)
-        member.rejoin(join)
+        self._members.rejoin(member, join)
         unchanged = (
             self._members.favourite_protocol() == self.protocol_name
             and member.metadata(self.protocol_name) == before
         )
         if self.state is not _STABLE or not unchanged:
-            member.join_waiter = waiter
+            self._members.wait_for_join(member, waiter)
             self._rebalance(now_ms)
             return
         answer = self._settled(member)
@@ -313,13 +383,14 @@ class Group:
         self._answer_join(member, waiter, now_ms, answer)
 
     def _add(self, member_id: str, join: Join, waiter: Waiter, now_ms: int) -> None:
-        member = Member.joining(member_id, join, now_ms + self._limits.new_member_timeout_ms)
-        member.join_waiter = waiter
+        deadline_ms = self._wake_by(now_ms + self._limits.new_member_timeout_ms)
+        member = Member.joining(member_id, join, deadline_ms)
         if self.state is _EMPTY:
             self.protocol_type = join.protocol_type
         if self.state is _PREPARING and self.generation == 0:
             self._more_came = True
         self._members.add(member)
+        self._members.wait_for_join(member, waiter)
         self._rebalance(now_ms)
 
     def _settled(self, member: Member) -> Joined:
@@ -349,11 +420,11 @@ class Group:
             # Wait a little for others who are starting at the same time (KIP-134).
             delay_ms = self._limits.initial_rebalance_delay_ms
             self._extension_left_ms = max(timeout_ms - delay_ms, 0)
-            self._rebalance_at_ms = now_ms + delay_ms
+            self._rebalance_at_ms = self._wake_by(now_ms + delay_ms)
             self._more_came = False
         else:
             self._extension_left_ms = None
-            self._rebalance_at_ms = now_ms + timeout_ms
+            self._rebalance_at_ms = self._wake_by(now_ms + timeout_ms)
         self._sync_until_ms = None
         self._unsynced.clear()
         self.state = GroupState.PREPARING_REBALANCE
@@ -368,12 +439,10 @@ class Group:
             if self._more_came and self._extension_left_ms > 0:
                 delay_ms = min(self._limits.initial_rebalance_delay_ms, self._extension_left_ms)
                 self._extension_left_ms -= delay_ms
-                self._rebalance_at_ms = now_ms + delay_ms
+                self._rebalance_at_ms = self._wake_by(now_ms + delay_ms)
                 self._more_came = False
                 return
-        all_joined = not self._promised and all(
-            member.join_waiter is not None for member in self._members
-        )
+        all_joined = not self._promised and self._members.joined == len(self._members)
         if all_joined or time_is_up:
             self._complete_rebalance(now_ms)
 
@@ -383,21 +452,23 @@ class Group:
                 self._members.remove(member)
         if not self._members.elect_among_joined() and len(self._members):
             # Only static members, all silent: their sessions decide, not this rebalance.
-            self._rebalance_at_ms = now_ms + max(self._members.rebalance_timeout_ms(), 1)
+            timeout_ms = max(self._members.rebalance_timeout_ms(), 1)
+            self._rebalance_at_ms = self._wake_by(now_ms + timeout_ms)
             return
         self._rebalance_at_ms = None
         self._extension_left_ms = None
-        self.generation += 1
+        self.generation = 1 if self.generation == _MAX_GENERATION else self.generation + 1
         if not len(self._members):
             self.protocol_name = None
             self.state = GroupState.EMPTY
             return
         self.protocol_name = self._members.favourite_protocol()
         self.state = GroupState.COMPLETING_REBALANCE
-        self._sync_until_ms = now_ms + max(self._members.rebalance_timeout_ms(), 1)
+        timeout_ms = max(self._members.rebalance_timeout_ms(), 1)
+        self._sync_until_ms = self._wake_by(now_ms + timeout_ms)
         for member in self._members:
             self._unsynced.add(member.member_id)
-            waiter, member.join_waiter = member.join_waiter, None
+            waiter = self._members.take_join_waiter(member)
             if waiter is None:
                 self._extend_session(member, now_ms)
             else:
@@ -407,7 +478,7 @@ class Group:
         """The leader has spoken: everyone who waits gets its part."""
         self.state = GroupState.STABLE
         for member in self._members:
-            member.assignment = assignments.get(member.member_id, b"")
+            self._members.assign(member, assignments.get(member.member_id, b""))
             if member.sync_waiter is not None:
                 self._answer_sync(member, now_ms)
 
@@ -447,7 +518,7 @@ class Group:
 
     def _extend_session(self, member: Member, now_ms: int) -> None:
         member.is_new = False
-        member.deadline_ms = now_ms + member.session_timeout_ms
+        member.deadline_ms = self._wake_by(now_ms + member.session_timeout_ms)
 
     def _remove(self, member: Member, now_ms: int) -> None:
         self._dismiss(member, ErrorCode.unknown_member_id)
@@ -457,9 +528,9 @@ class Group:
 
     def _dismiss(self, member: Member, why: ErrorCode) -> None:
         """Answer whatever the member waits for with an error."""
-        if member.join_waiter is not None:
-            self._answers.append(Answer(member.join_waiter, Joined(why, member.member_id)))
-            member.join_waiter = None
+        join_waiter = self._members.take_join_waiter(member)
+        if join_waiter is not None:
+            self._answers.append(Answer(join_waiter, Joined(why, member.member_id)))
         if member.sync_waiter is not None:
             self._answers.append(Answer(member.sync_waiter, Synced(why)))
             member.sync_waiter = None

@@ -11,9 +11,13 @@ from horolog.groups.values import (
     MemberDescription,
     Protocol,
     Waiter,
+    member_bytes,
 )
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+
+# Reading so many names takes some 20 ms; the subscriptions of a group with more are not read.
+MAX_SUBSCRIBED_NAMES = 50_000
 
 
 @dataclass(slots=True)
@@ -32,6 +36,7 @@ class Member:
     rebalance_timeout_ms: int
     protocols: tuple[Protocol, ...]
     deadline_ms: int
+    held_bytes: int
     assignment: bytes = b""
     is_new: bool = True
     join_waiter: Waiter | None = None
@@ -49,15 +54,8 @@ class Member:
             rebalance_timeout_ms=join.rebalance_timeout_ms,
             protocols=join.protocols,
             deadline_ms=deadline_ms,
+            held_bytes=member_bytes(join),
         )
-
-    def rejoin(self, join: Join) -> None:
-        """Take over what the member says of itself this time."""
-        self.protocols = join.protocols
-        self.client_id = join.client_id
-        self.client_host = join.client_host
-        self.session_timeout_ms = join.session_timeout_ms
-        self.rebalance_timeout_ms = join.rebalance_timeout_ms
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """What the member says under one protocol; empty if it does not speak it."""
@@ -71,12 +69,18 @@ class Member:
 
 
 class Members:
-    """The members in the order they came; the first leads unless it is lost."""
+    """The members in the order they came; the first leads unless it is lost.
+
+    `held_bytes` is what they occupy together; `joined` counts those whose Join waits here.
+    """
 
     def __init__(self) -> None:
+        self.leader: str | None = None
+        self.held_bytes = 0
+        self.joined = 0
         self._by_id: dict[str, Member] = {}
         self._id_of_instance: dict[str, str] = {}
-        self.leader: str | None = None
+        self._speakers: Counter[str] = Counter()  # members that speak a protocol, by its name
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -101,14 +105,57 @@ class Members:
             self._id_of_instance[member.instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id
+        self.held_bytes += member.held_bytes
+        self._speakers.update(_names(member.protocols))
 
     def remove(self, member: Member) -> None:
-        """Let a member go; another leads if it was the leader."""
+        """Remove a member that waits for nothing; another leads if it was the leader."""
+        assert member.join_waiter is None
         del self._by_id[member.member_id]
         if member.instance_id is not None:
             self._id_of_instance.pop(member.instance_id, None)
         if self.leader == member.member_id:
             self.leader = next(iter(self._by_id), None)
+        self.held_bytes -= member.held_bytes
+        self._forget_protocols(member)
+
+    def rejoin(self, member: Member, join: Join) -> None:
+        """Take over what a member says of itself this time."""
+        held_bytes = member_bytes(join) + len(member.assignment)
+        self.held_bytes += held_bytes - member.held_bytes
+        self._forget_protocols(member)
+        self._speakers.update(_names(join.protocols))
+        member.held_bytes = held_bytes
+        member.protocols = join.protocols
+        member.client_id = join.client_id
+        member.client_host = join.client_host
+        member.session_timeout_ms = join.session_timeout_ms
+        member.rebalance_timeout_ms = join.rebalance_timeout_ms
+
+    def assign(self, member: Member, assignment: bytes) -> None:
+        """Keep a member's part, instead of the one before."""
+        growth = len(assignment) - len(member.assignment)
+        member.assignment = assignment
+        member.held_bytes += growth
+        self.held_bytes += growth
+
+    def wait_for_join(self, member: Member, waiter: Waiter) -> None:
+        """The member's Join waits here."""
+        assert member.join_waiter is None
+        member.join_waiter = waiter
+        self.joined += 1
+
+    def take_join_waiter(self, member: Member) -> Waiter | None:
+        """The waiter of the member's Join, which waits here no longer."""
+        waiter, member.join_waiter = member.join_waiter, None
+        self.joined -= waiter is not None
+        return waiter
+
+    def _forget_protocols(self, member: Member) -> None:
+        for name in _names(member.protocols):
+            self._speakers[name] -= 1
+            if not self._speakers[name]:
+                del self._speakers[name]
 
     def rename(self, member: Member, member_id: str) -> None:
         """A static member came back under a new id; its place and its lead stay."""
@@ -126,12 +173,18 @@ class Members:
         if leader is None or leader.join_waiter is None:
             joined = (m.member_id for m in self._by_id.values() if m.join_waiter is not None)
             self.leader = next(joined, self.leader)
-        return any(m.join_waiter is not None for m in self._by_id.values())
+        return self.joined > 0
 
     def common_protocols(self) -> set[str]:
         """The names of the protocols that every member speaks."""
-        spoken = [{p.name for p in member.protocols} for member in self._by_id.values()]
-        return set.intersection(*spoken) if spoken else set()
+        count = len(self._by_id)
+        return {name for name, speakers in self._speakers.items() if speakers == count}
+
+    def speak_in_common(self, names: set[str], besides: Member | None) -> bool:
+        """Whether all members, `besides` apart, speak one of these; True if there are none."""
+        others = len(self._by_id) - (besides is not None)
+        own = set() if besides is None else _names(besides.protocols)
+        return not others or any(self._speakers[name] - (name in own) == others for name in names)
 
     def favourite_protocol(self) -> str:
         """Every member votes for the first of its protocols that all speak."""
@@ -169,28 +222,36 @@ class Members:
         )
 
     def subscribed_topics(self, protocol_name: str | None) -> set[str] | None:
-        """The topics that consumers say they read; None if one says it illegibly."""
+        """The topics that consumers subscribe to; None if illegible, or too many to read."""
         topics: set[str] = set()
+        names_left = MAX_SUBSCRIBED_NAMES
         for member in self._by_id.values():
-            of_member = _subscription(member.metadata(protocol_name))
+            of_member = _subscription(member.metadata(protocol_name), names_left)
             if of_member is None:
                 return None
-            topics |= of_member
+            topics.update(of_member)
+            names_left -= len(of_member)
         return topics
 
 
-def _subscription(metadata: bytes) -> set[str] | None:
+def _names(protocols: tuple[Protocol, ...]) -> set[str]:
+    return {protocol.name for protocol in protocols}
+
+
+def _subscription(metadata: bytes, most: int) -> list[str] | None:
     """The topics in a consumer's subscription: version i16, then an array of strings."""
-    topics = set()
+    topics = []
     try:
         (count,) = struct.unpack_from(">2xi", metadata)
+        if count > most:
+            return None
         position = 6
         for _ in range(count):
             (size,) = struct.unpack_from(">h", metadata, position)
             name = metadata[position + 2 : position + 2 + size]
             if size < 0 or len(name) < size:
                 return None
-            topics.add(name.decode())
+            topics.append(name.decode())
             position += 2 + size
     except (struct.error, UnicodeDecodeError):
         return None

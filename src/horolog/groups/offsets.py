@@ -23,9 +23,13 @@ class CommittedOffsets:
         """What a group has committed for a partition."""
         return self._groups.get(group_id, {}).get((topic, partition))
 
-    def of_group(self, group_id: str) -> list[OffsetRow]:
-        """All that a group has committed."""
-        return list(self._groups.get(group_id, {}).values())
+    def of_group(self, group_id: str) -> dict[TopicPartition, OffsetRow]:
+        """All that a group has committed, as it is now."""
+        return dict(self._groups.get(group_id, {}))
+
+    def count(self, group_id: str) -> int:
+        """For how many partitions a group has committed."""
+        return len(self._groups.get(group_id, ()))
 
     def group_ids(self) -> Iterator[str]:
         """The groups that have committed anything."""
@@ -43,10 +47,10 @@ class CommittedOffsets:
         """Forget all of a group's offsets."""
         self._groups.pop(group_id, None)
 
-    def drop_topic(self, topic: str) -> None:
-        """Forget what any group has committed for a topic."""
-        for group_id, group in list(self._groups.items()):
-            self.drop(group_id, [key for key in group if key[0] == topic])
+    def drop_topic(self, group_id: str, topic: str) -> None:
+        """Forget what a group has committed for a topic."""
+        group = self._groups.get(group_id, {})
+        self.drop(group_id, [key for key in group if key[0] == topic])
 
     def expired(
         self,
@@ -54,21 +58,24 @@ class CommittedOffsets:
         now_ms: int,
         retention_ms: int,
         empty_since_ms: int | None,
-        still_reads: Callable[[str], bool],
+        subscriptions: Callable[[], Callable[[str], bool]],
     ) -> list[TopicPartition]:
         """The offsets of a group that nobody needs any more (KIP-211).
 
         `empty_since_ms` is when the last member left; None where there never was one (the
         offsets of a client that assigns its own partitions count from their commit) or
-        where there is one now (then `still_reads` says which topics are in use).
+        where there is one now. `subscriptions` makes a predicate: is the topic subscribed to?
         """
-        gone = []
+        over = []
         for key, row in self._groups.get(group_id, {}).items():
             if row.expire_ms is not None:
-                over = now_ms >= row.expire_ms
+                is_over = now_ms >= row.expire_ms
             else:
                 since_ms = max(row.commit_ms, empty_since_ms or row.commit_ms)
-                over = now_ms - since_ms >= retention_ms
-            if over and not still_reads(row.topic):
-                gone.append(key)
-        return gone
+                is_over = now_ms - since_ms >= retention_ms
+            if is_over:
+                over.append(key)
+        if not over:
+            return over
+        is_subscribed = subscriptions()
+        return [key for key in over if not is_subscribed(key[0])]

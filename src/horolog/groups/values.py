@@ -26,6 +26,7 @@ class GroupState(StrEnum):
 class GroupLimits:
     """The broker settings a group obeys; times in milliseconds.
 
+    `max_bytes` bounds what its members' protocols and assignments occupy together.
     `new_member_timeout_ms` bounds the wait of a member that has never had an answer:
     its client may be gone, and no heartbeat of it would tell.
     """
@@ -34,6 +35,8 @@ class GroupLimits:
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3_000
     max_size: int = 2**31 - 1
+    max_bytes: int = 16 << 20
+    max_protocols: int = 100
     new_member_timeout_ms: int = 300_000
 
 
@@ -75,6 +78,18 @@ class Sync:
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignments: tuple[tuple[str, bytes], ...] = ()
+
+
+# What a member or a protocol occupies besides the bytes that its client sends.
+_MEMBER_BYTES = 1024
+_PROTOCOL_BYTES = 128
+
+
+def member_bytes(join: Join) -> int:
+    """What a member occupies in memory, roughly, before it is assigned anything."""
+    strings = len(join.client_id) + len(join.client_host) + len(join.instance_id or "")
+    protocols = sum(len(p.name) + len(p.metadata) + _PROTOCOL_BYTES for p in join.protocols)
+    return _MEMBER_BYTES + strings + protocols
 
 
 class JoinedMember(NamedTuple):

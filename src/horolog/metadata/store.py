@@ -9,27 +9,14 @@ Not thread-safe: one thread at a time, and never the event loop, for a commit ma
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from horolog.errors import Misconfigured, StorageFailed
+from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
-
-__all__ = [
-    "BROKER_SCOPE",
-    "FILE_NAME",
-    "TOPIC_SCOPE",
-    "GroupChange",
-    "GroupRow",
-    "MetadataStore",
-    "OffsetRow",
-    "SettingRow",
-    "Stored",
-    "TopicRow",
-]
 
 FILE_NAME = "horolog-metadata.sqlite"
 SCHEMA_VERSION = 1
@@ -146,8 +133,16 @@ class MetadataStore:
     # --- topics and settings ----------------------------------------------------------
 
     def put_topic(self, topic: TopicRow, overrides: Mapping[str, str] | None = None) -> None:
-        """Create a topic or replace what is known of it; `overrides` replace its settings."""
+        """Create a topic or replace what is known of it; `overrides` replace its settings.
+
+        Offsets of a topic of that name whose deletion could not be finished are dropped.
+        """
         with self._transaction(synced=True):
+            before = self._db.execute(
+                "SELECT topic_id FROM topics WHERE name = ? AND deleting", (topic.name,)
+            ).fetchone()
+            if before is not None and before[0] != topic.topic_id.bytes:
+                self._db.execute("DELETE FROM offsets WHERE topic = ?", (topic.name,))
             self._db.execute(
                 "INSERT OR REPLACE INTO topics VALUES (?, ?, ?, ?, ?)",
                 (topic.name, topic.topic_id.bytes, topic.partitions, topic.adopted, topic.deleting),
@@ -200,24 +195,42 @@ class MetadataStore:
 
     # --- groups -----------------------------------------------------------------------
 
-    def write_groups(self, changes: Iterable[GroupChange]) -> None:
-        """Many changes, one after the other, in one transaction."""
-        with self._transaction(synced=False):
-            for change in changes:
-                for group_id in change.dropped_groups:
-                    self._db.execute("DELETE FROM groups WHERE group_id = ?", (group_id,))
-                    self._db.execute("DELETE FROM offsets WHERE group_id = ?", (group_id,))
-                self._db.executemany(
-                    "DELETE FROM offsets WHERE group_id = ? AND topic = ? AND partition = ?",
-                    change.dropped_offsets,
-                )
-                self._db.executemany(
-                    "INSERT OR REPLACE INTO groups VALUES (?, ?, ?)", change.groups
-                )
-                self._db.executemany(
-                    "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                    change.offsets,
-                )
+    def write_groups(self, changes: Sequence[GroupChange]) -> list[Exception | None]:
+        """Write many changes in order, in one transaction if possible; the error of each.
+
+        A change that cannot be written fails alone: the others are then written one by one.
+        """
+        try:
+            self._write_together(changes)
+        except Exception as error:  # noqa: BLE001 - returned to whoever asked for the change
+            if len(changes) == 1:
+                return [error]
+        else:
+            return [None] * len(changes)
+        return [error for change in changes for error in self.write_groups([change])]
+
+    def _write_together(self, changes: Sequence[GroupChange]) -> None:
+        try:
+            with self._transaction(synced=False):
+                for change in changes:
+                    self._write_change(change)
+        except (OverflowError, UnicodeError) as error:
+            raise RequestRefused(
+                ErrorCode.invalid_commit_offset_size, f"SQLite cannot hold it: {error}"
+            ) from error
+
+    def _write_change(self, change: GroupChange) -> None:
+        for group_id in change.dropped_groups:
+            self._db.execute("DELETE FROM groups WHERE group_id = ?", (group_id,))
+            self._db.execute("DELETE FROM offsets WHERE group_id = ?", (group_id,))
+        self._db.executemany(
+            "DELETE FROM offsets WHERE group_id = ? AND topic = ? AND partition = ?",
+            change.dropped_offsets,
+        )
+        self._db.executemany("INSERT OR REPLACE INTO groups VALUES (?, ?, ?)", change.groups)
+        self._db.executemany(
+            "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?, ?, ?, ?)", change.offsets
+        )
 
     @contextmanager
     def _transaction(self, *, synced: bool) -> Iterator[None]:

@@ -5,36 +5,64 @@ v3  authorized operations on request: all, for there is no authorizer
 v4  group instance id of members (KIP-345)
 v5  flexible
 v6  a group that is not there is an error with a message; before, it is a dead group
+
+A group that is asked for several times is described once.
 """
 
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers import authorized
+from horolog.broker.packing_apart import packed_apart
+from horolog.broker.yielding import Yielder
 from horolog.errors import ErrorCode
-from horolog.groups.values import GroupState
+from horolog.groups.values import GroupDescription, GroupState
+from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
+
+_MANY: Final = 200  # groups and members
+_LARGE_BYTES: Final = 64 << 10
 
 
 @api(ApiKey.DESCRIBE_GROUPS)
-def describe_groups(request: Request, broker: Broker) -> dict[str, Any]:
+async def describe_groups(request: Request, broker: Broker) -> dict[str, Any] | Reply:
     """Each group that was asked for."""
     wanted = getattr(request.body, "include_authorized_operations", False)
     operations = authorized.ON_GROUP if wanted else authorized.NOT_ASKED
+    serve_others = Yielder()
+    groups: dict[str, GroupDescription | None] = {}
+    for group_id in request.body.groups:
+        if group_id not in groups:
+            groups[group_id] = broker.groups.describe(group_id)
+            await serve_others()
+    make = partial(_answer, groups, request.version, operations)
+    if _takes_long(groups):
+        return await packed_apart(broker, ApiKey.DESCRIBE_GROUPS, request.version, make)
+    return make()
+
+
+def _takes_long(groups: dict[str, GroupDescription | None]) -> bool:
+    members = [member for group in groups.values() if group is not None for member in group.members]
+    return (
+        len(groups) + len(members) > _MANY
+        or sum(len(member.metadata) + len(member.assignment) for member in members) > _LARGE_BYTES
+    )
+
+
+def _answer(
+    groups: dict[str, GroupDescription | None], version: int, operations: int
+) -> dict[str, Any]:
     return {
         "groups": [
-            {
-                **_described(broker, group_id, request.version),
-                "authorized_operations": operations,
-            }
-            for group_id in request.body.groups
+            {**_described(group_id, group, version), "authorized_operations": operations}
+            for group_id, group in groups.items()
         ]
     }
 
 
-def _described(broker: Broker, group_id: str, version: int) -> dict[str, Any]:
-    group = broker.groups.describe(group_id)
+def _described(group_id: str, group: GroupDescription | None, version: int) -> dict[str, Any]:
     if group is None:
         missing = ErrorCode.group_id_not_found if version >= 6 else ErrorCode.none
         return {

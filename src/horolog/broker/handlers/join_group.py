@@ -10,17 +10,21 @@ v8  reason
 v9  the leader may be told to skip the assignment (KIP-814)
 """
 
-from typing import Any
+from typing import Any, Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
+from horolog.broker.packing_apart import packed_apart
 from horolog.errors import RequestRefused, code_for
 from horolog.groups.values import Join, Joined, Protocol
+from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
+
+_LARGE: Final = 64 << 10
 
 
 @api(ApiKey.JOIN_GROUP)
-async def join_group(request: Request, broker: Broker) -> dict[str, Any]:
+async def join_group(request: Request, broker: Broker) -> dict[str, Any] | Reply:
     """Wait with the others for a new generation."""
     body = request.body
     rebalance_timeout_ms = body.session_timeout_ms
@@ -42,7 +46,7 @@ async def join_group(request: Request, broker: Broker) -> dict[str, Any]:
         joined = await broker.groups.join(body.group_id, join)
     except RequestRefused as error:
         joined = Joined(code_for(error), body.member_id)
-    return {
+    answer = {
         "error_code": joined.error,
         "generation_id": joined.generation,
         "protocol_type": joined.protocol_type,
@@ -60,3 +64,6 @@ async def join_group(request: Request, broker: Broker) -> dict[str, Any]:
             for member in joined.members
         ],
     }
+    if sum(len(member.metadata) for member in joined.members) + len(joined.members) > _LARGE:
+        return await packed_apart(broker, ApiKey.JOIN_GROUP, request.version, lambda: answer)
+    return answer

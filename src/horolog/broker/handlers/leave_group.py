@@ -15,16 +15,16 @@ from horolog.wire.api import ApiKey
 
 
 @api(ApiKey.LEAVE_GROUP)
-def leave_group(request: Request, broker: Broker) -> dict[str, Any]:
+async def leave_group(request: Request, broker: Broker) -> dict[str, Any]:
     """Let the members go."""
     body = request.body
     if not body.group_id:
         return {"error_code": ErrorCode.invalid_group_id, "members": []}
     if request.version < 3:
-        (error,) = broker.groups.leave(body.group_id, [(body.member_id, None)])
+        (error,) = await broker.groups.leave(body.group_id, [(body.member_id, None)])
         return {"error_code": error}
     members = [(member.member_id, member.group_instance_id) for member in body.members]
-    errors = broker.groups.leave(body.group_id, members)
+    errors = await broker.groups.leave(body.group_id, members)
     return {
         "error_code": ErrorCode.none,
         "members": [

@@ -6,34 +6,48 @@ v4  state, and a filter on it (KIP-518)
 v5  type, and a filter on it (KIP-848): all groups here are classic
 """
 
-from typing import Any
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any, Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
+from horolog.broker.packing_apart import packed_apart
 from horolog.errors import ErrorCode
+from horolog.groups.group import Group
+from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
 
 GROUP_TYPE = "classic"
 
+_MANY: Final = 1_000
+
 
 @api(ApiKey.LIST_GROUPS)
-def list_groups(request: Request, broker: Broker) -> dict[str, Any]:
+def list_groups(request: Request, broker: Broker) -> dict[str, Any] | Coroutine[Any, Any, Reply]:
     """All groups that pass the filters; names compare without regard to case, as in Kafka."""
     states = {state.lower() for state in getattr(request.body, "states_filter", ())}
     types = {kind.lower() for kind in getattr(request.body, "types_filter", ())}
-    groups = broker.groups.descriptions()
+    groups = broker.groups.all()
     if types and GROUP_TYPE not in types:
         groups = []
+    make = partial(_answer, groups, states)
+    if len(groups) > _MANY:
+        return packed_apart(broker, ApiKey.LIST_GROUPS, request.version, make)
+    return make()
+
+
+def _answer(groups: list[Group], states: set[str]) -> dict[str, Any]:
     return {
         "error_code": ErrorCode.none,
         "groups": [
             {
                 "group_id": group.group_id,
-                "protocol_type": group.protocol_type,
-                "group_state": group.state.value,
+                "protocol_type": group.protocol_type or "",
+                "group_state": state.value,
                 "group_type": GROUP_TYPE,
             }
-            for group in groups
-            if not states or group.state.value.lower() in states
+            for group, state in ((group, group.state) for group in groups)
+            if not states or state.value.lower() in states
         ],
     }

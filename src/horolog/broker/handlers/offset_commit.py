@@ -9,70 +9,109 @@ v9   a group that is not there is GROUP_ID_NOT_FOUND (KIP-848)
 v10  topics by id
 """
 
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
+from horolog.broker.group_coordinator import Committer
+from horolog.broker.yielding import Yielder
+from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.topics import Topic, unknown_topic
 from horolog.wire.api import ApiKey
+
+_AT_ONCE: Final = 500  # partitions, before others are served
+
+
+@dataclass(slots=True)
+class _OfTopic:
+    """What a request says of one topic, and what becomes of it."""
+
+    topic: Topic | None
+    answer: dict[str, Any]
+    rows: list[OffsetRow] = field(default_factory=list)
+
+    def fail(self, error_code: ErrorCode) -> None:
+        """Refuse the partitions that were not refused before."""
+        for partition in self.answer["partitions"]:
+            if partition["error_code"] is ErrorCode.none:
+                partition["error_code"] = error_code
 
 
 @api(ApiKey.OFFSET_COMMIT)
 async def offset_commit(request: Request, broker: Broker) -> dict[str, Any]:
     """Keep what can be kept; each partition has its own error."""
     body = request.body
+    topics = await _topics(request, broker)
+    committer = Committer(
+        body.member_id,
+        getattr(body, "group_instance_id", None),
+        body.generation_id_or_member_epoch,
+    )
+    try:
+        await broker.groups.commit(body.group_id, committer, partial(_rows, broker, topics))
+    except HorologError as error:
+        for topic in topics:
+            topic.fail(_error_code(error, request.version))
+    return {"topics": [topic.answer for topic in topics]}
+
+
+def _rows(broker: Broker, topics: list[_OfTopic]) -> list[OffsetRow]:
+    """What is to be kept, of the topics that are still there."""
     rows: list[OffsetRow] = []
+    for of_topic in topics:
+        if of_topic.topic is None:
+            continue
+        if broker.topics.find_id(of_topic.topic.topic_id) is None:
+            of_topic.fail(code_for(unknown_topic(of_topic.topic.name)))
+        else:
+            rows += of_topic.rows
+    return rows
+
+
+async def _topics(request: Request, broker: Broker) -> list[_OfTopic]:
+    serve_others = Yielder()
     topics = []
-    refused = _refusal(request, broker)
-    for asked in body.topics:
-        partitions = []
-        for wanted in asked.partitions:
+    for asked in request.body.topics:
+        partitions: list[dict[str, Any]] = []
+        answer: dict[str, Any] = {
+            "name": getattr(asked, "name", ""),
+            "topic_id": getattr(asked, "topic_id", None),
+            "partitions": partitions,
+        }
+        try:
+            of_topic = _OfTopic(_topic(request, broker, asked), answer)
+            refused = ErrorCode.none
+        except RequestRefused as error:
+            of_topic = _OfTopic(None, answer)
+            refused = code_for(error)
+        topics.append(of_topic)
+        known = frozenset(() if of_topic.topic is None else of_topic.topic.partitions)
+        for number, wanted in enumerate(asked.partitions):
+            if not number % _AT_ONCE:
+                await serve_others()
             error_code = refused
-            if refused is ErrorCode.none:
+            if of_topic.topic is not None:
                 try:
-                    rows.append(_row(request, broker, asked, wanted))
+                    if wanted.partition_index not in known:
+                        raise unknown_topic(of_topic.topic.name)
+                    of_topic.rows.append(_row(request, broker, of_topic.topic, wanted))
                 except RequestRefused as error:
                     error_code = code_for(error)
             partitions.append({"partition_index": wanted.partition_index, "error_code": error_code})
-        topics.append(
-            {
-                "name": getattr(asked, "name", ""),
-                "topic_id": getattr(asked, "topic_id", None),
-                "partitions": partitions,
-            }
-        )
-    try:
-        await broker.groups.commit(body.group_id, rows)
-    except StorageFailed:
-        # As Kafka has it: clients look for the coordinator and try again; of 56 they give up.
-        _fail_all(topics, ErrorCode.not_coordinator)
-    except HorologError as error:
-        _fail_all(topics, code_for(error))
-    return {"topics": topics}
+    return topics
 
 
-def _refusal(request: Request, broker: Broker) -> ErrorCode:
-    """Why this member may not commit now, or none."""
-    body = request.body
-    generation = body.generation_id_or_member_epoch
-    try:
-        broker.groups.check_commit(
-            body.group_id, body.member_id, getattr(body, "group_instance_id", None), generation
-        )
-    except RequestRefused as error:
-        missing = broker.groups.describe(body.group_id) is None
-        if missing and request.version >= 9:
-            return ErrorCode.group_id_not_found
-        return code_for(error)
-    return ErrorCode.none
+def _topic(request: Request, broker: Broker, asked: Any) -> Topic:
+    if request.version >= 10:
+        return broker.topics.with_id(asked.topic_id)
+    return broker.topics.named(asked.name)
 
 
-def _row(request: Request, broker: Broker, asked: Any, wanted: Any) -> OffsetRow:
-    topic = _topic(request, broker, asked)
-    if wanted.partition_index not in topic.partitions:
-        raise unknown_topic(topic.name)
+def _row(request: Request, broker: Broker, topic: Topic, wanted: Any) -> OffsetRow:
     metadata = wanted.committed_metadata or ""
     if len(metadata.encode()) > broker.config.offset_metadata_max_bytes:
         raise RequestRefused(ErrorCode.offset_metadata_too_large, "offset.metadata.max.bytes")
@@ -86,18 +125,15 @@ def _row(request: Request, broker: Broker, asked: Any, wanted: Any) -> OffsetRow
         getattr(wanted, "committed_leader_epoch", -1),
         metadata,
         now_ms,
-        None if retention_ms < 0 else now_ms + retention_ms,
+        None if retention_ms < 0 else min(now_ms + retention_ms, LONG_MAX),
     )
 
 
-def _topic(request: Request, broker: Broker, asked: Any) -> Topic:
-    if request.version >= 10:
-        return broker.topics.with_id(asked.topic_id)
-    return broker.topics.named(asked.name)
-
-
-def _fail_all(topics: list[dict[str, Any]], error_code: ErrorCode) -> None:
-    for topic in topics:
-        for partition in topic["partitions"]:
-            if partition["error_code"] is ErrorCode.none:
-                partition["error_code"] = error_code
+def _error_code(error: HorologError, version: int) -> ErrorCode:
+    if isinstance(error, StorageFailed):
+        # As Kafka has it: clients look for the coordinator and try again; of 56 they give up.
+        return ErrorCode.not_coordinator
+    error_code = code_for(error)
+    if error_code is ErrorCode.group_id_not_found and version < 9:
+        return ErrorCode.illegal_generation
+    return error_code

@@ -16,14 +16,14 @@ async def offset_delete(request: Request, broker: Broker) -> dict[str, Any]:
     """Forget each offset, unless the group reads its topic."""
     body = request.body
     try:
-        still_reads = broker.groups.check_offsets_deletable(body.group_id)
-        gone = [
-            (topic.name, partition.partition_index)
-            for topic in body.topics
-            if not still_reads(topic.name)
-            for partition in topic.partitions
-        ]
-        await broker.groups.delete_offsets(body.group_id, gone)
+        subscribed = await broker.groups.delete_offsets(
+            body.group_id,
+            [
+                (topic.name, partition.partition_index)
+                for topic in body.topics
+                for partition in topic.partitions
+            ],
+        )
     except HorologError as error:
         return {"error_code": code_for(error), "topics": []}
     return {
@@ -34,7 +34,7 @@ async def offset_delete(request: Request, broker: Broker) -> dict[str, Any]:
                 "partitions": [
                     {
                         "partition_index": partition.partition_index,
-                        "error_code": _error(broker, topic.name, still_reads(topic.name)),
+                        "error_code": _error(broker, topic.name, topic.name in subscribed),
                     }
                     for partition in topic.partitions
                 ],
@@ -44,8 +44,8 @@ async def offset_delete(request: Request, broker: Broker) -> dict[str, Any]:
     }
 
 
-def _error(broker: Broker, topic: str, is_read: bool) -> ErrorCode:
-    if is_read:
+def _error(broker: Broker, topic: str, is_subscribed: bool) -> ErrorCode:
+    if is_subscribed:
         return ErrorCode.group_subscribed_to_topic
     if topic not in broker.topics:
         return ErrorCode.unknown_topic_or_partition

@@ -9,59 +9,112 @@ v7   require_stable: nothing to wait for without transactions
 v8   several groups in one request (KIP-709)
 v9   member id and epoch of the new group protocol: not checked, all groups are classic
 v10  topics by id
+
+A group that is asked for several times is answered once, and INVALID_REQUEST after that.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
+from horolog.broker.packing_apart import packed_apart
+from horolog.broker.yielding import Yielder
 from horolog.errors import ErrorCode
+from horolog.groups.offsets import TopicPartition
 from horolog.groups.rows import OffsetRow
+from horolog.metadata.topics import Topics
+from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
+
+Committed: TypeAlias = Mapping[TopicPartition, OffsetRow]
+
+_MANY: Final = 1_000  # partitions asked for or committed
 
 
 @api(ApiKey.OFFSET_FETCH)
-def offset_fetch(request: Request, broker: Broker) -> dict[str, Any]:
+def offset_fetch(request: Request, broker: Broker) -> dict[str, Any] | Coroutine[Any, Any, Reply]:
     """What the groups have committed."""
     body = request.body
-    if request.version < 8:
-        topics = _topics(request, broker, body.group_id, body.topics)
-        return {"error_code": ErrorCode.none, "topics": topics}
-    return {
-        "groups": [
+    asked = [(body.group_id, body.topics)] if request.version < 8 else _groups(body.groups)
+    offsets = broker.groups.offsets
+    size = sum(
+        offsets.count(group_id) + sum(1 + len(topic.partition_indexes) for topic in topics or ())
+        for group_id, topics in asked
+    )
+    if size > _MANY:
+        return _fetch_many(request, broker, asked)
+    committed = {group_id: offsets.of_group(group_id) for group_id, _ in asked}
+    return _answer(request.version, broker.topics, asked, committed)
+
+
+async def _fetch_many(request: Request, broker: Broker, asked: "Asked") -> Reply:
+    serve_others = Yielder()
+    committed = {}
+    for group_id, _ in asked:
+        committed[group_id] = broker.groups.offsets.of_group(group_id)
+        await serve_others()
+    make = partial(_answer, request.version, broker.topics, asked, committed)
+    return await packed_apart(broker, ApiKey.OFFSET_FETCH, request.version, make)
+
+
+Asked: TypeAlias = "Sequence[tuple[str, Sequence[Any] | None]]"
+
+
+def _groups(groups: Sequence[Any]) -> Asked:
+    return [(group.group_id, group.topics) for group in groups]
+
+
+def _answer(
+    version: int, topics: Topics, asked: Asked, committed: Mapping[str, Committed]
+) -> dict[str, Any]:
+    if version < 8:
+        ((group_id, wanted),) = asked
+        return {
+            "error_code": ErrorCode.none,
+            "topics": _topics(version, topics, committed[group_id], wanted),
+        }
+    answered = set()
+    groups = []
+    for group_id, wanted in asked:
+        if group_id in answered:
+            groups.append(
+                {"group_id": group_id, "error_code": ErrorCode.invalid_request, "topics": []}
+            )
+            continue
+        answered.add(group_id)
+        groups.append(
             {
-                "group_id": group.group_id,
+                "group_id": group_id,
                 "error_code": ErrorCode.none,
-                "topics": _topics(request, broker, group.group_id, group.topics),
+                "topics": _topics(version, topics, committed[group_id], wanted),
             }
-            for group in body.groups
-        ]
-    }
+        )
+    return {"groups": groups}
 
 
 def _topics(
-    request: Request, broker: Broker, group_id: str, asked: Sequence[Any] | None
+    version: int, topics: Topics, committed: Committed, asked: Sequence[Any] | None
 ) -> list[dict[str, Any]]:
     if asked is None:
-        return _all_topics(broker, group_id)
+        return _all_topics(topics, committed)
     answers: list[dict[str, Any]] = []
     for topic in asked:
-        known = None
-        if request.version >= 10:
-            known = broker.topics.find_id(topic.topic_id)
-            name = known.name if known is not None else ""
-        else:
+        name, topic_id = "", None
+        if version < 10:
             name = topic.name
-        unknown_id = request.version >= 10 and known is None
+        else:
+            topic_id = topic.topic_id
+            known = topics.find_id(topic_id)
+            name = known.name if known is not None else ""
+        error_code = ErrorCode.none if name or version < 10 else ErrorCode.unknown_topic_id
         answers.append(
             {
                 "name": name,
-                "topic_id": getattr(topic, "topic_id", None),
+                "topic_id": topic_id,
                 "partitions": [
-                    _unknown_id(index)
-                    if unknown_id
-                    else _partition(index, broker.groups.offsets.get(group_id, name, index))
+                    _partition(index, committed.get((name, index)), error_code)
                     for index in topic.partition_indexes
                 ],
             }
@@ -69,9 +122,9 @@ def _topics(
     return answers
 
 
-def _all_topics(broker: Broker, group_id: str) -> list[dict[str, Any]]:
+def _all_topics(topics: Topics, committed: Committed) -> list[dict[str, Any]]:
     rows: dict[str, list[OffsetRow]] = {}
-    for row in broker.groups.offsets.of_group(group_id):
+    for row in committed.values():
         rows.setdefault(row.topic, []).append(row)
     return [
         {
@@ -80,19 +133,17 @@ def _all_topics(broker: Broker, group_id: str) -> list[dict[str, Any]]:
             "partitions": [_partition(row.partition, row) for row in of_topic],
         }
         for name, of_topic in rows.items()
-        if (topic := broker.topics.find(name)) is not None
+        if (topic := topics.find(name)) is not None
     ]
 
 
-def _partition(index: int, row: OffsetRow | None) -> dict[str, Any]:
+def _partition(
+    index: int, row: OffsetRow | None, error_code: ErrorCode = ErrorCode.none
+) -> dict[str, Any]:
     return {
         "partition_index": index,
         "committed_offset": -1 if row is None else row.committed,
         "committed_leader_epoch": -1 if row is None else row.leader_epoch,
         "metadata": "" if row is None else row.metadata,
-        "error_code": ErrorCode.none,
+        "error_code": error_code,
     }
-
-
-def _unknown_id(index: int) -> dict[str, Any]:
-    return {**_partition(index, None), "error_code": ErrorCode.unknown_topic_id}

@@ -1,0 +1,136 @@
+"""The operations on one consumer group, in order.
+
+An operation is decided on what is in memory, its change is written to the store, and only
+then is it applied to memory. So memory holds what is durable, and a write that fails
+changes nothing.
+
+Most operations are shared: they are decided at once while other writes of the group are
+in flight, because their outcome does not depend on them (commits of members, joins). An
+exclusive operation (deletion, expiry) checks what such a write could change: it waits
+until all before it are applied, and everything that comes later waits for it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from horolog.groups.rows import GroupChange
+
+T = TypeVar("T")
+Write: TypeAlias = "Callable[[Sequence[GroupChange]], asyncio.Future[list[Exception | None]]]"
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Decided(Generic[T]):
+    """An operation's result, what has to be written before it holds, and what it then does."""
+
+    result: T
+    change: GroupChange | None = None
+    apply: Callable[[], None] = _nothing
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    decide: Callable[[], Decided[Any]]
+    done: "asyncio.Future[Any]"
+    exclusive: bool
+
+
+_Writing: TypeAlias = list[tuple[_Operation, Decided[Any], GroupChange]]
+
+
+class GroupQueue:
+    """Decides, writes and applies operations. For the event loop's thread only.
+
+    `write` returns the outcome of each of several changes, written in their order.
+    `on_idle` is called when nothing waits and nothing is in flight.
+    """
+
+    def __init__(self, write: Write, on_idle: Callable[[], None] = _nothing) -> None:
+        self._write = write
+        self._on_idle = on_idle
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[_Operation] = deque()
+        self._decided: _Writing = []  # to be written when the write in flight has returned
+        self._in_flight: _Writing = []
+        self._exclusive = False  # what is decided or in flight is one exclusive operation
+        self._advancing = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and nothing is in flight."""
+        return not (self._waiting or self._decided or self._in_flight or self._advancing)
+
+    def run(
+        self, decide: Callable[[], Decided[T]], *, exclusive: bool = False
+    ) -> "asyncio.Future[T]":
+        """The result of an operation, once it is durable and applied.
+
+        `decide` runs when it is the operation's turn, at once if nothing is in its way. What
+        it raises is the outcome, and so is what the store raises; then nothing is applied.
+        """
+        done: asyncio.Future[T] = self._loop.create_future()
+        self._waiting.append(_Operation(decide, done, exclusive))
+        self._advance()
+        return done
+
+    def _advance(self) -> None:
+        """Decide whatever may be decided; write it unless a write is in flight."""
+        if self._advancing:  # an operation that is being decided has asked for another
+            return
+        self._advancing = True
+        while self._waiting and not self._exclusive:
+            operation = self._waiting[0]
+            if operation.exclusive and (self._decided or self._in_flight):
+                break
+            self._waiting.popleft()
+            self._decide(operation)
+        self._advancing = False
+        if self._decided and not self._in_flight:
+            self._in_flight, self._decided = self._decided, []
+            written = self._write([change for _, _, change in self._in_flight])
+            written.add_done_callback(self._on_written)
+        elif self.is_idle:
+            self._on_idle()
+
+    def _decide(self, operation: _Operation) -> None:
+        try:
+            decided = operation.decide()
+        except Exception as error:  # noqa: BLE001 - raised where the operation is awaited
+            _resolve(operation.done, error, None)
+            return
+        if decided.change is None:
+            decided.apply()
+            _resolve(operation.done, None, decided.result)
+            return
+        self._decided.append((operation, decided, decided.change))
+        self._exclusive = operation.exclusive
+
+    def _on_written(self, written: "asyncio.Future[list[Exception | None]]") -> None:
+        in_flight, self._in_flight = self._in_flight, []
+        failure = written.exception()
+        outcomes = [failure] * len(in_flight) if failure is not None else written.result()
+        self._advancing = True
+        for (operation, decided, _), error in zip(in_flight, outcomes, strict=True):
+            if error is None:
+                decided.apply()
+            _resolve(operation.done, error, decided.result)
+        self._advancing = False
+        self._exclusive = False
+        self._advance()
+
+
+def _resolve(done: "asyncio.Future[Any]", error: BaseException | None, result: object) -> None:
+    """Resolve the future, unless it was cancelled."""
+    if done.done():
+        return
+    if error is None:
+        done.set_result(result)
+    else:
+        done.set_exception(error)
