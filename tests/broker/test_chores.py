@@ -3,13 +3,16 @@
 import asyncio
 import gc
 import shutil
+import struct
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from partition_files import PartitionFiles
 from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import RunningBroker
@@ -201,6 +204,36 @@ def test_a_chore_that_fails_each_time_says_so_once(
     time.sleep(0.2)  # for some checkpoints more
     said = [m.partition(":")[0] for m in caplog.messages if "is gone" in m]
     assert said.count("checkpoint") == 1
+
+
+def test_indexes_that_nobody_vouches_for_are_checked_after_a_lookup_went_by_them(
+    make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another broker's time index says that nothing before its only entry is later."""
+    monkeypatch.setattr("horolog.storage.log._CHECKED_AT_ONCE_BYTES", 0)
+    files = PartitionFiles(tmp_path / "foreign", "t", 0, base_offset=0)
+    for time_ms in (500, 900, 300):
+        files.add([time_ms])
+    files.roll()
+    files.log.with_name(f"{0:020d}.timeindex").write_bytes(struct.pack(">qi", 300, 2))
+    files.add([2000])
+    files.write_indexes()
+    broker = make_broker(log_dir=files.log_dir, clock=ManualClock(NOW_MS))
+    log = broker.log("t")
+
+    def offset_of(time_ms: int) -> int:
+        asked = {"name": "t", "partitions": [{"partition_index": 0, "timestamp": time_ms}]}
+        with RawConnection(broker.address) as connection:
+            answer = connection.ask(
+                ApiKey.LIST_OFFSETS, 5, replica_id=-1, isolation_level=0, topics=[asked]
+            )
+        return int(answer.topics[0].partitions[0].offset)
+
+    assert offset_of(800) == 3, "the index is gone by"
+    assert log.wants_index_check
+    broker.run(broker.service.chores.check_indexes())
+    assert not log.wants_index_check
+    assert [offset_of(time_ms) for time_ms in (100, 500, 501, 800, 900, 901)] == [0, 0, 1, 1, 1, 3]
 
 
 LONGEST_GAP_S = 0.1

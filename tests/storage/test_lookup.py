@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from interleave import at_each_line
 from storelogs import ANY_TIME, NOW, append, new_log
 
 from horolog.config import TopicConfig
@@ -235,3 +237,94 @@ def test_little_is_decompressed_at_once_and_much_is_for_threads(
         with pytest.raises(WouldWait):
             files.at_once(lambda: log.find_by_timestamp(NOW + 19_999))
         assert offset_at(log, NOW + 19_999) == 20_000
+
+
+def append_one(log: Log) -> None:
+    append(log, NOW + log.log_end_offset)
+
+
+def append_a_late_one(log: Log) -> None:
+    append(log, NOW + log.log_end_offset // 2)
+
+
+def roll_and_append(log: Log) -> None:
+    log.roll(NOW)
+    append_one(log)
+
+
+CHANGES = [append_one, append_a_late_one, pytest.param(roll_and_append, marks=pytest.mark.slow)]
+
+
+class Logs:
+    """Small logs, a new one when the last has grown, in which a change and a question meet."""
+
+    def __init__(self, path: Path, config: TopicConfig) -> None:
+        self._path, self._config = path, config
+        self._stack, self._count = ExitStack(), 0
+        self.new()
+
+    def new(self) -> None:
+        self._stack.close()
+        self._count += 1
+        self.log = self._stack.enter_context(new_log(self._path / str(self._count), self._config))
+        for _ in range(3):
+            append_one(self.log)
+        self.aim()
+
+    def aim(self) -> None:
+        """Ask for times around the end of the log as it is now."""
+        if len(self.log.segments) > 2 or self.log.log_end_offset > 15:
+            self.new()
+        newest = NOW + self.log.log_end_offset - 1
+        self.moments = [NOW, NOW + 2, newest - 1, newest, newest + 1]
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def answer(self, moment: int | None) -> TimestampOffset | None:
+        return (
+            self.log.find_max_timestamp() if moment is None else self.log.find_by_timestamp(moment)
+        )
+
+    def answers(self) -> list[TimestampOffset | None]:
+        return [self.answer(moment) for moment in (*self.moments, None)]
+
+
+@pytest.fixture(params=[0, pytest.param(150, marks=pytest.mark.slow)])
+def logs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Logs]:
+    with closing(Logs(tmp_path, replace(CONFIG, index_interval_bytes=request.param))) as logs:
+        yield logs
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("which", [3, 4, None], ids=["newest", "beyond", "largest"])
+def test_a_lookup_during_which_the_log_changes_answers_as_before_or_after(
+    logs: Logs, change: Callable[[Log], None], which: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The change comes before each line of the lookup in turn."""
+
+    def question() -> TimestampOffset | None:
+        return logs.answer(None if which is None else logs.moments[which])
+
+    before = question()
+    for found in at_each_line(question, lambda: change(logs.log)):
+        assert found in (before, question())
+        logs.aim()
+        before = question()
+    assert caplog.text == "", "a true index was taken for a wrong one"
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_lookup_in_the_middle_of_a_change_answers_as_before_or_after_it(
+    logs: Logs, change: Callable[[Log], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The lookup comes before each line of the change in turn."""
+    asked: list[object] = []
+    before = logs.answers()
+    for _ in at_each_line(lambda: change(logs.log), lambda: asked.append(logs.answers())):
+        after = logs.answers()
+        assert asked in ([before], [after])
+        asked.clear()
+        logs.aim()
+        before = logs.answers()
+    assert caplog.text == "", "a true index was taken for a wrong one"

@@ -58,6 +58,7 @@ class Chores:
             (self.run_retention, config.log_retention_check_interval_ms, first_ms),
             (self.tidy, TIDY_INTERVAL_MS, TIDY_INTERVAL_MS),
             (self.warn_of_timestamps, WARN_INTERVAL_MS, WARN_INTERVAL_MS),
+            (self.check_indexes, TIDY_INTERVAL_MS, TIDY_INTERVAL_MS),
             (self.flush, flush_ms, flush_ms),
             (self.checkpoint, config.log_flush_offset_checkpoint_interval_ms, first_ms),
             (self.expire_offsets, config.offsets_retention_check_interval_ms, None),
@@ -111,6 +112,16 @@ class Chores:
     async def warn_of_timestamps(self) -> None:
         """Warn of append times that are ahead of the clock, if that is due."""
         self._broker.timestamp_warnings.look_at_append_times()
+
+    async def check_indexes(self) -> None:
+        """Check the indexes that lookups go by and no seal vouches for, a segment at a time."""
+        loop = asyncio.get_running_loop()
+        for partition in list(self._broker.partitions.values()):
+            check = partition.log.check_indexes
+            while partition.log.wants_index_check and not partition.is_closed:
+                job = loop.run_in_executor(self._broker.readers, check)
+                if not await self._do("check of the indexes", partition, job):
+                    break
 
     async def flush(self) -> None:
         """Flush what `flush.ms` are over for, and try again where a flush has failed."""

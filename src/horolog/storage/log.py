@@ -9,6 +9,7 @@ Nothing here waits for the disk but `flush` and what `append_at_once` declines. 
 happen later is returned: a roll asks for a flush, a deletion for the removal of files.
 """
 
+import logging
 import os
 import random
 import threading
@@ -19,7 +20,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from horolog.config import TopicConfig
-from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import restamp
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage import names, retention
@@ -43,6 +44,9 @@ from horolog.storage.slices import Slice
 from horolog.storage.validate import MAX_UNCOMPRESSED_BYTES, Prepared
 
 _PIECE_BYTES = 8 << 20
+_CHECKED_AT_ONCE_BYTES = 64 << 20  # of log whose headers a lookup reads before it answers
+
+_logger = logging.getLogger(__name__)
 
 
 class Appended(NamedTuple):
@@ -102,7 +106,9 @@ class Log:
         self.epochs = epochs
         self.producers = producers
         self._unended = producers.unended()
-        self._largest_times = LargestTimes(())
+        self._largest_times = LargestTimes(())  # only of segments that are all vouched for
+        self.wants_index_check = False
+        """Whether lookups go by indexes that `check_indexes` has not seen yet."""
         self.retention_exempt = retention_exempt
         """Adopted, not ours to shorten: no retention, no rolling by time."""
         self._append_times = append_times
@@ -377,17 +383,60 @@ class Log:
         start = self.log_start_offset
         segments = self._from(start)
         if timestamp >= 0 and len(segments) > 1:
-            finished = segments[:-1]
-            times = self._largest_times
-            if len(times.segments) != len(finished) or times.segments != finished:
-                self._largest_times = times = LargestTimes(finished)
+            times = self._largest_times_of(segments[:-1])
             segments = segments[times.first_reaching(timestamp) :]
         return find_by_timestamp(segments, timestamp, start, self._max_batch_bytes)
 
     def find_max_timestamp(self) -> TimestampOffset | None:
         """The first of the records with the largest timestamp; see lookup.py."""
         start = self.log_start_offset
-        return find_max_timestamp(self._from(start), start, self._max_batch_bytes)
+        segments = self._from(start)
+        self._are_vouched_for(segments[:-1])
+        return find_max_timestamp(segments, start, self._max_batch_bytes)
+
+    def _largest_times_of(self, finished: tuple[Segment, ...]) -> LargestTimes:
+        times = self._largest_times
+        if len(times.segments) != len(finished) or times.segments != finished:
+            are_final = self._are_vouched_for(finished)  # asked first: it may change them
+            times = LargestTimes(finished)
+            if are_final:
+                self._largest_times = times
+        return times
+
+    def _are_vouched_for(self, finished: Sequence[Segment]) -> bool:
+        """Whether the indexes of these segments are proved, as far as that can be.
+
+        Those of others are checked here if that is quick, else left to `check_indexes`: until
+        then a lookup goes by those entries that their batches prove.
+        """
+        unproved = [s for s in finished if not s.indexes.vouched_for(s.size)]
+        if sum(segment.size for segment in unproved) > _CHECKED_AT_ONCE_BYTES:
+            self.wants_index_check = True
+            return False
+        for segment in unproved:
+            self._check_indexes_of(segment)
+        return True
+
+    def check_indexes(self) -> bool:
+        """Compare the next indexes that nobody vouches for with their log; whether more may follow.
+
+        May run beside anything else, in another thread; reads all batch headers of one segment.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        for segment in self.segments[:-1]:
+            if not segment.indexes.vouched_for(segment.size):
+                self._check_indexes_of(segment)
+                return True
+        self.wants_index_check = False
+        return False
+
+    def _check_indexes_of(self, segment: Segment) -> None:
+        try:
+            segment.indexes.check(segment.size)
+        except CorruptBatch as error:
+            _logger.warning("%s: its indexes cannot be checked: %s", segment.log.path, error)
 
     def _from(self, offset: int) -> tuple[Segment, ...]:
         """The segment that holds an offset, and all that follow."""

@@ -69,9 +69,9 @@ def find_by_timestamp(
 def _find_in(
     segment: Segment, timestamp: int, from_offset: int, max_batch_bytes: int
 ) -> TimestampOffset | None:
-    end = segment.size
-    start = segment.indexes.position_for(timestamp, from_offset, end)
-    for passed, (position, header) in enumerate(segment.headers(start, end)):
+    end = segment.end
+    start = segment.indexes.position_for(timestamp, from_offset, end) if end.size else 0
+    for passed, (position, header) in enumerate(segment.headers(start, end.size)):
         if passed > _FEW_BATCHES:
             segment.may_wait()
         if header.max_timestamp < timestamp or header.last_offset < from_offset:
@@ -116,7 +116,7 @@ def find_max_timestamp(
     highest = max((top for top in tops if top != NO_TIMESTAMP), default=None)
     if highest is not None:  # where it should be, and is unless records there are gone
         best = _largest_in(segments[tops.index(highest)], from_offset, max_batch_bytes)
-        if best is not None and best.timestamp == highest:
+        if best is not None and best.timestamp >= highest:
             return best
         best = None
     for segment, top in zip(segments, tops, strict=True):
@@ -136,8 +136,8 @@ def _is_better(timestamp: int, best: TimestampOffset) -> bool:
 
 
 def _largest_in(segment: Segment, from_offset: int, max_batch_bytes: int) -> TimestampOffset | None:
-    end = segment.size
     largest = segment.largest_to_search()
+    end = segment.size  # taken later, so that the largest lies before it
     start = 0
     if largest is not None and largest.offset >= from_offset:
         start = segment.indexes.position_before(largest.offset, end)

@@ -31,7 +31,8 @@ from horolog.storage.log import Log, jitter_ms, new_segment
 from horolog.storage.names import TopicPartition
 from horolog.storage.producer_replay import mend_aborted, replay
 from horolog.storage.producers import Producers, remove_snapshot
-from horolog.storage.segment import Segment, SegmentEnd
+from horolog.storage.segment import Segment
+from horolog.storage.segment_end import SegmentEnd
 
 _OLD_OVERHEAD = Struct(">qiIb")  # of a message before format v2: offset, size, CRC-32, magic
 

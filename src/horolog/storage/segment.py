@@ -12,7 +12,6 @@ wrong or missing ones every answer is the same, just slower.
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
@@ -26,23 +25,12 @@ from horolog.storage.index.abort import AbortedTransaction, read_aborted, write_
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.indexes import Indexes, LogFile
 from horolog.storage.index.time import TimeEntry
+from horolog.storage.segment_end import SegmentEnd
 from horolog.storage.slices import Slice
 
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
 
 _logger = logging.getLogger(__name__)
-
-
-class SegmentEnd(NamedTuple):
-    """How far a segment goes; one value, so that a reader never sees half of an append."""
-
-    size: int
-    """Bytes of whole batches."""
-    next_offset: int
-    """The offset that follows them. Only known of the segment that is appended to."""
-    last_position: int = 0
-    last_base_offset: int | None = None
-    """Of the batch appended last: what a consumer at the log end asks for next."""
 
 
 class Segment:
@@ -138,13 +126,13 @@ class Segment:
         size = len(stamped) + len(records)
         try:
             self._files.write_at(self.log.open(), (stamped, records), position)
-            self.indexes.add(position, size, last_offset, max_timestamp)
+            largest = self.indexes.add(position, size, last_offset, max_timestamp)
         except StorageFailed:
             self._take_back(position)
             raise
         if position == 0:
             self._set_first(max_timestamp)
-        self.end = SegmentEnd(position + size, last_offset + 1, position, base_offset)
+        self.end = SegmentEnd(position + size, last_offset + 1, position, base_offset, largest)
 
     def _take_back(self, position: int) -> None:
         self._torn = True
@@ -201,6 +189,7 @@ class Segment:
 
     def reopen(self) -> None:
         """Make a finished segment ready to be appended to."""
+        self.end = self.end._replace(largest=self.indexes.largest(self.end.size))
         self.indexes.reopen(self.end.size)
 
     def adopt(self, facts: IndexBuilder) -> None:
@@ -221,7 +210,7 @@ class Segment:
             self.created_ms = now_ms
             self._first_known = False
             self._first_timestamp = None
-        self.end = SegmentEnd(position, next_offset)
+        self.end = SegmentEnd(position, next_offset, largest=self.indexes.largest(position))
         self.forget_aborted_from(next_offset)
         self.reopen()
 
@@ -331,7 +320,8 @@ class Segment:
 
     def largest_to_search(self) -> TimeEntry | None:
         """The same for a lookup; see `Indexes.largest_to_search`."""
-        return self.indexes.largest_to_search(self.end.size)
+        end = self.end  # taken first: when the segment is finished meanwhile, it says the same
+        return end.largest if self.is_growing else self.indexes.largest_to_search(self.end.size)
 
     def modified_ms(self) -> int:
         """When the log was last changed: all that is known of a segment without times."""

@@ -17,7 +17,8 @@ from horolog.storage.checkpoints import EpochStart, read_epochs, read_offsets, r
 from horolog.storage.files import Files
 from horolog.storage.leftovers import base_offsets
 from horolog.storage.names import TopicPartition
-from horolog.storage.segment import Segment, SegmentEnd
+from horolog.storage.segment import Segment
+from horolog.storage.segment_end import SegmentEnd
 
 
 class PartitionFiles(NamedTuple):

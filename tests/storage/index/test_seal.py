@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -117,7 +118,10 @@ def test_missing_indexes_change_no_answer_and_are_made_again(path: Path, suffix:
         assert (partition_dir(path) / f"{FIRST}{suffix}").exists()
 
 
-def test_without_seals_a_lookup_reads_little_and_retention_walks_and_seals(path: Path) -> None:
+def test_without_seals_a_lookup_in_a_large_log_reads_little_and_retention_walks_and_seals(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horolog.storage.log._CHECKED_AT_ONCE_BYTES", 0)
     for seal in partition_dir(path).glob("*.seal"):
         seal.unlink()
     reads: dict[str, int] = {}
@@ -141,10 +145,14 @@ def test_without_seals_a_lookup_reads_little_and_retention_walks_and_seals(path:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
+@pytest.mark.parametrize("checked_at_once", [0, 1 << 20])
 def test_no_damage_to_indexes_without_seals_changes_an_answer(
-    path: Path, data: st.DataObject
+    path: Path, checked_at_once: int, data: st.DataObject
 ) -> None:
-    with tempfile.TemporaryDirectory(dir=path.parent) as copy:
+    with (
+        mock.patch("horolog.storage.log._CHECKED_AT_ONCE_BYTES", checked_at_once),
+        tempfile.TemporaryDirectory(dir=path.parent) as copy,
+    ):
         log_dir = Path(shutil.copytree(path, Path(copy) / "log"))
         for seal in partition_dir(log_dir).glob("*.seal"):
             seal.unlink()

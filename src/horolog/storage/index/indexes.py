@@ -1,19 +1,26 @@
-"""Both indexes of one segment, what they make known of it, and whether they may be believed.
+"""The offset index and the time index of one segment, and whether they are trusted.
 
-They are believed when this process has written them, or when they are exactly as
-their seal says (seal.py). Whenever an entry is used, believed or not, the batch it
-points to is looked at. A lookup needs no more than one such entry: what it says of
-all before it, and the headers behind it. Where an entry is not what its batch says,
-where there is none, and before retention deletes anything, indexes that are not
-believed are compared with the headers of the whole segment, and made again where
-they differ.
+They are trusted when this process wrote them, when they are exactly as their seal says
+(seal.py), or when the headers of the whole segment were compared with them (`check`),
+which also writes a seal. Whenever an entry is used, trusted or not, the batch that it
+points to is read.
+
+What that batch cannot prove is what a time entry says about all batches before it: that
+none of them is later. `check` proves it. Retention always waits for that. A lookup does
+where the segments are small (see `Log`); in larger ones that somebody else wrote it goes
+by the entry until a background task has checked them, since reading all headers of many
+gigabytes takes seconds. Indexes that turn out wrong are rebuilt.
+
+A reader takes the segment's end first. Entries that were appended after that are no part
+of what it reads: they are skipped, not taken for wrong.
 
 One writer while the segment grows; any number of readers. A finished segment is
-mended by the reader that notices.
+repaired by the reader that notices.
 """
 
 import logging
 import threading
+from contextlib import suppress
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
@@ -26,6 +33,7 @@ from horolog.storage.index.builder import IndexBuilder, is_later
 from horolog.storage.index.offset import OffsetIndex, OffsetPosition
 from horolog.storage.index.seal import Seal, file_crc, read_seal, seal_of, tail_crc, write_seal
 from horolog.storage.index.time import TimeEntry, TimeIndex
+from horolog.storage.segment_end import SegmentEnd
 
 _logger = logging.getLogger(__name__)
 
@@ -80,6 +88,8 @@ class Indexes:
         self._largest_known = False
         self._largest_to_search: TimeEntry | None = None
         self._checked = False
+        self._is_sealed = False
+        self._is_damaged = False  # the log is, so that its indexes cannot be checked
         self.is_growing = False
         """Whether they have room for more entries, and are only changed by whoever appends."""
         self._repair = threading.Lock()
@@ -96,8 +106,10 @@ class Indexes:
         self._largest_known = self._checked = self.is_growing = True
         self._measure()
 
-    def add(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Take note of the batch that was written at `position`.
+    def add(
+        self, position: int, size: int, last_offset: int, max_timestamp: int
+    ) -> TimeEntry | None:
+        """Take note of the batch that was written at `position`; the largest timestamp so far.
 
         Raises:
             StorageFailed: the disk refused; nothing was noted.
@@ -115,6 +127,7 @@ class Indexes:
             self._bytes_since_entry = 0
         self._bytes_since_entry += size
         self._largest = largest
+        return largest
 
     def _add_entries(self, position: int, last_offset: int, largest: TimeEntry | None) -> None:
         count = len(self.offsets.entries)
@@ -221,10 +234,10 @@ class Indexes:
         return self._largest
 
     def largest_to_search(self, log_size: int) -> TimeEntry | None:
-        """As `largest`, without a seal on the word of the last time entry if its batch proves it.
+        """As `largest`; without a seal on the word of the last time entry if its batch proves it.
 
-        That nothing before is later is believed; what follows is looked at. So a log that others
-        have written is not walked as a whole before it is searched.
+        That nothing before is later is taken from the entry until `check` has read all headers;
+        what follows is read. So a large log that others wrote is not read before it is searched.
         """
         if self._largest_known or self.is_growing:
             return self.largest(log_size)
@@ -232,7 +245,9 @@ class Indexes:
             self._files.may_wait()
             if self.seal_facts(log_size) is None:
                 self._largest_to_search = self._largest_from_last_entry(log_size)
-        return self._largest_to_search or self.largest(log_size)
+        if self._largest_known or self._largest_to_search is None:
+            return self.largest(log_size)
+        return self._largest_to_search
 
     def _largest_from_last_entry(self, log_size: int) -> TimeEntry | None:
         try:
@@ -248,11 +263,21 @@ class Indexes:
             return None
         return largest
 
+    def vouched_for(self, log_size: int) -> bool:
+        """Whether the largest timestamp is proved, and the time index where it is used.
+
+        Also where that is impossible because the log is damaged.
+        """
+        if not (self._largest_known or self.is_growing or self._is_damaged):
+            self._files.may_wait()
+            self.seal_facts(log_size)
+        return self._largest_known or self.is_growing or self._is_damaged
+
     def check(self, log_size: int) -> bool:
         """Whether both indexes are what the log says; they are made so if they can be.
 
         Raises:
-            CorruptBatch: the log itself is damaged, so nobody can tell.
+            CorruptBatch: the log itself is damaged, so that it cannot be known.
         """
         if not self._checked and not self.is_growing:
             self._files.may_wait()
@@ -268,38 +293,42 @@ class Indexes:
 
     def position_before(self, offset: int, log_size: int) -> int:
         """Where to start walking to find the batch of an offset: at that batch or before it."""
-        entry = self._entry_before(offset)
+        entry = self._entry_before(offset, log_size)
         if entry.position == 0 or self._points_to_its_batch(entry, log_size):
             return entry.position
         self._distrust()
         if self.is_growing or not self.check(log_size):
             return 0
-        return self._entry_before(offset).position
+        return self._entry_before(offset, log_size).position
 
-    def position_for(self, timestamp: int, from_offset: int, log_size: int) -> int:
+    def position_for(self, timestamp: int, from_offset: int, end: SegmentEnd) -> int:
         """Where to start walking to find a moment, at or after an offset."""
+        if self._is_sealed and not self._checked:
+            self._is_sealed = False  # tried once
+            with suppress(CorruptBatch):
+                self.check(end.size)  # reads no more than the indexes, if the seal is theirs
         for is_again in (False, True):  # once more if there was no entry that could be proved
-            if is_again and not self.check(log_size):
+            if is_again and not self.check(end.size):
                 break
-            entry = self._time_before(timestamp)
+            entry = self._time_before(timestamp, end)
             if entry is None or not (is_again or self._checked or len(self.times.entries)):
                 continue
             if entry.timestamp == NO_TIMESTAMP or entry.offset <= from_offset:
                 break
-            found = self._batch_of(entry, log_size)
+            found = self._batch_of(entry, end.size)
             if found is not None:
                 position, header = found
                 # Up to the end of that batch nothing is later than the entry.
                 return position if entry.timestamp == timestamp else position + header.size
             self._distrust()
-        return self.position_before(from_offset, log_size)
+        return self.position_before(from_offset, end.size)
 
     def _batch_of(self, entry: TimeEntry, log_size: int) -> tuple[int, BatchHeader] | None:
         """The batch that a time entry names, and where it lies; None if the log has no such batch.
 
         That it lies where the offset index says, or near, proves that index right as well.
         """
-        start = self._entry_before(entry.offset).position
+        start = self._entry_before(entry.offset, log_size).position
         if not 0 <= start < log_size:
             return None
         try:
@@ -320,7 +349,7 @@ class Indexes:
         self._replace(self.offsets, facts.offset_entries)
         self._replace(self.times, facts.time_entries)
         self._checked = True
-        self.is_growing = False
+        self.is_growing = self._is_damaged = False
         self._seal(facts.end, facts.next_offset)
 
     def scan(self, log_size: int, *, keep: bool = True) -> IndexBuilder:
@@ -341,22 +370,33 @@ class Indexes:
         """What the seal says of the log, if it is of this one; the indexes are compared in use."""
         seal = self._valid_seal(log_size)
         if seal is not None:
-            self._largest, self._largest_known = seal.largest, True
+            self._largest, self._largest_known, self._is_sealed = seal.largest, True, True
         return seal
 
-    def _entry_before(self, offset: int) -> OffsetPosition:
+    def _entry_before(self, offset: int, log_size: int) -> OffsetPosition:
         try:
-            return self.offsets.lookup(offset)
+            entry = self.offsets.lookup(offset)
+            if entry.position >= log_size > 0 and self._may_be_newer:
+                entry = self.offsets.last_before(log_size)
+            return entry
         except (FileMissing, CorruptIndex):
             self._distrust()
             return OffsetPosition(self._base_offset, 0)
 
-    def _time_before(self, timestamp: int) -> TimeEntry | None:
+    def _time_before(self, timestamp: int, end: SegmentEnd) -> TimeEntry | None:
         try:
-            return self.times.lookup(timestamp)
+            entry = self.times.lookup(timestamp)
+            if entry.offset >= end.next_offset > self._base_offset and self._may_be_newer:
+                entry = self.times.last_before(end.next_offset)
+            return entry
         except (FileMissing, CorruptIndex):
             self._distrust()
             return None
+
+    @property
+    def _may_be_newer(self) -> bool:
+        """Whether an entry beyond a reader's end was written after the reader took that end."""
+        return self.is_growing or self._checked
 
     def _points_to_its_batch(self, entry: OffsetPosition, log_size: int) -> bool:
         """Kafka before 0.11 wrote the first offset of the batch, since then it is the last."""
@@ -383,7 +423,11 @@ class Indexes:
                     self._files.remove(self._stem + names.SEAL)
 
     def _make_again(self, log_size: int) -> None:
-        facts = self.scan(log_size)
+        try:
+            facts = self.scan(log_size)
+        except CorruptBatch:
+            self._is_damaged = True
+            raise
         if facts.untrue:
             _logger.warning("%d index entries do not fit %s", facts.untrue, self._log.path)
         with self._replacing:

@@ -63,6 +63,10 @@ class OffsetIndex:
             return OffsetPosition(self.base_offset, 0)
         return OffsetPosition(self.base_offset + found[0], found[1])
 
+    def last_before(self, position: int) -> OffsetPosition:
+        """The last entry of a batch that begins before `position`."""
+        return self[self.entries.search(1, position - 1) - 1]
+
     def truncate_to(self, offset: int) -> None:
         """Forget the entries at and after `offset`."""
         self.entries.keep(self.entries.search(0, offset - self.base_offset - 1))

@@ -75,6 +75,10 @@ class TimeIndex:
             return TimeEntry(NO_TIMESTAMP, self.base_offset)
         return TimeEntry(found[0], self.base_offset + found[1])
 
+    def last_before(self, offset: int) -> TimeEntry:
+        """The last entry of a batch that ends before `offset`."""
+        return self[self.entries.search(1, offset - self.base_offset - 1) - 1]
+
     def truncate_to(self, offset: int) -> None:
         """Forget the entries at and after `offset`."""
         self.entries.keep(self.entries.search(1, offset - self.base_offset - 1))
