@@ -141,12 +141,14 @@ def test_first_commits_are_kept_while_expiry_runs_and_other_groups_are_deleted(
         (done,) = admin.alter_consumer_group_offsets([request]).values()
         return done
 
-    commits = {}
+    commits, deletions = {}, []
     for number in range(200):
         commits[f"kept-{number}"] = commit(f"kept-{number}", number)
         commit(f"gone-{number}", 1).result(PATIENCE_S)
         commits[f"gone-{number}"] = commit(f"gone-{number}", number)
-        admin.delete_consumer_groups([f"gone-{number}"])
+        deletions += admin.delete_consumer_groups([f"gone-{number}"]).values()
+    for deleted in deletions:
+        deleted.exception(PATIENCE_S)  # refused where the commit came first and last
     for done in commits.values():
         done.result(PATIENCE_S)
 

@@ -104,11 +104,15 @@ def test_meta_properties_keep_what_we_do_not_know(tmp_path: Path) -> None:
 
 def test_an_append_time_is_kept(tmp_path: Path) -> None:
     path = str(tmp_path / "append-time-checkpoint")
-    checkpoints.write_append_time(FILES, path, 1_700_000_000_000)
-    assert checkpoints.read_append_time(FILES, path) == 1_700_000_000_000
+    for last_ms, resets in ((1_700_000_000_000, 0), (-5, 2)):
+        floor = checkpoints.AppendTimeFloor(last_ms, resets)
+        checkpoints.write_append_time(FILES, path, floor)
+        assert checkpoints.read_append_time(FILES, path) == floor
 
 
-@pytest.mark.parametrize("text", ["0\n", "0\n-5\n", "1\n5\n", "0\n5\n6\n"])
+@pytest.mark.parametrize(
+    "text", ["0\n", "0\nx\n", "1\n5\n", "1\n5\n-1\n", "0\n5\n6\n", f"0\n{1 << 63}\n"]
+)
 def test_what_is_no_append_time_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "append-time-checkpoint"
     path.write_text(text)
