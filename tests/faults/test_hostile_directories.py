@@ -2,19 +2,23 @@
 
 import os
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from damage import DAMAGES
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import RunningBroker
 
+from horolog.errors import StorageFailed
 from horolog.metadata.store import FILE_NAME, MetadataStore, TopicRow
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTransaction, write_aborted
 from horolog.storage.names import INTERNAL_TOPICS
 from horolog.wire.api import ApiKey
 
@@ -224,3 +228,235 @@ def test_a_partition_that_cannot_be_created_at_start_is_offline(
         broker.stop()
     broker = make_broker(log_dir=stopped)
     assert described(broker) == {"d": {0: 0, 1: 0}, "other": {0: 0}}
+
+
+# --- damage in every kind of file -----------------------------------------------------
+
+# What a broker, or a Kafka that was here before, has in a log directory.
+LOG_DIR_FILES = [
+    ".kafka_cleanshutdown",
+    ".kafka_cleanshutdown.tmp",
+    "meta.properties",
+    "meta.properties.tmp",
+    "recovery-point-offset-checkpoint",
+    "recovery-point-offset-checkpoint.tmp",
+    "log-start-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+    "__cluster_metadata-0/00000000000000000000.log",
+    "__cluster_metadata-0/00000000000000000010-0000000001.checkpoint",
+    "__transaction_state-0/00000000000000000000.log",
+]
+# And in a partition's; the second segment of the template begins at offset 10.
+PARTITION_FILES = [
+    "00000000000000000000.log",
+    "00000000000000000000.index",
+    "00000000000000000000.timeindex",
+    "00000000000000000000.txnindex",
+    "00000000000000000000.seal",
+    "00000000000000000010.log",
+    "00000000000000000010.index",
+    "00000000000000000010.timeindex",
+    "00000000000000000010.seal",
+    "00000000000000000010.snapshot",
+    "00000000000000000010.batches",
+    "leader-epoch-checkpoint",
+    "leader-epoch-checkpoint.tmp",
+    "partition.metadata",
+    "append-time-checkpoint",
+    "append-time-resets",
+    "sync-failed",
+    "00000000000000000009.log.deleted",
+    "00000000000000000009.log.cleaned",
+    "00000000000000000000.log.swap",
+    "00000000000000000000.log.7.cut",
+]
+SOUND = len(PARTITION_FILES)  # the partition in which nothing is damaged
+ANYTHING = b"0\n1\nt 0 1\n"
+
+
+def make_template(path: Path, *, is_clean: bool) -> None:
+    """Topic `t`, with a partition for each file that may be damaged and one more; and `other`."""
+    broker = RunningBroker(path)
+    settings = {"message.timestamp.type": "LogAppendTime", "index.interval.bytes": "0"}
+    named = {name.replace(".", "_"): value for name, value in settings.items()}
+    broker.create_topic("t", SOUND + 1, segment_bytes="600", **named)
+    broker.create_topic("other")
+    with RawConnection(broker.address) as connection:
+        for n in range(7):
+            more: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 2 * n}
+            batch = build_batch([Record(-1, None, b"v" * 20)] * 2, **more)
+            for topic in ("t", "other"):
+                connection.ask(ApiKey.PRODUCE, 9, **produce_fields(topic, {0: batch}))
+        deleted = {"name": "t", "partitions": [{"partition_index": 0, "offset": 1}]}
+        connection.ask(ApiKey.DELETE_RECORDS, 2, topics=[deleted], timeout_ms=1000)
+    if is_clean:
+        broker.stop()
+    else:
+        broker.run(broker.broker.checkpoint())
+        broker.kill()
+    write_aborted(Files(), str(path / "t-0" / PARTITION_FILES[3]), [AbortedTransaction(7, 0, 1, 2)])
+    for index in range(1, SOUND + 1):
+        for file in (path / "t-0").iterdir():
+            if file.name != "partition.metadata":
+                shutil.copy(file, path / f"t-{index}")
+    for name in LOG_DIR_FILES:
+        file = path / name
+        file.parent.mkdir(exist_ok=True)
+        if name.startswith("__"):
+            file.write_bytes(build_batch([Record(5, b"k", b"\1\2\0x")]))
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
+    """Log directories by whether they were closed cleanly."""
+    found = {}
+    for is_clean in (True, False):
+        found[is_clean] = tmp_path_factory.mktemp("template") / "log"
+        make_template(found[is_clean], is_clean=is_clean)
+    return found
+
+
+def assert_serves(log_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Two lives of a broker, in which what is sound is served and nothing is a bug."""
+    for _ in range(2):
+        broker = RunningBroker(log_dir)
+        try:
+            assert produce(broker, "other") == 0
+            assert count(broker, "other") >= 15
+            assert produce(broker, "t", SOUND) == 0
+            assert count(broker, "t", SOUND) >= 10
+            with RawConnection(broker.address) as connection:
+                ask_everything(connection)
+            broker.run(broker.service.chores.run_retention())
+            broker.run(broker.broker.checkpoint())
+        finally:
+            broker.stop()
+        bugs = [record for record in caplog.records if record.exc_info]
+        assert not bugs, bugs[0]
+        assert "not closed cleanly" not in caplog.text
+        caplog.clear()
+
+
+def ask_everything(connection: RawConnection) -> None:
+    """Requests about every partition, sound or not: each is answered."""
+    everything = range(SOUND + 1)
+    batch = build_batch([Record(-1, None, b"v")])
+    for index in everything:
+        connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {index: batch}))
+    for offset in (0, 1, 9, 10, 13, 15):
+        connection.ask(ApiKey.FETCH, 12, **fetch_fields("t", dict.fromkeys(everything, offset)))
+    for timestamp in (-1, -2, -3, 0, 1 << 50):
+        partitions = [
+            {"partition_index": index, "current_leader_epoch": -1, "timestamp": timestamp}
+            for index in everything
+        ]
+        connection.ask(ApiKey.LIST_OFFSETS, 7, topics=[{"name": "t", "partitions": partitions}])
+    epochs = [
+        {"partition": index, "current_leader_epoch": -1, "leader_epoch": epoch}
+        for index in everything
+        for epoch in (0, 1)
+    ]
+    topics = [{"topic": "t", "partitions": epochs}]
+    connection.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, replica_id=-1, topics=topics)
+    connection.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, topics=None)
+    connection.ask(ApiKey.METADATA, 12, topics=None)
+
+
+def damage(path: Path, how: str) -> None:
+    if not path.exists():
+        path.write_bytes(ANYTHING)
+    DAMAGES[how](path)
+
+
+@pytest.mark.parametrize(
+    ("how", "is_clean"), [(how, number % 2 == 0) for number, how in enumerate(DAMAGES)]
+)
+def test_damage_in_every_file_at_once_stops_only_what_it_is_in(
+    tmp_path: Path,
+    templates: dict[bool, Path],
+    caplog: pytest.LogCaptureFixture,
+    how: str,
+    is_clean: bool,
+) -> None:
+    log_dir = tmp_path / "outer" / "log"
+    shutil.copytree(templates[is_clean], log_dir)
+    for name in LOG_DIR_FILES:
+        damage(log_dir / name, how)
+    for index, name in enumerate(PARTITION_FILES):
+        damage(log_dir / f"t-{index}" / name, how)
+    outside = {path: path.read_bytes() for path in tmp_path.rglob("outside-*")}
+    assert bool(outside) == (how == "link-outside")
+    assert_serves(log_dir, caplog)
+    assert {path: path.read_bytes() for path in outside} == outside
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("name", [*LOG_DIR_FILES, *(f"t-0/{name}" for name in PARTITION_FILES)])
+def test_damage_in_one_file_stops_only_what_it_is_in(
+    tmp_path: Path,
+    templates: dict[bool, Path],
+    caplog: pytest.LogCaptureFixture,
+    how: str,
+    is_clean: bool,
+    name: str,
+) -> None:
+    log_dir = tmp_path / "outer" / "log"
+    shutil.copytree(templates[is_clean], log_dir)
+    damage(log_dir / name, how)
+    assert_serves(log_dir, caplog)
+
+
+@pytest.mark.parametrize("how", ["directory", "fifo", "link-outside", "link-to-itself"])
+def test_a_lock_that_is_no_file_is_refused_in_a_sentence(tmp_path: Path, how: str) -> None:
+    """Nobody can say whether another broker is at work here."""
+    lock = tmp_path / "outer" / "log" / ".lock"
+    lock.parent.mkdir(parents=True)
+    lock.write_bytes(b"")
+    DAMAGES[how](lock)
+    with pytest.raises(StorageFailed, match=r"\.lock"):
+        RunningBroker(lock.parent)
+
+
+# --- offsets at the edge of their type ------------------------------------------------
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_segments_that_begin_near_the_last_offset_stop_only_their_partition(
+    tmp_path: Path,
+    templates: dict[bool, Path],
+    caplog: pytest.LogCaptureFixture,
+    is_clean: bool,
+    is_empty: bool,
+) -> None:
+    log_dir = tmp_path / "log"
+    shutil.copytree(templates[is_clean], log_dir)
+    bases = [1 << 62, 1 << 63, 10**20 - 1]
+    bases += [(1 << 63) - less for less in (1, 3, 1 << 31, (1 << 32) + 1, (1 << 32) + 20)]
+    for index, base in enumerate(bases):
+        content = b"" if is_empty else (log_dir / "t-0" / PARTITION_FILES[0]).read_bytes()
+        (log_dir / f"t-{index}" / f"{base:020d}.log").write_bytes(content)
+    assert_serves(log_dir, caplog)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_batches_near_the_last_offset_stop_only_their_partition(
+    tmp_path: Path,
+    templates: dict[bool, Path],
+    caplog: pytest.LogCaptureFixture,
+    is_clean: bool,
+) -> None:
+    """The checksum of a batch does not cover its base offset."""
+    log_dir = tmp_path / "log"
+    shutil.copytree(templates[is_clean], log_dir)
+    for index, base in enumerate((1 << 31, 1 << 40, 1 << 62, (1 << 63) - 2, (1 << 63) - 1, -1)):
+        for name in PARTITION_FILES[:9]:
+            path = log_dir / f"t-{index}" / name
+            if name.endswith(".log"):
+                path.write_bytes(struct.pack(">q", base) + path.read_bytes()[8:])
+            else:
+                path.unlink(missing_ok=True)
+    assert_serves(log_dir, caplog)

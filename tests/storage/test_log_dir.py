@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from damage import NO_FILES
 from faultyfiles import FaultyFiles
 from patience import PATIENCE_S
 from storelogs import (
@@ -31,6 +32,7 @@ from horolog.config import BrokerConfig, TopicConfig
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.storage import LogDir, TimestampOffset, TopicPartition
 from horolog.storage.files import Files, OpenFile
+from horolog.storage.names import LOG_DIR_FILES
 from horolog.storage.verify import Finding, Verification
 
 CLEAN = ".kafka_cleanshutdown"
@@ -92,11 +94,54 @@ def test_meta_properties_of_a_version_to_come_are_not_guessed_at(tmp_path: Path)
         open_dir(tmp_path)
 
 
-def test_a_damaged_meta_properties_is_said_and_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "meta.properties").write_text("version=1\nnode.id=seven\n")
-    with pytest.raises(Misconfigured, match="no node id; mend or remove"):
-        open_dir(tmp_path)
-    assert (tmp_path / "meta.properties").read_text() == "version=1\nnode.id=seven\n"
+def test_a_damaged_meta_properties_is_kept_and_what_it_says_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "version=1\nnode.id=seven\ncluster.id=wgPH0HbHQdafz7FRtFo3PQ\n"
+    (tmp_path / "meta.properties").write_text(text)
+    log_dir = open_dir(tmp_path)
+    assert log_dir.meta.cluster_id == "wgPH0HbHQdafz7FRtFo3PQ"
+    log_dir.close()
+    assert "'seven' is no node id; the file is kept as" in caplog.text
+    assert (tmp_path / "meta.properties.1.set-aside").read_text() == text
+    caplog.clear()
+    open_dir(tmp_path).close()
+    assert not caplog.text
+
+
+def test_a_damaged_checkpoint_is_kept_and_its_sound_lines_count(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with new_log(tmp_path) as log:
+        for _ in range(3):
+            append(log, NOW)
+    path = tmp_path / "log-start-offset-checkpoint"
+    text = "0\n4\nevents 3 2\nevents x 1\nother 0 9223372036854775808\nother 1 1_0\nother 2 1"
+    path.write_text(text)
+    with reopened(tmp_path) as (_, log):
+        assert log.log_start_offset == 2
+    for wrong in ("and 5 entries", "ends within 'other 2 1'", "'other 1 1_0' is no entry"):
+        assert wrong in caplog.text
+    assert (tmp_path / f"{path.name}.1.set-aside").read_text() == text
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("name", LOG_DIR_FILES)
+def test_what_is_no_file_makes_way_for_a_log_directorys_own(
+    tmp_path: Path, name: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else no checkpoint could be written, and each start would be one after a kill."""
+    log_dir = tmp_path / "a" / "b"
+    with new_log(log_dir) as log:
+        append(log, NOW)
+    (log_dir / name).write_bytes(b"")
+    NO_FILES[kind](log_dir / name)
+    for _ in range(2):
+        opened = open_dir(log_dir)
+        assert not opened.close()
+        assert (log_dir / name).is_file()
+        assert not (log_dir / name).is_symlink()
+    assert f"{name}.1.set-aside is not a regular file" in caplog.text
 
 
 def test_two_brokers_cannot_have_one_directory(tmp_path: Path) -> None:

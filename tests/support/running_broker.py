@@ -121,6 +121,11 @@ class RunningBroker:
         self.run(self.service.stop())
         self._stop_loop()
 
+    def kill(self) -> None:
+        """Drop everything, as kill -9 does."""
+        self.run(self.service.kill())
+        self._stop_loop()
+
     def _stop_loop(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()

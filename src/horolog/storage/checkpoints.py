@@ -14,6 +14,7 @@ how to go on without it.
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -21,13 +22,21 @@ from uuid import UUID
 
 from horolog.errors import CorruptFile
 from horolog.storage.files import Files
-from horolog.storage.names import TopicPartition
+from horolog.storage.names import MAX_BASE_OFFSET, MAX_OFFSET, MAX_PARTITION, TopicPartition
 
 _MAX_BYTES = 64 << 20  # a line for each of a million partitions
 _VERSION = "0"
+_MAX_EPOCH = (1 << 31) - 1  # int32, as is a node id
+_MAX_NODE_ID = (1 << 31) - 1
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_VERSION_NUMBER = re.compile(r"[0-9]{1,4}")
 _FLOOR_NUMBERS = {"0": 1, "1": 2}  # by the version of append-time-checkpoint
 _NODE_ID = {"0": "broker.id", "1": "node.id"}  # by the version of meta.properties
 _T = TypeVar("_T")
+
+
+class UnknownVersion(CorruptFile):
+    """A file that a later version has written."""
 
 
 class EpochStart(NamedTuple):
@@ -68,17 +77,26 @@ class MetaProperties(NamedTuple):
     """0 is that of a Kafka under ZooKeeper, which says `broker.id` for `node.id`."""
 
 
-def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
+def read_offsets(
+    files: Files, path: str, damage: list[str] | None = None
+) -> dict[TopicPartition, int]:
     """An offset checkpoint; empty if there is no such file.
 
+    Args:
+        files: the way to the disk.
+        path: the file.
+        damage: if given, what is wrong with the file is appended to it as sentences, and the
+            lines that can be read count.
+
     Raises:
-        CorruptFile: it is not what its format says.
+        CorruptFile: it is not what its format says, and `damage` is not given.
     """
 
     def entry(topic: str, partition: str, offset: str) -> tuple[TopicPartition, int]:
-        return TopicPartition(topic, int(partition)), int(offset)
+        index = _number(partition, 0, MAX_PARTITION)
+        return TopicPartition(topic, index), _number(offset, 0, MAX_BASE_OFFSET)
 
-    return dict(_read_counted(files, path, entry, 3))
+    return dict(_read_counted(files, path, entry, 3, damage))
 
 
 def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -93,7 +111,11 @@ def read_epochs(files: Files, path: str) -> list[EpochStart]:
     Raises:
         CorruptFile: it is not what its format says, or its epochs do not grow.
     """
-    epochs = _read_counted(files, path, lambda epoch, start: EpochStart(int(epoch), int(start)), 2)
+
+    def entry(epoch: str, start: str) -> EpochStart:
+        return EpochStart(_number(epoch, 0, _MAX_EPOCH), _number(start, 0, MAX_OFFSET))
+
+    epochs = _read_counted(files, path, entry, 2)
     for before, after in pairwise(epochs):
         if after.epoch <= before.epoch or after.start_offset < before.start_offset:
             raise CorruptFile(f"{path}: epoch {after} cannot follow {before}")
@@ -134,24 +156,44 @@ def kafka_uuid(value: UUID) -> str:
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
-def read_meta_properties(files: Files, path: str) -> MetaProperties | None:
+def read_meta_properties(
+    files: Files, path: str, damage: list[str] | None = None
+) -> MetaProperties | None:
     """A `meta.properties` of version 0 (`broker.id`) or 1 (`node.id`), None if there is none.
 
+    Args:
+        files: the way to the disk.
+        path: the file.
+        damage: if given, what is wrong with the file is appended to it as sentences, and what
+            can be read counts.
+
     Raises:
-        CorruptFile: it is of another version, or the node id is no number.
+        CorruptFile: it is not what its format says, and `damage` is not given.
+        UnknownVersion: it is of another version.
     """
-    text = _read(files, path)
+    found: list[str] = []
+    text = _read(files, path, found if damage is not None else None)
     if text is None:
         return None
     values = _properties(text, "=")
+    if not values or not all(map(str.isprintable, (*values, *values.values()))):
+        found.append(f"{path} is no list of properties")
+        values = {}
     version = values.pop("version", "0")
     if version not in _NODE_ID:
-        raise CorruptFile(f"{path} is of version {version}; known are 0 and 1")
-    node = values.pop(_NODE_ID[version], None)
+        if _VERSION_NUMBER.fullmatch(version):
+            raise UnknownVersion(f"{path} is of version {version}; known are 0 and 1")
+        found.append(f"{path}: {version!r} is no version")
+        version = "1"
+    node, node_id = values.pop(_NODE_ID[version], None), None
     try:
-        node_id = None if node is None else int(node)
+        node_id = None if node is None else _number(node, -1, _MAX_NODE_ID)
     except ValueError:
-        raise CorruptFile(f"{path}: {node!r} is no node id") from None
+        found.append(f"{path}: {node!r} is no node id")
+    if damage is None and found:
+        raise CorruptFile(found[0])
+    if damage is not None:
+        damage += found
     cluster, directory = values.pop("cluster.id", None), values.pop("directory.id", None)
     return MetaProperties(cluster, node_id, directory, values, int(version))
 
@@ -217,29 +259,48 @@ def write_append_time_resets(files: Files, path: str, resets: Sequence[AppendTim
 
 
 def _int64(text: str) -> int:
-    number = int(text)
-    if not -(1 << 63) <= number < 1 << 63:
-        raise ValueError(f"{text} is beyond 64 bits")
+    return _number(text, -MAX_OFFSET - 1, MAX_OFFSET)
+
+
+def _number(text: str, least: int, most: int) -> int:
+    """A number as Kafka writes it: ASCII digits and at most a minus sign before them."""
+    if not _NUMBER.fullmatch(text) or not least <= (number := int(text)) <= most:
+        raise ValueError(f"{text:.40} is no number from {least} to {most}")
     return number
 
 
-def _read(files: Files, path: str) -> str | None:
+def _read(files: Files, path: str, damage: list[str] | None = None) -> str | None:
     data = files.read_whole(path, _MAX_BYTES)
     if data is None:
         return None
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise CorruptFile(f"{path} is not text") from None
+        if damage is None:
+            raise CorruptFile(f"{path} is not text") from None
+        damage.append(f"{path} is not text")
+        return data.decode("utf-8", "replace")
 
 
-def _read_counted(files: Files, path: str, entry: Callable[..., _T], width: int) -> list[_T]:
-    text = _read(files, path)
-    if not text:
+def _read_counted(
+    files: Files,
+    path: str,
+    entry: Callable[..., _T],
+    width: int,
+    damage: list[str] | None = None,
+) -> list[_T]:
+    """The entries of a file that begins with a version and their number; see `read_offsets`."""
+    found: list[str] = []
+    text = _read(files, path, found if damage is not None else None)
+    if not text and not found:
         return []  # Kafka makes it before it has anything to write
-    version, count, *lines = text.splitlines() if text.count("\n") else ["", ""]
-    if version != _VERSION or not count.isdecimal() or int(count) != len(lines):
-        raise CorruptFile(f"{path} does not begin with its version and {len(lines)} entries")
+    head, lines = (text or "").splitlines()[:2], (text or "").splitlines()[2:]
+    if head != [_VERSION, str(len(lines))]:
+        found.append(f"{path} does not begin with its version and {len(lines)} entries")
+    if head[:1] != [_VERSION]:
+        lines = []
+    elif lines and not (text or "").endswith("\n"):
+        found.append(f"{path} ends within {lines.pop()!r:.80}")
     entries = []
     for line in lines:
         fields = line.split()
@@ -248,7 +309,11 @@ def _read_counted(files: Files, path: str, entry: Callable[..., _T], width: int)
                 raise ValueError
             entries.append(entry(*fields))
         except ValueError:
-            raise CorruptFile(f"{path}: {line!r} is no entry") from None
+            found.append(f"{path}: {line!r:.80} is no entry")
+    if damage is None and found:
+        raise CorruptFile(found[0])
+    if damage is not None:
+        damage += found
     return entries
 
 

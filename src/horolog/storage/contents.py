@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from horolog.storage import names
-from horolog.storage.files import NotRegular, failed_to
+from horolog.storage.files import Files, NotRegular, failed_to
 from horolog.storage.names import TopicPartition
+
+_MAX_COPY_BYTES = 1 << 20
 
 
 class Contents(NamedTuple):
@@ -66,6 +68,47 @@ def files_of(directory: str) -> set[str]:
             raise NotRegular(f"{entry.path} is {what}")
         found.add(entry.name)
     return found
+
+
+def clear_the_way(files: Files, log_dir: str) -> list[str]:
+    """Set aside what is no regular file and has the name of one of a log directory's own files.
+
+    Such files are written again and again; a directory in their place would refuse that, and
+    a symbolic link lead elsewhere. The paths of what was set aside.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    moved = []
+    for name in names.LOG_DIR_FILES:
+        for path in (f"{log_dir}/{name}", f"{log_dir}/{name}{names.TEMPORARY}"):
+            try:
+                files.size(path)
+            except NotRegular:
+                moved.append(_free_name(files, path))
+                files.rename(path, moved[-1])
+    return moved
+
+
+def set_aside(files: Files, path: str) -> str:
+    """Keep a copy of a small file beside it, or the file itself if it is too long; its path.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    target = _free_name(files, path)
+    if files.size(path) > _MAX_COPY_BYTES:
+        files.rename(path, target)
+    else:
+        files.replace(target, files.read_whole(path, _MAX_COPY_BYTES) or b"")
+    return target
+
+
+def _free_name(files: Files, path: str) -> str:
+    number = 1
+    while files.exists(f"{path}.{number}{names.SET_ASIDE}"):
+        number += 1
+    return f"{path}.{number}{names.SET_ASIDE}"
 
 
 def _entries(directory: str) -> list[os.DirEntry[str]]:

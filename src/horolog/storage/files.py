@@ -369,15 +369,13 @@ class Files:
         flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if is_only_synced else os.O_NOFOLLOW)
         try:
             try:
-                file = OpenFile(path, self._os_open(path, flags))
+                fd = self._os_open(path, flags)
             except OSError as error:
                 if error.errno != errno.EMFILE:
                     raise
                 with self._lock:  # others may have taken what was ours: make room once
                     self._open.clear()
-                file = OpenFile(path, self._os_open(path, flags))
-            if not is_only_synced and not stat.S_ISREG(os.fstat(file.fd).st_mode):
-                raise NotRegular(f"{path} is not a regular file")
+                fd = self._os_open(path, flags)
         except FileNotFoundError:
             raise FileMissing(f"{path} is not there") from None
         except FileExistsError:
@@ -386,7 +384,10 @@ class Files:
             if error.errno == errno.ELOOP:
                 raise NotRegular(f"{path} is a symbolic link, which is not followed") from None
             raise failed_to("open", path, error) from error
-        return file
+        if not is_only_synced and not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise NotRegular(f"{path} is not a regular file")
+        return OpenFile(path, fd)
 
     def _evict(self, newest: str) -> None:
         """Close the least recently used where too many are open; with the lock held."""

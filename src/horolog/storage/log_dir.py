@@ -20,19 +20,20 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from horolog.config import BrokerConfig, TopicConfig
-from horolog.errors import CorruptFile, HorologError, Misconfigured, StorageFailed
+from horolog.errors import HorologError, Misconfigured, StorageFailed
 from horolog.storage import names
 from horolog.storage.adoption.transaction_state import read_prepared_commits
 from horolog.storage.append_times import AppendTimes
 from horolog.storage.checkpoints import (
     MetaProperties,
+    UnknownVersion,
     kafka_uuid,
     read_meta_properties,
     read_topic_id,
     write_meta_properties,
     write_topic_id,
 )
-from horolog.storage.contents import Contents, contents_of
+from horolog.storage.contents import Contents, clear_the_way, contents_of, set_aside
 from horolog.storage.directory_lock import lock_directory, still_locks
 from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files
@@ -127,6 +128,8 @@ class LogDir:
             ) from None
         try:
             files = files or Files()
+            for moved in clear_the_way(files, str(path)):
+                _logger.error("%s is not a regular file and was set aside under this name", moved)
             log_dir = cls(path, files, lock_fd, _meta(files, path, broker_config), broker_config)
             log_dir._load(topic_config, is_ours, choose, now_ms)
         except BaseException:
@@ -451,16 +454,26 @@ def ensure_directory(path: Path) -> None:
 def _meta(files: Files, path: Path, config: BrokerConfig) -> MetaProperties:
     """Whose directory this is; a new one is given a cluster of its own."""
     target = str(path / names.META_PROPERTIES)
+    damage: list[str] = []
+    found = None
     try:
-        found = read_meta_properties(files, target)
-    except CorruptFile as error:
-        raise Misconfigured(f"{error}; mend or remove the file") from error
-    if found is not None and found.cluster_id is not None:
+        found = read_meta_properties(files, target, damage)
+    except UnknownVersion as error:
+        raise Misconfigured(f"{error}; restore the file from a backup, or remove it") from error
+    except StorageFailed as error:
+        damage = [str(error)]
+    if damage:
+        _logger.error("%s; the file is kept as %s", "; ".join(damage), set_aside(files, target))
+        if found is None or found.cluster_id is None:
+            _logger.error("this cluster is given a new id: %s said none", target)
+    elif found is not None and found.cluster_id is not None:
         return found  # Kafka's own is not touched, of whatever version it is
     meta = MetaProperties(
-        kafka_uuid(uuid.uuid4()),
+        kafka_uuid(uuid.uuid4()) if found is None or not found.cluster_id else found.cluster_id,
         config.node_id if found is None or found.node_id is None else found.node_id,
-        kafka_uuid(uuid.uuid4()) if found is None or found.version else found.directory_id,
+        found.directory_id
+        if found is not None and (found.directory_id or not found.version)
+        else kafka_uuid(uuid.uuid4()),
         {} if found is None else found.others,
         1 if found is None else found.version,
     )

@@ -37,6 +37,14 @@ LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
+LOG_DIR_FILES = (
+    META_PROPERTIES,
+    RECOVERY_POINTS,
+    LOG_START_OFFSETS,
+    HIGH_WATERMARKS,
+    CLEAN_SHUTDOWN,
+)
+SET_ASIDE = ".set-aside"  # ours: a damaged file of a log directory, before a new one is made
 
 CLUSTER_METADATA = "__cluster_metadata"
 # Topics that Apache Kafka keeps for itself. None is served: requests may not create one, and
@@ -51,9 +59,12 @@ INTERNAL_TOPICS: Final = frozenset(
     }
 )
 MAX_OFFSET: Final = (1 << 63) - 1
+MAX_BASE_OFFSET: Final = MAX_OFFSET - (1 << 32)  # behind it a segment has no room for its offsets
 MAX_PARTITION: Final = (1 << 31) - 1  # a partition index is an int32 on the wire
 
-_PARTITION_FILES = frozenset({LEADER_EPOCHS, PARTITION_METADATA, APPEND_TIME, SYNC_FAILED})
+_PARTITION_FILES = frozenset(
+    {LEADER_EPOCHS, PARTITION_METADATA, APPEND_TIME, APPEND_TIME_RESETS, SYNC_FAILED}
+)
 _PARTITION_SUFFIXES = (
     *SEGMENT_SUFFIXES,
     SNAPSHOT,

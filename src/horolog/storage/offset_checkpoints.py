@@ -8,14 +8,18 @@ import logging
 import threading
 from collections.abc import Callable, Container, Mapping
 
-from horolog.errors import CorruptFile
+from horolog.errors import StorageFailed
 from horolog.storage import names
 from horolog.storage.checkpoints import read_offsets, write_offsets
+from horolog.storage.contents import set_aside
 from horolog.storage.files import Files
 from horolog.storage.log import Log
 from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)
+
+
+_MOST_SENTENCES = 10
 
 
 class OffsetCheckpoints:
@@ -34,11 +38,21 @@ class OffsetCheckpoints:
         return self._kept
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
+        """Every line that can be read; of a damaged file a copy is kept beside it."""
+        path, damage = self._path(name), list[str]()
         try:
-            return read_offsets(self._files, self._path(name))
-        except CorruptFile as error:
-            _logger.warning("A checkpoint is taken as empty: %s", error)
-            return {}
+            offsets = read_offsets(self._files, path, damage)
+        except StorageFailed as error:
+            offsets, damage = {}, [str(error)]
+        for sentence in damage[:_MOST_SENTENCES]:
+            _logger.warning("%s", sentence)
+        if damage:
+            kept = set_aside(self._files, path)
+            _logger.error(
+                "%s is damaged: %d line(s) of it count, and the file is kept as %s",
+                *(path, len(offsets), kept),
+            )
+        return offsets
 
     def keep(self, partitions: Container[TopicPartition]) -> None:
         """Of all lines that were read, only those of these partitions are written again."""

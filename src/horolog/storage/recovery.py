@@ -129,6 +129,11 @@ class _Loader:
 
     def _find_segments(self, present: set[str]) -> None:
         for base_offset in leftovers.base_offsets(present, names.LOG):
+            if base_offset > names.MAX_BASE_OFFSET:
+                raise StorageFailed(
+                    f"{self.directory}/{names.segment_file(base_offset, names.LOG)} begins at an "
+                    f"offset beyond {names.MAX_BASE_OFFSET}, the largest that a segment can have"
+                )
             path = f"{self.directory}/{names.segment_file(base_offset, names.LOG)}"
             segment = Segment(
                 self.files,

@@ -13,6 +13,7 @@ and another interval may have been in force.
 from collections.abc import Callable, Iterable
 from struct import Struct
 
+from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage.checkpoints import EpochStart
@@ -20,6 +21,7 @@ from horolog.storage.index.time import TimeEntry
 
 _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")
+_MAX_RELATIVE = (1 << 31) - 1  # of an offset or a position in an entry
 
 
 class FoundEntries:
@@ -76,9 +78,19 @@ class IndexBuilder:
         self._last_time = NO_TIMESTAMP
 
     def add(self, position: int, header: BatchHeader) -> None:
-        """Take the batch at `position`, which follows the one added before."""
+        """Take the batch at `position`, which follows the one added before.
+
+        Raises:
+            CorruptBatch: its offsets or its position do not fit into an index of this segment;
+                the batch checksum does not cover the base offset. Nothing has been taken.
+        """
         timestamp, last_offset = header.max_timestamp, header.last_offset
         first, last = header.base_offset - self._base_offset, last_offset - self._base_offset
+        if first < 0 or last > _MAX_RELATIVE or position > _MAX_RELATIVE:
+            raise CorruptBatch(
+                f"the batch at byte {position} has the offsets {header.base_offset} to "
+                f"{last_offset}, which a segment that begins at {self._base_offset} cannot hold"
+            )
         if position == 0:
             self.first_timestamp = None if timestamp == NO_TIMESTAMP else timestamp
         is_largest = is_later(timestamp, self.largest)
@@ -100,7 +112,11 @@ class IndexBuilder:
         self.end = position + header.size
 
     def add_all(self, headers: Iterable[tuple[int, BatchHeader]]) -> "IndexBuilder":
-        """Take all batches of a segment and finish; itself."""
+        """Take all batches of a segment and finish; itself.
+
+        Raises:
+            CorruptBatch: as `add`, or from the walk.
+        """
         for position, header in headers:
             self.add(position, header)
         self.finish()
