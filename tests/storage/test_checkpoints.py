@@ -102,16 +102,29 @@ def test_meta_properties_keep_what_we_do_not_know(tmp_path: Path) -> None:
     assert checkpoints.read_meta_properties(FILES, path) == meta
 
 
-def test_an_append_time_is_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("last_ms", [1_700_000_000_000, -5, (1 << 63) - 1])
+@pytest.mark.parametrize("resets", [0, 3])
+def test_an_append_time_is_kept(tmp_path: Path, last_ms: int, resets: int) -> None:
     path = str(tmp_path / "append-time-checkpoint")
-    for last_ms, resets in ((1_700_000_000_000, 0), (-5, 2)):
-        floor = checkpoints.AppendTimeFloor(last_ms, resets)
-        checkpoints.write_append_time(FILES, path, floor)
-        assert checkpoints.read_append_time(FILES, path) == floor
+    floor = checkpoints.AppendTimeFloor(last_ms, resets)
+    checkpoints.write_append_time(FILES, path, floor)
+    assert checkpoints.read_append_time(FILES, path) == floor
+
+
+def test_resets_of_append_times_are_kept(tmp_path: Path) -> None:
+    path = str(tmp_path / "append-time-resets")
+    resets = [
+        checkpoints.AppendTimeReset(7, 1_800_000_000_000, 1_700_000_000_000, 1_700_000_000_000),
+        checkpoints.AppendTimeReset(7, 1_700_000_000_000, -5, -5),
+    ]
+    checkpoints.write_append_time_resets(FILES, path, resets)
+    assert checkpoints.read_append_time_resets(FILES, path) == resets
+    assert checkpoints.read_append_time_resets(FILES, f"{path}.none") == []
 
 
 @pytest.mark.parametrize(
-    "text", ["0\n", "0\nx\n", "1\n5\n", "1\n5\n-1\n", "0\n5\n6\n", f"0\n{1 << 63}\n"]
+    "text",
+    ["", "0\n", "0\nx\n", "1\n5\n", "0\n5\n6\n", "1\n5\n-6\n", "2\n5\n", "0\n" + "9" * 20 + "\n"],
 )
 def test_what_is_no_append_time_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "append-time-checkpoint"
