@@ -633,3 +633,19 @@ def test_a_topic_id_is_on_disk(tmp_path: Path) -> None:
         assert str(log) == "events-3"
     with reopened(tmp_path) as (_, log):
         assert log.topic_id == TOPIC_ID
+
+
+def test_a_read_ends_before_the_batch_that_holds_its_limit(tmp_path: Path) -> None:
+    with new_log(tmp_path, replace(EVERY_BATCH, segment_bytes=300)) as log:
+        bases = [append(log, NOW, NOW).base_offset for _ in range(8)]
+        assert len(log.segments) > 2
+        end = log.log_end_offset
+        for limit in range(end + 2):
+            found, offset = [], 0
+            while data := log.read(offset, 10_000, up_to=limit).read():
+                for _, header in iter_headers(data):
+                    found.append(header.base_offset)
+                    offset = header.next_offset
+                if offset == end:
+                    break
+            assert found == [base for base in bases if base + 2 <= limit]

@@ -133,8 +133,17 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        """What consumers may read up to; a log without replicas shows all it has."""
+        """Consumers read up to here: all replicas have it. Without replicas, the log end offset."""
         return self.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Consumers of committed records read up to here: no transaction is open before it.
+
+        The high watermark, since none is begun here, and one that another broker left open
+        counts as aborted or committed (`aborted_transactions`).
+        """
+        return self.high_watermark
 
     @property
     def size(self) -> int:
@@ -326,11 +335,19 @@ class Log:
 
     # Reading.
 
-    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool = True) -> Slice:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one_batch: bool = True,
+        up_to: int | None = None,
+    ) -> Slice:
         """The stretch of a file that a fetch from `offset` is answered with.
 
         It begins with the batch that holds the offset, or with the next one where
-        compaction has left a gap, and ends at the log end or within a segment.
+        compaction has left a gap, and ends within a segment, at the log end, or before the
+        batch that holds the offset `up_to` (the high watermark or last stable offset).
 
         Raises:
             RequestRefused: the offset is out of range (1).
@@ -343,9 +360,10 @@ class Log:
                 f"Received request for offset {offset} for partition {self}, but we only have log "
                 f"segments in the range {self.log_start_offset} to {end_offset}.",
             )
-        if offset < end_offset:
+        before = up_to if up_to is not None and up_to < end_offset else None
+        if offset < end_offset and (before is None or offset < before):
             for segment in self._from(offset):
-                found = segment.slice(offset, max_bytes, min_one_batch=min_one_batch)
+                found = segment.slice(offset, max_bytes, min_one_batch=min_one_batch, before=before)
                 if found is not None:
                     return found
         return Slice(self._files, None, 0, 0)

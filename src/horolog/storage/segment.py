@@ -297,17 +297,25 @@ class Segment:
             start = self.indexes.position_before(offset, end.size)
         return find_batch(self._files, self.log.open(), start, end.size, offset)
 
-    def slice(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> Slice | None:
+    def slice(
+        self, offset: int, max_bytes: int, *, min_one_batch: bool, before: int | None = None
+    ) -> Slice | None:
         """What a fetch from `offset` is given; None if this segment has nothing there.
 
         The slice begins with the batch that holds the offset and may end within a batch,
-        as Kafka's do; it is empty where not even the first batch fits.
+        as Kafka's do; it is empty where not even the first batch fits. It ends before the
+        batch that holds the offset `before`, and is empty where that is the first.
         """
         end = self.end.size
         found = self.locate(offset)
         if found is None:
             return None
         position, header = found
+        if before is not None:
+            if header.next_offset > before:
+                return Slice(self._files, None, 0, 0)
+            limit = self.locate(before)
+            end = end if limit is None else min(end, limit[0])
         # What was appended since `end` was read is not shown, but for the batch that was found.
         size = min(max_bytes, max(end - position, header.size))
         if size < header.size:
