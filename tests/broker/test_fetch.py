@@ -15,6 +15,7 @@ from running_broker import RunningBroker
 from horolog.broker.partition import Partition
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
+from horolog.storage.log import Log
 from horolog.storage.slices import Slice
 from horolog.wire.api import ApiKey
 
@@ -255,3 +256,53 @@ def test_many_partitions_are_read_beside_the_event_loop(
     assert len(answer.partitions) == count
     assert base_offsets(answer.partitions[0])
     assert places == {place}
+
+
+@pytest.fixture
+def lagging(filled: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> RunningBroker:
+    """As with a follower behind and a transaction open: stable to 7, replicated to 13, end 20."""
+    monkeypatch.setattr(Log, "high_watermark", property(lambda log: 13))
+    monkeypatch.setattr(Log, "last_stable_offset", property(lambda log: 7))
+    return filled
+
+
+@pytest.mark.parametrize(("isolation", "end"), [(0, 13), (1, 7)])
+def test_a_consumer_reads_up_to_the_end_of_its_isolation_level(
+    lagging: RunningBroker, isolation: int, end: int
+) -> None:
+    for offset in range(21):
+        (partition,) = fetch(lagging, {0: offset}, isolation_level=isolation, max_wait_ms=0)
+        assert (partition.high_watermark, partition.last_stable_offset) == (13, 7)
+        assert partition.error_code == 0, "in range up to the log end offset"
+        whole = [base for base in range(0, 20, 2) if base + 2 > offset and base + 2 <= end]
+        assert base_offsets(partition) == whole
+    assert fetch(lagging, {0: 21}, isolation_level=isolation)[0].error_code == 1
+
+
+@pytest.mark.parametrize(("isolation", "end"), [(0, 13), (1, 7)])
+def test_lookups_end_where_the_isolation_level_does(
+    lagging: RunningBroker, isolation: int, end: int
+) -> None:
+    now_ms = lagging.clock.now_ms()
+    with RawConnection(lagging.address) as connection:
+        stamped = [build_batch([Record(now_ms - 5, None, b"v")]) for _ in range(2)]
+        for each in stamped:
+            connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: each}))
+
+        def look(timestamp: int) -> int:
+            answer = connection.ask(
+                ApiKey.LIST_OFFSETS,
+                8,
+                replica_id=-1,
+                isolation_level=isolation,
+                topics=[
+                    {
+                        "name": "t",
+                        "partitions": [{"partition_index": 0, "timestamp": timestamp}],
+                    }
+                ],
+            )
+            return int(answer.topics[0].partitions[0].offset)
+
+        assert (look(-1), look(-2)) == (end, 0)
+        assert (look(now_ms - 5), look(-3)) == (-1, -1), "not to be fetched yet"

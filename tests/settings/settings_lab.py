@@ -152,7 +152,7 @@ class Trial:
         self.put_at(now_ms)
 
         async def roll() -> None:
-            await partition.run(lambda: partition.log.roll(now_ms))
+            await partition.run(lambda: self.log.roll(now_ms))
 
         self.lab.broker.run(roll())
 

@@ -96,7 +96,7 @@ class RunningBroker:
 
     def log(self, topic: str, partition: int = 0) -> Log:
         """The log of a partition; not to be written to."""
-        log: Log = self.broker.partition(topic, partition).log
+        log: Log = self.broker.partition(topic, partition)._log
         return log
 
     def headers(self, topic: str, partition: int = 0) -> list[BatchHeader]:

@@ -21,7 +21,6 @@ from horolog.broker.partition import Partition
 from horolog.config import Change, ConfigEntry, Kind, Operation, Source
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.metadata.topics import Topic
-from horolog.storage.checkpoints import AppendTimeReset
 from horolog.wire.features import ALL_PARTITIONS, APPEND_TIME_AHEAD, APPEND_TIME_RESET
 
 _LOG = logging.getLogger(__name__)
@@ -61,12 +60,7 @@ class Reset:
 
 
 async def _reset(broker: Broker, partition: Partition) -> None:
-    log, clock = partition.log, broker.clock
-
-    def reset() -> AppendTimeReset | None:
-        return log.reset_append_time(clock.now_ms())  # read when its turn has come
-
-    done = await partition.run(reset)
+    done = await partition.reset_append_time(broker.clock)
     if done is not None:
         _LOG.warning(
             "%s: append times are reset from %d to %d ms from offset %d on",
@@ -123,7 +117,7 @@ def describe_append_times(
     ahead = [
         ahead_ms
         for partition in served
-        if partition is not None and (ahead_ms := partition.log.append_time_ahead_ms(now_ms))
+        if partition is not None and (ahead_ms := partition.append_time_ahead_ms(now_ms))
     ]
     shown = {
         "partitions": len(topic.partitions),

@@ -320,13 +320,8 @@ class Broker:
         if written.appended.duplicate:
             _LOG.debug("%s: a retry of what is in the log was answered", partition.name)
         if written.appended.rolled:
-            flushed = asyncio.ensure_future(self.flush(partition.log.flush_rolled))
-            flushed.add_done_callback(_log_failure)
+            partition.flush_rolled().add_done_callback(_log_failure)
         self.timestamp_warnings.note(partition, written)
-
-    async def flush(self, flush: Callable[[], None]) -> None:
-        """Flush a log beside the appends that go on meanwhile."""
-        await asyncio.get_running_loop().run_in_executor(self._workers, flush)
 
     @contextmanager
     def waiting(self, wait: Wait) -> Iterator[Wait]:
@@ -396,8 +391,7 @@ class Broker:
         for index in topic.partitions:
             partition = self.partitions.get((topic.name, index))
             if partition is not None:
-                partition.log.config = config
-                partition.log.retention_exempt = topic.adopted
+                partition.obey(config, retention_exempt=topic.adopted)
 
     def apply_settings(self, settings: Settings) -> None:
         """Let everything obey these settings from the next request on."""

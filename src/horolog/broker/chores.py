@@ -8,7 +8,6 @@ real time: `flush.ms` goes by time that nobody turns, not even the machine's ope
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -84,10 +83,8 @@ class Chores:
         """Delete the segments that have outlived `retention.ms` or `retention.bytes`; which."""
         deleted = []
         for partition in list(self._broker.partitions.values()):
-            clock = self._broker.clock
-            now_ms, monotonic_ms = clock.now_ms(), clock.monotonic_ms()
-            retain = partial(partition.log.apply_retention, now_ms, monotonic_ms)
-            gone = await self._do("retention", partition, partition.run(retain)) or ()
+            retention = partition.apply_retention(self._broker.clock)
+            gone = await self._do("retention", partition, retention) or ()
             for segment in gone:
                 _LOG.info(
                     "%s: deleted segment %d of %d bytes: %s",
@@ -101,11 +98,10 @@ class Chores:
 
     async def tidy(self) -> None:
         """Remove the files of what was deleted; see whether the log directory is still there."""
-        monotonic_ms = self._broker.clock.monotonic_ms()
         for partition in list(self._broker.partitions.values()):
-            if partition.log.has_deleted_files:
-                remove = partial(partition.log.remove_deleted, monotonic_ms)
-                await self._do("removal of deleted files", partition, partition.run(remove))
+            if partition.has_deleted_files:
+                removal = partition.remove_deleted(self._broker.clock)
+                await self._do("removal of deleted files", partition, removal)
         await self._broker.remove_deleted_topics()
         await self._broker.check_log_dir()
 
@@ -115,24 +111,21 @@ class Chores:
 
     async def check_indexes(self) -> None:
         """Check the indexes that lookups go by and no seal vouches for, a segment at a time."""
-        loop = asyncio.get_running_loop()
         for partition in list(self._broker.partitions.values()):
-            check = partition.log.check_indexes
-            while partition.log.wants_index_check and not partition.is_closed:
-                job = loop.run_in_executor(self._broker.readers, check)
-                if not await self._do("check of the indexes", partition, job):
+            while partition.wants_index_check and not partition.is_closed:
+                check = partition.check_indexes(self._broker.readers)
+                if not await self._do("check of the indexes", partition, check):
                     break
 
     async def flush(self) -> None:
-        """Flush what `flush.ms` are over for, and try again where a flush has failed."""
-        now_ms = self.monotonic_ms()
+        """Flush logs whose `flush.ms` has elapsed, and try again where a flush has failed."""
+        monotonic_ms = self.monotonic_ms()
         for partition in list(self._broker.partitions.values()):
-            log = partition.log
-            doubted = log.is_in_doubt
-            if doubted or (log.config.flush_ms < LONG_MAX and log.flush_due(now_ms)):
-                await self._do("flush", partition, self._broker.flush(log.flush))
-            if doubted and not log.is_in_doubt:
-                _LOG.info("%s: all is on the disk again after a failed flush", log)
+            doubted = partition.is_in_doubt
+            if partition.must_flush(monotonic_ms):
+                await self._do("flush", partition, partition.flush())
+            if doubted and not partition.is_in_doubt:
+                _LOG.info("%s: all is on the disk again after a failed flush", partition.name)
 
     async def checkpoint(self) -> None:
         """Write down how far the logs are safe, so that a start after a kill has less to do."""
@@ -148,10 +141,9 @@ class Chores:
         gone = 0
         limit_ms = self._broker.config.producer_id_expiration_ms
         for partition in list(self._broker.partitions.values()):
-            producers, now_ms = partition.log.producers, self._broker.clock.now_ms()
-            if len(producers):
-                forget = partial(producers.expire, now_ms, limit_ms)
-                gone += await self._do("expiry", partition, partition.run(forget)) or 0
+            if partition.has_producers:
+                expiry = partition.expire_producers(self._broker.clock, limit_ms)
+                gone += await self._do("expiry", partition, expiry) or 0
         return gone
 
     async def _do(self, what: str, partition: Partition, job: Awaitable[T]) -> T | None:

@@ -66,7 +66,7 @@ class TimestampWarnings:
         ahead = [
             (ahead_ms, partition)
             for partition in self._partitions.values()
-            if (ahead_ms := partition.log.append_time_ahead_ms(now_ms)) > self.warn_ahead_ms
+            if (ahead_ms := partition.append_time_ahead_ms(now_ms)) > self.warn_ahead_ms
         ]
         if not ahead:
             return
@@ -80,7 +80,7 @@ class TimestampWarnings:
             "reset-append-time %s` ends that (docs/append-times.md)",
             named,
             more,
-            ahead[0][1].log.topic,
+            ahead[0][1].topic,
         )
 
     def _is_due(self, partition: Partition) -> bool:

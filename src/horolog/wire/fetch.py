@@ -20,12 +20,16 @@ from horolog.wire.leaders import CurrentLeader, Node, current_leader_field, node
 from horolog.wire.packing import INT32, Bytes, compact_string, string, tagged, uuid_bytes, uvarint
 
 __all__ = [
+    "READ_COMMITTED",
     "AbortedTransaction",
     "EpochEnd",
     "FetchedPartition",
     "FetchedTopic",
     "encode_fetch_response",
 ]
+
+READ_COMMITTED: Final = 1
+"""The isolation level of a consumer that reads committed records only."""
 
 _TOP_V7: Final = Struct(">ihi")
 _PARTITION_V4: Final = Struct(">ihqq")

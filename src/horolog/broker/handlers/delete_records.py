@@ -58,7 +58,7 @@ async def _delete(broker: Broker, topic: str, wanted: Any, reasons: set[str]) ->
     try:
         partition = broker.partition(topic, wanted.partition_index)
         check_owned(broker.topics.named(topic))
-        start = await partition.run(lambda: partition.log.delete_records(wanted.offset))
+        start = await partition.delete_records(wanted.offset)
     except HorologError as error:
         code = code_for(error)
         if code == ErrorCode.policy_violation:

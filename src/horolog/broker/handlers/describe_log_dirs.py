@@ -30,7 +30,7 @@ async def describe_log_dirs(request: Request, broker: Broker) -> dict[str, Any]:
             by_topic.setdefault(topic, []).append(
                 {
                     "partition_index": index,
-                    "partition_size": partition.log.size,
+                    "partition_size": partition.size,
                     "offset_lag": 0,
                     "is_future_key": False,
                 }

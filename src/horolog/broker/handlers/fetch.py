@@ -32,10 +32,9 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.network.file_records import SlicedRecords
 from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
-from horolog.wire.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
+from horolog.wire.fetch import READ_COMMITTED, FetchedPartition, FetchedTopic, encode_fetch_response
 from horolog.wire.packing import Bytes
 
-READ_COMMITTED = 1
 # Few bytes go out together with the answer around them.
 SMALL_BYTES = 16 * 1024
 # More than the event loop looks into at once: each takes some 20 microseconds.
@@ -183,19 +182,19 @@ def _read_partition(
     if partition is None:
         assert wanted.error is not None
         return FetchedPartition(wanted.partition_index, code_for(wanted.error))
-    log = partition.log
     max_bytes = max(min(wanted.max_bytes, left), 0)
     try:
-        # The end first: what is read then is never beyond it.
-        high_watermark = log.high_watermark
-        found = partition.read(wanted.offset, max_bytes, min_one_batch=nothing_yet)
+        # First, so that what is read lies before them, whatever is appended meanwhile.
+        high_watermark, stable = partition.high_watermark, partition.last_stable_offset
+        up_to = stable if committed else high_watermark
+        found = partition.read(wanted.offset, max_bytes, min_one_batch=nothing_yet, up_to=up_to)
         records: Any = b""
         if found.size:
             records = found.read_cached() if found.size <= SMALL_BYTES else None
             if records is None and broker.slices_to_send.acquire():
                 records = SlicedRecords(found, broker.slices_to_send)
             elif records is None:
-                records = _first_records(partition, wanted.offset) if nothing_yet else b""
+                records = _first_records(partition, wanted.offset, up_to) if nothing_yet else b""
         aborted = partition.aborted(wanted.offset) if committed else None
     except HorologError as error:
         return FetchedPartition(wanted.partition_index, code_for(error))
@@ -203,13 +202,13 @@ def _read_partition(
         wanted.partition_index,
         0,
         high_watermark,
-        high_watermark,
-        log.log_start_offset,
+        stable,
+        partition.log_start_offset,
         cast(Bytes, records),
         aborted,
     )
 
 
-def _first_records(partition: Partition, offset: int) -> Bytes:
+def _first_records(partition: Partition, offset: int, up_to: int) -> Bytes:
     """Few bytes, or one batch that has more: what a reader needs to get on."""
-    return partition.read(offset, SMALL_BYTES, min_one_batch=True).read()
+    return partition.read(offset, SMALL_BYTES, min_one_batch=True, up_to=up_to).read()

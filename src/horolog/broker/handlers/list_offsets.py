@@ -1,7 +1,7 @@
 """ListOffsets: which offset holds a given moment?
 
 v1   one offset and its timestamp per partition (KIP-79)
-v2   isolation level: without transactions both see the same end
+v2   isolation level: committed readers end at the last stable offset, others at the high watermark
 v4   leader epochs
 v6   flexible
 v7   timestamp -3: the record with the largest timestamp (KIP-734)
@@ -22,7 +22,9 @@ from horolog.broker.dispatch import Request, api
 from horolog.broker.partition import Partition
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.storage.files import WouldWait
+from horolog.storage.lookup import TimestampOffset
 from horolog.wire.api import ApiKey
+from horolog.wire.fetch import READ_COMMITTED
 
 FEW_SEARCHES: Final = 4  # of a tenth of a millisecond each: that many the event loop does itself
 
@@ -80,6 +82,7 @@ async def _in_thread(request: Request, broker: Broker) -> dict[str, Any]:
 
 
 def _answers(request: Request, broker: Broker) -> dict[str, Any]:
+    committed = getattr(request.body, "isolation_level", 0) == READ_COMMITTED
     topics = []
     for topic in request.body.topics:
         asked = Counter(wanted.partition_index for wanted in topic.partitions)
@@ -91,7 +94,7 @@ def _answers(request: Request, broker: Broker) -> dict[str, Any]:
                         ErrorCode.invalid_request, "a partition is asked for twice"
                     )
                 partition = _partition(broker, topic.name, wanted)
-                found = _look(partition, wanted.timestamp, request.version)
+                found = _look(partition, wanted.timestamp, request.version, committed)
                 answers.append(_answer(wanted, ErrorCode.none, found))
             except HorologError as error:
                 answers.append(_answer(wanted, code_for(error), _NOTHING))
@@ -107,11 +110,10 @@ def _partition(broker: Broker, topic: str, wanted: Any) -> Partition:
     return partition
 
 
-def _look(partition: Partition, timestamp: int, version: int) -> _Found:
-    log = partition.log
+def _look(partition: Partition, timestamp: int, version: int, committed: bool) -> _Found:
+    end_offset = partition.readable_end(committed=committed)
     if timestamp >= 0:
-        found = log.find_by_timestamp(timestamp)
-        return _NOTHING if found is None else _Found(*found)
+        return _before(end_offset, partition.find_by_timestamp(timestamp))
     if version < _SINCE.get(timestamp, version + 1):  # type: ignore[call-overload]
         raise RequestRefused(
             ErrorCode.unsupported_version,
@@ -119,14 +121,19 @@ def _look(partition: Partition, timestamp: int, version: int) -> _Found:
         )
     match timestamp:
         case Moment.LATEST:
-            return _Found(-1, log.high_watermark, log.leader_epoch)
+            return _Found(-1, end_offset, partition.leader_epoch)
         case Moment.MAX_TIMESTAMP:
-            found = log.find_max_timestamp()
-            return _NOTHING if found is None else _Found(*found)
+            return _before(end_offset, partition.find_max_timestamp())
         case Moment.EARLIEST | Moment.EARLIEST_LOCAL:
-            return _Found(-1, log.log_start_offset, log.epochs.epoch_at(log.log_start_offset))
+            start_offset = partition.log_start_offset
+            return _Found(-1, start_offset, partition.epoch_at(start_offset))
         case _:
             return _NOTHING
+
+
+def _before(end_offset: int, found: TimestampOffset | None) -> _Found:
+    """A record, unless a consumer cannot fetch it yet."""
+    return _NOTHING if found is None or found.offset >= end_offset else _Found(*found)
 
 
 def _answer(wanted: Any, error_code: ErrorCode, found: _Found) -> dict[str, Any]:

@@ -34,12 +34,8 @@ def _end(broker: Broker, topic: str, wanted: Any) -> dict[str, Any]:
         refusal = partition.check_epoch(wanted.current_leader_epoch)
         if refusal is not None:
             raise refusal
-        log = partition.log
-        if wanted.leader_epoch == log.leader_epoch:
-            epoch, end_offset = log.leader_epoch, log.log_end_offset
-        elif (
-            end := log.epochs.end_offset_for(wanted.leader_epoch, log.log_end_offset)
-        ) is not None:
+        end = partition.end_of_epoch(wanted.leader_epoch)
+        if end is not None:
             epoch, end_offset = end
     except HorologError as error:
         error_code = code_for(error)

@@ -1,0 +1,62 @@
+"""What is done to a log in a thread, in the order in which it was asked for."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from horolog.storage.validate import Prepared
+from horolog.wire.packing import Bytes
+
+
+class Append:
+    """A batch to be appended; `prepared` once it is checked, which is not done again."""
+
+    __slots__ = ("batch", "now_ms", "prepared", "produce_version")
+
+    def __init__(self, batch: Bytes, now_ms: int, produce_version: int) -> None:
+        self.batch = batch
+        self.now_ms = now_ms
+        self.produce_version = produce_version
+        self.prepared: Prepared | None = None
+
+
+class Failure:
+    """What a job raised."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class Job:
+    """A call, and the future of its outcome; `append` if appending is all that it does."""
+
+    __slots__ = ("append", "call", "done")
+
+    def __init__(
+        self, call: Callable[[], Any], done: asyncio.Future[Any], append: Append | None = None
+    ) -> None:
+        self.call = call
+        self.done = done
+        self.append = append
+
+    def settle(self, outcome: Any) -> None:
+        """Resolve the future, unless it was cancelled."""
+        if self.done.done():
+            return
+        if isinstance(outcome, Failure):
+            self.done.set_exception(outcome.error)
+        else:
+            self.done.set_result(outcome)
+
+
+def perform(calls: list[Callable[[], Any]]) -> list[Any]:
+    """The outcome of each call, in a thread; of one that raised a `Failure`."""
+    outcomes: list[Any] = []
+    for call in calls:
+        try:
+            outcomes.append(call())
+        except Exception as error:  # noqa: BLE001 - raised where the outcome is awaited
+            outcomes.append(Failure(error))
+    return outcomes
