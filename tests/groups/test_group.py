@@ -2,9 +2,13 @@
 
 import itertools
 import struct
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.capacity import Capacity
@@ -33,22 +37,25 @@ def subscription(*topics: str) -> bytes:
 class Story:
     """A group, a moment, and who has been answered what."""
 
-    def __init__(self, delay_ms: int = 0, **limits: int) -> None:
+    def __init__(self, delay_ms: int = 0, capacity: Capacity | None = None, **limits: int) -> None:
+        self.capacity = capacity or Capacity()
         ids = itertools.count(1)
         self.group = Group(
             "g",
             GroupLimits(initial_rebalance_delay_ms=delay_ms, **limits),
-            Capacity(),
+            self.capacity,
             new_id=lambda: str(next(ids)),
         )
         self.now = 1_000
         self.answered: dict[object, Joined | Synced] = {}
+        self.waiting: set[object] = set()
 
     def _take(self, answers: list[Answer]) -> None:
         for waiter, value in answers:
             assert waiter is not None
             assert waiter not in self.answered, "answered twice"
             self.answered[waiter] = value
+            self.waiting.discard(waiter)
 
     def join(self, waiter: str, member_id: str = "", **fields: object) -> Joined | None:
         given = Join(
@@ -59,7 +66,9 @@ class Story:
             rebalance_timeout_ms=REBALANCE_MS,
             client_id="c",
         )
-        self._take(self.group.join(replace(given, **fields), waiter, self.now))
+        answers = self.group.join(replace(given, **fields), waiter, self.now)
+        self.waiting.add(waiter)
+        self._take(answers)
         answer = self.answered.get(waiter)
         assert answer is None or isinstance(answer, Joined)
         return answer
@@ -70,7 +79,9 @@ class Story:
             generation=joined.generation,
             assignments=tuple(assignments.items()),
         )
-        self._take(self.group.sync(sync, waiter, self.now))
+        answers = self.group.sync(sync, waiter, self.now)
+        self.waiting.add(waiter)
+        self._take(answers)
         answer = self.answered.get(waiter)
         assert answer is None or isinstance(answer, Synced)
         return answer
@@ -476,3 +487,157 @@ def test_a_group_with_an_illegible_subscription_may_read_anything(metadata: byte
     story = Story(delay_ms=5)
     story.stable("a", protocols=(Protocol("range", metadata),))
     assert story.group.subscriptions()("t3")
+
+
+def test_what_members_bring_is_bounded_for_each_group() -> None:
+    story = Story(max_bytes=20_000)
+    story.stable("a", protocols=(Protocol("range", bytes(10_000)),))
+    for metadata in (bytes(10_000), bytes(50_000_000)):
+        with refused(ErrorCode.group_max_size_reached):
+            story.join("b", protocols=(Protocol("range", metadata),))
+    assert story.group.state is GroupState.STABLE
+    story.join("c", protocols=(Protocol("range", bytes(1_000)),))
+    a = story.joined("a").member_id
+    with refused(ErrorCode.group_max_size_reached):
+        story.join("a2", a, protocols=(Protocol("range", bytes(19_000)),))
+    story.join("a3", a, protocols=(Protocol("range", bytes(11_000)),))
+    assert story.joined("a3").error is story.joined("c").error is ErrorCode.none
+
+
+def test_an_assignment_that_is_too_large_is_refused_and_another_taken() -> None:
+    story = Story(max_bytes=20_000)
+    story.join("a")
+    a = story.joined("a")
+    with refused(ErrorCode.group_max_size_reached):
+        story.sync("sync", a, **{a.member_id: bytes(20_000)})
+    synced = story.sync("sync", a, **{a.member_id: bytes(10_000)})
+    assert synced is not None
+    assert synced.assignment == bytes(10_000)
+
+
+def test_all_groups_share_a_capacity_and_give_back_what_they_held() -> None:
+    capacity = Capacity(30_000)
+    one, other = Story(capacity=capacity), Story(capacity=capacity)
+    (a,) = one.stable("a", protocols=(Protocol("range", bytes(20_000)),))
+    with refused(ErrorCode.coordinator_not_available):
+        other.join("b", protocols=(Protocol("range", bytes(10_000)),))
+    one.join("again", a.member_id, protocols=(Protocol("range", bytes(20_000)),))
+    assert one.joined("again").error is ErrorCode.none
+    one.leave(a.member_id)
+    other.join("b", protocols=(Protocol("range", bytes(10_000)),))
+    assert other.joined("b").error is ErrorCode.none
+    one.group.kill()
+    other.leave(other.joined("b").member_id)
+    other.group.kill()
+    assert capacity.used_bytes == 0
+
+
+def test_a_member_brings_a_hundred_protocols_at_most() -> None:
+    story = Story()
+    many = tuple(Protocol(f"p{n}", b"") for n in range(101))
+    with refused(ErrorCode.inconsistent_group_protocol):
+        story.join("a", protocols=many)
+    story.join("a", protocols=many[1:])
+    assert story.joined("a").protocol_name == "p1"
+
+
+def test_what_came_in_a_view_of_a_request_is_kept_without_the_request() -> None:
+    story = Story()
+    request = bytearray(b"....subscription....assignment....")
+    view = memoryview(request)
+    story.join("a", protocols=(Protocol("range", view[4:16]),))
+    a = story.joined("a")
+    story.sync("s", a, **{a.member_id: view[20:30]})
+    request[:] = bytes(len(request))
+    (member,) = story.group.describe().members
+    assert (member.metadata, member.assignment) == (b"subscription", b"assignment")
+
+
+@pytest.mark.parametrize("client_id", ["c" * 32_767, "\U0010ffff" * 8_000])
+def test_a_member_id_fits_the_protocol_whatever_the_client_calls_itself(client_id: str) -> None:
+    story = Story()
+    story.join("a", client_id=client_id)
+    assert len(story.joined("a").member_id.encode()) < 32_767
+
+
+def test_subscriptions_that_take_long_to_read_count_as_all_topics() -> None:
+    for topics in (("t",) * 50_001, ("t", "\udcff")):
+        story = Story()
+        names = b"".join(struct.pack(">h", 1) + t.encode(errors="surrogateescape") for t in topics)
+        metadata = struct.pack(">hi", 1, len(topics)) + names
+        story.stable("a", protocols=(Protocol("range", metadata),))
+        assert story.group.subscriptions()("other")
+
+
+def test_generations_begin_again_after_the_last() -> None:
+    story = Story()
+    story.group.generation = 2**31 - 2
+    story.join("a")
+    a = story.joined("a")
+    assert a.generation == 2**31 - 1
+    story.sync("s", a)
+    story.join("again", a.member_id, protocols=(Protocol("other", b""),))
+    again = story.joined("again")
+    assert again.generation == 1
+    story.sync("s2", again)
+    story.group.heartbeat(again.member_id, None, 1, story.now)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 1, 2**31 - 1])
+def test_rebalances_end_whatever_time_their_members_allow(timeout_ms: int) -> None:
+    story = Story(delay_ms=3_000)
+    story.join("a", rebalance_timeout_ms=timeout_ms)
+    story.join("b", rebalance_timeout_ms=timeout_ms)
+    story.wait(7_000)
+    a, b = story.joined("a"), story.joined("b")
+    assert a.generation == b.generation == 1
+    story.join("c", rebalance_timeout_ms=timeout_ms)
+    story.wait(SESSION_MS + 1)  # the others say nothing any more
+    assert [m.member_id for m in story.joined("c").members] == [story.joined("c").member_id]
+
+
+MOMENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["join", "rejoin", "sync", "heartbeat", "leave", "static", "wait"]),
+        st.integers(0, 5),
+    ),
+    max_size=40,
+)
+
+
+@examples(10)
+@given(MOMENTS, st.sampled_from([0, 500]))
+def test_everybody_is_answered_and_everything_ends_in_time(
+    moments: list[tuple[str, int]], delay_ms: int
+) -> None:
+    """The group asks to be ticked in time, and keeps nothing of those who have gone."""
+    story = Story(delay_ms)
+    for count, (what, number) in enumerate(moments):
+        waiter = f"w{count}"
+        known = [a for a in story.answered.values() if isinstance(a, Joined) and a.generation > 0]
+        joined = known[-1 - number % len(known)] if known else None
+        metadata = (Protocol("range", bytes(number * 100)),)
+        with suppress(RequestRefused):
+            match what:
+                case "join":
+                    story.join(waiter, expects_member_id=number == 5, protocols=metadata)
+                case "static":
+                    story.join(waiter, instance_id=f"i{number % 2}", protocols=metadata)
+                case "rejoin" if joined:
+                    story.join(waiter, joined.member_id, protocols=metadata)
+                case "sync" if joined:
+                    story.sync(waiter, joined, **{joined.member_id: bytes(number)})
+                case "heartbeat" if joined:
+                    story.group.heartbeat(joined.member_id, None, joined.generation, story.now)
+                case "leave" if joined:
+                    story.leave(joined.member_id)
+                case "wait":
+                    story.wait((1, 600, SESSION_MS // 2, SESSION_MS, REBALANCE_MS, 7)[number])
+        earliest_ms, wakes_ms = story.group._earliest_deadline_ms(), story.group.next_deadline_ms()
+        assert earliest_ms is None or (wakes_ms is not None and wakes_ms <= earliest_ms)
+    story.wait(400_000 + 2 * REBALANCE_MS)
+    assert story.group.is_idle
+    assert story.group.next_deadline_ms() is None
+    assert story.group.describe().members == ()
+    assert story.capacity.used_bytes in (0, 1_025)
+    assert not story.waiting

@@ -297,6 +297,31 @@ def test_large_records_are_a_view_of_the_request_and_small_ones_bytes(version: i
         assert got.records == records
 
 
+@pytest.mark.parametrize(
+    ("group_id", "is_read"),
+    [
+        (b"g" * 32_767, True),
+        (b"g" * 32_768, False),
+        (b"g" * 100_000, False),
+        (b"\xff" * 10_922, True),
+        (b"\xff" * 10_923, False),  # each is replaced by three bytes
+        (b"\xff" * 32_767, False),
+    ],
+)
+@pytest.mark.parametrize("trailing", [0, LARGE_BYTES])
+def test_a_string_that_could_not_be_written_again_is_not_read(
+    group_id: bytes, is_read: bool, trailing: int
+) -> None:
+    body = uvarint(len(group_id) + 1) + group_id + bytes(4) + b"\2m\0\0" + bytes(trailing)
+    if not is_read:
+        with pytest.raises(MalformedRequest, match="group_id"):
+            decode_request(ApiKey.HEARTBEAT, 4, body)
+        return
+    request = decode_request(ApiKey.HEARTBEAT, 4, body)
+    answer = {"error_code": 0, "groups": [{"group_id": request.group_id, "protocol_type": ""}]}
+    assert encode_response(ApiKey.LIST_GROUPS, 1, answer)
+
+
 def test_importing_the_codec_loads_no_schema() -> None:
     script = "import sys, horolog.wire.codec; print([m for m in sys.modules if '.schema.' in m])"
     loaded = subprocess.run(

@@ -274,7 +274,7 @@ class Group:
         if growth_bytes > 0:
             self._capacity.check(growth_bytes)
 
-    def _check_assignments(self, assignments: tuple[tuple[str, bytes], ...]) -> None:
+    def _check_assignments(self, assignments: tuple[tuple[str, bytes | memoryview], ...]) -> None:
         before = sum(len(member.assignment) for member in self._members)
         self._check_room(sum(len(assignment) for _, assignment in assignments) - before)
 
@@ -474,7 +474,7 @@ class Group:
             else:
                 self._answer_join(member, waiter, now_ms, self._settled(member))
 
-    def _assign(self, assignments: dict[str, bytes], now_ms: int) -> None:
+    def _assign(self, assignments: dict[str, bytes | memoryview], now_ms: int) -> None:
         """The leader has spoken: everyone who waits gets its part."""
         self.state = GroupState.STABLE
         for member in self._members:

@@ -52,14 +52,14 @@ class Member:
             client_host=join.client_host,
             session_timeout_ms=join.session_timeout_ms,
             rebalance_timeout_ms=join.rebalance_timeout_ms,
-            protocols=join.protocols,
+            protocols=_kept(join.protocols),
             deadline_ms=deadline_ms,
             held_bytes=member_bytes(join),
         )
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """What the member says under one protocol; empty if it does not speak it."""
-        return next((p.metadata for p in self.protocols if p.name == protocol_name), b"")
+        return next((bytes(p.metadata) for p in self.protocols if p.name == protocol_name), b"")
 
     def session_is_over(self, now_ms: int) -> bool:
         """Whether the member has been silent too long."""
@@ -126,16 +126,17 @@ class Members:
         self._forget_protocols(member)
         self._speakers.update(_names(join.protocols))
         member.held_bytes = held_bytes
-        member.protocols = join.protocols
+        if member.protocols != join.protocols:
+            member.protocols = _kept(join.protocols)
         member.client_id = join.client_id
         member.client_host = join.client_host
         member.session_timeout_ms = join.session_timeout_ms
         member.rebalance_timeout_ms = join.rebalance_timeout_ms
 
-    def assign(self, member: Member, assignment: bytes) -> None:
+    def assign(self, member: Member, assignment: bytes | memoryview) -> None:
         """Keep a member's part, instead of the one before."""
         growth = len(assignment) - len(member.assignment)
-        member.assignment = assignment
+        member.assignment = bytes(assignment)
         member.held_bytes += growth
         self.held_bytes += growth
 
@@ -232,6 +233,10 @@ class Members:
             topics.update(of_member)
             names_left -= len(of_member)
         return topics
+
+
+def _kept(protocols: tuple[Protocol, ...]) -> tuple[Protocol, ...]:
+    return tuple(protocol.kept() for protocol in protocols)
 
 
 def _names(protocols: tuple[Protocol, ...]) -> set[str]:

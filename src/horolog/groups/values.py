@@ -41,10 +41,17 @@ class GroupLimits:
 
 
 class Protocol(NamedTuple):
-    """An assignment strategy that a member can follow, with what it tells the leader."""
+    """An assignment strategy that a member can follow, with what it tells the leader.
+
+    In a request it may be a view of the request; a group keeps a copy.
+    """
 
     name: str
-    metadata: bytes
+    metadata: bytes | memoryview
+
+    def kept(self) -> "Protocol":
+        """The same, without the request that it came in."""
+        return Protocol(self.name, bytes(self.metadata))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +84,7 @@ class Sync:
     instance_id: str | None = None
     protocol_type: str | None = None
     protocol_name: str | None = None
-    assignments: tuple[tuple[str, bytes], ...] = ()
+    assignments: tuple[tuple[str, bytes | memoryview], ...] = ()
 
 
 # What a member or a protocol occupies besides the bytes that its client sends.

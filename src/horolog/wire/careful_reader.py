@@ -5,7 +5,7 @@ from struct import Struct
 from typing import Any, Final
 from uuid import UUID
 
-from horolog.wire.packing import INT16, INT32, NO_UUID, NUMBERS, Bytes
+from horolog.wire.packing import INT16, INT32, MAX_STRING_BYTES, NO_UUID, NUMBERS, Bytes
 from horolog.wire.schema import Field, Shape
 
 __all__ = ["MAX_FIELDS", "TooManyFields", "Unreadable", "read_carefully"]
@@ -40,7 +40,7 @@ def read_carefully(
     may_trail: bool,
     max_fields: int = sys.maxsize,
 ) -> Any:
-    """A whole message; its records are slices of `data`, and so views of a view.
+    """A whole message; records and bytes are slices of `data`, and so views of a view.
 
     `may_trail` says whether bytes may follow it.
 
@@ -129,14 +129,16 @@ class _Cursor:
             if not each.is_nullable or each.is_array:
                 raise Unreadable("a value that must not be null is null", self.position)
             return None
-        taken = self.take(size)
-        match each.type:
-            case "string":
-                return str(taken, "utf-8", "replace")
-            case "records":
-                return taken
-            case _:
-                return bytes(taken)
+        if each.type == "string":
+            return self.string(size)
+        return self.take(size)
+
+    def string(self, size: int) -> str:
+        """Text that can be written again: what is no UTF-8 is replaced, which takes more bytes."""
+        text = str(self.take(size), "utf-8", "replace")
+        if size > MAX_STRING_BYTES // 3 and len(text.encode()) > MAX_STRING_BYTES:
+            raise Unreadable(f"a string of more than {MAX_STRING_BYTES} bytes", self.position)
+        return text
 
     def number(self, number: Struct) -> Any:
         return number.unpack(self.take(number.size))[0]

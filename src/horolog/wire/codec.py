@@ -7,8 +7,9 @@
 - Times are `int` milliseconds and end in `_ms`, as in Kafka's own names: `request.timeout_ms`,
   `request.max_wait_ms`, `{"throttle_time_ms": 0}`. No timedelta or datetime ever appears.
 - Error codes are plain ints when read; `ErrorCode` members are ints when written.
-- Records are bytes; in a message over 64 KiB they are a view of it, not a copy, and of such a
-  request no more than `MAX_FIELDS` fields are read, or as few as one wants to wait for.
+- Records and bytes are bytes; in a message over 64 KiB they are views of it, not copies, and of
+  such a request no more than `MAX_FIELDS` fields are read, or as few as one wants to wait for.
+- A string is valid UTF-8 of at most 32,767 bytes: whatever was read can be written.
 - A UUID of zeros is `None`, both ways. Null arrays, where allowed, are `None`.
 - Written from nested mappings in the names of any version, the newest first of all: what this
   version lacks is dropped, what is missing takes its default: Kafka's own, null where null may be,

@@ -14,6 +14,7 @@ __all__ = [
     "INT16",
     "INT32",
     "INT64",
+    "MAX_STRING_BYTES",
     "NO_UUID",
     "NUMBERS",
     "Bytes",
@@ -44,6 +45,7 @@ NUMBERS: Final = {
 NO_UUID: Final = bytes(16)
 EMPTY_TAGS: Final = b"\x00"
 MAX_STRING_BYTES: Final = 0x7FFF
+"""Of any string, compact or not, as in Apache Kafka."""
 
 _SMALL: Final = tuple(bytes([n]) for n in range(128))
 

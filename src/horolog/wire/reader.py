@@ -5,9 +5,9 @@ bytes that end too early, null where none may be, text that is no UTF-8, tagged 
 gives up on is read again by the careful reader, which follows Kafka's rules in all of that and,
 where they are broken, names the field and the byte.
 
-Large messages are the careful reader's alone. It does not copy records (they are views of the
-message), and of a request it reads no more than a fixed number of fields, where a hundred megabytes
-of empty topics would otherwise keep the broker busy for a minute.
+Large messages are the careful reader's alone. It does not copy records and bytes (they are views
+of the message), and of a request it reads no more than a fixed number of fields, where a hundred
+megabytes of empty topics would otherwise keep the broker busy for a minute.
 
 (kio's own native reader is not used: it reserves memory for as many elements as an array claims to
 have, and seven bytes from a socket are enough to end the process.)
@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from horolog.wire.careful_reader import read_carefully
-from horolog.wire.packing import INT16, INT32, NO_UUID, NUMBERS, Bytes
+from horolog.wire.packing import INT16, INT32, MAX_STRING_BYTES, NO_UUID, NUMBERS, Bytes
 from horolog.wire.schema import Field, Shape
 
 __all__ = ["LARGE_BYTES", "Reader", "reader_of"]
@@ -145,7 +145,7 @@ def _value(each: Field, is_flexible: bool, *, is_nullable: bool) -> Step:
             values.append(None)
             return position
         end = position + size
-        if size < 0 or end > len(data):
+        if size < 0 or end > len(data) or (is_string and size > MAX_STRING_BYTES):
             raise _GiveUp
         taken = data[position:end]
         values.append(str(taken, "utf-8") if is_string else bytes(taken))

@@ -34,7 +34,7 @@ async def join_group(request: Request, broker: Broker) -> dict[str, Any] | Reply
         member_id=body.member_id,
         instance_id=getattr(body, "group_instance_id", None),
         protocol_type=body.protocol_type,
-        protocols=tuple(Protocol(p.name, bytes(p.metadata)) for p in body.protocols),
+        protocols=tuple(Protocol(p.name, p.metadata) for p in body.protocols),
         session_timeout_ms=body.session_timeout_ms,
         rebalance_timeout_ms=max(rebalance_timeout_ms, 0),
         client_id=request.client_id,

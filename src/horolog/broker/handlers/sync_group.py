@@ -25,7 +25,7 @@ async def sync_group(request: Request, broker: Broker) -> dict[str, Any]:
         instance_id=getattr(body, "group_instance_id", None),
         protocol_type=getattr(body, "protocol_type", None),
         protocol_name=getattr(body, "protocol_name", None),
-        assignments=tuple((a.member_id, bytes(a.assignment)) for a in body.assignments),
+        assignments=tuple((a.member_id, a.assignment) for a in body.assignments),
     )
     try:
         synced = await broker.groups.sync(body.group_id, sync)
