@@ -1,12 +1,18 @@
 """`horolog log verify` and `horolog log reindex` as their users meet them."""
 
 import json
+import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
-from command_runner import Run
+from command_runner import Run, run_command
 from running_broker import RunningBroker
+
+from horolog.record.batch import iter_headers
+
+NOW_MS = 1_700_000_000_000
 
 
 @pytest.fixture
@@ -88,3 +94,60 @@ def test_beside_a_running_broker_verify_reads_and_reindex_refuses(
     refused = offline("log", "reindex", broker.log_dir)
     assert refused.code == 2
     assert ".lock is locked: a broker is at work" in refused.err
+
+
+def test_what_recovery_set_aside_comes_back_by_the_command_that_verify_names(
+    offline: Run, tmp_path: Path
+) -> None:
+    """With keys, values, headers, times and partition, at new offsets."""
+    broker = RunningBroker(tmp_path / "log", {"log.retention.ms": "-1"})
+    try:
+        broker.create_topic("t", partitions=2, segment_bytes="1048576")
+        at = {"HOROLOG_BOOTSTRAP": broker.address}
+        for n in range(6):
+            line = {"key": f"k{n}", "value": f"v{n}", "timestamp": NOW_MS + n, "partition": 1}
+            line["headers"] = [{"key": "h", "value": str(n)}]
+            sent = run_command(
+                "produce", "t", "--format", "json", stdin=json.dumps(line) + "\n", **at
+            )
+            assert sent.code == 0, sent.err
+        before = consumed(at)
+        broker.stop()
+        (tmp_path / "log" / ".kafka_cleanshutdown").unlink()
+        (tmp_path / "log" / "recovery-point-offset-checkpoint").unlink()
+        log = tmp_path / "log" / "t-1" / "00000000000000000000.log"
+        data = bytearray(log.read_bytes())
+        (_, _), (position, _), *_ = iter_headers(bytes(data))
+        data[position + 65] ^= 1
+        log.write_bytes(data)
+        broker.restart()
+        at = {"HOROLOG_BOOTSTRAP": broker.address}
+        assert len(consumed(at)) == 1
+        (finding,) = [
+            each
+            for each in offline("log", "verify", tmp_path / "log", "--json").json["findings"]
+            if each["path"].endswith(".cut")
+        ]
+        assert finding["severity"] == "fault"
+        command = re.search("`(horolog .*) \\| (horolog .*)`", finding["mend"])
+        assert command is not None
+        _, *inspect = shlex.split(command[1])
+        _, *produce = shlex.split(command[2])
+        told = offline(*inspect)
+        assert told.code == 0, told.err
+        sent = run_command(*produce, stdin=told.out, **at)
+        assert sent.code == 0, sent.err
+        after = consumed(at)
+        assert [each["offset"] for each in after] == [0, 1, 2, 3, 4]
+        lost = {"key": "k1"}
+        assert [{**each, "offset": 0} for each in after] == [
+            {**each, "offset": 0} for each in before if each["key"] != lost["key"]
+        ]
+    finally:
+        broker.stop()
+
+
+def consumed(at: dict[str, str]) -> list[dict[str, object]]:
+    shown = run_command("consume", "t", "--format", "json", **at)
+    assert shown.code == 0, shown.err
+    return [json.loads(line) for line in shown.out.splitlines()]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import zlib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from faultyfiles import FaultyFiles, Killed
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from storelogs import (
     NOW,
     Truth,
@@ -27,6 +31,8 @@ from horolog.config import TopicConfig
 from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
 from horolog.storage import Log, TopicPartition
 from horolog.storage.checkpoints import EpochStart
+from horolog.storage.files import Files
+from horolog.storage.set_aside import whole_batches
 
 CONFIG = TopicConfig(index_interval_bytes=0, segment_bytes=1000)
 COUNT = 25
@@ -144,11 +150,127 @@ def test_a_flipped_bit_cuts_the_log_there_and_drops_what_follows(path: Path) -> 
     later = logs(path)[2:]
     with reopened(path, CONFIG) as (log_dir, log):
         (recovery,) = log_dir.recoveries
-        assert "stored crc" in recovery.notes[0]
-        assert len(recovery.notes) == 1 + len(later)
+        assert "stored crc" in recovery.warnings[-1]
+        assert len(recovery.warnings) == 1 + len(later)
+        assert recovery.notes == []
         assert log.log_end_offset == first.next_offset == header.base_offset
         assert not any(path.exists() for path in later)
         expect(log, truth()[: header.base_offset])
+
+
+def set_aside(path: Path) -> list[Path]:
+    return sorted(partition_dir(path).glob("*.cut"))
+
+
+def offsets_set_aside(path: Path) -> list[int]:
+    """Of the whole batches in all files that were set aside."""
+    files = Files(read_only=True)
+    found = []
+    for file in set_aside(path):
+        size = file.stat().st_size
+        for _, header in whole_batches(files, files.get(str(file)), 0, size):
+            found += range(header.base_offset, header.next_offset)
+    return sorted(found)
+
+
+def flip(file: Path, position: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[position] ^= 1
+    file.write_bytes(data)
+
+
+def test_whole_batches_behind_damage_are_set_aside(path: Path) -> None:
+    """Nothing was flushed, so all is checked: the first segment already ends it."""
+    first = logs(path)[0]
+    (_, before), (position, damaged), *_ = iter_headers(first.read_bytes())
+    flip(first, position + 70)
+    with reopened(path, CONFIG) as (log_dir, log):
+        assert log.log_end_offset == before.next_offset
+        assert offsets_set_aside(path) == list(range(damaged.next_offset, 2 * COUNT))
+        assert all("set aside" in warning for warning in log_dir.recoveries[0].warnings)
+        append(log, NOW)
+    with reopened(path, CONFIG) as (log_dir, log):
+        assert log_dir.recoveries[0].warnings == []
+        assert log.log_end_offset == before.next_offset + 1
+
+
+def test_a_recovery_killed_at_any_step_keeps_every_whole_batch(path: Path) -> None:
+    first = logs(path)[0]
+    (_, before), (position, damaged), *_ = iter_headers(first.read_bytes())
+    flip(first, position + 70)
+    behind = list(range(damaged.next_offset, 2 * COUNT))
+    step, killed = 0, True
+    while killed:
+        copy = snapshot_of(path, path.with_name(f"copy-{step}"))
+        try:
+            with reopened(copy, CONFIG, files=FaultyFiles(step, Killed())):
+                killed = False
+        except Killed:
+            assert step < 200
+        with reopened(copy, CONFIG) as (_, log):
+            assert log.log_end_offset == before.next_offset, step
+            assert offsets_set_aside(copy) == behind, step
+        step += 1
+    assert step > 10
+
+
+def test_the_same_place_can_be_set_aside_again(path: Path) -> None:
+    for expected in (1, 2, 3):
+        last = logs(path)[-1]
+        *_, (position, header) = iter_headers(last.read_bytes())
+        flip(last, position + 70 if expected < 3 else position + 75)
+        with reopened(path, CONFIG) as (_, log):
+            assert len(set_aside(path)) == expected
+            assert append(log, NOW + expected).base_offset == header.base_offset
+
+
+def test_a_torn_batch_before_whole_ones_is_no_torn_tail(path: Path) -> None:
+    """Its length says more than is there, and yet whole batches follow."""
+    file, *later = logs(path)
+    (_, first), (position, damaged), *more = iter_headers(file.read_bytes())
+    assert more
+    for each in later:
+        each.unlink()
+    flip(file, position + 8)  # the first byte of the length: 16 MB more
+    with reopened(path, CONFIG) as (_, log):
+        assert log.log_end_offset == first.next_offset
+        assert offsets_set_aside(path) == list(range(damaged.next_offset, more[-1][1].next_offset))
+
+
+@given(data=st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_whole_batch_is_lost_whatever_is_damaged(path: Path, data: st.DataObject) -> None:
+    number = data.draw(st.integers(0, 1 << 30))
+    copy = snapshot_of(path, path.with_name(f"damaged-{number}"))
+    try:
+        for _ in range(data.draw(st.integers(1, 3))):
+            file = data.draw(st.sampled_from(logs(copy)))
+            content = bytearray(file.read_bytes())
+            position = data.draw(st.integers(0, max(0, len(content) - 1)))
+            match data.draw(st.sampled_from(["flip", "overwrite", "insert", "cut", "truncate"])):
+                case "flip" if content:
+                    content[position] ^= 1 << data.draw(st.integers(0, 7))
+                case "overwrite":
+                    junk = data.draw(st.binary(min_size=1, max_size=100))
+                    content[position : position + len(junk)] = junk
+                case "insert":
+                    content[position:position] = data.draw(st.binary(min_size=1, max_size=100))
+                case "cut":
+                    del content[position : position + data.draw(st.integers(1, 300))]
+                case "truncate":
+                    del content[position:]
+            file.write_bytes(content)
+        whole = set()
+        files = Files(read_only=True)
+        for file in logs(copy):
+            found = whole_batches(files, files.get(str(file)), 0, file.stat().st_size)
+            for _, header in found:
+                whole.update(range(header.base_offset, header.next_offset))
+        with reopened(copy, CONFIG) as (_, log):
+            kept = {record.offset for record in records_in(log)} | {*offsets_set_aside(copy)}
+        assert kept >= whole
+    finally:
+        shutil.rmtree(copy)
 
 
 def test_a_batch_twice_is_damage(path: Path) -> None:
@@ -157,7 +279,7 @@ def test_a_batch_twice_is_damage(path: Path) -> None:
     *_, (position, header) = iter_headers(data)
     last.write_bytes(data + data[position : position + header.size])
     with reopened(path, CONFIG) as (log_dir, log):
-        assert "before" in log_dir.recoveries[0].notes[0]
+        assert "before" in log_dir.recoveries[0].warnings[0]
         expect(log, truth())
 
 
@@ -226,14 +348,82 @@ def test_a_clean_mark_does_not_hide_a_torn_tail(path: Path) -> None:
         expect(log, truth()[:-2])
 
 
-def test_a_log_that_ends_before_its_start_begins_anew_there(path: Path) -> None:
-    (path / "log-start-offset-checkpoint").write_text("0\n1\nevents 3 900\n")
+@pytest.mark.parametrize("start", [900, 1 << 62])
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_a_log_start_beyond_the_end_that_we_did_not_write_is_ignored(
+    path: Path, start: int, stop: str, ours: bool, has_ids: bool
+) -> None:
     with reopened(path, CONFIG) as (log_dir, log):
-        assert "begins anew" in log_dir.recoveries[0].notes[0]
-        assert (log.log_start_offset, log.log_end_offset) == (900, 900)
-        assert log.leader_epoch == 1, "epochs go on"
-        assert [file.name for file in logs(path)] == ["00000000000000000900.log"]
-        assert append(log, NOW).base_offset == 900
+        log.delete_records(20)
+        log_dir.checkpoint()
+        if stop == "clean":
+            log_dir.close()
+    (path / "log-start-offset-checkpoint").write_text(f"0\n1\nevents 3 {start}\n")
+    if not has_ids:
+        (path / "horolog-checkpoint-ids").unlink()
+    before = [file.read_bytes() for file in logs(path)]
+    with reopened(path, CONFIG, ours=ours) as (log_dir, log):
+        (warning,) = log_dir.recoveries[0].warnings
+        assert f"events-3 starts at offset {start}, and its log ends at {2 * COUNT}" in warning
+        assert log.log_start_offset == (20 if ours and has_ids else 0)
+        assert times_in(log)[-30:] == truth()[20:]
+        assert append(log, NOW).base_offset == 2 * COUNT
+        assert [file.read_bytes() for file in logs(path)][: len(before) - 1] == before[:-1]
+        log_dir.checkpoint()
+    if ours:
+        with reopened(path, CONFIG) as (log_dir, _):
+            assert log_dir.recoveries[0].warnings == [], "the line was corrected"
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+def test_an_older_state_of_a_log_is_set_aside_and_no_offset_given_out_twice(
+    path: Path, stop: str
+) -> None:
+    snapshot_of(path, path.with_name("backup"))
+    with reopened(path, CONFIG) as (log_dir, log):
+        for _ in range(10):
+            append(log, NOW)
+        log.delete_records(2 * COUNT + 5)
+        log_dir.checkpoint()
+        if stop == "clean":
+            log_dir.close()
+    shutil.rmtree(partition_dir(path))
+    shutil.copytree(partition_dir(path.with_name("backup")), partition_dir(path))
+    older = [file.read_bytes() for file in logs(path) if file.stat().st_size]
+    for _ in range(2):
+        with reopened(path, CONFIG) as (log_dir, log):
+            if _ == 0:
+                assert any("older state" in each for each in log_dir.recoveries[0].warnings)
+                assert (log.log_start_offset, log.log_end_offset) == (55, 55)
+                assert log.leader_epoch == 1
+                assert append(log, NOW, base_sequence=7, producer_id=9, producer_epoch=0) == (
+                    55,
+                    55,
+                    -1,
+                    55,
+                    False,
+                    False,
+                    0,
+                )
+            assert [record.offset for record in records_in(log)] == [55]
+    assert [file.read_bytes() for file in sorted(partition_dir(path).glob("*.log.0.cut"))] == older
+
+
+def test_a_log_that_ends_before_its_recovery_point_leads_in_a_new_epoch(path: Path) -> None:
+    snapshot_of(path, path.with_name("backup"))
+    with reopened(path, CONFIG) as (log_dir, log):
+        append(log, NOW)
+        log_dir.close()
+    shutil.rmtree(partition_dir(path))
+    shutil.copytree(partition_dir(path.with_name("backup")), partition_dir(path))
+    with reopened(path, CONFIG) as (log_dir, log):
+        assert log_dir.was_clean
+        (warning,) = log_dir.recoveries[0].warnings
+        assert "offsets 50 to 50 are given out again, in a new leader epoch" in warning
+        assert log.leader_epoch == 1
+        expect(log, truth())
 
 
 def test_the_log_start_survives(path: Path) -> None:
@@ -392,7 +582,7 @@ def test_segments_dropped_from_an_adopted_log_are_set_aside(path: Path) -> None:
     first.write_bytes(data)
     with reopened(path, CONFIG, ours=False) as (_, log):
         assert log.log_end_offset == 0
-        aside = [file.with_name(f"{file.name}.cut") for file in later]
+        aside = [file.with_name(f"{file.name}.0.cut") for file in later]
         assert [file.read_bytes() for file in aside] == kept
 
 

@@ -182,7 +182,7 @@ def test_a_flipped_bit_costs_one_batch_and_the_rest_is_checked(log_dir: Path) ->
     os.remove(log_dir / "recovery-point-offset-checkpoint")
     cut = sum(path.stat().st_size for path in logs(log_dir)) - position
     mend = only(log_dir).mend or ""
-    assert f"cuts the log here, and {cut} bytes, all from offset {header.base_offset} on" in mend
+    assert f"cuts the log here: {cut} bytes, all from offset {header.base_offset} on" in mend
 
 
 def test_behind_damage_the_index_leads_to_the_next_whole_batch(log_dir: Path) -> None:

@@ -136,6 +136,7 @@ class BrokerProcess:
     """A broker in a process of its own, to be killed."""
 
     def __init__(self, log_dir: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.log_dir = log_dir
         self._settings = {"log.dir": str(log_dir), **QUICK, **(settings or {})}
         self._start()
 

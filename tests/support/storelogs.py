@@ -61,6 +61,7 @@ def open_dir(
     *,
     now: int = NOW,
     ours: bool = True,
+    topic_id: UUID | None = None,
     files: Files | None = None,
 ) -> LogDir:
     """A log directory in which every topic has the same settings."""
@@ -70,6 +71,7 @@ def open_dir(
         broker_config=BrokerConfig(),
         topic_config=lambda topic: settings,
         is_ours=lambda topic: ours,
+        topic_id=lambda topic: topic_id,
         now_ms=now,
         files=files or UnsyncedFiles(),
     )

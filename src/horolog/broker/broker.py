@@ -135,12 +135,12 @@ class Broker:
         self._overrides = _topic_overrides(stored)
         self._take_over_settings({row.name for row in stored.topics if not row.adopted})
         plan = Plan()
-        owned: set[str] = set()
+        owned: dict[str, uuid.UUID] = {}
 
         def choose(found: FoundPartitions) -> Mapping[TopicPartition, str]:
             nonlocal plan
             plan = self._reconciled(stored, found)
-            owned.update(row.name for row in plan.rows if not row.adopted)
+            owned.update((row.name, row.topic_id) for row in plan.rows if not row.adopted)
             return {TopicPartition(*key): why for key, why in plan.left_alone.items()}
 
         log_dir = self._log_dir = LogDir.open(
@@ -150,11 +150,14 @@ class Broker:
             now_ms=self.clock.now_ms(),
             choose=choose,
             is_ours=owned.__contains__,
+            topic_id=owned.get,
             files=Files(max_open=self.open_files.logs),
         )
         for recovery in log_dir.recoveries:
             for note in recovery.notes:
                 _LOG.info("%s", note)
+            for warning in recovery.warnings:
+                _LOG.warning("%s", warning)
         for partition, why in log_dir.unreadable.items():
             _LOG.error("%s is not served: %s", partition, why)
         self._carry_out(plan, store, log_dir)

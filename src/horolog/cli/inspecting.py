@@ -23,6 +23,7 @@ from horolog.storage.files import FileMissing, Files, OpenFile
 from horolog.storage.headers import walk_headers
 from horolog.storage.index.offset import OffsetIndex
 from horolog.storage.index.time import TimeIndex
+from horolog.storage.set_aside import set_aside_of, whole_batches
 
 _ANY_SIZE = 1 << 31
 _ZEROS_CHUNK = 1 << 20
@@ -216,7 +217,7 @@ def open_segment(files: Files, path: Path) -> tuple[SegmentFacts, OpenFile]:
         FileMissing: it is gone.
         StorageFailed: it is no segment's file, or cannot be read.
     """
-    base_offset = names.base_offset_of(path.name, names.LOG)
+    base_offset = _base_offset(path)
     if base_offset is None:
         raise StorageFailed(f"{path} is not named as a segment: 20 digits and .log")
     file = files.get(str(path))
@@ -232,10 +233,11 @@ def open_segment(files: Files, path: Path) -> tuple[SegmentFacts, OpenFile]:
 
 def walk_segment(files: Files, facts: SegmentFacts, file: OpenFile) -> Iterator[PlacedBatch]:
     """The batches of a segment, counted into `facts` as they pass; ends where none begins."""
+    walk = walk_headers if set_aside_of(facts.path.name) is None else whole_batches
     try:
-        for position, header in walk_headers(files, file, 0, facts.file_bytes):
+        for position, header in walk(files, file, 0, facts.file_bytes):
             batch = PlacedBatch(position, header)
-            if header.base_offset < facts.next_offset:
+            if header.base_offset < facts.next_offset and walk is walk_headers:
                 raise CorruptBatch(
                     f"the batch at byte {position} begins with offset {header.base_offset}, and "
                     f"{facts.next_offset} or more must follow"
@@ -275,7 +277,16 @@ def read_batch(
             )
 
 
+def _base_offset(path: Path) -> int | None:
+    """Where a segment begins by its file's name; one that was set aside has no other."""
+    aside = set_aside_of(path.name)
+    return names.base_offset_of(path.name, names.LOG) if aside is None else aside.base_offset
+
+
 def _count_entries(files: Files, facts: SegmentFacts) -> None:
+    if set_aside_of(facts.path.name) is not None:
+        facts.notes.append("set aside by recovery; what is no whole batch is passed over")
+        return
     stem = str(facts.path).removesuffix(names.LOG)
     with suppress(Damaged, FileMissing):
         if files.exists(stem + names.OFFSET_INDEX):

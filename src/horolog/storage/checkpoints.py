@@ -141,19 +141,31 @@ def read_topic_id(files: Files, path: str) -> UUID | None:
         return None
     encoded = _properties(text, ":").get("topic_id", "")
     try:
-        return UUID(bytes=base64.urlsafe_b64decode(encoded + "=="))
-    except (ValueError, binascii.Error):
+        return decode_uuid(encoded)
+    except ValueError:
         raise CorruptFile(f"{path} holds no topic id: {text[:80]!r}") from None
 
 
-def write_topic_id(files: Files, path: str, topic_id: UUID) -> None:
-    """Write a `partition.metadata`, to be synced with the rest of a new directory."""
-    files.replace(path, f"version: 0\ntopic_id: {kafka_uuid(topic_id)}".encode(), sync=False)
+def write_topic_id(files: Files, path: str, topic_id: UUID, *, sync: bool = False) -> None:
+    """Write a `partition.metadata`; by default to be synced with the rest of a new directory."""
+    files.replace(path, f"version: 0\ntopic_id: {kafka_uuid(topic_id)}".encode(), sync=sync)
 
 
 def kafka_uuid(value: UUID) -> str:
     """An id as Kafka prints it."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> UUID:
+    """An id as Kafka prints it: 22 characters of url-safe base64.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+    except binascii.Error as error:
+        raise ValueError(str(error)) from None
 
 
 def read_meta_properties(

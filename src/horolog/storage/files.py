@@ -222,6 +222,13 @@ class Files:
         except OSError as error:
             raise failed_to("look at", path, error) from error
 
+    def touch(self, path: str, modified_ms: int) -> None:
+        """Have a file last changed at a time."""
+        try:
+            os.utime(path, ns=(modified_ms * 1_000_000,) * 2)
+        except OSError as error:
+            raise failed_to("touch", path, error) from error
+
     def write_at(self, file: OpenFile, parts: Sequence[Buffer], position: int) -> None:
         """Write all of `parts` at `position`; a write that falls short is continued.
 

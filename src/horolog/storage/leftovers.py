@@ -16,10 +16,9 @@ from collections.abc import Iterable
 from horolog.errors import CorruptBatch
 from horolog.storage import names
 from horolog.storage.contents import files_of
-from horolog.storage.files import Files, OpenFile
+from horolog.storage.files import Files
 from horolog.storage.headers import walk_headers
 
-_COPY_BYTES = 1 << 20
 _INDEX_SUFFIXES = frozenset(names.SEGMENT_SUFFIXES) - {names.LOG}
 
 
@@ -53,16 +52,6 @@ def base_offsets(present: Iterable[str], suffix: str) -> list[int]:
     """The base offsets of the files of one kind among these names, in order."""
     found = (names.base_offset_of(name, suffix) for name in present if name.endswith(suffix))
     return sorted(base for base in found if base is not None)
-
-
-def set_aside(files: Files, log: OpenFile, start: int, end: int) -> None:
-    """Copy a stretch of a log into a file beside it, before it is cut off."""
-    target = files.create(f"{log.path}.{start}{names.CUT}")
-    for position in range(start, end, _COPY_BYTES):
-        part = files.read_at(log, min(_COPY_BYTES, end - position), position)
-        files.write_at(target, [part], position - start)
-    files.sync(target)
-    files.forget(target.path)
 
 
 def _is_lone_index(name: str, present: set[str]) -> bool:

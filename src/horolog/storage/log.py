@@ -40,6 +40,7 @@ from horolog.storage.names import TopicPartition
 from horolog.storage.producer_replay import replay
 from horolog.storage.producers import Producers, remove_snapshot
 from horolog.storage.segment import Segment
+from horolog.storage.set_aside import set_aside_of
 from horolog.storage.slices import Slice
 from horolog.storage.validate import MAX_UNCOMPRESSED_BYTES, Prepared
 
@@ -94,6 +95,7 @@ class Log:
         is_settled: bool = False,
         is_in_doubt: bool = False,
         max_batch_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
+        set_aside: Sequence[str] = (),
     ) -> None:
         self.topic, self.partition = partition
         self.topic_id = topic_id
@@ -120,6 +122,7 @@ class Log:
         self._flushed_ms: int | None = None
         self._new_names = True
         self._to_remove: list[tuple[int, str]] = []
+        self._set_aside = list(set_aside)  # names of files that recovery took off the log
         self._writing = threading.Lock()
         self._flushing = threading.Lock()
 
@@ -633,7 +636,25 @@ class Log:
                 due_ms = monotonic_ms + self.config.file_delete_delay_ms
                 self._to_remove += [(due_ms, path) for path in segment.mark_deleted()]
                 remove_snapshot(self._files, self.directory, segment.base_offset)
-            return deleted
+            return deleted + self._expire_set_aside(now_ms)
+
+    def _expire_set_aside(self, now_ms: int) -> list[DeletedSegment]:
+        """Remove what recovery set aside `retention.ms` ago; readers have none of it open."""
+        limit_ms, removed = self.config.retention_ms, []
+        if self.retention_exempt or limit_ms < 0 or "delete" not in self.config.cleanup_policy:
+            return []
+        for name in list(self._set_aside):
+            path = f"{self.directory}/{name}"
+            aside, size = set_aside_of(name), self._files.size(path)
+            if self._files.exists(path) and aside is not None:
+                age_ms = now_ms - self._files.modified_ms(path)
+                if age_ms <= limit_ms:
+                    continue
+                self._files.remove(path)
+                reason = f"recovery set {name} aside {age_ms} ms ago, retention.ms is {limit_ms}"
+                removed.append(DeletedSegment(aside.base_offset, size, reason))
+            self._set_aside.remove(name)
+        return removed
 
     def _start_at(self, offset: int) -> None:
         if offset > self.log_start_offset:

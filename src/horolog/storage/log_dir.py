@@ -100,6 +100,7 @@ class LogDir:
         now_ms: int,
         is_ours: Callable[[str], bool] = lambda topic: True,
         choose: Callable[["FoundPartitions"], Mapping[TopicPartition, str]] = lambda found: {},
+        topic_id: Callable[[str], uuid.UUID | None] = lambda topic: None,
         files: Files | None = None,
     ) -> "LogDir":
         """Lock a directory, made if it is not there, and load its logs.
@@ -112,6 +113,8 @@ class LogDir:
             is_ours: whether a topic may be shortened; one that is not is adopted. Called after
                 `choose`.
             choose: given the partitions on disk, those that are not to be opened and why.
+            topic_id: the id of a topic that is ours, None if it is not known. It is written into
+                directories that lack theirs.
             files: the way to the disk.
 
         Raises:
@@ -131,7 +134,7 @@ class LogDir:
             for moved in clear_the_way(files, str(path)):
                 _logger.error("%s is not a regular file and was set aside under this name", moved)
             log_dir = cls(path, files, lock_fd, _meta(files, path, broker_config), broker_config)
-            log_dir._load(topic_config, is_ours, choose, now_ms)
+            log_dir._load(topic_config, is_ours, choose, topic_id, now_ms)
         except BaseException:
             os.close(lock_fd)
             raise
@@ -142,11 +145,11 @@ class LogDir:
         topic_config: Callable[[str], TopicConfig],
         is_ours: Callable[[str], bool],
         choose: Callable[["FoundPartitions"], Mapping[TopicPartition, str]],
+        topic_id: Callable[[str], uuid.UUID | None],
         now_ms: int,
     ) -> None:
         self._take_mark()
-        found = self._checkpoints.read()
-        points, starts = found[names.RECOVERY_POINTS], found[names.LOG_START_OFFSETS]
+        self._checkpoints.read()
         config_of = cache(topic_config)
 
         def load(partition: TopicPartition) -> tuple[Log, Recovery] | HorologError:
@@ -154,8 +157,8 @@ class LogDir:
                 config_of(partition.topic),
                 now_ms,
                 self.was_clean,
-                points.get(partition),
-                starts.get(partition, 0),
+                self._checkpoints.of(partition),
+                topic_id(partition.topic),
                 not is_ours(partition.topic),
                 self._config.horolog_max_batch_uncompressed_bytes,
             )
@@ -180,9 +183,9 @@ class LogDir:
                     continue
                 log, recovery = loaded
                 self.logs[partition] = log
-                if recovery.notes or recovery.checked_bytes:
+                if recovery.has_findings or recovery.checked_bytes:
                     self.recoveries.append(recovery)
-        self._checkpoints.keep(self._left_alone)
+        self._checkpoints.keep(self._left_alone, self.logs)
         self.adopted = [partition for partition in self.logs if not is_ours(partition.topic)]
         self._settle_transactions()
 
@@ -249,9 +252,10 @@ class LogDir:
             StorageFailed: there is one, or the disk refused. None has been made.
         """
         made: list[Log] = []
+        keys = [TopicPartition(topic, partition) for partition in partitions]
+        self._checkpoints.make_room(keys, self.logs)
         try:
-            for partition in partitions:
-                key = TopicPartition(topic, partition)
+            for key in keys:
                 if names.partition_of(str(key)) != key:  # a name that leads elsewhere
                     raise StorageFailed(f"{key} cannot be the name of a partition's directory")
                 made.append(self._make(key, topic_id, config, now_ms))
@@ -314,6 +318,9 @@ class LogDir:
 
         That goes for one that could not be opened too; what was left alone is left alone.
 
+        Their lines in the checkpoints go too, after that: a kill in between leaves lines of
+        partitions that are not there, which the next start removes.
+
         Raises:
             StorageFailed: the disk refused; what could not be taken away is as it was.
         """
@@ -334,10 +341,11 @@ class LogDir:
                     del self.logs[key]
                     log.abandon()
                 self._to_remove.append((monotonic_ms + delay_ms, target))
+            if gone:
+                self._files.sync_path(str(self.path))
         finally:
             self.adopted = [kept for kept in self.adopted if kept not in gone]
-        if gone:
-            self._files.sync_path(str(self.path))
+            self._checkpoints.forget(gone, self.logs)
 
     def at_once(self, look: Callable[[], T]) -> T:
         """Look something up in the logs without waiting for the disk; for one thread only.

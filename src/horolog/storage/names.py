@@ -23,7 +23,7 @@ DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
 TEMPORARY = ".tmp"  # a small file whose replacement was interrupted
-CUT = ".cut"  # ours: what recovery cut off a log that it only adopted
+CUT = ".cut"  # ours: what recovery took off a log and keeps (set_aside.py)
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
@@ -35,6 +35,7 @@ META_PROPERTIES = "meta.properties"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
+CHECKPOINT_IDS = "horolog-checkpoint-ids"  # ours: for which topics these were written
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 LOG_DIR_FILES = (
@@ -42,6 +43,7 @@ LOG_DIR_FILES = (
     RECOVERY_POINTS,
     LOG_START_OFFSETS,
     HIGH_WATERMARKS,
+    CHECKPOINT_IDS,
     CLEAN_SHUTDOWN,
 )
 SET_ASIDE = ".set-aside"  # ours: a damaged file of a log directory, before a new one is made
@@ -73,6 +75,7 @@ _PARTITION_SUFFIXES = (
     CLEANED,
     SWAP,
     TEMPORARY,
+    CUT,
 )
 
 _BASE_OFFSET = re.compile(r"[0-9]{20}")

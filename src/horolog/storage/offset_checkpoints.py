@@ -1,15 +1,25 @@
 """What a log directory writes down about its logs, for the next start to go by.
 
-Three files: up to where the disk has each log for sure, where it starts, its high watermark.
-A partition that is there and was not opened keeps the lines that were found about it.
+Three files of Kafka's: up to where the disk has each log for sure, where it starts, its high
+watermark. Beside them one of ours: for which topic they were written (checkpoint_ids.py).
+
+A partition that is there and was not opened keeps the lines that were found about it. Those
+of a partition that is not there are removed, at a start, at its deletion, and at the latest
+before one of the same name is made: they would be taken for its own.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from horolog.errors import StorageFailed
 from horolog.storage import names
+from horolog.storage.checkpoint_ids import (
+    Checkpointed,
+    CheckpointId,
+    read_checkpoint_ids,
+    write_checkpoint_ids,
+)
 from horolog.storage.checkpoints import read_offsets, write_offsets
 from horolog.storage.contents import set_aside
 from horolog.storage.files import Files
@@ -28,14 +38,23 @@ class OffsetCheckpoints:
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._directory = directory
-        self._kept: dict[str, dict[TopicPartition, int]] = {}
+        self._found: dict[str, dict[TopicPartition, int]] = {}
+        self._found_ids: dict[TopicPartition, CheckpointId] = {}
+        self._left_alone: Collection[TopicPartition] = ()
+        self._on_disk: dict[str, Collection[TopicPartition]] = {}  # of which there are lines
+        self._ids_on_disk: dict[TopicPartition, CheckpointId] = {}
         self._writing = threading.Lock()
 
-    def read(self) -> Mapping[str, Mapping[TopicPartition, int]]:
-        """All offsets by the name of their file; a damaged file counts as an empty one."""
-        files = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS)
-        self._kept = {name: self._read(name) for name in files}
-        return self._kept
+    def read(self) -> None:
+        """Read all files; a damaged one counts as empty."""
+        for name in _OFFSETS:
+            self._found[name] = self._read(name)
+        self._on_disk.update(self._found)
+        try:
+            self._found_ids = read_checkpoint_ids(self._files, self._path(names.CHECKPOINT_IDS))
+        except StorageFailed as error:
+            _logger.warning("Checkpoints count for any topic of their name: %s", error)
+        self._ids_on_disk = self._found_ids
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         """Every line that can be read; of a damaged file a copy is kept beside it."""
@@ -54,44 +73,96 @@ class OffsetCheckpoints:
             )
         return offsets
 
-    def keep(self, partitions: Container[TopicPartition]) -> None:
-        """Of all lines that were read, only those of these partitions are written again."""
-        self._kept = {
-            name: {key: offsets[key] for key in sorted(offsets) if key in partitions}
-            for name, offsets in self._kept.items()
-        }
+    def of(self, partition: TopicPartition) -> Checkpointed:
+        """What was found about one partition."""
+        return Checkpointed(
+            self._found[names.RECOVERY_POINTS].get(partition),
+            self._found[names.LOG_START_OFFSETS].get(partition),
+            self._found_ids.get(partition),
+        )
+
+    def keep(
+        self, left_alone: Collection[TopicPartition], logs: Mapping[TopicPartition, Log]
+    ) -> None:
+        """Keep the lines of partitions that were left alone; remove those of absent ones.
+
+        Args:
+            left_alone: partitions that are there and were not opened.
+            logs: those that were.
+        """
+        self._left_alone = left_alone
+        present = {*left_alone, *logs}
+        self.forget({key for keys in self._on_disk.values() for key in keys} - present, logs)
+
+    def forget(self, gone: Iterable[TopicPartition], logs: Mapping[TopicPartition, Log]) -> None:
+        """Remove the lines of partitions that are not there any more.
+
+        Where the disk refuses, they are removed before one of the same name is made.
+        """
+        try:
+            self.make_room(gone, logs)
+        except StorageFailed as error:
+            _logger.warning("Lines of deleted partitions stay in the checkpoints: %s", error)
+
+    def make_room(self, keys: Iterable[TopicPartition], logs: Mapping[TopicPartition, Log]) -> None:
+        """Have no line of these partitions on the disk, which are not among `logs`.
+
+        Raises:
+            StorageFailed: the disk refused; some may still be there.
+        """
+        keys = set(keys)
+        for name in _OFFSETS:
+            with self._writing:
+                if not keys.isdisjoint(self._on_disk.get(name, ())):
+                    self._write(name, logs)
+        with self._writing:
+            if not keys.isdisjoint(self._ids_on_disk):
+                self._write_ids(logs)
 
     def write(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """Write down all three.
+        """Write down everything.
 
         Raises:
             StorageFailed: the disk refused; of each file the old or the new content is there.
         """
-        self._write(names.RECOVERY_POINTS, logs, lambda log: log.recovery_point)
+        with self._writing:
+            self._write(names.RECOVERY_POINTS, logs)
         self.write_starts(logs)
-        self._write(names.HIGH_WATERMARKS, logs, lambda log: log.high_watermark)
+        with self._writing:
+            self._write(names.HIGH_WATERMARKS, logs)
 
     def write_starts(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """Write down where the logs start, so far as their first segments do not tell.
+        """Write down where the logs start; Kafka's file so far as first segments do not tell.
 
         Raises:
             StorageFailed: the disk refused; what was written down before stands.
         """
-        self._write(names.LOG_START_OFFSETS, logs, _start_to_write)
+        with self._writing:
+            self._write_ids(logs)
+            self._write(names.LOG_START_OFFSETS, logs)
 
-    def _write(
-        self,
-        name: str,
-        logs: Mapping[TopicPartition, Log],
-        offset_of: Callable[[Log], int | None],
-    ) -> None:
-        with self._writing:  # what is older must have been written before this is asked for
-            offsets = dict(self._kept.get(name, {}))
-            for key, log in list(logs.items()):  # others may be made or deleted meanwhile
-                offset = offset_of(log)
-                if offset is not None:
-                    offsets[key] = offset
-            write_offsets(self._files, self._path(name), offsets)
+    # Under the lock: what is older must have been written before newer offsets are asked for.
+
+    def _write(self, name: str, logs: Mapping[TopicPartition, Log]) -> None:
+        found, offset_of = self._found.get(name, {}), _OFFSETS[name]
+        offsets = {key: found[key] for key in sorted(self._left_alone) if key in found}
+        for key, log in list(logs.items()):  # others may be made or deleted meanwhile
+            offset = offset_of(log)
+            if offset is not None:
+                offsets[key] = offset
+        self._on_disk[name] = {*self._on_disk.get(name, ()), *offsets}  # if it fails, who knows
+        write_offsets(self._files, self._path(name), offsets)
+        self._on_disk[name] = offsets.keys()
+
+    def _write_ids(self, logs: Mapping[TopicPartition, Log]) -> None:
+        found = self._found_ids
+        ids = {key: found[key] for key in sorted(self._left_alone) if key in found}
+        for key, log in list(logs.items()):
+            if log.topic_id is not None and not log.retention_exempt:
+                ids[key] = CheckpointId(log.topic_id, log.log_start_offset)
+        if ids != self._ids_on_disk:
+            write_checkpoint_ids(self._files, self._path(names.CHECKPOINT_IDS), ids)
+            self._ids_on_disk = ids
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
@@ -100,3 +171,10 @@ class OffsetCheckpoints:
 def _start_to_write(log: Log) -> int | None:
     start = log.log_start_offset
     return start if start > log.segments[0].base_offset else None
+
+
+_OFFSETS: dict[str, Callable[[Log], int | None]] = {
+    names.RECOVERY_POINTS: lambda log: log.recovery_point,
+    names.LOG_START_OFFSETS: _start_to_write,
+    names.HIGH_WATERMARKS: lambda log: log.high_watermark,
+}

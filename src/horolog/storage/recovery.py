@@ -5,13 +5,15 @@ batch from the recovery point's segment on is checked against its checksum, the 
 cut at the first one that is damaged, and the indexes are made again. What was done is
 said in a `Recovery`.
 
-What is cut off a log that was only adopted is somebody's backup: it is set aside, in
-files whose names end in `.cut`, instead of removed.
+Nothing that can be read is deleted. What is cut off is set aside (set_aside.py), unless it
+is the beginning of a batch whose append was interrupted, or zeros. Of a log that was only
+adopted even that is kept.
 """
 
+import os
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
@@ -22,7 +24,13 @@ from horolog.errors import CorruptBatch, CorruptFile, CorruptIndex, StorageFaile
 from horolog.record.batch import LOG_OVERHEAD, BatchHeader, verify_crc
 from horolog.storage import leftovers, names
 from horolog.storage.append_times import AppendTimes
-from horolog.storage.checkpoints import EpochStart, read_epochs, read_topic_id
+from horolog.storage.checkpoint_ids import Checkpointed
+from horolog.storage.checkpoints import (
+    EpochStart,
+    read_epochs,
+    read_topic_id,
+    write_topic_id,
+)
 from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files
 from horolog.storage.index.abort import read_aborted
@@ -33,7 +41,10 @@ from horolog.storage.producer_replay import mend_aborted, replay
 from horolog.storage.producers import Producers, remove_snapshot
 from horolog.storage.segment import Segment
 from horolog.storage.segment_end import SegmentEnd
+from horolog.storage.set_aside import is_torn_tail, keep_segment, keep_stretch, set_aside_in
 
+_SEE = "`horolog log verify` says what it holds and how to bring it back"
+_MAX_EPOCH = (1 << 31) - 1
 _OLD_OVERHEAD = Struct(">qiIb")  # of a message before format v2: offset, size, CRC-32, magic
 
 
@@ -43,20 +54,29 @@ class LoadPlan(NamedTuple):
     config: TopicConfig
     now_ms: int
     is_clean: bool
-    recovery_point: int | None = None
-    log_start_offset: int = 0
+    checkpointed: Checkpointed = Checkpointed()
+    topic_id: UUID | None = None
+    """Of a topic that is known; written where the directory has none."""
     is_adopted: bool = False
     max_batch_uncompressed_bytes: int = 1 << 30
 
 
 @dataclass(slots=True)
 class Recovery:
-    """What opening a partition found and did; `notes` are sentences for the operator."""
+    """What opening a partition found and did; `notes` are sentences for the log."""
 
     partition: TopicPartition
     checked_bytes: int = 0
     removed_bytes: int = 0
+    """Cut off the log, or set aside."""
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    """What the operator must see to; sentences like the notes."""
+
+    @property
+    def has_findings(self) -> bool:
+        """Whether anything was not as a clean stop leaves it."""
+        return bool(self.notes or self.warnings)
 
 
 def load_log(
@@ -82,7 +102,9 @@ class _Loader:
         self.report = report
         self.segments: list[Segment] = []
         self.epochs: list[EpochStart] = []
+        self.recovery_point: int | None = None
         self.is_foreign = False  # nobody like us has closed it
+        self.ends_early = False  # before its recovery point
         self.with_markers: set[int] = set()  # base offsets, as far as segments were recovered
         self.append_times = AppendTimes.read(files, directory)
 
@@ -90,14 +112,19 @@ class _Loader:
         plan = self.plan
         present, notes = leftovers.tidy(self.files, self.directory, keep=plan.is_adopted)
         self.report.notes += notes
+        topic_id = self._topic_id(present)
+        checkpointed = plan.checkpointed.for_topic(topic_id)
+        self.recovery_point = checkpointed.recovery_point
         self._find_segments(present)
         if self.segments:
             self._recover() if not plan.is_clean else self._open_active()
-        self._ensure_segment()
+            self._compare_with_recovery_point()
+        log_start_offset = self._log_start(partition, checkpointed)
+        self._ensure_segment(log_start_offset, present)
         self._mend_missing_indexes(present)
         end_offset = self.segments[-1].end.next_offset
         self.append_times.truncate(end_offset)
-        log_start_offset = max(plan.log_start_offset, self.segments[0].base_offset)
+        log_start_offset = max(log_start_offset, self.segments[0].base_offset)
         epochs = self._load_epochs()
         leader_epoch = self._leader_epoch(epochs.latest)
         # After a clean stop one may stand at the end without records: the next stop notes it again.
@@ -107,14 +134,14 @@ class _Loader:
         snapshots = self._snapshots(present, end_offset)
         replay(self.files, self.directory, self.segments, producers, snapshots, plan.now_ms)
         self._mend_aborted(snapshots)
-        point = plan.recovery_point or 0
+        point = self.recovery_point or 0
         return Log(
             self.files,
             self.directory,
             partition,
             plan.config,
             self.segments,
-            topic_id=self._topic_id(),
+            topic_id=topic_id,
             producers=producers,
             epochs=epochs,
             leader_epoch=leader_epoch,
@@ -122,9 +149,10 @@ class _Loader:
             log_start_offset=log_start_offset,
             recovery_point=end_offset if plan.is_clean else min(point, end_offset),
             retention_exempt=plan.is_adopted,
-            is_settled=plan.is_clean and not self.is_foreign and not self.report.notes,
+            is_settled=plan.is_clean and not self.is_foreign and not self.report.has_findings,
             is_in_doubt=names.SYNC_FAILED in present,
             max_batch_uncompressed_bytes=plan.max_batch_uncompressed_bytes,
+            set_aside=set_aside_in(os.listdir(self.directory)),
         )
 
     def _find_segments(self, present: set[str]) -> None:
@@ -172,7 +200,7 @@ class _Loader:
         bit in its middle is no reason to cut off the rest.
         """
         last = len(self.segments) - 1
-        point = self.plan.recovery_point
+        point = self.recovery_point
         if point is None:
             return last if self.plan.is_adopted else 0
         bases = [segment.base_offset for segment in self.segments]
@@ -182,13 +210,16 @@ class _Loader:
         for index in range(first, len(self.segments)):
             segment = self.segments[index]
             before = segment.size
-            facts, damage = _walk_checked(segment, self.plan.config)
+            later = self.segments[index + 1 : index + 2]
+            limit = later[0].base_offset if later else None
+            facts, damage = _walk_checked(segment, self.plan.config, limit)
             self.report.checked_bytes += before
             if damage is not None:
                 _refuse_old_format(self.files, segment, facts.end)
-                self._cut(segment, facts, damage)
-                self._drop(self.segments[index + 1 :])
+                # The last first: a kill in between leaves the damage to be found again.
+                self._set_aside(self.segments[index + 1 :], "it follows the damage")
                 del self.segments[index + 1 :]
+                self._cut(segment, facts, damage)
             self._take_over(segment, facts)
             if facts.has_markers:
                 self.with_markers.add(segment.base_offset)
@@ -203,35 +234,78 @@ class _Loader:
     def _cut(self, segment: Segment, facts: IndexBuilder, damage: CorruptBatch) -> None:
         lost = segment.size - facts.end
         self.report.removed_bytes += lost
-        self.report.notes.append(f"Cut {lost} bytes off {segment.log.path}: {damage}")
         file = segment.log.open()
-        if self.plan.is_adopted:
-            leftovers.set_aside(self.files, file, facts.end, segment.size)
+        cut = f"Cut {lost} bytes off {segment.log.path}: {damage}"
+        if not is_torn_tail(self.files, file, facts.end, segment.size):
+            kept = keep_stretch(self.files, file, facts.end, segment.size, self.plan.now_ms)
+            self.report.warnings.append(f"{cut}. They are set aside in {kept}; {_SEE}")
+        elif self.plan.is_adopted:
+            kept = keep_stretch(self.files, file, facts.end, segment.size, self.plan.now_ms)
+            self.report.notes.append(f"{cut}. They are set aside in {kept}")
+        else:
+            self.report.notes.append(cut)
         self.files.truncate(file, facts.end)
         segment.forget_aborted_from(facts.next_offset)
 
-    def _drop(self, segments: list[Segment]) -> None:
-        for segment in segments:
+    def _set_aside(self, segments: Sequence[Segment], why: str) -> None:
+        """Take whole segments out of the log."""
+        for segment in reversed(segments):
+            segment.abandon()
+            if not segment.size:
+                for suffix in names.SEGMENT_SUFFIXES:
+                    self.files.remove(f"{self.directory}/{segment.base_offset:020d}{suffix}")
+                continue
             self.report.removed_bytes += segment.size
-            self.report.notes.append(f"Removed {segment.log.path}: it follows the damage")
-            for path in segment.mark_deleted():
-                if self.plan.is_adopted:
-                    self.files.rename(path, path.removesuffix(names.DELETED) + names.CUT)
-                else:
-                    self.files.remove(path)
-
-    def _ensure_segment(self) -> None:
-        start = self.plan.log_start_offset
-        if self.segments and self.segments[-1].end.next_offset < start:
-            self.report.notes.append(
-                f"The log ends at {self.segments[-1].end.next_offset}, before its start {start}: "
-                "it begins anew there"
+            kept = keep_segment(self.files, self.directory, segment.base_offset, self.plan.now_ms)
+            self.report.warnings.append(
+                f"Took {segment.log.path} of {segment.size} bytes out of the log: {why}. It is set "
+                f"aside in {kept}; {_SEE}"
             )
-            self._drop(self.segments)
+
+    def _log_start(self, partition: TopicPartition, checkpointed: Checkpointed) -> int:
+        """Where the log starts, so far as the checkpoints say.
+
+        A start beyond the log's end is believed only if we have written it for this topic: then
+        the directory is older than the checkpoint, and what it holds was deleted. Any other is an
+        error of whoever wrote it; to obey it would cost all records.
+        """
+        written_for = None if self.plan.is_adopted else checkpointed.written_for
+        ours = 0 if written_for is None else written_for.log_start_offset
+        told = checkpointed.log_start_offset or 0
+        end = self.segments[-1].end.next_offset if self.segments else ours
+        if ours < told and end < told:
+            self.report.warnings.append(
+                f"{names.LOG_START_OFFSETS} says that {partition} starts at offset {told}, and its "
+                f"log ends at {end}: the line is ignored, and no record is removed. Correct it if "
+                "records were deleted that are there again"
+            )
+            return ours
+        return max(told, ours)
+
+    def _ensure_segment(self, start: int, present: set[str]) -> None:
+        if self.segments and (end := self.segments[-1].end.next_offset) < start:
+            self._set_aside(
+                self.segments,
+                f"the log started at offset {start} when it was last served, and this one ends at "
+                f"{end}: it is an older state, whose records were deleted since",
+            )
             self.segments = []
+            for offset in leftovers.base_offsets(present, names.SNAPSHOT):
+                remove_snapshot(self.files, self.directory, offset)
+                present.discard(names.segment_file(offset, names.SNAPSHOT))
         if not self.segments:
             self.segments.append(
                 new_segment(self.files, self.directory, start, self.plan.config, self.plan.now_ms)
+            )
+
+    def _compare_with_recovery_point(self) -> None:
+        """Say it if records are gone that the disk once had."""
+        end, point = self.segments[-1].end.next_offset, self.recovery_point or 0
+        if end < point and not self.plan.is_adopted:
+            self.ends_early = True
+            self.report.warnings.append(
+                f"{self.directory} ends at offset {end}, and the disk once had it up to {point}: "
+                f"offsets {end} to {point - 1} are given out again, in a new leader epoch"
             )
 
     def _mend_missing_indexes(self, present: set[str]) -> None:
@@ -299,8 +373,8 @@ class _Loader:
         """
         if latest < 0:
             return 0
-        is_whole = self.plan.is_clean and not self.report.removed_bytes
-        return latest if is_whole or self.plan.is_adopted else latest + 1
+        is_whole = self.plan.is_clean and not self.report.removed_bytes and not self.ends_early
+        return latest if is_whole or self.plan.is_adopted else min(latest + 1, _MAX_EPOCH)
 
     def _learn_from_last_batches(self) -> None:
         """Somebody else's log: what its last batches tell of epochs and append times."""
@@ -314,32 +388,53 @@ class _Loader:
                 self.append_times.found(facts.last_append_time, facts.next_offset)
                 return
 
-    def _topic_id(self) -> UUID | None:
+    def _topic_id(self, present: set[str]) -> UUID | None:
+        """The id in `partition.metadata`; of a topic of ours it is written where it is missing.
+
+        A kill can come between the making of a directory and of this file in it.
+        """
+        path = f"{self.directory}/{names.PARTITION_METADATA}"
         try:
-            return read_topic_id(self.files, f"{self.directory}/{names.PARTITION_METADATA}")
+            found = read_topic_id(self.files, path)
         except CorruptFile as error:
             self.report.notes.append(str(error))
-            return None
+            found = None
+        if found is None and self.plan.topic_id is not None and not self.plan.is_adopted:
+            write_topic_id(self.files, path, self.plan.topic_id, sync=True)
+            present.add(names.PARTITION_METADATA)
+            self.report.notes.append(f"Wrote {path}, which named no topic id")
+            return self.plan.topic_id
+        return found
 
 
 def _walk_checked(
-    segment: Segment, config: TopicConfig
+    segment: Segment, config: TopicConfig, limit: int | None
 ) -> tuple[IndexBuilder, CorruptBatch | None]:
-    """Facts of all batches up to the first that is damaged, and what is wrong with that one."""
+    """Facts of all batches up to the first that is damaged, and what is wrong with that one.
+
+    `limit` is the base offset of the next segment, None if there is none.
+    """
     facts = IndexBuilder(segment.base_offset, config.index_interval_bytes)
     try:
-        return facts.add_all(_checked(segment, facts)), None
+        return facts.add_all(_checked(segment, facts, limit)), None
     except CorruptBatch as damage:
         facts.finish()
         return facts, damage
 
 
-def _checked(segment: Segment, facts: IndexBuilder) -> Iterator[tuple[int, BatchHeader]]:
+def _checked(
+    segment: Segment, facts: IndexBuilder, limit: int | None
+) -> Iterator[tuple[int, BatchHeader]]:
     for position, header in segment.headers(0, segment.size):
         if header.base_offset < facts.next_offset:
             raise CorruptBatch(
                 f"the batch at byte {position} begins at offset {header.base_offset}, before "
                 f"{facts.next_offset}"
+            )
+        if limit is not None and header.last_offset >= limit:
+            raise CorruptBatch(
+                f"the batch at byte {position} ends with offset {header.last_offset}, and the next "
+                f"segment begins at {limit}"
             )
         verify_crc(segment.read_batch(position, header), 0, header)
         yield position, header

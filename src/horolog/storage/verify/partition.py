@@ -3,21 +3,24 @@
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from horolog.errors import StorageFailed
+from horolog.errors import CorruptFile, StorageFailed
 from horolog.storage import names
 from horolog.storage.checkpoints import read_append_time, read_append_time_resets, read_topic_id
 from horolog.storage.files import Files
 from horolog.storage.leftovers import base_offsets
 from horolog.storage.names import TopicPartition
 from horolog.storage.producers import Producers
+from horolog.storage.set_aside import set_aside_in
 from horolog.storage.verify.epochs import check_epochs
 from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Checked, Finding, Steps, damage, fault, note
 from horolog.storage.verify.segment import Situation, check_segment
+from horolog.storage.verify.set_aside import check_set_aside
 from horolog.storage.verify.surroundings import Surroundings, read_or_tell
 
 _MAX_SNAPSHOT_BYTES = 64 << 20
@@ -25,7 +28,6 @@ _LEFTOVERS = {
     names.DELETED: "The segment was deleted and waits for its removal",
     names.CLEANED: "A compaction had not ended when its broker did: the next start removes it",
     names.SWAP: "A compaction had ended but for the renaming: the next start finishes that",
-    names.CUT: "Recovery has cut it off the log and set it aside",
     ".tmp": "It is left from a replacement that was interrupted",
 }
 _FORGET_RESETS = (
@@ -44,8 +46,10 @@ def check_partition(files: Files, directory: Path, around: Surroundings) -> Step
         yield from _order(segments)
         if segments:
             yield from check_epochs(files, directory, segments, is_live=around.is_live)
-            yield from _ends(directory, segments, around)
+            yield from _ends(files, directory, segments, around)
         yield from _snapshots(files, directory, present, segments, around)
+        for name in set_aside_in(present):
+            yield from check_set_aside(files, directory, name)
     except (OSError, StorageFailed) as error:
         yield damage(str(directory), f"It cannot be read: {error}", "see to the disk or the rights")
     yield Checked(partitions=1)
@@ -140,7 +144,7 @@ def _beside(files: Files, directory: Path, present: Sequence[str]) -> Iterator[F
 
 
 def _ends(
-    directory: Path, segments: Sequence[SegmentFacts], around: Surroundings
+    files: Files, directory: Path, segments: Sequence[SegmentFacts], around: Surroundings
 ) -> Iterator[Finding]:
     """What the log directory's checkpoints say about where the log begins and ends."""
     partition = names.partition_of(directory.name)
@@ -164,12 +168,27 @@ def _ends(
             "restore the end of the log from a replica or a backup; a broker lowers this itself",
             offset=end,
         )
-    if (start := around.log_starts.get(partition, 0)) > end:
+    topic_id = None
+    with suppress(CorruptFile):
+        topic_id = read_topic_id(files, str(directory / names.PARTITION_METADATA))
+    ours, start = around.checkpoint_ids.get(partition), around.log_starts.get(partition, 0)
+    line = f"the line of {partition.topic} {partition.partition}"
+    if ours is not None and ours.topic_id == topic_id and ours.log_start_offset > end:
+        yield damage(
+            str(log_dir / names.CHECKPOINT_IDS),
+            f"{partition} began at offset {ours.log_start_offset} when it was last served, and its "
+            f"log ends before {end}: it is an older state. A broker that starts sets it aside and "
+            f"begins at {ours.log_start_offset}, so that no offset is given out twice",
+            f"to have this state served, remove {line} here and in {names.LOG_START_OFFSETS} "
+            "before a broker starts",
+            offset=end,
+        )
+    elif start > end:
         yield damage(
             str(log_dir / names.LOG_START_OFFSETS),
             f"It says that {partition} begins at offset {start}, and its log ends before {end}: a "
-            "broker that starts removes all its segments",
-            f"correct the line of {partition.topic} {partition.partition} before a broker starts",
+            "broker that starts ignores it, and records that were deleted may be there again",
+            f"correct {line}, or restore the end of the log from a replica or a backup",
             offset=end,
         )
 

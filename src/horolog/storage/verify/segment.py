@@ -69,8 +69,9 @@ class Situation(NamedTuple):
         if not self.is_recovered:
             return f"{restore}: no start of a broker checks or mends it"
         return (
-            f"starting a broker cuts the log here, and {bytes_behind + self.later_bytes} bytes, "
-            f"all from offset {offset} on, are lost; {restore} before, if there is one"
+            f"starting a broker cuts the log here: {bytes_behind + self.later_bytes} bytes, all "
+            f"from offset {offset} on, are set aside and not served; {restore} before, if there is "
+            "one"
         )
 
 

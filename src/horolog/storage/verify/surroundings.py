@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from horolog.errors import CorruptFile, StorageFailed
 from horolog.storage import names
+from horolog.storage.checkpoint_ids import CheckpointId, read_checkpoint_ids
 from horolog.storage.checkpoints import read_meta_properties, read_offsets
 from horolog.storage.directory_lock import is_locked
 from horolog.storage.files import Files
@@ -33,6 +34,7 @@ class Surroundings(NamedTuple):
     recovery_points: Mapping[TopicPartition, int] = {}
     log_starts: Mapping[TopicPartition, int] = {}
     high_watermarks: Mapping[TopicPartition, int] = {}
+    checkpoint_ids: Mapping[TopicPartition, CheckpointId] = {}
 
 
 def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Finding]]:
@@ -49,6 +51,9 @@ def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Fin
         for partition, offset in offsets[name].items():
             if offset < 0:
                 findings.append(fault(path, f"It says {offset} for {partition}", mend))
+    ids = str(log_dir / names.CHECKPOINT_IDS)
+    read_ids = partial(read_checkpoint_ids, files, ids)
+    forget = "stop the broker and remove the file: it is written anew"
     return (
         Surroundings(
             is_live,
@@ -56,6 +61,7 @@ def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Fin
             offsets[names.RECOVERY_POINTS],
             offsets[names.LOG_START_OFFSETS],
             offsets[names.HIGH_WATERMARKS],
+            read_or_tell(read_ids, ids, forget, findings) or {},
         ),
         findings,
     )

@@ -1,0 +1,108 @@
+"""Which topic the lines of Kafka's checkpoints were written for: a file of ours beside them.
+
+Kafka's lines name a topic and a partition. A topic that is deleted and created again has the
+same name, and a partition's directory can be replaced by a backup while no broker runs; so
+`horolog-checkpoint-ids` says, for each partition that is ours, the topic id (that of
+`partition.metadata`) and the log start offset that was written down:
+
+    0
+    <number of entries>
+    <topic> <partition> <topic id> <log start offset>
+
+It is not in Kafka's files, which have no place for it (three columns, or Kafka refuses the
+file), nor in the partition's directory, which is restored together with what it holds.
+It is written before Kafka's log starts, so its log start is never behind them.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from horolog.errors import CorruptFile
+from horolog.storage.checkpoints import decode_uuid, kafka_uuid
+from horolog.storage.files import Files
+from horolog.storage.names import TopicPartition
+
+MAX_LOG_START = (1 << 63) - (1 << 32)
+"""Beyond it a segment has no room for its offsets."""
+
+_VERSION = "0"
+_MAX_BYTES = 128 << 20  # a line for each of a million partitions
+_logger = logging.getLogger(__name__)
+
+
+class CheckpointId(NamedTuple):
+    """For which topic the lines of a partition were written, and the log start written then."""
+
+    topic_id: UUID
+    log_start_offset: int
+
+
+class Checkpointed(NamedTuple):
+    """What the checkpoints say of one partition; None where they say nothing."""
+
+    recovery_point: int | None = None
+    log_start_offset: int | None = None
+    """Kafka's line. Without `written_for` nobody knows which topic it was written for."""
+    written_for: CheckpointId | None = None
+
+    def for_topic(self, topic_id: UUID | None) -> "Checkpointed":
+        """What of it counts for the log of the topic with this id, None if it has no id.
+
+        Lines that were written for another topic do not count. A log start beyond the one
+        that we wrote for the other topic is not ours: a Kafka has been here since.
+        """
+        other = self.written_for
+        if other is None or other.topic_id == topic_id:
+            return self
+        if topic_id is None:
+            return self._replace(written_for=None)
+        start = self.log_start_offset
+        return Checkpointed(
+            log_start_offset=start if start is not None and start > other.log_start_offset else None
+        )
+
+
+def read_checkpoint_ids(files: Files, path: str) -> dict[TopicPartition, CheckpointId]:
+    """All entries; none if there is no such file. One that cannot be read is left out."""
+    data = files.read_whole(path, _MAX_BYTES)
+    if not data:
+        return {}
+    version, _, *lines = [*data.decode("utf-8", "replace").splitlines(), ""]
+    if version != _VERSION:
+        _logger.warning("%s is of another version: no line of a checkpoint has a topic id", path)
+        return {}
+    found = {}
+    for line in filter(None, lines):
+        try:
+            topic, partition, topic_id, log_start = line.split()
+            if not (partition.isascii() and partition.isdigit()):
+                raise ValueError
+            entry = CheckpointId(decode_uuid(topic_id), _log_start(log_start))
+        except (ValueError, CorruptFile):
+            _logger.warning("%s: %.80r is no entry and is left out", path, line)
+        else:
+            found[TopicPartition(topic, int(partition))] = entry
+    return found
+
+
+def write_checkpoint_ids(
+    files: Files, path: str, entries: Mapping[TopicPartition, CheckpointId]
+) -> None:
+    """Replace all entries.
+
+    Raises:
+        StorageFailed: the disk refused; what was written down before stands.
+    """
+    lines = [
+        f"{topic} {partition} {kafka_uuid(entry.topic_id)} {entry.log_start_offset}"
+        for (topic, partition), entry in entries.items()
+    ]
+    files.replace(path, "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode())
+
+
+def _log_start(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MAX_LOG_START):
+        raise ValueError
+    return int(text)

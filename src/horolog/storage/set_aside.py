@@ -1,0 +1,218 @@
+"""What recovery takes off a log and keeps: nothing that could still be read is deleted.
+
+    <base offset>.log.<byte>.cut      what began at this byte of the segment, 0 for all of it
+    <base offset>.log.<byte>.<n>.cut  the same of a later recovery
+
+They are in the partition's directory, where Kafka ignores names that end so, and are never
+served. Indexes and seals are not kept: they are made from the log. `retention.bytes` does not
+count them. They expire when `retention.ms` have passed since recovery, by the files' times, and
+are deleted with their topic.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import crc32c
+
+from horolog.errors import CorruptBatch
+from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader, parse_header
+from horolog.storage import names
+from horolog.storage.files import Files, OpenFile
+
+_NAME = re.compile(r"(\d{20})\.log(?:\.(\d+))?(?:\.\d+)?\.cut", re.ASCII)
+_PIECE_BYTES = 1 << 20
+_CRC_START = 21
+_MAGIC_AT = 16
+_BUDGET_BYTES = 1 << 28  # of checksums that turned out wrong, besides the size of what is searched
+
+
+class SetAside(NamedTuple):
+    """Where a file that was set aside comes from, as its name says."""
+
+    base_offset: int
+    """Of the segment."""
+    position: int
+    """The byte of the segment at which it began."""
+
+
+def set_aside_of(name: str) -> SetAside | None:
+    """What a file of this name holds, None if it was not set aside by recovery."""
+    match = _NAME.fullmatch(name)
+    return None if match is None else SetAside(int(match[1]), int(match[2] or 0))
+
+
+def set_aside_in(present: Iterable[str]) -> list[str]:
+    """The names among these of files that were set aside, in order."""
+    return sorted(name for name in present if set_aside_of(name) is not None)
+
+
+def keep_stretch(files: Files, log: OpenFile, start: int, end: int, now_ms: int) -> str:
+    """Copy a stretch of a log into a file beside it, before it is cut off; its path.
+
+    Raises:
+        StorageFailed: the disk refused, or is full; the log is as it was.
+    """
+    temporary = f"{log.path}.{start}.tmp"
+    target = files.create(temporary)
+    try:
+        for position in range(start, end, _PIECE_BYTES):
+            part = files.read_at(log, min(_PIECE_BYTES, end - position), position)
+            files.write_at(target, [part], position - start)
+        files.sync(target)
+    finally:
+        files.forget(temporary)
+    path, number = f"{log.path}.{start}{names.CUT}", 1
+    while files.exists(path) and not _are_equal(files, path, target, end - start):
+        number += 1
+        path = f"{log.path}.{start}.{number}{names.CUT}"
+    files.touch(temporary, now_ms)
+    files.rename(temporary, path)
+    files.sync_path(os.path.dirname(path))
+    return path
+
+
+def keep_segment(files: Files, directory: str, base_offset: int, now_ms: int) -> str:
+    """Give the log of a segment a name under which it is not served; its path.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    stem = f"{directory}/{base_offset:020d}"
+    log = stem + names.LOG
+    path, number = f"{log}.0{names.CUT}", 1
+    while files.exists(path):
+        number += 1
+        path = f"{log}.0.{number}{names.CUT}"
+    files.touch(log, now_ms)
+    files.rename(log, path)
+    for suffix in names.SEGMENT_SUFFIXES:
+        if suffix != names.LOG:
+            files.remove(stem + suffix)
+    return path
+
+
+def _are_equal(files: Files, path: str, content: OpenFile, size: int) -> bool:
+    """Whether a file has this content: a recovery that was killed has set it aside before."""
+    if files.size(path) != size:
+        return False
+    file = files.get(path)
+    return all(
+        files.read_at(file, _PIECE_BYTES, at) == files.read_at(content, _PIECE_BYTES, at)
+        for at in range(0, size, _PIECE_BYTES)
+    )
+
+
+def is_torn_tail(files: Files, file: OpenFile, start: int, end: int) -> bool:
+    """Whether `[start, end)` of a log is nothing but the beginning of a batch, zeros or garbage.
+
+    Not so where it holds a whole batch, be it damaged or in the wrong place.
+    """
+    try:
+        header = parse_header(files.read_at(file, HEADER_SIZE, start))
+    except CorruptBatch:
+        pass
+    else:
+        if header.size <= end - start:
+            return False
+    try:
+        return next(whole_batches(files, file, start, end), None) is None
+    except CorruptBatch:
+        return False
+
+
+def whole_batches(
+    files: Files, file: OpenFile, start: int, end: int
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every batch in `[start, end)` whose checksum is right.
+
+    What is none is passed over: a damaged batch by its length, if another follows there, else
+    byte by byte.
+
+    Raises:
+        CorruptBatch: too much looks like a batch and is none.
+    """
+    search = _Search(files, file, start, end)
+    position = start
+    while position >= 0:
+        header = search.at(position)
+        if header is None:
+            position = search.behind(position)
+        else:
+            yield position, header
+            position += header.size
+
+
+class _Search:
+    """Looks for whole batches in a stretch of a file, one piece of it in memory."""
+
+    def __init__(self, files: Files, file: OpenFile, start: int, end: int) -> None:
+        self._files = files
+        self._file = file
+        self._end = end
+        self._budget = _BUDGET_BYTES + (end - start)
+        self._piece, self._piece_start = b"", start
+
+    def at(self, position: int) -> BatchHeader | None:
+        """The whole batch that begins at a position, if one does."""
+        header = self._header_at(position)
+        if header is None:
+            return None
+        crc, at, stop = 0, position + _CRC_START, position + header.size
+        while at < stop:
+            piece = self._files.read_at(self._file, min(_PIECE_BYTES, stop - at), at)
+            if not piece:
+                return None
+            crc, at = crc32c.crc32c(piece, crc), at + len(piece)
+        if crc == header.crc:
+            return header
+        self._budget -= header.size
+        if self._budget < 0:
+            raise CorruptBatch(f"{self._file.path} holds too much that only looks like batches")
+        return None
+
+    def behind(self, position: int) -> int:
+        """Where the next whole batch after the one that is none at `position` begins, or -1."""
+        header = self._header_at(position)
+        if header is not None and self.at(position + header.size) is not None:
+            return position + header.size
+        position += 1
+        while (found := self._find_magic(position)) >= 0:
+            if self.at(found) is not None:
+                return found
+            position = found + 1
+        return -1
+
+    def _header_at(self, position: int) -> BatchHeader | None:
+        if position + HEADER_SIZE > self._end:
+            return None
+        place = self._place(position)
+        try:
+            header = parse_header(self._piece, place)
+        except CorruptBatch:
+            return None
+        fits = position + header.size <= self._end
+        return header if fits and header.base_offset >= 0 <= header.last_offset_delta else None
+
+    def _find_magic(self, position: int) -> int:
+        """The next position at which a batch of format v2 may begin, or -1."""
+        while position + HEADER_SIZE <= self._end:
+            place = self._place(position)
+            room = len(self._piece) - HEADER_SIZE
+            if place > room:
+                break  # the file became shorter while it was read
+            found = self._piece.find(MAGIC, place + _MAGIC_AT, room + _MAGIC_AT + 1)
+            if found >= 0:
+                return self._piece_start + found - _MAGIC_AT
+            position = self._piece_start + room + 1
+        return -1
+
+    def _place(self, position: int) -> int:
+        """Where a position is in the piece that is in memory, a whole header after it."""
+        place = position - self._piece_start
+        if place < 0 or place + HEADER_SIZE > len(self._piece):
+            wanted = min(_PIECE_BYTES, self._end - position)
+            self._piece = self._files.read_at(self._file, wanted, position)
+            self._piece_start, place = position, 0
+        return place

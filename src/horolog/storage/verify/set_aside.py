@@ -1,0 +1,48 @@
+"""What recovery has set aside, and how it comes back: it is only served if it is sent again."""
+
+import os
+import shlex
+from pathlib import Path
+
+from horolog.errors import CorruptBatch, StorageFailed
+from horolog.storage import names
+from horolog.storage.files import FileMissing, Files
+from horolog.storage.set_aside import whole_batches
+from horolog.storage.verify.findings import Checked, Steps, damage, fault, note
+
+
+def check_set_aside(files: Files, directory: Path, name: str) -> Steps[None]:
+    """Tell what a file that was set aside holds."""
+    path = str(directory / name)
+    size = records = batches = 0
+    offsets: list[int] = []
+    limit = ""
+    try:
+        file, end = files.get(path), files.size(path)
+        for _, header in whole_batches(files, file, 0, end):
+            size, batches = size + header.size, batches + 1
+            records += max(0, header.records_count)
+            offsets[:] = [*offsets[:1], header.base_offset, header.last_offset]
+    except CorruptBatch as error:
+        limit = f"; not all was looked at: {error}"
+    except FileMissing:
+        return  # removed meanwhile
+    except StorageFailed as error:
+        yield damage(path, f"It cannot be read: {error}", "see to the disk or the rights")
+        return
+    yield Checked(size, batches, records)
+    if not batches:
+        yield note(
+            path, f"Recovery has set it aside; no whole batch is in its {end} bytes{limit}", "rm it"
+        )
+        return
+    partition = names.partition_of(directory.name)
+    topic = shlex.quote("TOPIC" if partition is None else partition.topic)
+    yield fault(
+        path,
+        f"Recovery has set it aside, and it is not served: {records} records in {batches} whole "
+        f"batches, offsets {offsets[0]} to {offsets[-1]}{limit}",
+        f"`horolog log inspect {shlex.quote(path)} --records --json | horolog produce {topic} "
+        f"--format json` appends them again, with their times and at new offsets; then remove "
+        f"{os.path.basename(path)}",
+    )

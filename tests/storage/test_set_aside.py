@@ -1,0 +1,200 @@
+"""Files that recovery set aside: what they hold, how long they stay, and what verify says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from storelogs import DAY, NOW, append, batch, new_log, open_dir, partition_dir, reopened
+
+from horolog.config import TopicConfig
+from horolog.errors import CorruptBatch
+from horolog.record.batch import iter_headers, parse_header, restamp
+from horolog.record.timestamps import TimestampType
+from horolog.storage import TopicPartition
+from horolog.storage import set_aside as set_aside_module
+from horolog.storage.files import Files
+from horolog.storage.set_aside import is_torn_tail, set_aside_of, whole_batches
+from horolog.storage.verify import Finding, Severity, Verification
+
+CONFIG = TopicConfig(index_interval_bytes=0, segment_bytes=1000, retention_ms=DAY)
+KEY = TopicPartition("events", 3)
+
+
+def placed(base_offset: int, count: int = 1, value: bytes = b"v" * 20) -> bytes:
+    """A batch as it is on the disk."""
+    sent = batch(*[NOW] * count, value=value)
+    header = parse_header(sent)
+    stamped = restamp(
+        header,
+        sent,
+        base_offset=base_offset,
+        leader_epoch=0,
+        timestamp_type=TimestampType.CREATE_TIME,
+        max_timestamp=header.max_timestamp,
+    )
+    return bytes(stamped) + sent[len(stamped) :]
+
+
+def offsets_in(path: Path, content: bytes) -> list[int]:
+    path.write_bytes(content)
+    files = Files(read_only=True)
+    found = whole_batches(files, files.get(str(path)), 0, len(content))
+    return [header.base_offset for _, header in found]
+
+
+def is_torn(path: Path, content: bytes) -> bool:
+    path.write_bytes(content)
+    files = Files(read_only=True)
+    return is_torn_tail(files, files.get(str(path)), 0, len(content))
+
+
+@given(
+    parts=st.lists(
+        st.one_of(st.integers(0, 1 << 40), st.binary(max_size=70), st.just(b"\x02" * 90)),
+        max_size=12,
+    ),
+    piece_bytes=st.integers(61, 500),
+)
+def test_all_whole_batches_are_found_among_anything(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[int | bytes], piece_bytes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(set_aside_module, "_PIECE_BYTES", piece_bytes)
+        content = b"".join(placed(part) if isinstance(part, int) else part for part in parts)
+        found = offsets_in(tmp_path_factory.mktemp("f") / "f", content)
+    assert found == [part for part in parts if isinstance(part, int)]
+
+
+def test_a_batch_within_the_value_of_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
+    damaged = bytearray(placed(0, value=b"x" + placed(77)))
+    damaged[-1] ^= 1
+    content = bytes(damaged) + placed(1)
+    assert offsets_in(tmp_path / "f", content) == [1]
+
+
+def test_a_search_among_look_alikes_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(set_aside_module, "_BUDGET_BYTES", 1 << 16)
+    header = bytearray(placed(0)[:61])
+    header[8:12] = (1 << 15).to_bytes(4, "big")
+    content = bytes(header) * 2000
+    with pytest.raises(CorruptBatch, match="only looks like batches"):
+        offsets_in(tmp_path / "f", content)
+    assert not is_torn(tmp_path / "f", content), "what was not searched to its end is kept"
+
+
+def test_what_is_a_torn_tail(tmp_path: Path) -> None:
+    whole = placed(0)
+    for content in (whole[:-1], whole[:61], whole[:5], bytes(500), b"\x5a" * 300):
+        assert is_torn(tmp_path / "f", content)
+    damaged = whole[:-1] + bytes([whole[-1] ^ 1])
+    for content in (whole, damaged, whole[:-1] + placed(1), bytes(500) + placed(1)):
+        assert not is_torn(tmp_path / "f", content)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("00000000000000000500.log.0.cut", (500, 0)),
+        ("00000000000000000500.log.77.cut", (500, 77)),
+        ("00000000000000000500.log.77.2.cut", (500, 77)),
+        ("00000000000000000500.log.cut", (500, 0)),
+        ("00000000000000000500.index.cut", None),
+        ("00000000000000000500.log.cut.tmp", None),
+        ("500.log.0.cut", None),
+    ],
+)
+def test_names(name: str, found: tuple[int, int] | None) -> None:
+    assert set_aside_of(name) == found
+
+
+# -- in a log -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A log whose second segment was damaged, and all behind that set aside."""
+    with new_log(tmp_path / "log", CONFIG) as log:
+        for _ in range(25):
+            append(log, NOW)
+    second = sorted(partition_dir(tmp_path / "log").glob("*.log"))[1]
+    data = bytearray(second.read_bytes())
+    (position, _), *_ = iter_headers(bytes(data))
+    data[position + 70] ^= 1
+    second.write_bytes(data)
+    with reopened(tmp_path / "log", CONFIG) as (log_dir, _):
+        assert len(log_dir.recoveries[0].warnings) == len(cuts(tmp_path / "log")) > 1
+    return tmp_path / "log"
+
+
+def cuts(path: Path) -> list[Path]:
+    return sorted(partition_dir(path).glob("*.cut"))
+
+
+def findings(path: Path) -> list[Finding]:
+    return [each for each in Verification.of(path).steps() if isinstance(each, Finding)]
+
+
+def test_verify_names_what_was_set_aside_and_how_it_comes_back(path: Path) -> None:
+    told = {each.path: each for each in findings(path) if each.path.endswith(".cut")}
+    assert sorted(told) == [str(file) for file in cuts(path)]
+    for file, finding in told.items():
+        assert finding.severity is Severity.FAULT
+        assert "it is not served" in finding.what
+        assert f"`horolog log inspect {file} --records --json | horolog produce events" in (
+            finding.mend or ""
+        )
+    first = told[str(cuts(path)[0])].what
+    assert "offsets 12 to 21" in first, first
+
+
+def test_verify_says_of_what_is_unreadable_only_that_it_can_go(path: Path) -> None:
+    file = partition_dir(path) / "00000000000000000007.log.0.cut"
+    file.write_bytes(placed(0)[:-1])
+    (finding,) = [each for each in findings(path) if each.path == str(file)]
+    assert (finding.severity, finding.mend) == (Severity.NOTE, "rm it")
+
+
+def test_what_was_set_aside_expires_with_retention_since_recovery(path: Path) -> None:
+    config = TopicConfig(retention_ms=DAY, retention_bytes=1 << 40)
+    with reopened(path, config) as (_, log):
+        size = log.size
+        assert log.apply_retention(NOW + DAY, 0) == []
+        log.config = TopicConfig(retention_ms=-1)
+        assert log.apply_retention(NOW + 9 * DAY, 0) == []
+        log.config = TopicConfig(retention_ms=DAY, cleanup_policy=["compact"])
+        assert log.apply_retention(NOW + 9 * DAY, 0) == []
+        log.config, log.retention_exempt = config, True
+        assert log.apply_retention(NOW + 9 * DAY, 0) == []
+        log.retention_exempt = False
+        assert log.size == size
+        kept, expected = cuts(path), len(cuts(path))
+        assert kept
+        gone = log.apply_retention(NOW + DAY + 1, 0)
+        assert sum("recovery set" in each.reason for each in gone) == expected
+        assert cuts(path) == []
+        assert log.apply_retention(NOW + DAY + 2, 0) == []
+
+
+def test_a_later_recovery_does_not_renew_what_was_set_aside(path: Path) -> None:
+    with reopened(path, CONFIG, now=NOW + DAY) as (_, log):
+        assert log.apply_retention(NOW + DAY + 1, 0)
+        assert cuts(path) == []
+
+
+def test_retention_by_size_does_not_count_what_was_set_aside(path: Path) -> None:
+    with reopened(path, CONFIG) as (_, log):
+        for _ in range(10):
+            append(log, NOW)
+        log.config = TopicConfig(retention_ms=-1, retention_bytes=log.size)
+        assert log.apply_retention(NOW, 0) == []
+
+
+def test_deletion_of_the_topic_removes_what_was_set_aside(path: Path) -> None:
+    log_dir = open_dir(path, CONFIG)
+    log_dir.delete([KEY], 0)
+    log_dir.remove_deleted(1 << 60)
+    assert list(path.glob("events*")) == []
+    log_dir.close()
