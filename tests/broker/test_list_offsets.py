@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from raw_connection import RawConnection, produce_fields
-from running_broker import RunningBroker
+from running_broker import BrokerProcess, RunningBroker
 
 from horolog.clock import ManualClock
 from horolog.record.builder import Record, build_batch
@@ -38,7 +38,9 @@ def write(broker: RunningBroker, topic: str, batches: list[list[int]], rng: rand
             assert answer.responses[0].partition_responses[0].error_code == 0
 
 
-def ask(broker: RunningBroker, topic: str, *targets: int, version: int = 11) -> list[Any]:
+def ask(
+    broker: RunningBroker | BrokerProcess, topic: str, *targets: int, version: int = 11
+) -> list[Any]:
     with RawConnection(broker.address) as connection:
         answers = []
         for target in targets:
@@ -99,6 +101,30 @@ def test_an_empty_log_has_no_moment_and_no_error(broker: RunningBroker) -> None:
         assert (found.error_code, found.timestamp, found.offset) == (0, -1, -1)
     latest, earliest = ask(broker, "t", -1, -2)
     assert (latest.offset, earliest.offset) == (0, 0)
+
+
+@pytest.mark.parametrize("is_emptied", [True, False])
+def test_the_earliest_offset_of_an_empty_log_has_an_epoch_after_kills(
+    broker_process: BrokerProcess, is_emptied: bool
+) -> None:
+    """Kafka's leader has it from its election on."""
+    with RawConnection(broker_process.address) as connection:
+        connection.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
+        if is_emptied:
+            batch = build_batch([Record(NOW_MS, None, b"v")])
+            connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: batch}))
+            topics = [{"name": "t", "partitions": [{"partition_index": 0, "offset": -1}]}]
+            connection.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1000)
+    epochs = []
+    for _ in range(3):
+        latest, earliest = ask(broker_process, "t", -1, -2)
+        assert earliest.offset == latest.offset == is_emptied
+        assert earliest.leader_epoch == latest.leader_epoch
+        epochs.append(latest.leader_epoch)
+        broker_process.kill()
+        broker_process.start_again()
+    assert epochs == sorted(epochs)
+    assert epochs[0] >= 0
 
 
 def test_deleted_records_are_never_found(broker: RunningBroker) -> None:

@@ -639,3 +639,41 @@ def test_a_preallocated_log_is_cut_to_its_batches_after_a_kill(
     with reopened(tmp_path, config) as (_, log):
         assert log.size == size == logs(tmp_path)[0].stat().st_size
         assert log.log_end_offset == 5
+
+
+# Epochs of logs without records.
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+def test_the_leader_epoch_of_an_emptied_log_never_goes_back(path: Path, stop: str) -> None:
+    epochs = []
+    with reopened(path, CONFIG) as (log_dir, log):
+        append(log, NOW)
+        log.delete_records(-1)
+        log.apply_retention(NOW, 0)
+        log_dir.checkpoint()
+        assert log.log_start_offset == log.log_end_offset
+        epochs.append(log.leader_epoch)
+    for _ in range(4):
+        with reopened(path, CONFIG) as (log_dir, log):
+            epochs.append(log.leader_epoch)
+            assert log.start_epoch == log.leader_epoch
+            if stop == "clean":
+                log_dir.close()
+    assert epochs == sorted(epochs)
+    assert epochs[1] > epochs[0]
+
+
+def test_the_epoch_after_a_cut_is_not_given_out_again(path: Path) -> None:
+    """Clients were told of it, and read records in the one that was cut off."""
+    with reopened(path, CONFIG) as (_, log):
+        append(log, NOW)
+        cut = log.epochs.entries[-1]
+    last = logs(path)[-1]
+    last.write_bytes(last.read_bytes()[:-10])
+    told = []
+    for _ in range(3):
+        with reopened(path, CONFIG) as (_, log):
+            told.append(log.leader_epoch)
+    assert told == sorted(told)
+    assert told[0] > cut.epoch

@@ -338,9 +338,10 @@ class Partition:
         """Check the indexes of one segment among the reads; see `Log.check_indexes`."""
         return self._loop.run_in_executor(readers, self._log.check_indexes)
 
-    def epoch_at(self, offset: int) -> int:
-        """The leader epoch in which an offset was written, -1 if that is unknown."""
-        return self._log.epochs.epoch_at(offset)
+    @property
+    def start_epoch(self) -> int:
+        """The leader epoch at the log start offset, -1 if that is unknown."""
+        return self._log.start_epoch
 
     def end_of_epoch(self, epoch: int) -> EpochStart | None:
         """The largest epoch up to `epoch`, and the offset where the next one starts (KIP-320)."""

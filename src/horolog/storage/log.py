@@ -26,7 +26,7 @@ from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage import names, retention
 from horolog.storage.append_times import AppendTimes
 from horolog.storage.checkpoints import AppendTimeReset
-from horolog.storage.epochs import LeaderEpochs
+from horolog.storage.epochs import NO_EPOCH, LeaderEpochs
 from horolog.storage.files import Files, SyncFailed
 from horolog.storage.index.abort import AbortedTransaction, read_aborted
 from horolog.storage.leftovers import base_offsets
@@ -133,6 +133,16 @@ class Log:
     def log_end_offset(self) -> int:
         """The offset that the next record will have."""
         return self.segments[-1].end.next_offset
+
+    @property
+    def start_epoch(self) -> int:
+        """The leader epoch at the log start offset, -1 if it is not known.
+
+        Where the log is empty, that of the record that comes next.
+        """
+        start = self.log_start_offset
+        epoch = self.epochs.epoch_at(start)
+        return self.leader_epoch if epoch == NO_EPOCH and start == self.log_end_offset else epoch
 
     @property
     def high_watermark(self) -> int:

@@ -129,6 +129,10 @@ class _Loader:
         leader_epoch = self._leader_epoch(epochs.latest)
         # After a clean stop one may stand at the end without records: the next stop notes it again.
         epochs.truncate_from_end(end_offset, write=not plan.is_clean)
+        if epochs.latest + 1 < leader_epoch and not plan.is_adopted:
+            # The file no longer has the epoch that this one follows: the next start would count
+            # from an older one, and clients were told of this one.
+            epochs.assign(leader_epoch, end_offset)
         epochs.truncate_from_start(log_start_offset)
         producers = Producers()
         snapshots = self._snapshots(present, end_offset)

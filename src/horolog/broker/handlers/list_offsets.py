@@ -125,8 +125,7 @@ def _look(partition: Partition, timestamp: int, version: int, committed: bool) -
         case Moment.MAX_TIMESTAMP:
             return _before(end_offset, partition.find_max_timestamp())
         case Moment.EARLIEST | Moment.EARLIEST_LOCAL:
-            start_offset = partition.log_start_offset
-            return _Found(-1, start_offset, partition.epoch_at(start_offset))
+            return _Found(-1, partition.log_start_offset, partition.start_epoch)
         case _:
             return _NOTHING
 
