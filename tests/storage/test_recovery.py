@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import zlib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from storelogs import (
     NOW,
+    TOPIC_ID,
     Truth,
     append,
     batch,
@@ -28,6 +30,7 @@ from storelogs import (
 )
 
 from horolog.config import TopicConfig
+from horolog.errors import StorageFailed
 from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
 from horolog.storage import Log, TopicPartition
 from horolog.storage.checkpoints import EpochStart
@@ -450,6 +453,66 @@ def test_a_directory_without_any_segment_is_an_empty_log(path: Path) -> None:
     with reopened(path, CONFIG) as (_, log):
         assert log.log_end_offset == 0
         assert append(log, NOW).base_offset == 0
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+@pytest.mark.parametrize("preallocate", [True, False])
+@pytest.mark.parametrize("rolls_on", [True, False])
+def test_records_behind_a_roll_that_the_disk_refused_are_read(
+    tmp_path: Path, stop: str, preallocate: bool, rolls_on: bool
+) -> None:
+    """Each step of the roll fails in turn, and the files of the new segment may stay."""
+    config = TopicConfig(index_interval_bytes=0, segment_bytes=1000, preallocate=preallocate)
+
+    class Clinging(FaultyFiles):
+        """Removes nothing while it fails."""
+
+        def _unlink(self, path: str) -> None:
+            if self._at is not None and path.endswith(".log"):
+                raise OSError(5, "Input/output error")
+            super()._unlink(path)
+
+    step, faults = 0, 1
+    while faults:
+        path = tmp_path / str(step)
+        files = Clinging(None)
+        log_dir = open_dir(path, config, files=files)
+        log = log_dir.create("events", 3, TOPIC_ID, config, NOW)
+        for _ in range(3):
+            append(log, NOW)
+        files.fail_after(step, OSError(28, "No space left on device"))
+        with suppress(StorageFailed):
+            log.roll(NOW)
+        files.heal()
+        faults = len(files.faults)
+        for _ in range(12 if rolls_on else 2):
+            append(log, NOW)
+        count = log.log_end_offset
+        log_dir.close(clean=stop == "clean")
+        with reopened(path, config) as (log_dir, log):
+            assert log.log_end_offset == count, step
+            assert [record.offset for record in records_in(log)] == list(range(count)), step
+            for offset in range(count):
+                assert records_in(log, offset)[0].offset == offset
+            assert all(not recovery.warnings for recovery in log_dir.recoveries)
+            assert append(log, NOW).base_offset == count
+        step += 1
+    assert step > 6
+
+
+def test_an_empty_last_segment_keeps_the_offsets_before_it_from_being_given_out_again(
+    path: Path,
+) -> None:
+    with reopened(path, CONFIG) as (log_dir, log):
+        log.roll(NOW)
+        log_dir.close()
+    *_, last, empty = logs(path)
+    assert empty.stat().st_size == 0
+    data = last.read_bytes()
+    *_, (position, _) = iter_headers(data)
+    last.write_bytes(data[:position])
+    with reopened(path, CONFIG) as (_, log):
+        assert log.log_end_offset == 2 * COUNT
 
 
 # Epochs.

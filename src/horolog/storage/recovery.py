@@ -21,7 +21,7 @@ from uuid import UUID
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptFile, CorruptIndex, StorageFailed
-from horolog.record.batch import LOG_OVERHEAD, BatchHeader, verify_crc
+from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, verify_crc
 from horolog.storage import leftovers, names
 from horolog.storage.append_times import AppendTimes
 from horolog.storage.checkpoint_ids import Checkpointed
@@ -116,6 +116,7 @@ class _Loader:
         checkpointed = plan.checkpointed.for_topic(topic_id)
         self.recovery_point = checkpointed.recovery_point
         self._find_segments(present)
+        self._drop_empty_segments()
         if self.segments:
             self._recover() if not plan.is_clean else self._open_active()
             self._compare_with_recovery_point()
@@ -178,6 +179,35 @@ class _Loader:
                 has_aborted=names.segment_file(base_offset, names.TXN_INDEX) in present,
             )
             self.segments.append(segment)
+
+    def _drop_empty_segments(self) -> None:
+        """Leave out segments without a batch where the one before reaches beyond their offset.
+
+        A roll that the disk refuses half-way can leave one, and the log goes on in the segment
+        before it: taken for a part of the log, it would hide those records.
+        """
+        kept: list[Segment] = []
+        before: Segment | None = None  # the last that is not empty
+        for segment in self.segments:
+            if not self._is_empty(segment):
+                before = segment
+            elif before is not None and _end_by_headers(before) > segment.base_offset:
+                self.report.notes.append(f"Left out {segment.log.path}: there is no batch in it")
+                if not self.plan.is_adopted:
+                    self._remove(segment)
+                continue
+            kept.append(segment)
+        self.segments = kept
+
+    def _remove(self, segment: Segment) -> None:
+        segment.abandon()
+        for suffix in names.SEGMENT_SUFFIXES:
+            self.files.remove(f"{self.directory}/{names.segment_file(segment.base_offset, suffix)}")
+
+    def _is_empty(self, segment: Segment) -> bool:
+        if not segment.size or not self.plan.config.preallocate:
+            return not segment.size
+        return not any(self.files.read_at(segment.log.open(), HEADER_SIZE, 0))
 
     def _open_active(self) -> None:
         active = self.segments[-1]
@@ -256,8 +286,7 @@ class _Loader:
         for segment in reversed(segments):
             segment.abandon()
             if not segment.size:
-                for suffix in names.SEGMENT_SUFFIXES:
-                    self.files.remove(f"{self.directory}/{segment.base_offset:020d}{suffix}")
+                self._remove(segment)
                 continue
             self.report.removed_bytes += segment.size
             kept = keep_segment(self.files, self.directory, segment.base_offset, self.plan.now_ms)
@@ -409,6 +438,21 @@ class _Loader:
             self.report.notes.append(f"Wrote {path}, which named no topic id")
             return self.plan.topic_id
         return found
+
+
+def _end_by_headers(segment: Segment) -> int:
+    """The offset after the last batch of a segment, as far as its headers can be read."""
+    seal = segment.indexes.seal_facts(segment.size)
+    if seal is not None:
+        return seal.next_offset
+    end = segment.base_offset
+    try:
+        last = segment.indexes.position_before(names.MAX_OFFSET, segment.size)
+        for _, header in segment.headers(last, segment.size):
+            end = header.next_offset
+    except CorruptBatch:
+        pass  # recovery says it
+    return end
 
 
 def _walk_checked(

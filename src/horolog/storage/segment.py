@@ -12,6 +12,7 @@ wrong or missing ones every answer is the same, just slower.
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
@@ -77,7 +78,11 @@ class Segment:
         created_ms: int,
         jitter_ms: int = 0,
     ) -> "Segment":
-        """A new, empty segment to append to, with its three files."""
+        """A new, empty segment to append to, with its three files.
+
+        Raises:
+            StorageFailed: the disk refused; there is none of them, unless it refused that too.
+        """
         segment = cls(
             files,
             directory,
@@ -88,9 +93,16 @@ class Segment:
             jitter_ms=jitter_ms,
             has_aborted=False,
         )
-        files.create(segment.log.path, config.segment_bytes if config.preallocate else 0)
-        segment._torn = config.preallocate
-        segment.indexes.create()
+        try:
+            files.create(segment.log.path, config.segment_bytes if config.preallocate else 0)
+            segment._torn = config.preallocate
+            segment.indexes.create()
+        except StorageFailed:
+            # The log goes on where it was, and beyond the offset at which this one begins.
+            for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
+                with suppress(StorageFailed):
+                    files.remove(segment._stem + suffix)
+            raise
         return segment
 
     @property
