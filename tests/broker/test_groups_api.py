@@ -263,15 +263,15 @@ def test_offsets_expire_by_the_clock_when_nobody_needs_them(broker: RunningBroke
         of_it = {"member_id": joined.member_id, "generation": joined.generation_id}
         commit(connection, {0: 45}, **of_it)
         clock.advance(7 * DAY_MS)
-        assert broker.run(broker.service.chores.expire_offsets()) == 1
+        assert broker.run(broker.service.background_tasks.expire_offsets()) == 1
         assert fetched(connection, 0, group="simple") == {0: -1}
         assert fetched(connection, 0) == {0: 45}, "the group is being used"
         connection.ask(ApiKey.LEAVE_GROUP, 1, group_id="g", member_id=joined.member_id)
         clock.advance(7 * DAY_MS - 1)
-        assert broker.run(broker.service.chores.expire_offsets()) == 0
+        assert broker.run(broker.service.background_tasks.expire_offsets()) == 0
         broker.restart()
         clock.advance(1)
-        assert broker.run(broker.service.chores.expire_offsets()) == 1
+        assert broker.run(broker.service.background_tasks.expire_offsets()) == 1
     with RawConnection(broker.address) as connection:
         assert fetched(connection, 0) == {0: -1}
         assert not connection.ask(ApiKey.LIST_GROUPS, 4).groups
@@ -340,7 +340,7 @@ def test_a_commit_that_outlives_the_clock_is_kept_and_fails_no_other(broker: Run
     clock = broker.clock
     assert isinstance(clock, ManualClock)
     clock.advance(1000 * DAY_MS)
-    assert broker.run(broker.service.chores.expire_offsets()) == 15
+    assert broker.run(broker.service.background_tasks.expire_offsets()) == 15
     broker.restart()
     with RawConnection(broker.address) as connection:
         assert fetched(connection, 0, group="g4") == {0: (1 << 63) - 1}

@@ -242,7 +242,7 @@ def foreign(make_broker: MakeBroker, tmp_path: Path) -> Path:
 
 
 def expire(broker: RunningBroker) -> int:
-    return len(broker.run(broker.service.chores.run_retention()))
+    return len(broker.run(broker.service.background_tasks.run_retention()))
 
 
 def test_serving_a_backup_never_deletes_it(

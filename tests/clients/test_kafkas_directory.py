@@ -154,7 +154,7 @@ def test_a_compacted_topic_is_not_taken_over_by_a_setting_that_says_nothing_of_i
     assert set_of(broker, "compacted", "cleanup.policy", "") == 0
     assert not broker.broker.topics.named("compacted").adopted
     assert produce(broker, "compacted", Record(FAR_MS, None, b"v")).error_code == 0
-    assert broker.run(broker.service.chores.run_retention()) == []
+    assert broker.run(broker.service.background_tasks.run_retention()) == []
 
 
 def test_a_setting_given_stands_beside_those_that_kafka_had(broker: RunningBroker) -> None:
@@ -172,7 +172,7 @@ def test_adopted_with_defaults_a_compacted_log_still_keeps_everything(
         log_dir=directory, clock=ManualClock(FAR_MS), horolog_adopt_defaults="true"
     )
     size = broker.log("compacted").size
-    deleted = {name for name, _ in broker.run(broker.service.chores.run_retention())}
+    deleted = {name for name, _ in broker.run(broker.service.background_tasks.run_retention())}
     assert "compacted-0" not in deleted
     assert broker.log("compacted").size == size
 
@@ -181,5 +181,5 @@ def test_years_of_retention_take_nothing_of_it(broker: RunningBroker) -> None:
     assert isinstance(broker.clock, ManualClock)
     broker.clock.advance(10_000 * DAY_MS)
     before = {name: log.size for name, log in broker.broker._log_dir.logs.items()}
-    assert broker.run(broker.service.chores.run_retention()) == []
+    assert broker.run(broker.service.background_tasks.run_retention()) == []
     assert before == {name: log.size for name, log in broker.broker._log_dir.logs.items()}

@@ -328,7 +328,7 @@ def assert_serves(log_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
             assert count(broker, "t", SOUND) >= 10
             with RawConnection(broker.address) as connection:
                 ask_everything(connection)
-            broker.run(broker.service.chores.run_retention())
+            broker.run(broker.service.background_tasks.run_retention())
             broker.run(broker.broker.checkpoint())
         finally:
             broker.stop()

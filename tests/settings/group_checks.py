@@ -90,7 +90,7 @@ def what_becomes_of_an_offset_with_a_note_of_ten_bytes(lab: Lab) -> int:
 def whether_an_offset_is_kept_for_an_hour(lab: Lab) -> bool:
     _commit(lab)
     lab.clock.advance(HOUR_MS)
-    lab.broker.run(lab.broker.service.chores.expire_offsets())
+    lab.broker.run(lab.broker.service.background_tasks.expire_offsets())
     return _is_committed(lab)
 
 
@@ -123,7 +123,7 @@ def what_becomes_of_a_gap_in_the_sequence_after_a_second(lab: Lab) -> int:
     trial = lab.topic("t")
     trial.put(_numbered(0))
     lab.clock.advance(1_000)
-    lab.broker.run(lab.broker.service.chores.expire_producers())
+    lab.broker.run(lab.broker.service.background_tasks.expire_producers())
     return trial.refusal(_numbered(7))
 
 

@@ -106,7 +106,7 @@ def segments_deleted_of_a_topic_found_on_disk(lab: Lab) -> int:
         directory = trial.directory
     shutil.copytree(directory, lab.broker.log_dir / directory.name)
     lab.restart()
-    gone = lab.broker.run(lab.broker.service.chores.run_retention())
+    gone = lab.broker.run(lab.broker.service.background_tasks.run_retention())
     return len(gone)
 
 

@@ -158,12 +158,12 @@ class Trial:
 
     def look_for_expired(self) -> int:
         """Let retention have a look; how many segments of this topic went."""
-        gone = self.lab.broker.run(self.lab.broker.service.chores.run_retention())
+        gone = self.lab.broker.run(self.lab.broker.service.background_tasks.run_retention())
         return sum(name == f"{self.name}-0" for name, _ in gone)
 
     def tidy(self) -> None:
         """Let the broker flush what is due, and remove the files of what was deleted."""
-        self.lab.broker.run(self.lab.broker.service.chores.tidy())
+        self.lab.broker.run(self.lab.broker.service.background_tasks.tidy())
 
     def advance(self, ms: int = HOUR_MS) -> None:
         self.lab.clock.advance(ms)

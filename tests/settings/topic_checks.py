@@ -272,14 +272,14 @@ def records_not_flushed_after_three(trial: Trial) -> int:
 
 @of_topic("flush.ms", {"1000": 0, EVER: 1})
 def records_not_flushed_after_a_second(trial: Trial) -> int:
-    chores = trial.lab.broker.service.chores
-    now_ms = chores.monotonic_ms() + HOUR_MS  # beyond what real time comes to meanwhile
+    tasks = trial.lab.broker.service.background_tasks
+    now_ms = tasks.monotonic_ms() + HOUR_MS  # beyond what real time comes to meanwhile
     _flush(trial)
     trial.log.flush_due(now_ms)
     trial.put_at(trial.now_ms)
-    real, chores.monotonic_ms = chores.monotonic_ms, lambda: now_ms + 1_000
-    trial.lab.broker.run(chores.flush())
-    chores.monotonic_ms = real
+    real, tasks.monotonic_ms = tasks.monotonic_ms, lambda: now_ms + 1_000
+    trial.lab.broker.run(tasks.flush())
+    tasks.monotonic_ms = real
     return _unflushed(trial)
 
 

@@ -1,4 +1,4 @@
-"""What a broker has and can do, apart from its sockets: handlers and chores work on this.
+"""What a broker has and can do, apart from its sockets: handlers and background tasks work on this.
 
 State lives in parts, each with one keeper: logs in `storage`, topics and settings in
 `metadata`, groups in `groups`, their file behind `Broker.metadata`. All but the threads'
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from horolog.broker.adopted_settings import compacting, obeyed_settings
-from horolog.broker.chores import Chores
+from horolog.broker.background_tasks import BackgroundTasks
 from horolog.broker.controller import Controller
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.metadata_thread import MetadataThread
@@ -51,7 +51,7 @@ READERS: Final = 4
 
 
 class Broker:
-    """One broker. Its parts are public for handlers, chores and tests."""
+    """One broker. Its parts are public for handlers, background tasks and tests."""
 
     groups: GroupCoordinator
     producer_ids: ProducerIds
@@ -76,7 +76,7 @@ class Broker:
         self._ends_waits = False
         self._overrides: dict[str, dict[str, str]] = {}  # of every topic that was there at start
         self._compacted: set[str] = set()  # by a Kafka that had this directory
-        self.chores = Chores(self)
+        self.background_tasks = BackgroundTasks(self)
 
     # --- open and close ---------------------------------------------------------------
 
@@ -404,7 +404,7 @@ class Broker:
         for topic in self.topics:
             self.apply_topic_settings(topic)
 
-    # --- what chores ask for ----------------------------------------------------------
+    # --- what background tasks ask for ------------------------------------------------
 
     async def checkpoint(self) -> None:
         """Write down how far the logs are safe."""

@@ -57,7 +57,7 @@ class Turn:
         except ValueError as error:  # where it would stand has no place in 64 bits
             raise _refusal(str(error)) from None
         if self.expire:
-            await broker.chores.expire()
+            await broker.background_tasks.expire()
 
 
 def split_changes(broker: Broker, changes: Iterable[Change]) -> tuple[Turn | None, list[Change]]:

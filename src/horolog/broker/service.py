@@ -1,4 +1,4 @@
-"""A broker at work: opened, listening, doing its chores; and stopped in order.
+"""A broker at work: opened, listening, running its background tasks; and stopped in order.
 
 service = Service(Settings({"log.dir": "/data", "listeners": "PLAINTEXT://127.0.0.1:0"}))
 (endpoint, *_) = await service.start()
@@ -33,13 +33,13 @@ assert handlers.__all__  # importing them has filled the table of APIs
 
 
 class Service:
-    """A broker with its sockets and its chores."""
+    """A broker with its sockets and its background tasks."""
 
     def __init__(
         self, settings: Settings, clock: Clock | None = None, *, load_kernels: bool = True
     ) -> None:
         self.broker = Broker(settings, clock)
-        self.chores = self.broker.chores
+        self.background_tasks = self.broker.background_tasks
         self._load_kernels = load_kernels
         self._server: Server | None = None
         self._kernels: asyncio.TimerHandle | None = None
@@ -65,7 +65,7 @@ class Service:
         except BaseException:
             await broker.close()
             raise
-        self.chores.start()
+        self.background_tasks.start()
         if self._load_kernels:
             loop = asyncio.get_running_loop()
             self._kernels = loop.call_later(KERNELS_AFTER_SECONDS, kernels.load_in_background)
@@ -87,7 +87,7 @@ class Service:
         assert self._server is not None
         if self._kernels is not None:
             self._kernels.cancel()
-        await self.chores.stop()
+        await self.background_tasks.stop()
         await self._server.close(self.broker.end_waits)
         await self.broker.close()
 
@@ -96,7 +96,7 @@ class Service:
         assert self._server is not None
         if self._kernels is not None:
             self._kernels.cancel()
-        await self.chores.stop()
+        await self.background_tasks.stop()
         await self._server.abort()
         self.broker.end_waits()
         await self.broker.close(clean=False)

@@ -15,7 +15,7 @@ when the first one is made.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from horolog.broker.chores import Expired
+    from horolog.broker.background_tasks import Expired
     from horolog.clock import ManualClock
     from horolog.testing.broker import Broker
     from horolog.testing.failures import BrokerFailed
@@ -25,7 +25,7 @@ __all__ = ["Broker", "BrokerFailed", "Expired", "ManualClock"]
 _HOMES = {
     "Broker": "horolog.testing.broker",
     "BrokerFailed": "horolog.testing.failures",
-    "Expired": "horolog.broker.chores",
+    "Expired": "horolog.broker.background_tasks",
     "ManualClock": "horolog.clock",
 }
 

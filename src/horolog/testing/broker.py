@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from horolog.broker.chores import Expired
+from horolog.broker.background_tasks import Expired
 from horolog.broker.controller import NewTopic
 from horolog.clock import ManualClock
 from horolog.config import Settings, host_port
@@ -98,7 +98,9 @@ class Broker:
         Retention, removal of files deleted `file.delete.delay.ms` ago, expiry of committed
         offsets and of idempotent producers. Nothing of this happens by itself here.
         """
-        return self._running().call(lambda service: service.broker.chores.expire(), TIMEOUT_S)
+        return self._running().call(
+            lambda service: service.broker.background_tasks.expire(), TIMEOUT_S
+        )
 
     # --- start and stop ---------------------------------------------------------------
 

@@ -51,11 +51,11 @@ def test_a_week_of_retention_passes_in_no_time(broker: RunningBroker, clock: Man
     broker.create_topic("t")
     with RawConnection(broker.address) as connection:
         produce(connection, "t", NOW_MS)
-        chores = broker.service.chores
+        tasks = broker.service.background_tasks
         clock.advance(7 * DAY_MS)
-        assert broker.run(chores.run_retention()) == []
+        assert broker.run(tasks.run_retention()) == []
         clock.advance(1)
-        ((name, deleted),) = broker.run(chores.run_retention())
+        ((name, deleted),) = broker.run(tasks.run_retention())
         assert (name, deleted.base_offset) == ("t-0", 0)
         assert "retention.ms" in deleted.reason
         answer = connection.ask(ApiKey.FETCH, 12, **fetch_fields("t", {0: 0}))
@@ -65,7 +65,7 @@ def test_a_week_of_retention_passes_in_no_time(broker: RunningBroker, clock: Man
     leftovers = [*(broker.log_dir / "t-0").glob("*.deleted")]
     assert leftovers
     clock.advance(60_000)
-    broker.run(chores.tidy())
+    broker.run(tasks.tidy())
     assert not any(path.exists() for path in leftovers)
 
 
@@ -75,10 +75,10 @@ def test_a_deleted_topics_files_go_after_their_delay(
     broker.create_topic("t")
     with RawConnection(broker.address) as connection:
         connection.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"], timeout_ms=1000)
-    broker.run(broker.service.chores.tidy())
+    broker.run(broker.service.background_tasks.tidy())
     assert [*broker.log_dir.glob("t-*-delete")] != []
     clock.advance(60_000)
-    broker.run(broker.service.chores.tidy())
+    broker.run(broker.service.background_tasks.tidy())
     assert [*broker.log_dir.glob("t-*")] == []
 
 
@@ -90,11 +90,11 @@ def test_deleted_files_wait_for_time_to_pass_and_not_for_the_wall_clock(
     with RawConnection(broker.address) as connection:
         produce(connection, "kept", NOW_MS)
         clock.advance(1001)
-        broker.run(broker.service.chores.run_retention())
+        broker.run(broker.service.background_tasks.run_retention())
         connection.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["gone"], timeout_ms=1000)
 
     def waiting() -> int:
-        broker.run(broker.service.chores.tidy())
+        broker.run(broker.service.background_tasks.tidy())
         segments = [*(broker.log_dir / "kept-0").glob("*.log.deleted")]
         return len(segments) + len([*broker.log_dir.glob("gone-*-delete")])
 
@@ -111,22 +111,22 @@ def test_nothing_of_a_deleted_topic_stays_in_memory(
     broker: RunningBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create_topic("t", message_timestamp_after_max_ms=str(2**63 - 1))
-    chores = broker.service.chores
+    tasks = broker.service.background_tasks
     with RawConnection(broker.address) as connection:
         produce(connection, "t", NOW_MS + DAY_MS)  # a warning, once a minute
         clock.advance(9 * DAY_MS)
-        assert len(broker.run(chores.run_retention())) == 1  # files that wait for their removal
+        assert len(broker.run(tasks.run_retention())) == 1  # files that wait for their removal
 
         def refuse(*_: object) -> None:
             raise StorageFailed("no")
 
         with monkeypatch.context() as patched:
             patched.setattr(Log, "apply_retention", refuse)
-            assert broker.run(chores.run_retention()) == []  # a failure that is logged once
+            assert broker.run(tasks.run_retention()) == []  # a failure that is logged once
         partition = weakref.ref(broker.broker.partition("t", 0))
         connection.ask(ApiKey.DELETE_TOPICS, 4, topic_names=["t"], timeout_ms=1000)
     clock.advance(60_000)
-    broker.run(chores.tidy())
+    broker.run(tasks.tidy())
 
     def is_gone() -> bool:
         gc.collect()
@@ -138,20 +138,20 @@ def test_nothing_of_a_deleted_topic_stays_in_memory(
 def test_segments_are_flushed_when_flush_ms_are_over(
     broker: RunningBroker, clock: ManualClock
 ) -> None:
-    chores = broker.service.chores
+    tasks = broker.service.background_tasks
     now_ms = 0
-    chores.monotonic_ms = lambda: now_ms
+    tasks.monotonic_ms = lambda: now_ms
     broker.create_topic("t", flush_ms="5000")
     with RawConnection(broker.address) as connection:
-        broker.run(chores.flush())
+        broker.run(tasks.flush())
         produce(connection, "t", NOW_MS)
         now_ms = 4999
         clock.advance(DAY_MS)  # a power cut does not wait for a clock that was set back
-        broker.run(chores.flush())
+        broker.run(tasks.flush())
         assert broker.log("t").recovery_point == 0
         now_ms = 5000
         clock.advance(-2 * DAY_MS)
-        broker.run(chores.flush())
+        broker.run(tasks.flush())
         assert broker.log("t").recovery_point == 1
 
 
@@ -159,7 +159,7 @@ def test_a_checkpoint_saves_the_next_start_from_work(broker: RunningBroker) -> N
     broker.create_topic("t", flush_messages="1")
     with RawConnection(broker.address) as connection:
         produce(connection, "t", NOW_MS)
-    broker.run(broker.service.chores.checkpoint())
+    broker.run(broker.service.background_tasks.checkpoint())
     text = (broker.log_dir / "recovery-point-offset-checkpoint").read_text()
     assert "t 0 1" in text
 
@@ -172,9 +172,9 @@ def test_producers_that_fell_silent_are_forgotten(
     with RawConnection(broker.address) as connection:
         connection.ask(ApiKey.PRODUCE, 9, **produce_fields("t", {0: records}))
     clock.advance(DAY_MS - 1)
-    assert broker.run(broker.service.chores.expire_producers()) == 0
+    assert broker.run(broker.service.background_tasks.expire_producers()) == 0
     clock.advance(1)
-    assert broker.run(broker.service.chores.expire_producers()) == 1
+    assert broker.run(broker.service.background_tasks.expire_producers()) == 1
 
 
 def test_chores_run_by_themselves(make_broker: MakeBroker, clock: ManualClock) -> None:
@@ -195,11 +195,11 @@ def test_a_chore_that_fails_each_time_says_so_once(
         log_initial_task_delay_ms="0", log_flush_offset_checkpoint_interval_ms="20"
     )
     broker.create_topic("t")
-    chores = broker.service.chores
+    tasks = broker.service.background_tasks
     shutil.rmtree(broker.log_dir)
-    broker.run(chores.tidy())
+    broker.run(tasks.tidy())
     with pytest.raises(StorageFailed, match="is gone"):
-        broker.run(chores.checkpoint())
+        broker.run(tasks.checkpoint())
     assert eventually(lambda: any(m.startswith("checkpoint: ") for m in caplog.messages))
     time.sleep(0.2)  # for some checkpoints more
     said = [m.partition(":")[0] for m in caplog.messages if "is gone" in m]
@@ -231,7 +231,7 @@ def test_indexes_that_nobody_vouches_for_are_checked_after_a_lookup_went_by_them
 
     assert offset_of(800) == 3, "the index is gone by"
     assert log.wants_index_check
-    broker.run(broker.service.chores.check_indexes())
+    broker.run(broker.service.background_tasks.check_indexes())
     assert not log.wants_index_check
     assert [offset_of(time_ms) for time_ms in (100, 500, 501, 800, 900, 901)] == [0, 0, 1, 1, 1, 3]
 
@@ -329,7 +329,7 @@ def test_the_loop_goes_on_during_retention_of_many_partitions(
             connection.ask(ApiKey.PRODUCE, 9, **fields)
         clock.advance(8 * DAY_MS)
         with Heartbeat(broker) as heartbeat:
-            assert len(broker.run(broker.service.chores.run_retention())) == 100
+            assert len(broker.run(broker.service.background_tasks.run_retention())) == 100
         gaps.append(heartbeat.longest_s)
     assert min(gaps) < LONGEST_GAP_S, gaps
 

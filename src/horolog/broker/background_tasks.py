@@ -1,7 +1,7 @@
 """What has to be done now and then: retention, flushing, checkpoints, expiry.
 
-The loop's time decides when a chore runs, the Clock decides what it does; so a test
-turns the clock and calls the chore. But flushing is about power cuts, which happen in
+The event loop's time decides when a task runs, the Clock decides what it does; so a test
+moves the clock and calls the task. But flushing is about power cuts, which happen in
 real time: `flush.ms` goes by time that nobody turns, not even the machine's operator.
 """
 
@@ -38,8 +38,8 @@ class Expired(NamedTuple):
     producers: int
 
 
-class Chores:
-    """A broker's chores. For the event loop's thread only."""
+class BackgroundTasks:
+    """A broker's background tasks. For the event loop's thread only."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -53,7 +53,7 @@ class Chores:
         config = self._broker.config
         first_ms = config.log_initial_task_delay_ms
         flush_ms = min(config.log_flush_scheduler_interval_ms, LONGEST_FLUSH_INTERVAL_MS)
-        for chore, interval_ms, delay_ms in (
+        for task, interval_ms, delay_ms in (
             (self.run_retention, config.log_retention_check_interval_ms, first_ms),
             (self.tidy, TIDY_INTERVAL_MS, TIDY_INTERVAL_MS),
             (self.warn_of_timestamps, WARN_INTERVAL_MS, WARN_INTERVAL_MS),
@@ -64,7 +64,7 @@ class Chores:
             (self.expire_producers, config.producer_id_expiration_check_interval_ms, None),
         ):
             delay = interval_ms if delay_ms is None else delay_ms
-            self._tasks.append(asyncio.create_task(self._repeat(chore, interval_ms, delay)))
+            self._tasks.append(asyncio.create_task(self._repeat(task, interval_ms, delay)))
 
     async def stop(self) -> None:
         """Begin none any more; one that is being done is cut short between two partitions."""
@@ -147,7 +147,7 @@ class Chores:
         return gone
 
     async def _do(self, what: str, partition: Partition, job: Awaitable[T]) -> T | None:
-        """One partition's trouble is not its neighbours', and one that is gone needs no chore."""
+        """One partition's trouble is not its neighbours', and one that is gone needs no task."""
         doing = f"{what} of {partition.name}"
         try:
             done = await job
@@ -171,17 +171,17 @@ class Chores:
             complaints.pop(doing, None)
 
     async def _repeat(
-        self, chore: Callable[[], Awaitable[object]], interval_ms: int, delay_ms: int
+        self, task: Callable[[], Awaitable[object]], interval_ms: int, delay_ms: int
     ) -> None:
         await asyncio.sleep(min(delay_ms, LONG_MAX >> 32) / 1000)
-        doing = chore.__name__
+        doing = task.__name__
         while True:
             try:
-                await chore()
+                await task()
                 self._succeeded(self, doing)
             except HorologError as error:
                 self._complain(self, doing, error)
-            except Exception:  # noqa: BLE001 - a bug in one round does not end the chore for good
+            except Exception:  # noqa: BLE001 - a bug in one round does not end the task for good
                 _LOG.exception("a bug in %s", doing)
             pause_ms = max(min(interval_ms, LONG_MAX >> 32), SHORTEST_INTERVAL_MS)
             await asyncio.sleep(pause_ms / 1000)
