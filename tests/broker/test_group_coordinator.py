@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 from horolog.broker.group_coordinator import Committer, GroupCoordinator
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
+from horolog.groups.capacity import Capacity
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
 from horolog.groups.values import GroupLimits, GroupState, Join, Joined, Protocol, Sync
 
@@ -122,7 +122,7 @@ class Done:
 class World:
     """A coordinator over a slow store, one group `g`, topics `a` and `b`."""
 
-    def __init__(self, loop: StillLoop) -> None:
+    def __init__(self, loop: StillLoop, capacity: Capacity | None = None) -> None:
         self.loop = loop
         self.store = SlowStore()
         self.clock = ManualClock(1_000_000)
@@ -134,7 +134,7 @@ class World:
 
         async def make() -> GroupCoordinator:
             limits = GroupLimits(initial_rebalance_delay_ms=0)
-            return GroupCoordinator(limits, self.store, self.clock)
+            return GroupCoordinator(limits, self.store, self.clock, capacity=capacity)
 
         self.groups = loop.run_until_complete(make())
 
@@ -215,17 +215,11 @@ class World:
         assert {k: v for k, v in memory.items() if k[1] in self.topics} == durable
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
-    with new_world() as world:
-        yield world
-
-
 @contextmanager
-def new_world() -> Iterator[World]:
+def new_world(capacity: Capacity | None = None) -> Iterator[World]:
     loop = StillLoop()
     try:
-        yield World(loop)
+        yield World(loop, capacity)
     finally:
         loop.close()
 
@@ -438,3 +432,72 @@ def test_interleaved_operations_equal_a_sequence(steps: list[Step]) -> None:
             assert (group.state is GroupState.EMPTY) is (expected.member is None)
         restarted = {k: v for k, v in world.store.offsets.items() if k[1] in world.topics}
         assert restarted == {("g", row.topic, 0): row for row in expected.offsets.values()}
+
+
+def test_members_are_served_while_a_commit_waits_for_the_disk() -> None:
+    with new_world() as world:
+        world.commit("a")
+        joined = world.join().outcome
+        assert world.sync(joined).outcome.error is ErrorCode.none
+        world.groups.heartbeat("g", joined.member_id, None, joined.generation)
+        second = world.commit("a", Committer(joined.member_id, None, joined.generation))
+        assert not second.task.done()
+        world.drain()
+        assert second.outcome is None
+        world.check_memory_is_durable()
+
+
+def test_a_session_that_ends_while_offsets_are_deleted_ends_after_that() -> None:
+    with new_world() as world:
+        world.commit("a")
+        world.commit("b")
+        world.drain()
+        joined = world.join().outcome
+        world.sync(joined)
+        world.drain()
+        deleting = world.delete_offsets()
+        world.loop.now_s += 2 * SESSION_MS / 1000
+        world.loop.settle()
+        assert world.groups.all()[0].state is GroupState.STABLE
+        world.drain()
+        assert deleting.outcome == {"a"}
+        assert world.groups.all()[0].state is GroupState.EMPTY
+        world.check_memory_is_durable()
+
+
+def test_a_group_whose_state_could_not_be_stored_is_stored_later() -> None:
+    with new_world() as world:
+        joined = world.join().outcome
+        world.complete(failures=1)
+        assert world.store.groups == {}
+        world.leave(joined.member_id)
+        world.complete(failures=1)
+        world.start("expire", world.groups.expire(RETENTION_MS * 1000))
+        assert not world.groups.all() or world.store.pending
+        world.drain()
+        assert set(world.store.groups) == {group.group_id for group in world.groups.all()}
+
+
+def test_groups_without_members_and_offsets_make_room_for_new_members() -> None:
+    with new_world(Capacity(10_000)) as world:
+        joins = []
+        for number in range(20):
+            join = Join(
+                member_id="",
+                protocol_type="consumer",
+                protocols=(Protocol("range", b""),),
+                session_timeout_ms=SESSION_MS,
+                rebalance_timeout_ms=REBALANCE_MS,
+            )
+            done = world.start("join", world.groups.join(f"g{number}", join))
+            if isinstance(done.outcome, Joined):
+                leave = world.groups.leave(f"g{number}", [(done.outcome.member_id, None)])
+                world.start("leave", leave)
+            joins.append(done.outcome)
+            world.drain()
+            world.loop.now_s += 10
+        refused = [outcome for outcome in joins if not isinstance(outcome, Joined)]
+        assert set(refused) == {ErrorCode.coordinator_not_available}
+        assert len(refused) <= 3
+        assert set(world.store.groups) == {group.group_id for group in world.groups.all()}
+        assert len(world.store.groups) < 10

@@ -186,6 +186,8 @@ def test_the_first_members_wait_for_others_as_long_as_configured(make_broker: An
         broker.loop.advance(30)
         assert first.is_silent(0.1)
         broker.loop.advance(20)
+        assert first.is_silent(0.1)  # one came meanwhile: as long once more
+        broker.loop.advance(50)
         answers = [connection.receive()[1] for connection in (first, second)]
     assert {answer.generation_id for answer in answers} == {1}
     assert sum(len(answer.members) for answer in answers) == 2
@@ -432,6 +434,14 @@ def test_many_groups_partitions_and_members_are_answered_as_few_are(broker: Runn
         assert len(listed.groups) == 1_101
         described = connection.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=[f"{n}" for n in range(300)])
         assert {group.group_state for group in described.groups} == {"Empty"}
+        named = [f"{n}" for n in range(1_200)]
+        found = connection.ask(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=named)
+        assert [c.key for c in found.coordinators if c.port == broker.port] == named
+        partitions = [{"partition_index": n} for n in range(1_200)]
+        topics = [{"name": "many", "partitions": partitions}]
+        dropped = connection.ask(ApiKey.OFFSET_DELETE, 0, group_id="g", topics=topics)
+        assert {p.error_code for p in dropped.topics[0].partitions} == {0}
+        assert fetched(connection) == {}
         gone = [{"member_id": f"{n}"} for n in range(1_200)]
         left = connection.ask(ApiKey.LEAVE_GROUP, 3, group_id="1", members=gone)
         assert [member.error_code for member in left.members] == [25] * 1_200

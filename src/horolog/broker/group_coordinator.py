@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from horolog.broker.group_queue import Decided, GroupQueue
 from horolog.broker.yielding import Yielder
 from horolog.clock import Clock
+from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.groups.capacity import Capacity
 from horolog.groups.group import Group
@@ -41,6 +42,9 @@ T = TypeVar("T")
 # How much is done before the event loop serves others.
 _ANSWERS_AT_ONCE: Final = 100
 _LEAVES_AT_ONCE: Final = 500
+
+_SILENCE_S: Final = 60.0  # between two log messages of one kind
+_ROOM_INTERVAL_S: Final = 10.0  # between two looks for groups to drop before their time
 
 
 class GroupStore(Protocol):
@@ -116,6 +120,9 @@ class GroupCoordinator:
         self._entries: dict[str, _Entry] = {}
         self._waiters: set[asyncio.Future[Any]] = set()
         self._closed = False
+        self._silent_until: dict[str, float] = {}
+        self._making_room: asyncio.Task[None] | None = None
+        self._next_room_at = self._loop.time()
         for row in rows:
             group = self._create(self._entry(row.group_id))
             group.protocol_type = row.protocol_type or None
@@ -151,6 +158,9 @@ class GroupCoordinator:
             group = self._create(entry)
         try:
             return Decided(self._asked(entry, group, partial(group.join, join)))
+        except RequestRefused as error:
+            self._on_refused(entry, error)
+            raise
         finally:
             self._drop_if_unused(entry)
 
@@ -168,7 +178,37 @@ class GroupCoordinator:
         group = entry.group
         if group is None:
             raise _no_member(sync.member_id)
-        return Decided(self._asked(entry, group, partial(group.sync, sync)))
+        try:
+            return Decided(self._asked(entry, group, partial(group.sync, sync)))
+        except RequestRefused as error:
+            self._on_refused(entry, error)
+            raise
+
+    def _on_refused(self, entry: _Entry, error: RequestRefused) -> None:
+        """Log the refusals whose reason the protocol has no room for, and make room."""
+        if error.code in (ErrorCode.group_max_size_reached, ErrorCode.coordinator_not_available):
+            self._warn(f"refused a member of the group {entry.group_id!r}", error)
+        is_full = error.code is ErrorCode.coordinator_not_available
+        if is_full and self._making_room is None and self._loop.time() >= self._next_room_at:
+            self._next_room_at = self._loop.time() + _ROOM_INTERVAL_S
+            self._making_room = self._loop.create_task(self._make_room())
+
+    async def _make_room(self) -> None:
+        """Drop groups without members and offsets before their time."""
+        try:
+            await self.expire(LONG_MAX)
+        except HorologError as error:
+            self._warn("idle groups could not be dropped", error)
+        finally:
+            self._making_room = None
+
+    def _warn(self, what: str, error: HorologError) -> None:
+        """Log a kind of error, told by its class and code, at most once a minute."""
+        kind = f"{type(error).__name__} {code_for(error)}"
+        now = self._loop.time()
+        if now >= self._silent_until.get(kind, now):
+            self._silent_until[kind] = now + _SILENCE_S
+            _LOG.warning("%s: %s", what, error)
 
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
@@ -404,6 +444,8 @@ class GroupCoordinator:
     async def close(self) -> None:
         """Let no timer fire any more, and wait for what is being written."""
         self._closed = True
+        if self._making_room is not None:
+            self._making_room.cancel()
         for entry in self._entries.values():
             self._cancel_timer(entry)
         busy = [entry for entry in self._entries.values() if not entry.queue.is_idle]
@@ -470,11 +512,7 @@ class GroupCoordinator:
         if error is None:
             self._note_membership(entry)  # it may have changed while it was written
         elif isinstance(error, HorologError):
-            _LOG.error(
-                "the state of the group %r could not be stored, tried again later: %s",
-                entry.group_id,
-                error,
-            )
+            self._warn(f"the state of the group {entry.group_id!r} could not be stored yet", error)
         else:
             raise error
 

@@ -8,14 +8,20 @@ v5  like v4
 v6  coordinators of share groups, not served here
 """
 
+from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
+from horolog.broker.packing_apart import packed_apart
 from horolog.errors import ErrorCode
+from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
 
 GROUP: Final = 0
+
+_MANY: Final = 1_000  # keys
 # What every client takes for final; librdkafka would ask again until its time is over.
 _NOT_SERVED: Final = {
     1: (
@@ -27,35 +33,43 @@ _NOT_SERVED: Final = {
 
 
 @api(ApiKey.FIND_COORDINATOR)
-def find_coordinator(request: Request, broker: Broker) -> dict[str, Any]:
+def find_coordinator(
+    request: Request, broker: Broker
+) -> dict[str, Any] | Coroutine[Any, Any, Reply]:
     """This broker, for every group."""
     body = request.body
     key_type = getattr(body, "key_type", GROUP)
+    here = _here(request, broker)
     if request.version < 4:
-        return _coordinator(request, broker, body.key, key_type)
-    return {
-        "coordinators": [
-            {"key": key, **_coordinator(request, broker, key, key_type)}
-            for key in body.coordinator_keys
-        ]
-    }
+        return _coordinator(here, body.key, key_type)
+    make = partial(_answer, here, body.coordinator_keys, key_type)
+    if len(body.coordinator_keys) > _MANY:
+        return packed_apart(broker, ApiKey.FIND_COORDINATOR, request.version, make)
+    return make()
 
 
-def _coordinator(request: Request, broker: Broker, key: str, key_type: int) -> dict[str, Any]:
-    error, message = ErrorCode.none, None
-    if key_type != GROUP:
-        unknown = ErrorCode.invalid_request, f"there is no key type {key_type}"
-        error, message = _NOT_SERVED.get(key_type, unknown)
-    elif not key:
-        error, message = ErrorCode.invalid_group_id, "a group id must not be empty"
-    if error is not ErrorCode.none:
-        nowhere = {"node_id": -1, "host": "", "port": -1}
-        return {"error_code": error, "error_message": message, **nowhere}
+def _answer(here: dict[str, Any], keys: Sequence[str], key_type: int) -> dict[str, Any]:
+    return {"coordinators": [{"key": key, **_coordinator(here, key, key_type)} for key in keys]}
+
+
+def _here(request: Request, broker: Broker) -> dict[str, Any]:
     here = broker.endpoint(request.peer.listener)
     return {
-        "error_code": error,
+        "error_code": ErrorCode.none,
         "error_message": None,
         "node_id": broker.config.node_id,
         "host": here.host,
         "port": here.port,
     }
+
+
+def _coordinator(here: dict[str, Any], key: str, key_type: int) -> dict[str, Any]:
+    if key_type != GROUP:
+        unknown = ErrorCode.invalid_request, f"there is no key type {key_type}"
+        error, message = _NOT_SERVED.get(key_type, unknown)
+    elif not key:
+        error, message = ErrorCode.invalid_group_id, "a group id must not be empty"
+    else:
+        return here
+    nowhere = {"node_id": -1, "host": "", "port": -1}
+    return {"error_code": error, "error_message": message, **nowhere}

@@ -16,9 +16,10 @@ from typing import Any, Final
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.group_coordinator import Committer
+from horolog.broker.handlers.group_errors import group_error_code
 from horolog.broker.yielding import Yielder
 from horolog.config import LONG_MAX
-from horolog.errors import ErrorCode, HorologError, RequestRefused, StorageFailed, code_for
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.topics import Topic, unknown_topic
 from horolog.wire.api import ApiKey
@@ -130,10 +131,7 @@ def _row(request: Request, broker: Broker, topic: Topic, wanted: Any) -> OffsetR
 
 
 def _error_code(error: HorologError, version: int) -> ErrorCode:
-    if isinstance(error, StorageFailed):
-        # As Kafka has it: clients look for the coordinator and try again; of 56 they give up.
-        return ErrorCode.not_coordinator
-    error_code = code_for(error)
+    error_code = group_error_code(error)
     if error_code is ErrorCode.group_id_not_found and version < 9:
         return ErrorCode.illegal_generation
     return error_code

@@ -3,29 +3,40 @@
 v0  never flexible
 """
 
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
-from horolog.errors import ErrorCode, HorologError, code_for
+from horolog.broker.handlers.group_errors import group_error_code
+from horolog.broker.packing_apart import packed_apart
+from horolog.errors import ErrorCode, HorologError
+from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
+
+_MANY: Final = 1_000  # partitions
 
 
 @api(ApiKey.OFFSET_DELETE)
-async def offset_delete(request: Request, broker: Broker) -> dict[str, Any]:
+async def offset_delete(request: Request, broker: Broker) -> dict[str, Any] | Reply:
     """Forget each offset, unless the group reads its topic."""
     body = request.body
+    keys = [
+        (topic.name, partition.partition_index)
+        for topic in body.topics
+        for partition in topic.partitions
+    ]
     try:
-        subscribed = await broker.groups.delete_offsets(
-            body.group_id,
-            [
-                (topic.name, partition.partition_index)
-                for topic in body.topics
-                for partition in topic.partitions
-            ],
-        )
+        subscribed = await broker.groups.delete_offsets(body.group_id, keys)
     except HorologError as error:
-        return {"error_code": code_for(error), "topics": []}
+        return {"error_code": group_error_code(error), "topics": []}
+    make = partial(_answer, broker, body, subscribed)
+    if len(keys) > _MANY:
+        return await packed_apart(broker, ApiKey.OFFSET_DELETE, request.version, make)
+    return make()
+
+
+def _answer(broker: Broker, body: Any, subscribed: frozenset[str]) -> dict[str, Any]:
     return {
         "error_code": ErrorCode.none,
         "topics": [
