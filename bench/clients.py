@@ -192,9 +192,9 @@ def arrow_fetch(bootstrap: str, topic: str, records: int, size: int) -> dict[str
     """Read `records` records from the start into Arrow tables, as a task of Spark does."""
     from horolog.record.kernels.loading import COLUMN_KERNELS  # noqa: PLC0415 - only this needs Arrow
     from horolog.spark.broker_reader import read_offsets, task_client  # noqa: PLC0415 - only this needs Spark
-    from horolog.spark.filters import Wanted  # noqa: PLC0415 - only this needs Spark
     from horolog.spark.options import ReadOptions  # noqa: PLC0415 - only this needs Spark
     from horolog.spark.plan import OffsetRange  # noqa: PLC0415 - only this needs Spark
+    from horolog.spark.wanted import Wanted  # noqa: PLC0415 - only this needs Spark
 
     COLUMN_KERNELS.load()
     options = ReadOptions.parse({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})

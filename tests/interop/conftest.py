@@ -22,6 +22,11 @@ sys.path.insert(0, str(ROOT))
 from bench.sides import HOROLOG, KAFKA, horolog  # noqa: E402 - the tools lie beside the tests
 from tools.peers.kafka import NEWEST, PEERS, SHORT_LIVED, Kafka, jars  # noqa: E402
 
+if connector := ",".join(map(str, sorted((PEERS / "spark").glob("*.jar")))):
+    # Spark's JVM, which has not been started yet, takes its arguments from here.
+    arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {connector} {arguments}"
+
 CLIENTS = Path(__file__).parent / "clients"
 TIMEOUT_S = 600  # a JVM on a busy machine; only what hangs ever meets it
 _numbers = itertools.count()

@@ -27,12 +27,28 @@ class TwoPartitions:
         return {each: at if at < self.logs[each][1] else None for each, at in found.items()}
 
 
-def bounds_of(**options: str) -> dict[TopicPartition, Bounds]:
+def resolved(**options: str) -> dict[TopicPartition, Bounds]:
     return resolve(ReadOptions.parse({"path": "/logs", **options}), TwoPartitions())
+
+
+def bounds_of(**options: str) -> dict[TopicPartition, tuple[int, int]]:
+    return {each: (found.start, found.end) for each, found in resolved(**options).items()}
 
 
 def test_a_read_goes_from_the_earliest_to_the_latest_offset() -> None:
     assert bounds_of() == {A: (100, 200), B: (50, 60)}
+
+
+def test_ends_that_no_option_fixes_are_open() -> None:
+    def opened(**options: str) -> list[tuple[bool, bool]]:
+        return [each[2:] for each in resolved(**options).values()]
+
+    assert opened() == [(True, True)] * 2
+    assert opened(startingTimestamp="55", endingTimestamp="58") == [(False, False)] * 2
+    assert opened(endingTimestamp="120") == [(True, False), (True, True)]
+    assert opened(
+        startingOffsets='{"orders":{"0":150,"1":-2}}', endingOffsets='{"orders":{"0":160,"1":-1}}'
+    ) == [(False, False), (True, True)]
 
 
 def test_offsets_may_be_given_for_each_partition() -> None:

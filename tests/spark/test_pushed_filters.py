@@ -21,7 +21,8 @@ from pyspark.sql.datasource import (
 )
 
 from horolog.spark import columns
-from horolog.spark.filters import EVERYTHING, Interval, absorb
+from horolog.spark.filters import absorb
+from horolog.spark.wanted import EVERYTHING, Interval, Wanted
 
 TIME, TIME_MS = ("timestamp",), ("timestampMs",)
 OFFSET, PARTITION, TOPIC = ("offset",), ("partition",), ("topic",)
@@ -213,5 +214,6 @@ def test_a_list_narrows_to_its_range_and_is_applied_by_spark_again(condition) ->
 def test_every_other_condition_is_left_to_spark_and_narrows_nothing(condition) -> None:
     wanted, left = absorb([condition])
     assert left == [condition]
-    assert wanted.times_ms == wanted.offsets == wanted.partitions == EVERYTHING
+    assert wanted == Wanted()
+    assert wanted.times_ms == wanted.offsets == EVERYTHING
     assert wanted.takes("orders", 0)

@@ -1,14 +1,19 @@
-"""Several queries of one load(): each has its own rows, whatever plan Spark takes for it."""
+"""Several queries of one load(): each has its own rows, and reads no more than it needs."""
 
-import os
+import logging
+import random
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkFiles
 
+from horolog.errors import StorageFailed
 from horolog.record.builder import Record, build_batch
-from horolog.spark import pushes
-from horolog.spark.filters import Interval, TopicTest, Wanted
+from horolog.spark import pushes, scans_apart
+from horolog.spark.wanted import Interval, Names, NameTest, Numbers, Wanted
 
 FEW, MANY = 3, 8
 
@@ -25,32 +30,128 @@ def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def records(spark: Any, log_dir: Path) -> Any:
-    return spark.read.format("horolog").option("includeTimestampMs", "true").load(str(log_dir))
+def load(spark: Any, log_dir: Path) -> Callable[..., Any]:
+    def load(**options: str) -> Any:
+        reader = spark.read.format("horolog").options(includeTimestampMs="true", **options)
+        return reader.load(str(log_dir))
+
+    return load
+
+
+@pytest.fixture
+def records(load: Callable[..., Any]) -> Any:
+    return load()
+
+
+@pytest.fixture
+def shared_records(spark: Any, log_dir: Path) -> Any:
+    """As over Spark Connect: one plan for all queries of a load()."""
+    plain_load = type(spark.read).load.__wrapped__
+    reader = spark.read.format("horolog").option("includeTimestampMs", "true")
+    return pushes.marked(plain_load(reader, str(log_dir)))
 
 
 def rows_of(frame: Any) -> dict[str, int]:
     return {row["topic"]: row["count"] for row in frame.groupBy("topic").count().collect()}
 
 
+def explained(frame: Any) -> None:
+    assert "BatchScan horolog" in frame._jdf.queryExecution().toString()
+
+
+def tasks_of(frame: Any) -> int:
+    return int(frame.rdd.getNumPartitions())
+
+
 @pytest.mark.spark
-def test_a_query_without_filters_after_one_with_them_sees_every_row(records: Any) -> None:
-    assert records.where("topic = 'few'").count() == FEW
-    assert records.count() == FEW + MANY
-    assert records.where("timestampMs < 1002").count() == 4
+def test_plans_that_are_never_run_do_not_widen_later_queries(load: Callable[..., Any]) -> None:
+    records = load(maxRecordsPerPartition="1")
+    few = records.where("topic = 'few'")
+    one = records.where("topic = 'many' and offset = 41")
+    for each in (records, few, one):
+        explained(each)
+    few.cache()
+    explained(few.union(one).union(records))
+    few.unpersist()
+    assert few.union(records).count() == 2 * FEW + MANY
+    assert tasks_of(records.where("topic = 'many' and offset = 42")) == 1
+    assert tasks_of(records.where("topic = 'few'")) == FEW
+    assert tasks_of(records.where("topic like 'm%'")) == MANY
+    # In one plan, too.
+    assert tasks_of(few.union(one)) == FEW + 1
+
+
+OPERATIONS: list[Callable[[Any], object]] = [
+    lambda records: records.count() == FEW + MANY,
+    lambda records: records.where("topic = 'few'").count() == FEW,
+    lambda records: len(records.where("offset >= 46").collect()) == 2,
+    lambda records: records.where("timestampMs < 1002").count() == 4,
+    lambda records: records.where("partition = 1").count() == 0,
+    lambda records: explained(records.where("topic = 'nothing'")) is None,
+    lambda records: explained(records) is None,
+    lambda records: (
+        rows_of(records.where("topic = 'few'").union(records.where("offset = 47")))
+        == {"few": FEW, "many": 1}
+    ),
+    lambda records: (
+        records.where("topic = 'few'").join(records.where("topic = 'many'"), "timestampMs").count()
+        == FEW
+    ),
+    lambda records: len(records.where("topic = 'many'").toPandas()) == MANY,
+    lambda records: records.select("offset").distinct().count() == MANY,
+]
+
+
+@pytest.mark.spark
+def test_queries_in_any_order_have_their_own_rows(records: Any) -> None:
+    rng = random.Random(5)
+    for operation in rng.choices(OPERATIONS, k=12):
+        assert operation(records)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_each_branch_of_a_union_has_its_own_rows(records: Any) -> None:
-    few, many = records.where("topic = 'few'"), records.where("topic = 'many'")
-    assert rows_of(few.union(many)) == {"few": FEW, "many": MANY}
-    assert few.join(many, "timestampMs").count() == FEW
+def test_queries_in_any_order_have_their_own_rows_where_plans_are_shared(
+    shared_records: Any,
+) -> None:
+    rng = random.Random(6)
+    for operation in [*OPERATIONS, *rng.choices(OPERATIONS, k=30)]:
+        assert operation(shared_records)
+
+
+@pytest.mark.spark
+def test_threads_that_query_one_dataframe_do_not_meet(records: Any) -> None:
+    wrong: list[object] = []
+
+    def query(condition: str, expected: int) -> None:
+        for _ in range(3):
+            found = records.where(condition).count()
+            if found != expected:
+                wrong.append((condition, found))
+
+    cases = [("topic = 'few'", FEW), ("offset = 41", 2), ("offset >= 0", FEW + MANY)]
+    threads = [threading.Thread(target=query, args=case) for case in cases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.spark
+def test_a_query_without_filters_after_one_with_them_sees_every_row(shared_records: Any) -> None:
+    assert shared_records.where("topic = 'few'").count() == FEW
+    assert shared_records.count() == FEW + MANY
+    assert shared_records.where("timestampMs < 1002").count() == 4
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_cached_aggregate_keeps_its_rows_when_others_run_before_it(records: Any) -> None:
+@pytest.mark.parametrize("kind", ["records", "shared_records"])
+def test_a_cached_aggregate_keeps_its_rows_when_others_run_before_it(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    records = request.getfixturevalue(kind)
     few = records.where("topic = 'few'").groupBy("topic").count().cache()
     many = records.where("topic = 'many'").groupBy("topic").count().cache()
     try:
@@ -65,20 +166,22 @@ def test_a_cached_aggregate_keeps_its_rows_when_others_run_before_it(records: An
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_an_explained_query_keeps_its_rows(
-    records: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("kind", ["records", "shared_records"])
+def test_an_explained_query_keeps_its_rows(request: pytest.FixtureRequest, kind: str) -> None:
+    records = request.getfixturevalue(kind)
     few = records.where("topic = 'few'").groupBy("partition").count()
-    few.explain()
-    assert "BatchScan" in capsys.readouterr().out
+    explained(few)
     assert records.where("topic = 'many'").count() == MANY
     assert few.collect()[0]["count"] == FEW
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_queries_in_sql_each_have_their_own_rows(spark: Any, records: Any) -> None:
-    records.createOrReplaceTempView("horolog_records")
+@pytest.mark.parametrize("kind", ["records", "shared_records"])
+def test_queries_in_sql_each_have_their_own_rows(
+    spark: Any, request: pytest.FixtureRequest, kind: str
+) -> None:
+    request.getfixturevalue(kind).createOrReplaceTempView("horolog_records")
     answer = spark.sql(
         "select count(*), (select count(*) from horolog_records where topic = 'many') "
         "from horolog_records where topic = 'few'"
@@ -97,16 +200,42 @@ def test_a_reader_without_the_mark_reads_everything_and_spark_filters(
     assert frame.count() == FEW + MANY
 
 
+@pytest.mark.spark
+def test_a_spark_that_cannot_be_taught_is_marked_with_a_warning(
+    spark: Any, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(frame: Any) -> Any:
+        raise RuntimeError("no compiler here")
+
+    monkeypatch.setattr(scans_apart, "_table_of_our_own", refuse)
+    with pytest.warns(RuntimeWarning, match=r"SPARK-58551\): no compiler here"):
+        frame = spark.read.format("horolog").load(str(log_dir))
+    assert frame.where("topic = 'few'").count() == FEW
+    assert frame.count() == FEW + MANY
+
+
+# The notes of pending pushes, where plans are shared.
+
+
 @pytest.fixture
-def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pushes.tempfile, "gettempdir", lambda: str(tmp_path))
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
+    return tmp_path / "horolog-pushes"
 
 
-EARLY = Wanted(times_ms=Interval(0, 9), topics=(TopicTest("is", ("a",)),))
-LATE = Wanted(times_ms=Interval(50, 59), topics=(TopicTest("is", ("b",)),))
+def wanting(first: int, last: int, topic: str) -> Wanted:
+    return Wanted(
+        {
+            "timestampMs": Numbers(Interval(first, last)),
+            "topic": Names(((NameTest("is", (topic,)),),)),
+        }
+    )
 
 
-@pytest.mark.usefixtures("_own_place")
+EARLY, LATE = wanting(0, 9, "a"), wanting(50, 59, "b")
+
+
+@pytest.mark.usefixtures("notes")
 def test_a_push_that_is_alone_is_forgotten_once_a_task_reads_by_it() -> None:
     wanted, push = pushes.push("load", EARLY)
     assert wanted == EARLY
@@ -114,48 +243,65 @@ def test_a_push_that_is_alone_is_forgotten_once_a_task_reads_by_it() -> None:
     assert pushes.push("load", LATE)[0] == LATE
 
 
-@pytest.mark.usefixtures("_own_place")
-def test_a_query_that_is_over_leaves_no_note_behind(tmp_path: Path) -> None:
+def test_a_query_that_is_over_leaves_no_note_behind(notes: Path) -> None:
     pushes.push("load", EARLY)[1].begun()
     pushes.push("another load", EARLY)[1].withdrawn()
-    (root,) = tmp_path.iterdir()
-    assert [path.name for path in root.iterdir() if path.is_dir()] == []
+    assert list(notes.iterdir()) == []
 
 
-@pytest.mark.usefixtures("_own_place")
-def test_notes_that_nobody_asks_for_are_swept_after_a_week(tmp_path: Path) -> None:
-    pushes.push("old", EARLY)
-    (root,) = tmp_path.iterdir()
-    for path in (root / "old", root / "swept"):
-        os.utime(path, (0, 0))
-    pushes.push("new", EARLY)
-    assert [path.name for path in root.iterdir() if path.is_dir()] == ["new"]
-
-
-@pytest.mark.usefixtures("_own_place")
-def test_pushes_that_wait_are_read_together_and_for_good() -> None:
+def test_pending_pushes_are_read_together_for_good_and_said_to_be(
+    notes: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     pushes.push("load", EARLY)
+    assert caplog.records == []
     both, push = pushes.push("load", LATE)
     assert both.times_ms == Interval(0, 59)
     assert both.takes("a", 0)
     assert both.takes("b", 0)
     assert not both.takes("c", 0)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "reads more than its filters need" in said
+    assert "SPARK-58551" in said
     push.begun()
     assert pushes.push("load", LATE)[0].times_ms == Interval(0, 59)
     assert pushes.push("another load", LATE)[0] == LATE
+    # All of it is in the directory that Spark removes when it stops.
+    assert notes.parent == Path(SparkFiles._root_directory or "")
 
 
-@pytest.mark.usefixtures("_own_place")
-def test_a_place_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
-    pushes.push("load", EARLY)
-    (root,) = tmp_path.iterdir()
-    root.chmod(0o777)
-    assert pushes.push("load", LATE)[0] == Wanted()
+def test_a_push_that_cannot_be_noted_ends_the_query(notes: Path) -> None:
+    notes.write_text("a file in the way")
+    with pytest.raises(StorageFailed, match="cannot be noted"):
+        pushes.push("load", EARLY)
 
 
-def test_a_hull_of_sets_and_of_all_keeps_all() -> None:
-    some = Wanted(partition_set=frozenset({1, 2}))
-    other = Wanted(partition_set=frozenset({7}))
-    assert pushes.hull(some, other).partition_set == frozenset({1, 2, 7})
-    assert pushes.hull(some, Wanted()).partition_set is None
-    assert pushes.hull(Wanted(times_ms=Interval(5, 4)), EARLY).times_ms == EARLY.times_ms
+def test_where_nothing_can_be_noted_nothing_is_narrowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkFiles, "_root_directory", None)
+    wanted, push = pushes.push("load", EARLY)
+    assert wanted == Wanted()
+    push.begun()
+
+
+@pytest.mark.usefixtures("notes")
+def test_a_query_that_wants_nothing_more_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        pushes.push("load", EARLY)
+        pushes.push("load", EARLY)
+    assert caplog.records == []
+
+
+def test_a_hull_of_lists_and_of_all_keeps_all() -> None:
+    some = Wanted({"partition": Numbers(listed=frozenset({1, 2}))})
+    other = Wanted({"partition": Numbers(Interval(7, 7))})
+    listed = Wanted({"partition": Numbers(listed=frozenset({7}))})
+    both = some.hull(listed)
+    assert [number for number in range(9) if both.takes("t", number)] == [1, 2, 7]
+    assert all(some.hull(other).takes("t", number) for number in (1, 2, 7))
+    assert some.hull(Wanted()) == Wanted()
+    assert wanting(5, 4, "a").hull(wanting(0, 9, "a")).times_ms == Interval(0, 9)
+
+
+def test_a_push_is_written_by_the_names_of_its_columns() -> None:
+    for wanted in (EARLY, EARLY.hull(LATE), Wanted({"partition": Numbers(listed=frozenset())})):
+        assert Wanted.from_json(wanted.to_json()) == wanted
+    assert EARLY.to_json().keys() == {"timestampMs", "topic"}

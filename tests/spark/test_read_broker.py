@@ -1,10 +1,10 @@
 """Reads from a running broker, as Spark's planner and tasks do them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from log_reading import Read, moment
-from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, InputPartition, LessThan
 from running_broker import RunningBroker
 
 from horolog.client import Client, NoAnswer
@@ -12,9 +12,11 @@ from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.spark.bounds import DataLost
+from horolog.spark.source import LogReader
 
 NINE_MS = 1_700_000_000_000
 TIME = ("timestamp",)
+END = '{"orders":{"0":100,"1":60,"2":0}}'
 
 
 @pytest.fixture
@@ -47,6 +49,13 @@ def found(read: Read, *filters) -> list[tuple[int, int]]:
     return [(row["partition"], row["offset"]) for row in read.rows(*filters)]
 
 
+def rows_of(plan: tuple[LogReader, list[InputPartition]]) -> list[tuple[int, int]]:
+    """Rows of a plan that was made before something happened to the log."""
+    reader, partitions = plan
+    tables = [table for partition in partitions for table in reader.read(partition)]
+    return [(row["partition"], row["offset"]) for table in tables for row in table.to_pylist()]
+
+
 def both(first: range, second: range) -> list[tuple[int, int]]:
     return [(0, offset) for offset in first] + [(1, offset) for offset in second]
 
@@ -65,14 +74,14 @@ def test_partitions_are_picked_by_option_and_by_filter(orders: RunningBroker) ->
         range(100), range(0)
     )
     with pytest.raises(Misconfigured, match="no topic coins at"):
-        load(orders, subscribe="coins")
+        load(orders, subscribe="coins").plan()
     with pytest.raises(Misconfigured, match="no partition orders-9 at"):
-        load(orders, assign='{"orders":[9]}')
+        load(orders, assign='{"orders":[9]}').plan()
 
 
 def test_no_topic_is_created_by_reading(orders: RunningBroker, client: Client) -> None:
     with pytest.raises(Misconfigured, match="no topic coins"):
-        load(orders, subscribe="coins")
+        load(orders, subscribe="coins").plan()
     assert "coins" not in client.metadata().topics
 
 
@@ -91,7 +100,9 @@ def test_partitions_without_a_late_record_are_not_asked_for_any(orders: RunningB
     read = load(orders, subscribe="orders")
     _, partitions = read.plan(GreaterThanOrEqual(TIME, moment(NINE_MS + 80)))
     stretches = [stretch for partition in partitions for stretch in partition.value]
-    assert [(each.partition.partition, each.start) for each in stretches] == [(0, 80)]
+    planned = [(each.partition.partition, each.start, each.end) for each in stretches]
+    # The empty ones are for what may have come when the plan is executed.
+    assert planned == [(0, 80, 100), (1, 60, 60), (2, 0, 0)]
 
 
 def test_offsets_of_each_partition_may_be_given(orders: RunningBroker) -> None:
@@ -104,12 +115,61 @@ def test_offsets_of_each_partition_may_be_given(orders: RunningBroker) -> None:
     assert found(read) == both(range(90, 100), range(5))
 
 
-def test_an_action_does_not_see_what_is_appended_after_load(
+def append_later(client: Client) -> None:
+    """Records behind all that there is, and one in a partition that was empty."""
+    fill(client, "orders", 0, [NINE_MS + 500])
+    fill(client, "orders", 1, [NINE_MS - 500, NINE_MS + 500])
+    fill(client, "orders", 2, [NINE_MS + 500])
+
+
+LATER = [*both(range(101), range(62)), (2, 0)]
+
+
+def test_a_query_sees_what_is_appended_after_load(orders: RunningBroker, client: Client) -> None:
+    read = load(orders, subscribe="orders")
+    append_later(client)
+    assert found(read) == LATER
+
+
+def test_a_plan_that_is_executed_again_sees_what_was_appended(
     orders: RunningBroker, client: Client
 ) -> None:
     read = load(orders, subscribe="orders")
-    fill(client, "orders", 0, [NINE_MS + 500])
-    assert found(read) == both(range(100), range(60))
+    late = GreaterThanOrEqual(TIME, moment(NINE_MS + 90))
+    plans = [read.plan(), read.plan(late), read.plan(LessThan(("offset",), 61))]
+    assert rows_of(plans[0]) == both(range(100), range(60))
+    assert rows_of(plans[1]) == both(range(90, 100), range(0))
+    append_later(client)
+    assert rows_of(plans[0]) == LATER
+    assert rows_of(plans[1]) == [*both(range(90, 101), range(61, 62)), (2, 0)]
+    assert rows_of(plans[2]) == [*both(range(61), range(61)), (2, 0)]
+
+
+def test_an_end_that_an_option_fixes_stays(orders: RunningBroker, client: Client) -> None:
+    reads = [
+        load(orders, subscribe="orders", endingOffsets=END),
+        load(orders, subscribe="orders", endingTimestamp=NINE_MS + 400),
+        load(orders, subscribe="orders", endingTimestamp=NINE_MS + 501),
+    ]
+    plans = [read.plan() for read in reads]
+    append_later(client)
+    before = both(range(100), range(60))
+    assert rows_of(plans[0]) == found(reads[0]) == before
+    # As no record was that late, the end was the log end, and is found once there is one.
+    assert rows_of(plans[1]) == LATER
+    assert found(reads[1]) == both(range(100), range(61))
+    assert found(reads[2]) == LATER
+
+
+def test_a_plan_that_options_cut_into_pieces_is_fixed_as_with_sparks_own_source(
+    orders: RunningBroker, client: Client
+) -> None:
+    cut = load(orders, subscribe="orders", minPartitions=4).plan()
+    limited = load(orders, subscribe="orders", maxRecordsPerPartition=50).plan()
+    not_cut = load(orders, subscribe="orders", minPartitions=3).plan()
+    append_later(client)
+    assert sorted(rows_of(cut)) == rows_of(limited) == both(range(100), range(60))
+    assert sorted(rows_of(not_cut)) == LATER
 
 
 def test_min_partitions_splits_and_max_records_limits(orders: RunningBroker) -> None:
@@ -126,24 +186,27 @@ def test_small_fetches_give_the_same_rows(orders: RunningBroker) -> None:
     assert found(read) == both(range(100), range(60))
 
 
-def test_records_deleted_after_load_are_lost_data(orders: RunningBroker) -> None:
-    strict = load(orders, subscribe="orders")
-    lenient = load(orders, subscribe="orders", failOnDataLoss="false")
+def test_earliest_is_where_the_log_starts_when_it_is_read(orders: RunningBroker) -> None:
+    read = load(orders, subscribe="orders")
+    plan = read.plan()
+    cut = load(orders, subscribe="orders", minPartitions=8)
+    plan_of_cut = cut.plan()
+    orders.log("orders", 0).delete_records(40)
+    assert found(read) == rows_of(plan) == both(range(40, 100), range(60))
+    # A plan that options cut into pieces has its start fixed.
+    with pytest.raises(DataLost, match="orders-0 was to be read from offset 0, and starts at 40"):
+        rows_of(plan_of_cut)
+    assert sorted(found(cut)) == both(range(40, 100), range(60))
+
+
+def test_a_start_that_was_deleted_is_lost_data(orders: RunningBroker) -> None:
+    start = {"startingOffsets": '{"orders":{"0":0,"1":-2,"2":-2}}'}
+    strict = load(orders, subscribe="orders", **start)
+    lenient = load(orders, subscribe="orders", **start, failOnDataLoss="false")
     orders.log("orders", 0).delete_records(40)
     with pytest.raises(DataLost, match="orders-0 was to be read from offset 0, and starts at 40"):
-        strict.rows()
+        strict.plan()
     assert found(lenient) == both(range(40, 100), range(60))
-    assert found(load(orders, subscribe="orders")) == both(range(40, 100), range(60))
-
-
-def rows_of_plan(
-    read: Read, before_reading: Callable[[], object], *filters
-) -> list[tuple[int, int]]:
-    """Rows of a plan that was made before something happened to the log."""
-    reader, partitions = read.plan(*filters)
-    before_reading()
-    tables = [table for partition in partitions for table in reader.read(partition)]
-    return [(row["partition"], row["offset"]) for table in tables for row in table.to_pylist()]
 
 
 def test_records_deleted_out_of_the_middle_of_a_batch_do_not_come_back(
@@ -156,14 +219,16 @@ def test_records_deleted_out_of_the_middle_of_a_batch_do_not_come_back(
     strict = load(broker, **options, **end)
     lenient = load(broker, **options, **end, failOnDataLoss="false")
 
-    def delete() -> None:
-        broker.log("orders", 0).delete_records(50)
-
-    with pytest.raises(
-        DataLost, match="orders-0 was to be read from offset 10, and starts at 50 now"
-    ):
-        rows_of_plan(strict, delete)
-    assert rows_of_plan(lenient, delete) == [(0, offset) for offset in range(50, 150)]
+    plans = strict.plan(), lenient.plan()
+    broker.log("orders", 0).delete_records(50)
+    lost = "orders-0 was to be read from offset 10, and starts at 50 now"
+    for _ in range(2):  # the plan that was made before, and a new one
+        with pytest.raises(DataLost, match=lost):
+            rows_of(plans[0])
+        assert rows_of(plans[1]) == [(0, offset) for offset in range(50, 150)]
+        with pytest.raises(DataLost, match=lost):
+            strict.plan()
+        plans = plans[0], lenient.plan()
 
 
 def test_records_deleted_while_a_task_reads_do_not_come_back(
@@ -201,32 +266,29 @@ def test_a_log_that_ends_before_the_wanted_offset_is_lost_data(
         failOnDataLoss="false",
     )
 
-    def make_again() -> None:
-        client.delete_topics(["orders"])
-        broker.create_topic("orders", partitions=1)
-        fill(client, "orders", 0, [NINE_MS] * 5)
-
-    plan_of_lenient = lenient.plan()
+    plans = strict.plan(), lenient.plan()
+    client.delete_topics(["orders"])
+    broker.create_topic("orders", partitions=1)
+    fill(client, "orders", 0, [NINE_MS] * 5)
     with pytest.raises(
         DataLost, match="orders-0 was to be read from offset 20 up to 50, and ends at 5 now"
     ):
-        rows_of_plan(strict, make_again)
-    reader, partitions = plan_of_lenient
-    assert [table for partition in partitions for table in reader.read(partition)] == []
+        rows_of(plans[0])
+    assert rows_of(plans[1]) == []
 
 
-def test_a_topic_deleted_after_load_is_lost_data(orders: RunningBroker, client: Client) -> None:
-    strict = load(orders, subscribe="orders")
-    lenient = load(orders, subscribe="orders", failOnDataLoss="false")
+def test_a_topic_deleted_after_planning_is_lost_data(orders: RunningBroker, client: Client) -> None:
+    strict = load(orders, subscribe="orders").plan()
+    lenient = load(orders, subscribe="orders", failOnDataLoss="false").plan()
     client.delete_topics(["orders"])
     with pytest.raises(DataLost, match="orders-0 does not exist any more"):
-        strict.rows()
-    assert found(lenient) == []
+        rows_of(strict)
+    assert rows_of(lenient) == []
 
 
 def test_a_time_before_1970_cannot_be_asked_of_a_broker(orders: RunningBroker) -> None:
     with pytest.raises(Misconfigured, match="Filter on timestamp instead"):
-        load(orders, subscribe="orders", startingTimestamp=-5)
+        load(orders, subscribe="orders", startingTimestamp=-5).plan()
     read = load(orders, subscribe="orders")
     assert len(read.rows(GreaterThanOrEqual(TIME, moment(-5000)))) == 160
     assert read.rows(EqualTo(("timestampMs",), -5000)) == []
@@ -241,4 +303,4 @@ def test_a_broker_that_is_not_there_is_named() -> None:
                 "fetchOffset.numRetries": 1,
                 "kafka.request.timeout.ms": 200,
             }
-        )
+        ).plan()

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from horolog.clock import SystemClock
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
@@ -105,11 +106,11 @@ def test_a_path_without_a_log_is_named(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match=f"There is no path {tmp_path}/x"):
         Read(tmp_path / "x")
     with pytest.raises(Misconfigured, match="There is no Kafka log at"):
-        Read(tmp_path)
+        Read(tmp_path).plan()
     (tmp_path / "copied").mkdir()
     (tmp_path / "copied" / f"{5:020d}.log").touch()
     with pytest.raises(Misconfigured, match="copied holds segments, but its name is not"):
-        Read(tmp_path)
+        Read(tmp_path).plan()
     with pytest.raises(Misconfigured, match="no file system that pyarrow can open"):
         Read("nosuch://bucket/logs")
 
@@ -137,9 +138,9 @@ def test_a_subscription_picks_among_the_topics_of_a_path(orders: PartitionFiles)
     assert topics(subscribePattern="or.*") == {("orders", 0), ("organ", 0)}
     assert topics(assign='{"clicks":[1]}') == {("clicks", 1)}
     with pytest.raises(Misconfigured, match="no topic coins below"):
-        Read(orders.log_dir, subscribe="clicks,coins")
+        Read(orders.log_dir, subscribe="clicks,coins").plan()
     with pytest.raises(Misconfigured, match="no partition clicks-7 below"):
-        Read(orders.log_dir, assign='{"clicks":[7]}')
+        Read(orders.log_dir, assign='{"clicks":[7]}').plan()
 
 
 def test_filters_on_topic_and_partition_pick_directories(orders: PartitionFiles) -> None:
@@ -273,7 +274,7 @@ def test_times_in_options_become_offsets_of_first_records_that_late(orders: Part
     read = Read(orders.log_dir, startingTimestamp=NINE_MS + 9_000, endingTimestamp=NINE_MS + 13_000)
     assert read.offsets() == [*range(late[0], later[0])]
     with pytest.raises(Misconfigured, match="No offset of orders-0"):
-        Read(orders.log_dir, startingTimestamp=NINE_MS * 2)
+        Read(orders.log_dir, startingTimestamp=NINE_MS * 2).plan()
 
 
 def test_the_log_start_offset_is_honoured(orders: PartitionFiles) -> None:
@@ -346,7 +347,7 @@ def test_messages_of_an_older_format_are_no_torn_tail(
         for path in orders.directory.glob("*index"):
             path.unlink()
     with pytest.raises(CorruptBatch, match="a format before v2, which are not read yet"):
-        Read(orders.log_dir)
+        Read(orders.log_dir).plan()
 
 
 def test_an_empty_log_has_no_rows(tmp_path: Path) -> None:
@@ -354,24 +355,38 @@ def test_an_empty_log_has_no_rows(tmp_path: Path) -> None:
     assert Read(tmp_path).rows() == []
 
 
-def test_every_action_sees_the_log_as_it_was_when_it_was_loaded(orders: PartitionFiles) -> None:
+def test_every_query_sees_the_log_as_it_is_when_it_is_planned(orders: PartitionFiles) -> None:
     read = Read(orders.log_dir)
+    ending = Read(orders.log_dir, endingOffsets='{"orders":{"0":1200}}')
+    reader, partitions = read.plan()
     orders.add([NINE_MS])
     orders.roll()
     orders.add([NINE_MS])
+    assert offsets_of(reader, partitions) == [*range(1000, 1200)]
+    assert read.offsets() == [*range(1000, 1202)]
+    assert read.offsets(GreaterThan(OFFSET, 1198)) == [1199, 1200, 1201]
+    assert ending.offsets() == [*range(1000, 1200)]
+
+
+def test_a_relative_time_is_that_of_the_load(
+    orders: PartitionFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Read(orders.log_dir, endingTimestamp="-0s")
+    later = SystemClock().now_ms() + 3_600_000
+    orders.add([later])
+    monkeypatch.setattr(SystemClock, "now_ms", lambda clock: later + 1)
     assert read.offsets() == [*range(1000, 1200)]
-    assert read.offsets(GreaterThan(OFFSET, 1198)) == [1199]
-    assert Read(orders.log_dir).offsets() == [*range(1000, 1202)]
 
 
-def test_a_segment_deleted_between_two_actions_is_lost_data(orders: PartitionFiles) -> None:
-    strict = Read(orders.log_dir)
-    lenient = Read(orders.log_dir, failOnDataLoss="false")
+def test_a_start_that_is_gone_is_lost_data(orders: PartitionFiles) -> None:
+    start = '{"orders":{"0":1000}}'
+    strict = Read(orders.log_dir, startingOffsets=start)
+    lenient = Read(orders.log_dir, startingOffsets=start, failOnDataLoss="false")
+    earliest = Read(orders.log_dir)
     orders.logs[0].unlink()
-    with pytest.raises(DataLost, match="Offsets 1000 to 1049 of orders-0 are in none"):
-        strict.rows()
-    assert lenient.offsets() == [*range(1050, 1200)]
-    assert strict.offsets(GreaterThan(OFFSET, 1060)) == [*range(1061, 1200)]
+    with pytest.raises(DataLost, match="read from offset 1000, and starts at 1050 now"):
+        strict.plan()
+    assert lenient.offsets() == earliest.offsets() == [*range(1050, 1200)]
 
 
 def test_a_segment_deleted_after_planning_is_lost_data(orders: PartitionFiles) -> None:

@@ -329,30 +329,35 @@ def test_streams_and_writes_are_refused_with_a_sentence(
     ("options", "said"),
     [
         ({"path": "/nowhere/at/all"}, "There is no path /nowhere/at/all"),
-        ({}, "'kafka.bootstrap.servers' must be specified"),
-        ({"kafka.bootstrap.servers": "h:1"}, "subscribe, subscribePattern, assign"),
-        ({"path": "/tmp", "startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
+        ({}, "Option 'kafka.bootstrap.servers' must be specified"),
+        ({"kafka.bootstrap.servers": "h:1"}, "One of the following options must be specified"),
+        ({"path": "/tmp", "startingOffset": "earliest"}, "Unknown option 'startingoffset'; did"),
     ],
 )
 def test_a_mistake_is_told_when_it_is_made_and_in_few_lines(
     spark: Any, options: dict[str, str], said: str
 ) -> None:
-    with pytest.raises(PySparkException, match=said) as raised:
+    with pytest.raises(PySparkException) as raised:
         spark.read.format("horolog").options(**options).load()
-    assert len(str(raised.value).splitlines()) < 9
+    assert str(raised.value).startswith(said)
+    assert len(str(raised.value).splitlines()) == 1
 
 
-def test_lost_data_ends_a_query_with_what_was_lost(spark: Any, tmp_path: Path) -> None:
+def test_a_query_that_fails_says_why_without_a_traceback(spark: Any, tmp_path: Path) -> None:
     files = PartitionFiles(tmp_path)
     files.add([1, 2])
+    with pytest.raises(PySparkException, match="read from offset 5, and starts at 1000") as planned:
+        load(spark, files, startingOffsets='{"orders":{"0":5}}').count()
     files.roll()
     files.add([3])
-    strict = load(spark, files)
-    lenient = load(spark, files, failOnDataLoss="false")
-    files.logs[0].unlink()
-    with pytest.raises(PySparkException, match="Offsets 1000 to 1001 of orders-0 are in none"):
-        strict.count()
-    assert lenient.count() == 1
+    content = bytearray(files.logs[0].read_bytes())
+    content[70] ^= 1
+    files.logs[0].write_bytes(content)
+    with pytest.raises(PySparkException, match="cannot be read to its end") as read:
+        load(spark, files).count()
+    for raised in (planned, read):
+        assert "Traceback" not in str(raised.value)
+        assert len(str(raised.value).splitlines()) <= 3
 
 
 def test_a_broker_and_its_files_give_the_same_rows(spark: Any, broker: RunningBroker) -> None:

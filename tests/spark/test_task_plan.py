@@ -1,8 +1,12 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from log_reading import Read
+from partition_files import PartitionFiles
 
-from horolog.spark.plan import OffsetRange, SegmentRange, share_out
+from horolog.spark.plan import OffsetRange, SegmentRange, left_open, share_out
 from horolog.storage.names import TopicPartition
 
 MB = 1 << 20
@@ -113,3 +117,34 @@ def test_a_log_without_offsets_needs_no_task() -> None:
 def test_more_partitions_than_four_a_core_share_tasks() -> None:
     ranges = [OffsetRange(TopicPartition("t", n), 0, 1_000_000) for n in range(100)]
     assert len(share_out(ranges, task_weight=1_000_000, cores=2)) == 8
+
+
+def offsets(partition: int, start: int, end: int, **edges: object) -> OffsetRange:
+    return OffsetRange(TopicPartition("t", partition), start, end, **edges)
+
+
+def test_the_edges_of_a_log_stay_open_and_no_others() -> None:
+    tasks = [(offsets(0, 0, 50),), (offsets(0, 50, 90), offsets(1, 5, 9))]
+    zero, one, two = (TopicPartition("t", number) for number in range(3))
+    ends = {zero: offsets(0, 90, 90, until=100), two: offsets(2, 7, 7, until=100)}
+    assert left_open(tasks, [zero, two], ends) == [
+        (offsets(0, 0, 50, is_from_earliest=True), offsets(2, 7, 7, until=100)),
+        (offsets(0, 50, 90, until=100), offsets(1, 5, 9)),
+    ]
+    assert left_open([], [two], {two: ends[two]}) == [(ends[two],)]
+    assert left_open(tasks, [], {}) == tasks
+    assert left_open(tasks, [one], {})[1][1].is_from_earliest
+
+
+def test_options_that_ask_for_many_tiny_tasks_are_said_to_cost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = PartitionFiles(tmp_path)
+    files.add([1] * 300)
+    Read(tmp_path, maxRecordsPerPartition=100).plan()
+    Read(tmp_path).plan()
+    assert caplog.records == []
+    _, partitions = Read(tmp_path, maxRecordsPerPartition=7).plan()
+    assert len(partitions) == 43
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("maxRecordsPerPartition=7 makes 43 tasks of about 7 offsets each, for")

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import types
 from pyspark.sql.datasource import CaseInsensitiveDict, Filter, InputPartition
 
-from horolog.spark import columns, pushes
+from horolog.spark import columns
 from horolog.spark.source import FilteringLogReader, LogSource
 
 _HEADER = types.StructType(
@@ -54,6 +54,7 @@ class Read:
         elif paths:
             given["paths"] = str([str(path) for path in paths]).replace("'", '"')
         source = LogSource(given)
+        source.scans_apart = True
         names = columns.default_columns(include_headers=False, include_timestamp_ms=True)
         self.schema = schema or schema_of(names)
         self._source = pickle.dumps(source)
@@ -62,7 +63,7 @@ class Read:
     def plan(self, *filters: Filter) -> tuple[FilteringLogReader, list[InputPartition]]:
         """What an action plans, as a task is given it."""
         reader = pickle.loads(self._source).reader(self.schema)
-        self.left = list(reader.pushFilters([pushes.MARK, *filters]))
+        self.left = list(reader.pushFilters([*filters]))
         in_tasks = pickle.loads(pickle.dumps(reader))
         partitions = pickle.loads(pickle.dumps(reader.partitions()))
         return in_tasks, partitions or [InputPartition(None)]

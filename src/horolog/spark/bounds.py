@@ -1,7 +1,7 @@
 """From limits to offsets: where a read starts and ends in each partition.
 
-The bounds are taken once per `load()` and travel with the data source, so that every
-action on one DataFrame sees the same log, however much is appended meanwhile.
+The bounds are taken whenever a query is planned, as with Spark's Kafka source: each
+query sees the log as it is then, unless an option fixes an end.
 """
 
 import logging
@@ -29,10 +29,15 @@ class DataLost(Damaged):
 
 
 class Bounds(NamedTuple):
-    """Offsets of one partition from `start` up to but not including `end`."""
+    """Offsets of one partition from `start` up to but not including `end`.
+
+    An end that is open is the log's own, wherever that is when a task gets there.
+    """
 
     start: int
     end: int
+    has_open_start: bool = False
+    has_open_end: bool = False
 
 
 Offsets = Mapping[TopicPartition, int]
@@ -81,13 +86,24 @@ def resolve(options: ReadOptions, log: Log) -> dict[TopicPartition, Bounds]:
             start = _unmatched_start(options, starting, partition, latest[partition])
         if end is None:
             end = latest[partition]
-        bounds = _within(options, partition, Bounds(start, end), earliest, latest)
+        bounds = _within(options, partition, Bounds(start, end), earliest, latest)._replace(
+            has_open_start=_is(starting, Everywhere.EARLIEST, EARLIEST, partition),
+            has_open_end=ends[partition] is None
+            or _is(options.ending, Everywhere.LATEST, LATEST, partition),
+        )
         if bounds.start > bounds.end:
             raise Misconfigured(
                 f"The read of {partition} starts at offset {start}, after its end at {end}"
             )
         found[partition] = bounds
     return found
+
+
+def _is(limit: Limit, end: Everywhere, as_offset: int, partition: TopicPartition) -> bool:
+    """Whether a limit is this end of a partition's log."""
+    if isinstance(limit, OffsetByPartition):
+        return limit.offsets[partition] == as_offset
+    return limit is end
 
 
 def _offsets(

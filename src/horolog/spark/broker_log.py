@@ -8,10 +8,10 @@ from typing import TypeVar
 from horolog.client import MAX_TIMESTAMP, Client, FoundOffset, NoAnswer
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.spark.bounds import Bounds
-from horolog.spark.filters import Wanted
 from horolog.spark.limits import EARLIEST, LATEST, Assigned, Topics, subscribed
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange
+from horolog.spark.wanted import Wanted
 from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)

@@ -5,6 +5,7 @@ A thread fetches ahead while what came before is decoded and handed to Spark.
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,9 +17,9 @@ from horolog.record.columns import decode
 from horolog.spark.ahead import ahead
 from horolog.spark.bounds import data_lost
 from horolog.spark.file_reader import TABLE_BYTES
-from horolog.spark.filters import Wanted
 from horolog.spark.options import ReadOptions
-from horolog.spark.plan import OffsetRange
+from horolog.spark.plan import OffsetRange, Task
+from horolog.spark.wanted import Wanted
 from horolog.storage.names import TopicPartition
 
 _SURELY_EMPTY = 3
@@ -40,6 +41,28 @@ def task_client(options: ReadOptions) -> Client:
         options.bootstrap_servers,
         client_id=options.fetching.client_id,
         timeout_ms=options.fetching.poll_timeout_ms,
+    )
+
+
+def up_to_the_log_end(client: Client, task: Task, options: ReadOptions) -> Task:
+    """The stretches of a task, those that follow the log end up to where it is now."""
+    followed = [each for each in task if isinstance(each, OffsetRange) and each.until is not None]
+    if not followed:
+        return task
+    try:
+        found = client.list_offsets(
+            {each.partition: LATEST for each in followed}, read_committed=options.read_committed
+        )
+    except RequestRefused as error:
+        if error.code not in _GONE:
+            raise
+        found = {}  # what was planned is missed when it is read
+    ends = {partition: answer.offset for partition, answer in found.items() if answer is not None}
+    return tuple(
+        replace(each, end=max(each.end, min(ends.get(each.partition, each.end), each.until)))
+        if isinstance(each, OffsetRange) and each.until is not None
+        else each
+        for each in task
     )
 
 
@@ -145,6 +168,8 @@ def _after_loss(
         raise error
     start, end = (_end_of_log(client, partition, which) for which in (EARLIEST, LATEST))
     if start is not None and start > offset:
+        if wanted.is_from_earliest and offset == wanted.start:
+            return start
         data_lost(
             options,
             f"{partition} was to be read from offset {offset}, and starts at {start} now",

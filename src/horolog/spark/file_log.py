@@ -14,7 +14,6 @@ from horolog.record.scan import find_at_or_after
 from horolog.spark.batch_walk import SegmentWalk
 from horolog.spark.bounds import Bounds, data_lost
 from horolog.spark.file_systems import Root
-from horolog.spark.filters import Wanted
 from horolog.spark.limits import subscribed
 from horolog.spark.merge import merge
 from horolog.spark.options import ReadOptions
@@ -27,6 +26,7 @@ from horolog.spark.segment_facts import (
     open_walk,
 )
 from horolog.spark.transactions import AbortedTransaction, TransactionScan
+from horolog.spark.wanted import Wanted
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 
 _MAX_BATCH_BYTES = 1 << 30
@@ -49,14 +49,10 @@ class Piece(NamedTuple):
 
 
 class FileLog:
-    """The logs below the paths of a read, as they were when this was made. Close it after use.
+    """The logs below the paths of a read, as they were when this was made. Close it after use."""
 
-    Only the first look, which takes the bounds, has to make sure where a log ends.
-    """
-
-    def __init__(self, options: ReadOptions, *, first_look: bool = True) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._first_look = first_look
         self._stack = ExitStack()
         self._pieces: dict[TopicPartition, list[Piece]] = {}
         self._ends: dict[TopicPartition, int] = {}
@@ -76,7 +72,7 @@ class FileLog:
         named = set()
         for path in self._options.paths:
             root = self._stack.enter_context(Root(path))
-            for replica in find_replicas(root, check_tails=self._first_look):
+            for replica in find_replicas(root):
                 if root.path.startswith(replica.directory):
                     named.add(replica.partition)
                 # Paths may overlap, or be several segments of one directory.

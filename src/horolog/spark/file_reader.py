@@ -15,10 +15,10 @@ from horolog.spark.ahead import ahead
 from horolog.spark.batch_walk import wanted_batches
 from horolog.spark.bounds import data_lost
 from horolog.spark.file_systems import Root
-from horolog.spark.filters import Wanted
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import SegmentRange
 from horolog.spark.segment_facts import Segment, first_position, open_walk
+from horolog.spark.wanted import Wanted
 from horolog.storage.files import FileMissing
 
 TABLE_BYTES = 2 << 20  # larger tables are slower on their way to Spark

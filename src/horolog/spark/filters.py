@@ -1,4 +1,7 @@
-"""Spark's pushed filters as what a read has to look at: times, offsets, partitions, topics.
+"""Spark's pushed filters as what a read has to look at: `absorb`.
+
+For each column that can narrow a read there is a visitor, which knows what each of
+Spark's filters leaves of the column; `_VISITORS` is the one place that names them.
 
 A filter is *handled* when the rows read satisfy it exactly; every other one goes back
 to Spark, which then applies it again. A filter that is not handled may still narrow
@@ -10,8 +13,8 @@ range lie outside every interval here; -1 does not, so an interval of `timestamp
 that holds -1 is applied by Spark again.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -32,89 +35,205 @@ from pyspark.sql.datasource import (
 
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.spark import columns
+from horolog.spark.wanted import (
+    EVERYTHING,
+    NOTHING,
+    Interval,
+    Names,
+    NameTest,
+    Narrowing,
+    Numbers,
+    Wanted,
+)
 
-_INT64_MIN = -(1 << 63)
-_INT64_MAX = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-
-
-class Interval(NamedTuple):
-    """Whole numbers from `first` to `last`, both included; empty when first > last."""
-
-    first: int = _INT64_MIN
-    last: int = _INT64_MAX
-
-    def __and__(self, other: "Interval") -> "Interval":
-        return Interval(max(self.first, other.first), min(self.last, other.last))
-
-    def __contains__(self, number: object) -> bool:
-        return isinstance(number, int) and self.first <= number <= self.last
-
-    @property
-    def is_empty(self) -> bool:
-        """Holds no number at all."""
-        return self.first > self.last
-
-
-EVERYTHING = Interval()
-NOTHING = Interval(0, -1)
 _SHOWN_TIMES = Interval(columns.FIRST_TIMESTAMP_MS, columns.LAST_TIMESTAMP_MS)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicTest:
-    """A condition on a topic's name: "is", "starts", "ends" or "contains" one of the words."""
+class Left(NamedTuple):
+    """What one filter leaves of a column (None: all of it), and whether all that satisfies it."""
 
-    kind: str
-    words: tuple[str, ...]
+    narrowing: Narrowing | None
+    is_exact: bool = True
 
-    def __call__(self, topic: str) -> bool:
-        """Whether the topic satisfies it."""
-        match self.kind:
-            case "is":
-                return topic in self.words
-            case "starts":
-                return topic.startswith(self.words)
-            case "ends":
-                return topic.endswith(self.words)
+
+class FilterVisitor:
+    """What each of Spark's filters leaves of one column; None where a filter says nothing."""
+
+    def visit(self, condition: Filter) -> Left | None:
+        """What this filter leaves."""
+        match condition:
+            case IsNotNull():
+                return self.not_null()
+            case In(value=values):
+                return self.one_of([value for value in values if value is not None])
+            case EqualTo(value=value) | EqualNullSafe(value=value):
+                return self.equal_to(value)
+            case GreaterThan(value=value):
+                return self.greater_than(value)
+            case GreaterThanOrEqual(value=value):
+                return self.at_least(value)
+            case LessThan(value=value):
+                return self.less_than(value)
+            case LessThanOrEqual(value=value):
+                return self.at_most(value)
+            case StringStartsWith(value=value):
+                return self.named("starts", value)
+            case StringEndsWith(value=value):
+                return self.named("ends", value)
+            case StringContains(value=value):
+                return self.named("contains", value)
             case _:
-                return any(word in topic for word in self.words)
+                return None
+
+    def not_null(self) -> Left | None:
+        """`is not null`; columns that a record always has satisfy it, and it leaves all."""
+        return None
+
+    def one_of(self, values: Sequence[object]) -> Left | None:
+        """`in`; nulls, which match nothing, are left out of `values`."""
+        return None
+
+    def equal_to(self, value: object) -> Left | None:
+        """`=` and `<=>`."""
+        return None
+
+    def greater_than(self, value: object) -> Left | None:
+        """`>`."""
+        return None
+
+    def at_least(self, value: object) -> Left | None:
+        """`>=`."""
+        return None
+
+    def less_than(self, value: object) -> Left | None:
+        """`<`."""
+        return None
+
+    def at_most(self, value: object) -> Left | None:
+        """`<=`."""
+        return None
+
+    def named(self, how: str, value: object) -> Left | None:
+        """`like 'a%'`, `'%a'`, `'%a%'`; `how` is as in `NameTest`."""
+        return None
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a read has to look at; all of it must hold."""
+class Numeric(FilterVisitor):
+    """A column of whole numbers; here they are never null, and a literal is one, too.
 
-    times_ms: Interval = EVERYTHING
-    offsets: Interval = EVERYTHING
-    partitions: Interval = EVERYTHING
-    partition_set: frozenset[int] | None = None
-    topics: tuple[TopicTest, ...] = field(default=())
+    Args:
+        picks: whether a read picks single numbers, and not only a range of them.
+    """
 
-    def takes(self, topic: str, partition: int) -> bool:
-        """Whether records of this partition can be wanted."""
-        if self.times_ms.is_empty or self.offsets.is_empty or partition not in self.partitions:
-            return False
-        if self.partition_set is not None and partition not in self.partition_set:
-            return False
-        return all(test(topic) for test in self.topics)
+    shown = EVERYTHING
+    """The numbers that are not null in this column."""
 
-    @property
-    def from_ms(self) -> int | None:
-        """The earliest wanted time, None if there is none.
+    def __init__(self, *, picks: bool = False) -> None:
+        self._picks = picks
 
-        None, too, when -1 is wanted: a batch of earlier times may hold a record of -1,
-        which its header's largest timestamp does not count.
-        """
-        first = self.times_ms.first
-        is_open = first == _INT64_MIN or NO_TIMESTAMP in self.times_ms
-        return None if is_open else first
+    def literal(self, value: object) -> Interval | None:
+        """The literal's floor and ceiling; None for what the column cannot be compared with."""
+        if isinstance(value, int) and not isinstance(value, bool):
+            return Interval(value, value)
+        return None
 
-    @property
-    def to_ms(self) -> int | None:
-        """The first time that is no longer wanted, None if there is none."""
-        return None if self.times_ms.last == _INT64_MAX else self.times_ms.last + 1
+    def not_null(self) -> Left | None:
+        """All numbers that are shown."""
+        return self._left(EVERYTHING)
+
+    def one_of(self, values: Sequence[object]) -> Left | None:
+        """The numbers themselves, or the range that they lie in."""
+        found = [literal for value in values if (literal := self.literal(value)) is not None]
+        if len(found) < len(values):
+            return None
+        numbers = frozenset(floor for floor, ceiling in found if floor == ceiling)
+        if self._picks:
+            return Left(Numbers(self.shown, numbers))
+        around = Interval(min(numbers), max(numbers)) if numbers else NOTHING
+        return Left(Numbers(around & self.shown), is_exact=False)
+
+    def equal_to(self, value: object) -> Left | None:
+        """This number alone, if the literal is whole."""
+        literal = self.literal(value)
+        if literal is None:
+            return None
+        return self._left(literal if literal.first == literal.last else NOTHING)
+
+    def greater_than(self, value: object) -> Left | None:
+        """From the next number on."""
+        literal = self.literal(value)
+        return None if literal is None else self._left(Interval(first=literal.first + 1))
+
+    def at_least(self, value: object) -> Left | None:
+        """From this number on."""
+        literal = self.literal(value)
+        return None if literal is None else self._left(Interval(first=literal.last))
+
+    def less_than(self, value: object) -> Left | None:
+        """Up to the number before."""
+        literal = self.literal(value)
+        return None if literal is None else self._left(Interval(last=literal.last - 1))
+
+    def at_most(self, value: object) -> Left | None:
+        """Up to this number."""
+        literal = self.literal(value)
+        return None if literal is None else self._left(Interval(last=literal.first))
+
+    def _left(self, interval: Interval) -> Left:
+        return Left(Numbers(interval & self.shown))
+
+
+class Moments(Numeric):
+    """`timestamp`, in milliseconds; null where Spark could not show it (see `columns`)."""
+
+    shown = _SHOWN_TIMES
+
+    def literal(self, value: object) -> Interval | None:
+        """A moment's milliseconds, rounded both ways; None for one without a zone."""
+        if not isinstance(value, datetime) or value.tzinfo is None:
+            return None
+        microseconds = (value - _EPOCH) // _MICROSECOND
+        return Interval(microseconds // 1000, -(-microseconds // 1000))
+
+
+class Words(FilterVisitor):
+    """A column of names, none of which is null."""
+
+    def not_null(self) -> Left | None:
+        """Every record satisfies it."""
+        return Left(None)
+
+    def one_of(self, values: Sequence[object]) -> Left | None:
+        """These names."""
+        return _test("is", values)
+
+    def equal_to(self, value: object) -> Left | None:
+        """This name."""
+        return _test("is", [value])
+
+    def named(self, how: str, value: object) -> Left | None:
+        """Names that start or end with a word, or contain it."""
+        return _test(how, [value])
+
+
+class NeverNull(FilterVisitor):
+    """A column that every record has, and that narrows nothing."""
+
+    def not_null(self) -> Left | None:
+        """Every record satisfies it."""
+        return Left(None)
+
+
+_VISITORS: Mapping[str, FilterVisitor] = {
+    columns.TIMESTAMP: Moments(),
+    columns.TIMESTAMP_MS: Numeric(),
+    columns.OFFSET: Numeric(),
+    columns.PARTITION: Numeric(picks=True),
+    columns.TOPIC: Words(),
+    columns.TIMESTAMP_TYPE: NeverNull(),
+}
 
 
 class Absorbed(NamedTuple):
@@ -127,163 +246,33 @@ class Absorbed(NamedTuple):
 def absorb(filters: Sequence[Filter]) -> Absorbed:
     """Take what can be taken from the pushed filters."""
     left: list[Filter] = []
-    on_timestamp: list[Filter] = []
-    on_timestamp_ms: list[Filter] = []
-    shown, exact, offsets, partitions = EVERYTHING, EVERYTHING, EVERYTHING, EVERYTHING
-    partition_set: frozenset[int] | None = None
-    topics: list[TopicTest] = []
+    handled: dict[str, list[Filter]] = defaultdict(list)
+    wanted = Wanted()
     for condition in filters:
-        handled = False
-        match _column(condition):
-            case columns.TIMESTAMP:
-                if (interval := _time_interval(condition)) is not None:
-                    shown &= interval & _SHOWN_TIMES
-                    handled = not isinstance(condition, In)
-                    on_timestamp += [condition] * handled
-            case columns.TIMESTAMP_MS:
-                if (interval := _interval(condition)) is not None:
-                    exact &= interval
-                    handled = not isinstance(condition, In)
-                    on_timestamp_ms += [condition] * handled
-            case columns.OFFSET:
-                if (interval := _interval(condition)) is not None:
-                    offsets &= interval
-                    handled = not isinstance(condition, In)
-            case columns.PARTITION:
-                if isinstance(condition, In) and (numbers := _whole(condition.value)) is not None:
-                    listed = frozenset(numbers)
-                    partition_set = listed if partition_set is None else partition_set & listed
-                    handled = True
-                elif (interval := _interval(condition)) is not None:
-                    partitions &= interval
-                    handled = not isinstance(condition, In)
-            case columns.TOPIC:
-                if (test := _topic_test(condition)) is not None:
-                    topics.append(test)
-                    handled = True
-        # None of these is ever null.
-        if isinstance(condition, IsNotNull) and _column(condition) in _NEVER_NULL:
-            handled = True
-        if not handled:
+        column = _column(condition)
+        visitor = _VISITORS.get(column)
+        leaves = None if visitor is None else visitor.visit(condition)
+        if leaves is not None and leaves.narrowing is not None:
+            wanted &= Wanted({column: leaves.narrowing})
+        if leaves is not None and leaves.is_exact:
+            handled[column].append(condition)
+        else:
             left.append(condition)
-    times = shown & exact
-    wanted = Wanted(times, offsets, partitions, partition_set, tuple(topics))
-    if NO_TIMESTAMP in times and not times.is_empty:
-        left += on_timestamp
-        if wanted.from_ms is None and times.first != _INT64_MIN:
-            left += on_timestamp_ms
+    times_ms = wanted.times_ms
+    if NO_TIMESTAMP in times_ms and not times_ms.is_empty:
+        # Records of -1 are read, and `timestamp` shows them as null.
+        left += handled[columns.TIMESTAMP]
+        if wanted.from_ms is None and times_ms.first != EVERYTHING.first:
+            left += handled[columns.TIMESTAMP_MS]
     return Absorbed(wanted, left)
 
 
-_NEVER_NULL = (
-    columns.TOPIC,
-    columns.PARTITION,
-    columns.OFFSET,
-    columns.TIMESTAMP_TYPE,
-    columns.TIMESTAMP_MS,
-)
-
-
-def _column(condition: Filter) -> str | None:
+def _column(condition: Filter) -> str:
+    """The column that a filter is on; empty for a field within one."""
     path: tuple[str, ...] = getattr(condition, "attribute", ())
-    return path[0] if len(path) == 1 else None
+    return path[0] if len(path) == 1 else ""
 
 
-def _interval(condition: Filter) -> Interval | None:
-    """The whole numbers that satisfy the condition, or a superset of them for `In`."""
-    match condition:
-        case In(value=values):
-            numbers = _whole(values)
-            return None if numbers is None else _hull(numbers)
-        case (
-            EqualTo(value=value)
-            | EqualNullSafe(value=value)
-            | GreaterThan(value=value)
-            | GreaterThanOrEqual(value=value)
-            | LessThan(value=value)
-            | LessThanOrEqual(value=value)
-        ) if _is_whole(value):
-            return _compared(condition, value, value)
-        case _:
-            return None
-
-
-def _time_interval(condition: Filter) -> Interval | None:
-    """As `_interval`, in milliseconds, for literals of microseconds."""
-    match condition:
-        case IsNotNull():
-            return _SHOWN_TIMES
-        case In(value=values):
-            moments = [_microseconds(value) for value in values if value is not None]
-            known = [moment for moment in moments if moment is not None]
-            if len(known) < len(moments):
-                return None
-            return _hull([moment // 1000 for moment in known if moment % 1000 == 0])
-        case (
-            EqualTo(value=value)
-            | EqualNullSafe(value=value)
-            | GreaterThan(value=value)
-            | GreaterThanOrEqual(value=value)
-            | LessThan(value=value)
-            | LessThanOrEqual(value=value)
-        ):
-            moment = _microseconds(value)
-            if moment is None:
-                return None
-            return _compared(condition, moment // 1000, -(-moment // 1000))
-        case _:
-            return None
-
-
-def _compared(condition: Filter, floor: int, ceiling: int) -> Interval:
-    """Numbers that compare so with a value between `floor` and `ceiling` (equal if whole)."""
-    match condition:
-        case GreaterThan():
-            return Interval(first=floor + 1)
-        case GreaterThanOrEqual():
-            return Interval(first=ceiling)
-        case LessThan():
-            return Interval(last=ceiling - 1)
-        case LessThanOrEqual():
-            return Interval(last=floor)
-        case _:
-            return Interval(floor, floor) if floor == ceiling else NOTHING
-
-
-def _hull(numbers: Sequence[int]) -> Interval:
-    return Interval(min(numbers), max(numbers)) if numbers else NOTHING
-
-
-def _topic_test(condition: Filter) -> TopicTest | None:
-    match condition:
-        case EqualTo(value=str(word)) | EqualNullSafe(value=str(word)):
-            return TopicTest("is", (word,))
-        case In(value=words):
-            named = tuple(word for word in words if word is not None)
-            return TopicTest("is", named) if all(isinstance(word, str) for word in named) else None
-        case StringStartsWith(value=str(word)):
-            return TopicTest("starts", (word,))
-        case StringEndsWith(value=str(word)):
-            return TopicTest("ends", (word,))
-        case StringContains(value=str(word)):
-            return TopicTest("contains", (word,))
-        case _:
-            return None
-
-
-def _whole(values: Iterable[object]) -> list[int] | None:
-    """The numbers of an `In`, whose nulls match nothing; None if one is no whole number."""
-    numbers = [value for value in values if value is not None]
-    whole = [value for value in numbers if isinstance(value, int) and _is_whole(value)]
-    return whole if len(whole) == len(numbers) else None
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _microseconds(value: object) -> int | None:
-    """Microseconds since the epoch of a moment with a zone; None for anything else."""
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        return None
-    return (value - _EPOCH) // _MICROSECOND
+def _test(how: str, words: Sequence[object]) -> Left | None:
+    named = tuple(word for word in words if isinstance(word, str))
+    return Left(Names(((NameTest(how, named),),))) if len(named) == len(words) else None

@@ -9,7 +9,7 @@ and never more than four a core unless `minPartitions` or `maxRecordsPerPartitio
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeVar
@@ -25,11 +25,18 @@ _SNAP = 0.2  # of a share
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """A stretch of one partition, `start` to before `end`, to be fetched from a broker."""
+    """A stretch of one partition, `start` to before `end`, to be fetched from a broker.
+
+    A plan may be executed again, and then sees the log as it is by then, as with Spark's
+    Kafka source: where `is_from_earliest`, `start` was the log start offset; where `until`
+    is set, `end` was the log end, and the task reads up to the log end, but not past `until`.
+    """
 
     partition: TopicPartition
     start: int
     end: int
+    is_from_earliest: bool = False
+    until: int | None = None
 
     @property
     def weight(self) -> int:
@@ -57,6 +64,7 @@ class SegmentRange:
     aborted: tuple[tuple[int, int, int], ...] = ()
 
 
+Task = tuple[OffsetRange | SegmentRange, ...]
 Stretch = TypeVar("Stretch", bound=OffsetRange | SegmentRange)
 
 
@@ -86,6 +94,38 @@ def share_out(
     if max_records is not None:
         shares = [part for share in shares for part in _limited(share, max_records)]
     return shares
+
+
+def left_open(
+    tasks: Sequence[tuple[OffsetRange, ...]],
+    open_starts: Collection[TopicPartition],
+    open_ends: Mapping[TopicPartition, OffsetRange],
+) -> list[tuple[OffsetRange, ...]]:
+    """The same tasks; the first and the last stretch of a partition follow the log's ends.
+
+    Args:
+        tasks: what `share_out` gave.
+        open_starts: partitions that are read from the log start offset on.
+        open_ends: partitions that are read up to the log end; of each an empty stretch, for
+            where nothing of it is read yet.
+    """
+    starts, ends = set(open_starts), dict(open_ends)
+    opened = [list(task) for task in tasks]
+    for task in opened:
+        for place, stretch in enumerate(task):
+            if stretch.partition in starts:
+                starts.discard(stretch.partition)
+                task[place] = replace(stretch, is_from_earliest=True)
+    for task in reversed(opened):
+        for place in reversed(range(len(task))):
+            end = ends.pop(task[place].partition, None)
+            if end is not None:
+                task[place] = replace(task[place], until=end.until)
+    if ends and not opened:
+        opened.append([])
+    for place, empty in enumerate(ends.values()):
+        opened[place % len(opened)].append(empty)
+    return [tuple(task) for task in opened]
 
 
 def _task_count(total: int, task_weight: int, cores: int, min_tasks: int | None) -> int:

@@ -1,61 +1,107 @@
-"""The two looks at the log that the driver takes: the bounds of a read, and its tasks."""
+"""The look at the log that the driver takes for each query: the bounds of its read, its tasks."""
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from horolog.errors import Misconfigured
 from horolog.spark.bounds import Bounds, resolve
 from horolog.spark.broker_log import BrokerLog
 from horolog.spark.file_log import FileLog
-from horolog.spark.filters import Wanted
+from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import (
     TASK_BYTES,
     TASK_RECORDS,
     TASKS_PER_CORE,
     OffsetRange,
-    SegmentRange,
+    Task,
+    left_open,
     share_out,
 )
+from horolog.spark.wanted import Wanted
 from horolog.storage.names import TopicPartition
+
+_logger = logging.getLogger(__name__)
 
 _LONGEST_TASK = 8  # times what a task should read, where nobody knows the cluster
 
-Task = tuple[OffsetRange | SegmentRange, ...]
+
+def check_paths(options: ReadOptions) -> None:
+    """Make sure that the paths of a read are there.
+
+    Raises:
+        Misconfigured: one is not.
+    """
+    for path in options.paths:
+        with Root(path) as root:
+            if not root.exists():
+                raise Misconfigured(f"There is no path {root.uri}")
 
 
-def bounds_now(options: ReadOptions) -> dict[TopicPartition, Bounds]:
-    """Where the read starts and ends in each partition, as the log is now."""
-    with _log(options, first_look=True) as log:
-        return resolve(options, log)
-
-
-def tasks(
-    options: ReadOptions,
-    bounds: Mapping[TopicPartition, Bounds],
-    wanted: Wanted,
-    cores: int | None,
-) -> list[Task]:
-    """What each task is to read of what is wanted within the bounds.
+def tasks(options: ReadOptions, wanted: Wanted, cores: int | None) -> list[Task]:
+    """What each task is to read of what is wanted of the log as it is now.
 
     Raises:
         DataLost: something within the bounds is gone, and data loss is to fail.
     """
-    with _log(options, first_look=False) as log:
+    with FileLog(options) if options.paths else BrokerLog(options) as log:
+        bounds = resolve(options, log)
         ranges = log.ranges(bounds, wanted)
     task_weight = TASK_BYTES if options.paths else TASK_RECORDS
-    return share_out(
+    cores = cores or _guessed_cores(sum(each.weight for each in ranges) // task_weight)
+    shares = share_out(
         ranges,
         task_weight=task_weight,
-        cores=cores or _guessed_cores(sum(each.weight for each in ranges) // task_weight),
+        cores=cores,
         min_tasks=options.min_partitions,
         max_records=options.max_records_per_partition,
     )
+    if len(shares) > TASKS_PER_CORE * cores:
+        _warn_of_many_tasks(options, shares, cores)
+    if options.paths or _asks_for_pieces(options, len(bounds)):
+        return shares
+    return _following_the_log(shares, bounds, wanted)
+
+
+def _asks_for_pieces(options: ReadOptions, partitions: int) -> bool:
+    """Whether the ends are fixed by the plan, because it cuts partitions as options say."""
+    least = options.min_partitions
+    is_cut = least is not None and least > partitions
+    return is_cut or options.max_records_per_partition is not None
+
+
+def _warn_of_many_tasks(options: ReadOptions, shares: Sequence[Task], cores: int) -> None:
+    """Say what it costs where options ask for more tasks than cores are kept busy with."""
+    limit = options.max_records_per_partition
+    option = "minPartitions" if limit is None else "maxRecordsPerPartition"
+    offsets = sum(stretch.end - stretch.start for share in shares for stretch in share)
+    _logger.warning(
+        "%s=%d makes %d tasks of about %d offsets each, for %d cores; each Python task costs "
+        "about 65 ms of a core, whatever it reads",
+        option,
+        options.min_partitions if limit is None else limit,
+        len(shares),
+        -(-offsets // len(shares)),
+        cores,
+    )
+
+
+def _following_the_log(
+    shares: Sequence[Task], bounds: Mapping[TopicPartition, Bounds], wanted: Wanted
+) -> list[Task]:
+    until = wanted.offsets.last + 1
+    taken = {partition: each for partition, each in bounds.items() if wanted.takes(*partition)}
+    open_ends = {}
+    for partition, each in sorted(taken.items()):
+        end = max(each.end, wanted.offsets.first)
+        if each.has_open_end and end < until:
+            open_ends[partition] = OffsetRange(partition, end, end, until=until)
+    tasks = [tuple(each for each in share if isinstance(each, OffsetRange)) for share in shares]
+    open_starts = [partition for partition, each in taken.items() if each.has_open_start]
+    return [*left_open(tasks, open_starts, open_ends)]
 
 
 def _guessed_cores(tasks: int) -> int:
     """The driver's, or of a larger cluster as many as keep a task from becoming far too long."""
     return max(os.cpu_count() or 1, tasks // (TASKS_PER_CORE * _LONGEST_TASK))
-
-
-def _log(options: ReadOptions, *, first_look: bool) -> BrokerLog | FileLog:
-    return FileLog(options, first_look=first_look) if options.paths else BrokerLog(options)

@@ -6,14 +6,13 @@ from contextlib import ExitStack
 import pyarrow as pa
 
 from horolog.record.kernels.loading import COLUMN_KERNELS
-from horolog.spark.broker_reader import read_offsets, task_client
+from horolog.spark.broker_reader import read_offsets, task_client, up_to_the_log_end
 from horolog.spark.file_reader import read_segment
 from horolog.spark.file_systems import Root
-from horolog.spark.filters import Wanted
 from horolog.spark.options import ReadOptions
-from horolog.spark.plan import OffsetRange, SegmentRange
-from horolog.spark.planning import Task
+from horolog.spark.plan import OffsetRange, SegmentRange, Task
 from horolog.spark.rows import RowShaper, decoded_columns
+from horolog.spark.wanted import Wanted
 
 
 def read_task(
@@ -30,6 +29,9 @@ def read_task(
     with ExitStack() as stack:
         roots: dict[str, Root] = {}
         client = None
+        if any(isinstance(stretch, OffsetRange) for stretch in task):
+            client = stack.enter_context(task_client(options))
+            task = up_to_the_log_end(client, task, options)
         for stretch in task:
             shaper.begin(stretch.partition)
             match stretch:
@@ -38,8 +40,7 @@ def read_task(
                         roots[stretch.root] = stack.enter_context(Root(stretch.root))
                     tables = read_segment(roots[stretch.root], stretch, wanted, options, needed)
                 case OffsetRange():
-                    if client is None:
-                        client = stack.enter_context(task_client(options))
+                    assert client is not None
                     tables = read_offsets(client, stretch, wanted, options, needed)
             for table in tables:
                 yield shaper.shape(table)

@@ -56,8 +56,8 @@ class Replica(NamedTuple):
                 yield segment, start, end
 
 
-def find_replicas(root: Root, *, check_tails: bool) -> list[Replica]:
-    """The replicas below one path; with `check_tails` their last batches fit their CRCs.
+def find_replicas(root: Root) -> list[Replica]:
+    """The replicas below one path, each up to its last batch that is whole and fits its CRC.
 
     Raises:
         Misconfigured: there is nothing at the path, or nothing of Kafka's.
@@ -77,7 +77,7 @@ def find_replicas(root: Root, *, check_tails: bool) -> list[Replica]:
         if partition is None:
             return None
         segments = sorted(by_directory[directory], key=lambda segment: segment.base_offset)
-        end = _end_of(root.files, segments, check_crcs=check_tails)
+        end = _end_of(root.files, segments)
         if end is None:
             return None
         start = max(log_starts.get((above, partition), 0), segments[0].base_offset)
@@ -120,14 +120,14 @@ def _log_start_offsets(
     return found
 
 
-def _end_of(files: Files, segments: list[Segment], *, check_crcs: bool) -> int | None:
+def _end_of(files: Files, segments: list[Segment]) -> int | None:
     """The offset after the last whole batch; None if all segments went away meanwhile.
 
     What is torn or gone is taken off `segments`.
     """
     while segments:
         try:
-            size, end = tail_of(files, segments[-1], check_crcs=check_crcs)
+            size, end = tail_of(files, segments[-1])
         except FileMissing:
             segments.pop()
         else:

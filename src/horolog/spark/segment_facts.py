@@ -141,7 +141,7 @@ def _borne_out(
     return None
 
 
-def tail_of(files: Files, segment: Segment, *, check_crcs: bool) -> Tail:
+def tail_of(files: Files, segment: Segment) -> Tail:
     """Where the whole batches of a partition's last segment end.
 
     Behind that lies what a live or a killed broker has not finished: a part of a batch,
@@ -171,7 +171,7 @@ def tail_of(files: Files, segment: Segment, *, check_crcs: bool) -> Tail:
             f"{segment.path}, byte {tail.size}: a message of a format before v2, which are not "
             "read yet"
         )
-    for position, header in unchecked if check_crcs else ():
+    for position, header in unchecked:
         try:
             walk.check(position, header)
         except CorruptBatch:

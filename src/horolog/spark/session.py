@@ -3,30 +3,38 @@
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import resources
 
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from horolog.spark.java import require_java
 from horolog.spark.masters import is_local, parallelism
-from horolog.spark.pushes import mark_loads
+from horolog.spark.scans_apart import adapt_loads
 from horolog.spark.source import FORMAT, LogSource
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+PLAN_CACHE = "spark.connect.session.planCache.enabled"
 
 
 def register(spark: SparkSession) -> None:
     """Teach a session the format "horolog", and let it push filters down to it.
 
-    Works over Spark Connect too. Workers have to have horolog[spark] installed as well.
+    Works over Spark Connect too, whose cache of analysed plans is turned off for the session:
+    queries that share an analysed `load()` share its plan (see `pushes`). Workers have to have
+    horolog[spark] installed as well.
     """
     # A class of its own carries to the planner what only the session can tell.
     cores = parallelism(lambda name: spark.conf.get(name, None))
     source = type(LogSource.__name__, (LogSource,), {"cores": cores})
     spark.dataSource.register(source)
     spark.conf.set(PUSH_DOWN, "true")
-    mark_loads(type(spark.read), FORMAT)
+    if type(spark).__module__.startswith("pyspark.sql.connect."):
+        with suppress(PySparkException):  # a server that has no such cache
+            spark.conf.set(PLAN_CACHE, "false")
+    adapt_loads(type(spark.read), FORMAT)
 
 
 def session(

@@ -1,8 +1,9 @@
 """`format("horolog")`: the data source, and the reader of one batch query.
 
-    load()      a LogSource is made in a process of the driver and takes the bounds of
-                the read; Spark keeps it, pickled, with the DataFrame
-    an action   in another such process: `reader()`, `pushFilters()`, `partitions()`
+    load()      a LogSource is made in a process of the driver and reads the options;
+                Spark keeps it, pickled, with the DataFrame
+    a query     in another such process: `reader()`, `pushFilters()`, and `partitions()`,
+                which looks at the log and takes the bounds of the read
     a task      `read()` of one partition, by a reader that was pickled before
                 `partitions()` was called: what a task needs travels in its partition
 
@@ -20,11 +21,11 @@ from pyspark.sql.types import StructType
 
 from horolog.errors import HorologError, Misconfigured
 from horolog.spark import columns, planning, pushes
-from horolog.spark.bounds import Bounds
-from horolog.spark.filters import Wanted, absorb
+from horolog.spark.errors import in_one_sentence
+from horolog.spark.filters import absorb
 from horolog.spark.options import ReadOptions
 from horolog.spark.reading import read_task
-from horolog.storage.names import TopicPartition
+from horolog.spark.wanted import Wanted
 
 FORMAT = "horolog"
 
@@ -36,20 +37,19 @@ class LogSource(DataSource):
 
     cores: int | None = None
     """How many tasks run at a time, where `register` could tell."""
+    scans_apart = pushes.SPARK_KEEPS_SCANS_APART
+    """Whether no other scan can take the plan of one."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self.load_id = uuid.uuid4().hex
-        self.bounds: dict[TopicPartition, Bounds] | None = None
+        self.read: ReadOptions | None = None
         if any(name in options for name in _ASKS_FOR_A_READ):
-            # Here and not in schema(), which is not called if the user gives one.
-            try:
-                read = ReadOptions.parse(options)
-                if read.fits_batch:
-                    self.bounds = planning.bounds_now(read)
-            except HorologError as error:
-                # Spark prints the traceback before the sentence that says what is wrong.
-                raise error.with_traceback(None) from None
+            # Here and not in schema(), which is not called if the user gives one. Relative
+            # times are those of the load().
+            with in_one_sentence():
+                self.read = ReadOptions.parse(options)
+                planning.check_paths(self.read)
 
     @classmethod
     def name(cls) -> str:
@@ -58,22 +58,27 @@ class LogSource(DataSource):
 
     def schema(self) -> str:
         """The columns of a read that gives no schema."""
-        return columns.ddl(_columns(ReadOptions.parse(self.options)))
+        with in_one_sentence():
+            return columns.ddl(_columns(self._asked()))
 
     def reader(self, schema: StructType) -> "LogReader":
         """The reader of a batch query with these columns."""
-        read = ReadOptions.parse(self.options)
-        read.batch_starting()
-        fields = [(field.name, field.dataType.simpleString()) for field in schema]
-        names = columns.check_schema(fields)
-        if read.columns is not None and names != _columns(read):
-            raise Misconfigured("A read has either a schema or option 'columns', not both")
+        with in_one_sentence():
+            read = self._asked()
+            read.batch_starting()
+            fields = [(field.name, field.dataType.simpleString()) for field in schema]
+            names = columns.check_schema(fields)
+            if read.columns is not None and names != _columns(read):
+                raise Misconfigured("A read has either a schema or option 'columns', not both")
         nullable = [field.nullable for field in schema]
-        if _filters_may_come():
-            reader = FilteringLogReader(read, self.bounds or {}, names, nullable, self.cores)
-            reader.load_id = self.load_id
-            return reader
-        return LogReader(read, self.bounds or {}, names, nullable, self.cores)
+        if not _filters_may_come():
+            return LogReader(read, names, nullable, self.cores)
+        reader = FilteringLogReader(read, names, nullable, self.cores)
+        reader.shared_load = None if self.scans_apart else self.load_id
+        return reader
+
+    def _asked(self) -> ReadOptions:
+        return ReadOptions.parse(self.options) if self.read is None else self.read
 
     def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 - Spark's name
         """Refused."""
@@ -93,18 +98,16 @@ class LogSource(DataSource):
 
 
 class LogReader(DataSourceReader):
-    """Reads within bounds that were taken before; everything is wanted."""
+    """Reads the log as it is when the query is planned; everything is wanted."""
 
     def __init__(
         self,
         options: ReadOptions,
-        bounds: dict[TopicPartition, Bounds],
         names: Sequence[str],
         nullable: Sequence[bool],
         cores: int | None,
     ) -> None:
         self.options = options
-        self.bounds = bounds
         self.names = tuple(names)
         self.nullable = tuple(nullable)
         self.cores = cores
@@ -112,41 +115,49 @@ class LogReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """What each task is to read."""
-        tasks = planning.tasks(self.options, self.bounds, self.wanted, self.cores)
+        with in_one_sentence():
+            tasks = planning.tasks(self.options, self.wanted, self.cores)
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         if partition.value is None:  # Spark's stand-in where there is nothing to read
-            return iter(())
-        return read_task(partition.value, self.wanted, self.options, self.names, self.nullable)
+            return
+        with in_one_sentence():
+            yield from read_task(
+                partition.value, self.wanted, self.options, self.names, self.nullable
+            )
 
 
 class FilteringLogReader(LogReader):
     """Reads what the query's filters leave."""
 
-    load_id = ""
+    shared_load: str | None = None
+    """The `load()` whose scans can take each other's plans; None if none can."""
     push: pushes.Push | None = None
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
         """Take the filters that narrow the read; the others stay with Spark."""
         wanted, left = absorb(filters)
-        if pushes.SPARK_KEEPS_SCANS_APART:
+        if self.shared_load is None:
             self.wanted = wanted
             return left
         unmarked = [condition for condition in filters if not pushes.is_mark(condition)]
         if len(unmarked) < len(filters):
-            self.wanted, self.push = pushes.push(self.load_id, wanted)
+            with in_one_sentence():
+                self.wanted, self.push = pushes.push(self.shared_load, wanted)
+        else:
+            pushes.warn_of_no_mark()
         return unmarked
 
     def partitions(self) -> list[InputPartition]:
         """What each task is to read."""
         try:
             return super().partitions()
-        except HorologError as error:
+        except HorologError:
             if self.push is not None:
                 self.push.withdrawn()
-            raise error.with_traceback(None) from None
+            raise
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""

@@ -1,0 +1,53 @@
+"""Errors as Spark's users see them: our sentence, without a traceback before it."""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+
+from horolog.errors import HorologError
+
+# As Spark passes on what a Python worker raised.
+_OURS = re.compile(
+    r"horolog(?:\.\w+)+: (?P<sentence>.+?)\s*(?:SQLSTATE: \w+|JVM stacktrace:.*|\Z)", re.DOTALL
+)
+_HIDE = "SPARK_HIDE_TRACEBACK"
+
+
+@contextmanager
+def in_one_sentence() -> Iterator[None]:
+    """Let an error of ours reach Spark's user as its sentence alone.
+
+    A Python worker of Spark ends with the error, and shows a traceback first unless its
+    environment says not to.
+    """
+    try:
+        yield
+    except HorologError as error:
+        if _is_worker():
+            os.environ[_HIDE] = "1"
+        raise error.with_traceback(None) from None
+
+
+def _is_worker() -> bool:
+    """Whether Spark started this process, which then ends with the first error."""
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    return module is not None and module.name.startswith("pyspark.")
+
+
+@contextmanager
+def beginning_with_ours() -> Iterator[None]:
+    """In the user's process: let an error of ours begin with its sentence, not with Spark's."""
+    try:
+        yield
+    except PySparkException as error:
+        ours = _OURS.search(str(error))
+        if ours is None:
+            raise
+        for attribute in ("_desc", "_message"):  # of a classic session, of Connect
+            if hasattr(error, attribute):
+                setattr(error, attribute, ours["sentence"])
+        raise error.with_traceback(None) from None
