@@ -92,6 +92,32 @@ def test_a_swap_of_two_segments_replaces_both(path: Path) -> None:
     assert names == [f"{FIRST}.log", f"{THIRD}.log"]
 
 
+@pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "garbage"])
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_damaged_swap_replaces_nothing(path: Path, damage: str, ours: bool) -> None:
+    first = (partition_dir(path) / f"{FIRST}.log").read_bytes()
+    second = (partition_dir(path) / f"{SECOND}.log").read_bytes()
+    content = bytearray(first + second)
+    match damage:
+        case "flip":
+            content[len(first) + 70] ^= 1
+        case "truncate":
+            del content[-10:]
+        case "empty":
+            content.clear()
+        case "garbage":
+            content += b"x" * 100
+    put(path, f"{FIRST}.log.swap", bytes(content))
+    put(path, f"{FIRST}.index.swap")
+    with reopened(path, CONFIG, ours=ours) as (log_dir, log):
+        assert [record.offset for record in times_in(log)] == list(range(8))
+        assert "not finished" in log_dir.recoveries[0].warnings[0]
+    names = {file.name for file in partition_dir(path).iterdir()}
+    assert not any(name.endswith(".swap") for name in names)
+    assert {f"{base}.log" for base in (FIRST, SECOND, THIRD)} <= names
+    assert (f"{FIRST}.log.0.cut" in names) == bool(content)
+
+
 def test_a_swap_is_void_while_something_before_it_is_being_cleaned(path: Path) -> None:
     swap(path, SECOND)
     put(path, f"{SECOND}.log.swap", b"void")

@@ -237,3 +237,28 @@ def test_a_topic_of_ours_gets_its_missing_partition_metadata(tmp_path: Path) -> 
     log_dir = open_dir(tmp_path, topic_id=TOPIC_ID, ours=False)
     assert not file.exists(), "nothing is written into what is only adopted"
     log_dir.close(clean=False)
+
+
+def test_deletion_removes_the_lines_of_a_partition_that_could_not_be_opened(
+    tmp_path: Path,
+) -> None:
+    log_dir = open_dir(tmp_path)
+    filled(log_dir).delete_records(5)
+    log_dir.checkpoint()
+    log_dir.close(clean=False)
+    (partition_dir(tmp_path) / "00000000000000000000.log").unlink()
+    (partition_dir(tmp_path) / "00000000000000000000.log").mkdir()
+    log_dir = open_dir(tmp_path)
+    assert KEY in log_dir.unreadable
+    log_dir.checkpoint()
+    assert lines(tmp_path, STARTS) == ["events 3 5"], "kept for when it can be opened"
+    with pytest.raises(StorageFailed, match="Cannot create"):
+        log_dir.create(*KEY, OTHER_ID, CONFIG, NOW)
+    assert lines(tmp_path, STARTS) == ["events 3 5"]
+    log_dir.delete([KEY], 0)
+    assert not any(lines(tmp_path, name) for name in (STARTS, POINTS, HIGH, IDS))
+    filled(log_dir, OTHER_ID)
+    log_dir.close(clean=False)
+    log_dir = open_dir(tmp_path)
+    assert offsets_in(log_dir.logs[KEY]) == list(range(10))
+    log_dir.close(clean=False)

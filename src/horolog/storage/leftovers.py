@@ -3,7 +3,8 @@
     *.tmp                 a small file whose replacement was interrupted: removed
     *.deleted             of segments that were deleted: removed
     *.cleaned             a compaction that had not ended: removed
-    *.swap                one that had ended: its segments take the place of those they replace
+    *.swap                one that had ended: its segments take the place of those they replace,
+                          unless they are damaged or empty: then they are set aside
     indexes without log   removed
 
 In an adopted directory `.deleted` and `.cleaned` files and lone indexes stay: they do no
@@ -12,32 +13,48 @@ harm, and nobody asked us to tidy up a backup.
 
 import os
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from horolog.errors import CorruptBatch
 from horolog.storage import names
 from horolog.storage.contents import files_of
 from horolog.storage.files import Files
 from horolog.storage.headers import walk_headers
+from horolog.storage.set_aside import is_whole, keep_file
 
 _INDEX_SUFFIXES = frozenset(names.SEGMENT_SUFFIXES) - {names.LOG}
 
 
-def tidy(files: Files, directory: str, *, keep: bool) -> tuple[set[str], list[str]]:
-    """Bring a directory into order; the names that stay, and sentences on what was done.
+class Tidied(NamedTuple):
+    """What is in a directory now, and sentences on what was done."""
+
+    present: set[str]
+    notes: list[str]
+    warnings: list[str]
+
+
+def tidy(files: Files, directory: str, *, keep: bool, now_ms: int) -> Tidied:
+    """Bring a directory into order.
 
     Args:
         files: the way to the disk.
         directory: of one partition.
         keep: leave what does no harm.
+        now_ms: the clock, in milliseconds.
 
     Raises:
         StorageFailed: the disk refused, or a name belongs to something that is no regular file;
             then nothing has been done.
     """
     present = files_of(directory)
-    notes = []
+    notes: list[str] = []
+    warnings: list[str] = []
     if any(name.endswith(names.SWAP) for name in present):
-        notes += _finish_compaction(files, directory, sorted(present))
+        swaps = _valid_swaps(files, directory, sorted(present))
+        damaged = [name for name in swaps if _is_damaged(files, directory, name)]
+        if damaged:
+            warnings.append(_refuse_compaction(files, directory, swaps, damaged, now_ms))
+        elif swaps:
+            notes.append(_finish_compaction(files, directory, swaps))
         present = files_of(directory)
     for name in sorted(present):
         obsolete = name.endswith((names.DELETED, names.CLEANED)) or _is_lone_index(name, present)
@@ -45,7 +62,7 @@ def tidy(files: Files, directory: str, *, keep: bool) -> tuple[set[str], list[st
             files.remove(f"{directory}/{name}")
             present.remove(name)
             notes.append(f"Removed {directory}/{name}, a leftover")
-    return present, notes
+    return Tidied(present, notes, warnings)
 
 
 def base_offsets(present: Iterable[str], suffix: str) -> list[int]:
@@ -61,7 +78,7 @@ def _is_lone_index(name: str, present: set[str]) -> bool:
     return names.base_offset_of(name, dot + suffix) is not None
 
 
-def _finish_compaction(files: Files, directory: str, entries: list[str]) -> list[str]:
+def _valid_swaps(files: Files, directory: str, entries: list[str]) -> list[str]:
     """Kafka's order: what was being cleaned is void, and with it any swap at or after it."""
     cleaned = [base for name in entries if (base := _base_of(name, names.CLEANED)) is not None]
     swaps = [name for name in entries if name.endswith(names.SWAP)]
@@ -71,13 +88,37 @@ def _finish_compaction(files: Files, directory: str, entries: list[str]) -> list
             if base is not None and base >= min(cleaned):
                 files.remove(f"{directory}/{name}")
                 swaps = [kept for kept in swaps if kept != name]
-    if not swaps:
-        return []
+    return swaps
+
+
+def _is_damaged(files: Files, directory: str, name: str) -> bool:
+    base = names.base_offset_of(name, names.LOG + names.SWAP)
+    return base is not None and not is_whole(files, f"{directory}/{name}")
+
+
+def _refuse_compaction(
+    files: Files, directory: str, swaps: list[str], damaged: list[str], now_ms: int
+) -> str:
+    """Keep the segments that damaged or empty ones would replace; they have all the records."""
+    kept = []
+    for name in swaps:
+        path = f"{directory}/{name}"
+        if name.endswith(names.LOG + names.SWAP) and files.size(path):
+            kept.append(keep_file(files, path, path.removesuffix(names.SWAP), now_ms))
+        else:
+            files.remove(path)
+    return (
+        f"A compaction in {directory} is not finished, and nothing is removed: {damaged[0]} is not "
+        f"whole. Set aside: {', '.join(kept) or 'nothing'}"
+    )
+
+
+def _finish_compaction(files: Files, directory: str, swaps: list[str]) -> str:
     _remove_replaced(files, directory, swaps)
     for name in swaps:
         path = f"{directory}/{name}"
         files.rename(path, path.removesuffix(names.SWAP))
-    return [f"Finished a compaction in {directory}: {', '.join(swaps)}"]
+    return f"Finished a compaction in {directory}: {', '.join(swaps)}"
 
 
 def _remove_replaced(files: Files, directory: str, swaps: list[str]) -> None:
@@ -97,11 +138,8 @@ def _remove_replaced(files: Files, directory: str, swaps: list[str]) -> None:
 
 def _next_offset(files: Files, path: str, base_offset: int) -> int:
     next_offset = base_offset
-    try:
-        for _, header in walk_headers(files, files.get(path), 0, files.size(path)):
-            next_offset = header.next_offset
-    except CorruptBatch:
-        pass  # recovery will say it; what can be read is what it replaces
+    for _, header in walk_headers(files, files.get(path), 0, files.size(path)):
+        next_offset = header.next_offset
     return next_offset
 
 

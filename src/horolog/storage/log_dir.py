@@ -253,6 +253,9 @@ class LogDir:
         """
         made: list[Log] = []
         keys = [TopicPartition(topic, partition) for partition in partitions]
+        for key in keys:
+            if self._files.exists(self._path(str(key))):  # and its lines in the checkpoints count
+                raise StorageFailed(f"Cannot create {self._path(str(key))}: it is there already")
         self._checkpoints.make_room(keys, self.logs)
         try:
             for key in keys:
@@ -336,6 +339,7 @@ class LogDir:
                 if log is None:
                     delay_ms = self._failed.pop(key)
                     del self.unreadable[key]
+                    self._left_alone.discard(key)
                 else:
                     delay_ms = log.config.file_delete_delay_ms
                     del self.logs[key]

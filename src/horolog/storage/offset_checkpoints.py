@@ -40,7 +40,7 @@ class OffsetCheckpoints:
         self._directory = directory
         self._found: dict[str, dict[TopicPartition, int]] = {}
         self._found_ids: dict[TopicPartition, CheckpointId] = {}
-        self._left_alone: Collection[TopicPartition] = ()
+        self._left_alone: frozenset[TopicPartition] = frozenset()
         self._on_disk: dict[str, Collection[TopicPartition]] = {}  # of which there are lines
         self._ids_on_disk: dict[TopicPartition, CheckpointId] = {}
         self._writing = threading.Lock()
@@ -90,7 +90,7 @@ class OffsetCheckpoints:
             left_alone: partitions that are there and were not opened.
             logs: those that were.
         """
-        self._left_alone = left_alone
+        self._left_alone = frozenset(left_alone)
         present = {*left_alone, *logs}
         self.forget({key for keys in self._on_disk.values() for key in keys} - present, logs)
 
@@ -111,6 +111,8 @@ class OffsetCheckpoints:
             StorageFailed: the disk refused; some may still be there.
         """
         keys = set(keys)
+        with self._writing:
+            self._left_alone -= keys
         for name in _OFFSETS:
             with self._writing:
                 if not keys.isdisjoint(self._on_disk.get(name, ())):

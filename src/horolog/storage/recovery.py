@@ -110,8 +110,11 @@ class _Loader:
 
     def load(self, partition: TopicPartition) -> Log:
         plan = self.plan
-        present, notes = leftovers.tidy(self.files, self.directory, keep=plan.is_adopted)
+        present, notes, warnings = leftovers.tidy(
+            self.files, self.directory, keep=plan.is_adopted, now_ms=plan.now_ms
+        )
         self.report.notes += notes
+        self.report.warnings += warnings
         topic_id = self._topic_id(present)
         checkpointed = plan.checkpointed.for_topic(topic_id)
         self.recovery_point = checkpointed.recovery_point

@@ -80,17 +80,26 @@ def keep_segment(files: Files, directory: str, base_offset: int, now_ms: int) ->
         StorageFailed: the disk refused.
     """
     stem = f"{directory}/{base_offset:020d}"
-    log = stem + names.LOG
-    path, number = f"{log}.0{names.CUT}", 1
-    while files.exists(path):
-        number += 1
-        path = f"{log}.0.{number}{names.CUT}"
-    files.touch(log, now_ms)
-    files.rename(log, path)
+    path = keep_file(files, stem + names.LOG, stem + names.LOG, now_ms)
     for suffix in names.SEGMENT_SUFFIXES:
         if suffix != names.LOG:
             files.remove(stem + suffix)
     return path
+
+
+def keep_file(files: Files, path: str, log: str, now_ms: int) -> str:
+    """Set a file aside as the whole of a segment's log; its new path.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    target, number = f"{log}.0{names.CUT}", 1
+    while files.exists(target):
+        number += 1
+        target = f"{log}.0.{number}{names.CUT}"
+    files.touch(path, now_ms)
+    files.rename(path, target)
+    return target
 
 
 def _are_equal(files: Files, path: str, content: OpenFile, size: int) -> bool:
@@ -105,21 +114,44 @@ def _are_equal(files: Files, path: str, content: OpenFile, size: int) -> bool:
 
 
 def is_torn_tail(files: Files, file: OpenFile, start: int, end: int) -> bool:
-    """Whether `[start, end)` of a log is nothing but the beginning of a batch, zeros or garbage.
+    """Whether `[start, end)` of a log is nothing but zeros or the beginning of a batch.
 
-    Not so where it holds a whole batch, be it damaged or in the wrong place.
+    Not so where it holds a whole batch, be it damaged or in the wrong place, nor where it does
+    not begin as a batch does: that may be a whole one with a damaged header.
     """
+    if _are_zeros(files, file, start, end):
+        return True
     try:
         header = parse_header(files.read_at(file, HEADER_SIZE, start))
     except CorruptBatch:
-        pass
-    else:
-        if header.size <= end - start:
-            return False
+        return end - start < HEADER_SIZE
+    if header.size <= end - start:
+        return False
     try:
         return next(whole_batches(files, file, start, end), None) is None
     except CorruptBatch:
         return False
+
+
+def is_whole(files: Files, path: str) -> bool:
+    """Whether a file is batches from its first byte to its last, and not empty."""
+    size, end = files.size(path), 0
+    try:
+        for position, header in whole_batches(files, files.get(path), 0, size):
+            if position != end:
+                return False
+            end += header.size
+    except CorruptBatch:
+        return False
+    return 0 < size == end
+
+
+def _are_zeros(files: Files, file: OpenFile, start: int, end: int) -> bool:
+    for position in range(start, end, _PIECE_BYTES):
+        piece = files.read_at(file, min(_PIECE_BYTES, end - position), position)
+        if piece.count(0) != len(piece):
+            return False
+    return True
 
 
 def whole_batches(
