@@ -4,6 +4,9 @@ import json
 import re
 import shlex
 import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -51,6 +54,24 @@ def test_what_is_wrong_is_said_with_its_place_and_how_to_mend_it(
     assert (told["ok"], told["segments"]) == (False, 4)
     (damage,) = [each for each in told["findings"] if each["severity"] == "damage"]
     assert (damage["path"], damage["position"], damage["offset"]) == (str(log), 70, 1)
+
+
+def test_the_metadata_store_is_checked_with_its_log_directory(
+    offline: Run, make_broker: Callable[..., RunningBroker]
+) -> None:
+    broker = make_broker()
+    broker.create_topic("t")
+    seen = offline("log", "verify", broker.log_dir)
+    assert (seen.code, "in use" in seen.lines[-1]) == (0, True)
+    broker.stop()
+    store = broker.log_dir / "horolog-metadata.sqlite"
+    with closing(sqlite3.connect(store)) as db:
+        db.execute("UPDATE topics SET partitions = -3")
+        db.commit()
+    seen = offline("log", "verify", broker.log_dir)
+    assert seen.code == 1
+    assert "horolog-metadata.sqlite" in seen.out
+    assert "it has -3 partitions" in seen.out
 
 
 def test_a_path_without_a_log_is_misuse(offline: Run, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from partition_files import PartitionFiles
-from storelogs import NOW, append, batch, new_log, open_dir, partition_dir
+from storelogs import NOW, TOPIC_ID, append, batch, new_log, open_dir, partition_dir
 
 from golden import copy_directory, extract_killed
 from horolog.config import TopicConfig
@@ -293,10 +293,90 @@ def test_segments_that_overlap_are_damage(log_dir: Path) -> None:
     assert any("begins with offset 7" in each.what for each in wrong(log_dir))
 
 
-def test_a_segment_that_is_missing_is_told_by_its_indexes(log_dir: Path) -> None:
+def test_a_segment_that_is_missing_is_damage_and_its_indexes_are_told(log_dir: Path) -> None:
     logs(log_dir)[1].unlink()
-    assert [each.severity for each in wrong(log_dir)] == [FAULT, FAULT]
-    assert any("offsets lie in no segment" in each.what for each in found(log_dir))
+    lost, *lone = wrong(log_dir)[::-1]
+    assert lost.severity is DAMAGE
+    assert "Offsets 10 to 15 lie in no segment" in lost.what
+    assert [each.severity for each in lone] == [FAULT, FAULT]
+    assert all("restore" in (each.mend or "") for each in (lost, *lone))
+
+
+def remove_segment(log: Path) -> None:
+    for path in log.parent.glob(f"{log.stem}.*"):
+        path.unlink()
+
+
+def test_a_gap_between_segments_may_be_left_by_a_compaction_where_one_was_at_work(
+    log_dir: Path,
+) -> None:
+    remove_segment(logs(log_dir)[1])
+    assert only(log_dir).severity is DAMAGE
+    (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 16\n")
+    assert wrong(log_dir) == []
+    assert any("as compaction leaves it" in each.what for each in found(log_dir))
+
+
+SMALL = TopicConfig(index_interval_bytes=0, segment_bytes=200, retention_ms=10)
+
+
+@pytest.fixture
+def shortened(tmp_path: Path) -> Path:
+    """A log of our own with segments of two records each, of which retention took the first."""
+    opened = open_dir(tmp_path / "data", SMALL)
+    log = opened.create("orders", 0, TOPIC_ID, SMALL, NOW)
+    for number in range(12):
+        append(log, NOW + number)
+    assert len(log.apply_retention(NOW + 14, 0)) == 2
+    assert log.log_start_offset == 4
+    assert opened.close() == []
+    assert wrong(tmp_path / "data") == []
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("evidence", ["both", "epochs", "ours"])
+def test_first_segments_that_are_gone_are_damage(
+    shortened: Path, count: int, evidence: str
+) -> None:
+    if evidence == "ours":
+        (shortened / "orders-0" / "leader-epoch-checkpoint").unlink()
+    if evidence == "epochs":
+        (shortened / "horolog-checkpoint-ids").unlink()
+    for log in logs(shortened)[:count]:
+        remove_segment(log)
+    finding = only(shortened)
+    assert finding.severity is DAMAGE
+    assert f"offsets 4 to {3 + 2 * count} are missing" in finding.what
+    assert finding.mend
+
+
+def test_first_segments_that_retention_was_removing_are_not_missed(shortened: Path) -> None:
+    first = logs(shortened)[0]
+    for path in first.parent.glob(f"{first.stem}.*"):
+        path.rename(f"{path}.deleted")
+    assert wrong(shortened) == []
+
+
+@pytest.mark.parametrize("start", [5, 8, 11, 12])
+def test_a_log_start_that_was_moved_forward_is_a_fault(shortened: Path, start: int) -> None:
+    line = shortened / "log-start-offset-checkpoint"
+    line.write_text(f"0\n1\norders 0 {start}\n")
+    finding = only(shortened)
+    assert (finding.severity, finding.path) == (FAULT, str(line))
+    assert f"offsets 4 to {start - 1}, which are there" in finding.what
+    assert "orders 0" in (finding.mend or "")
+
+
+def test_a_log_start_that_delete_records_moved_is_lawful(tmp_path: Path) -> None:
+    opened = open_dir(tmp_path / "data", SMALL)
+    log = opened.create("orders", 0, TOPIC_ID, SMALL, NOW)
+    for number in range(12):
+        append(log, NOW + number)
+    log.delete_records(5)
+    assert opened.close() == []
+    assert wrong(tmp_path / "data") == []
+    assert any("5 offsets before it were deleted" in each.what for each in found(tmp_path / "data"))
 
 
 def test_a_bomb_is_not_unpacked_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

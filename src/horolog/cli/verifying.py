@@ -10,6 +10,7 @@ import typer
 from horolog.cli.options import Json
 from horolog.cli.screen import progress, say, show_json, size
 from horolog.config import TopicConfig
+from horolog.metadata.verify import check_store
 from horolog.record.scan import load_kernels
 from horolog.storage.reindex import Reindexed, Reindexing
 from horolog.storage.verify import (
@@ -63,7 +64,7 @@ class _Tally:
 
 
 def verify(path: LogPath, as_json: Json = False) -> None:
-    """Check every byte: batches, checksums, records, offsets, indexes, checkpoints.
+    """Check every byte: batches, checksums, records, offsets, indexes, checkpoints, metadata.
 
     Says of everything that is wrong where it is and how it can be mended, and of what is lawful
     and worth knowing. Works without a broker or beside a running one, on directories that Apache
@@ -72,7 +73,7 @@ def verify(path: LogPath, as_json: Json = False) -> None:
     verification = Verification.of(path)
     tally = _Tally()
     total = _bytes(verification.target)
-    tally.of(verification.steps(), f"verifying {path}", total)
+    tally.of(_all_steps(verification), f"verifying {path}", total)
     around = verification.around
     state = "in use" if around.is_live else "closed cleanly" if around.is_clean else "not closed"
     wrong = len(tally.findings) - tally.count(Severity.NOTE)
@@ -92,6 +93,13 @@ def verify(path: LogPath, as_json: Json = False) -> None:
         typer.echo(_summary(tally, state))
     if wrong:
         raise typer.Exit(1)
+
+
+def _all_steps(verification: Verification) -> Generator[Finding | Checked, None, None]:
+    yield from verification.steps()
+    target, around = verification.target, verification.around
+    if target.is_log_dir:
+        yield from check_store(target.log_dir, is_live=around.is_live, is_clean=around.is_clean)
 
 
 def reindex(

@@ -101,9 +101,7 @@ class MetadataStore:
     def _ensure_schema(self) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version == 0:
-            self._db.executescript(
-                f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
-            )
+            create_schema(self._db)
         elif version > SCHEMA_VERSION:
             self._db.close()
             raise Misconfigured(
@@ -248,3 +246,8 @@ class MetadataStore:
                 raise
         except sqlite3.Error as error:
             raise StorageFailed(f"{self._path}: {error}") from error
+
+
+def create_schema(db: sqlite3.Connection) -> None:
+    """Make the tables in a new file."""
+    db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")

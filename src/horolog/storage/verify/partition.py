@@ -3,20 +3,18 @@
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
-from horolog.errors import CorruptFile, StorageFailed
+from horolog.errors import StorageFailed
 from horolog.storage import names
 from horolog.storage.checkpoints import read_append_time, read_append_time_resets, read_topic_id
 from horolog.storage.files import Files
 from horolog.storage.leftovers import base_offsets
-from horolog.storage.names import TopicPartition
 from horolog.storage.producers import Producers
 from horolog.storage.set_aside import set_aside_in
 from horolog.storage.verify.epochs import check_epochs
+from horolog.storage.verify.extent import check_ends, check_order, check_start
 from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Checked, Finding, Steps, damage, fault, note
 from horolog.storage.verify.segment import Situation, check_segment
@@ -43,10 +41,11 @@ def check_partition(files: Files, directory: Path, around: Surroundings) -> Step
         present = sorted(os.listdir(directory))
         yield from _beside(files, directory, present)
         segments = yield from _segments(files, directory, present, around)
-        yield from _order(segments)
+        yield from check_order(directory, present, segments, around)
         if segments:
             yield from check_epochs(files, directory, segments, is_live=around.is_live)
-            yield from _ends(files, directory, segments, around)
+            yield from check_ends(files, directory, segments, around)
+            yield from check_start(files, directory, present, segments, around)
         yield from _snapshots(files, directory, present, segments, around)
         for name in set_aside_in(present):
             yield from check_set_aside(files, directory, name)
@@ -91,30 +90,6 @@ def _segments(
     return found
 
 
-def _order(segments: Sequence[SegmentFacts]) -> Iterator[Finding]:
-    missing = 0
-    for before, after in pairwise(segments):
-        if before.next_offset > after.base_offset:
-            yield damage(
-                after.path,
-                f"The segment begins with offset {after.base_offset}, and the one before it ends "
-                f"only before {before.next_offset}",
-                "restore both segments from a replica or a backup",
-                offset=after.base_offset,
-            )
-        elif before.is_sound and not before.has_old_format:
-            missing += after.base_offset - before.next_offset
-    for segment in segments:
-        if segment.first_offset is not None and segment.is_sound:
-            missing += max(0, segment.first_offset - segment.base_offset)
-    if missing:
-        yield note(
-            os.path.dirname(segments[0].path),
-            f"{missing} offsets lie in no segment, as compaction leaves it, or a segment that is "
-            "missing",
-        )
-
-
 def _beside(files: Files, directory: Path, present: Sequence[str]) -> Iterator[Finding]:
     findings: list[Finding] = []
     path = str(directory / names.PARTITION_METADATA)
@@ -141,70 +116,6 @@ def _beside(files: Files, directory: Path, present: Sequence[str]) -> Iterator[F
                 "Its segment is not here",
                 f"restore {stem}{names.LOG} if it should be; a broker that starts removes this",
             )
-
-
-def _ends(
-    files: Files, directory: Path, segments: Sequence[SegmentFacts], around: Surroundings
-) -> Iterator[Finding]:
-    """What the log directory's checkpoints say about where the log begins and ends."""
-    partition = names.partition_of(directory.name)
-    last = segments[-1]
-    if partition is None or around.is_live or last.has_old_format:
-        return
-    end = last.next_offset
-    log_dir = directory.parent
-    told = _Told(log_dir, partition, end)
-    if (point := around.recovery_points.get(partition, 0)) > end:
-        yield damage(
-            str(log_dir / names.RECOVERY_POINTS),
-            told(f"was flushed up to offset {point}", point),
-            "restore the end of the log from a replica or a backup",
-            offset=end,
-        )
-    elif (high := around.high_watermarks.get(partition, 0)) > end:
-        yield fault(
-            str(log_dir / names.HIGH_WATERMARKS),
-            told(f"was acknowledged up to offset {high}", high),
-            "restore the end of the log from a replica or a backup; a broker lowers this itself",
-            offset=end,
-        )
-    topic_id = None
-    with suppress(CorruptFile):
-        topic_id = read_topic_id(files, str(directory / names.PARTITION_METADATA))
-    ours, start = around.checkpoint_ids.get(partition), around.log_starts.get(partition, 0)
-    line = f"the line of {partition.topic} {partition.partition}"
-    if ours is not None and ours.topic_id == topic_id and ours.log_start_offset > end:
-        yield damage(
-            str(log_dir / names.CHECKPOINT_IDS),
-            f"{partition} began at offset {ours.log_start_offset} when it was last served, and its "
-            f"log ends before {end}: it is an older state. A broker that starts sets it aside and "
-            f"begins at {ours.log_start_offset}, so that no offset is given out twice",
-            f"to have this state served, remove {line} here and in {names.LOG_START_OFFSETS} "
-            "before a broker starts",
-            offset=end,
-        )
-    elif start > end:
-        yield damage(
-            str(log_dir / names.LOG_START_OFFSETS),
-            f"It says that {partition} begins at offset {start}, and its log ends before {end}: a "
-            "broker that starts ignores it, and records that were deleted may be there again",
-            f"correct {line}, or restore the end of the log from a replica or a backup",
-            offset=end,
-        )
-
-
-class _Told:
-    """The sentence about a checkpoint that knows of more than there is."""
-
-    def __init__(self, log_dir: Path, partition: TopicPartition, end: int) -> None:
-        self._partition = partition
-        self._end = end
-
-    def __call__(self, what: str, upto: int) -> str:
-        return (
-            f"It says that {self._partition} {what}, and the log ends before {self._end}: offsets "
-            f"{self._end} to {upto - 1} are missing"
-        )
 
 
 def _snapshots(

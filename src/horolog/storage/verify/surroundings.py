@@ -35,6 +35,8 @@ class Surroundings(NamedTuple):
     log_starts: Mapping[TopicPartition, int] = {}
     high_watermarks: Mapping[TopicPartition, int] = {}
     checkpoint_ids: Mapping[TopicPartition, CheckpointId] = {}
+    cleaner_offsets: Mapping[TopicPartition, int] = {}
+    """Of partitions that a Kafka has compacted."""
 
 
 def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Finding]]:
@@ -62,6 +64,7 @@ def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Fin
             offsets[names.LOG_START_OFFSETS],
             offsets[names.HIGH_WATERMARKS],
             read_or_tell(read_ids, ids, forget, findings) or {},
+            offsets[_CLEANER_OFFSETS],
         ),
         findings,
     )

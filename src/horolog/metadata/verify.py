@@ -1,0 +1,390 @@
+"""Whether the metadata store can be read, and agrees with the directories beside it.
+
+Nothing in the log directory is written or locked. SQLite would create a `-shm` file there
+even to read, finish what a killed broker left in the write-ahead log, and meet the locks of
+a live one. So both files are copied to a temporary directory, again if the broker wrote a
+checkpoint meanwhile, and SQLite sees only the copy.
+
+SQLite pages have no checksums: a changed byte within a value is found only where the value
+can no longer be one. The write-ahead log has checksums, and SQLite drops everything behind
+the first frame that fails; here that is told.
+"""
+
+import os
+import sqlite3
+import stat
+import tempfile
+import uuid
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from horolog.config.tables import topic_setting
+from horolog.errors import CorruptFile, RequestRefused, StorageFailed
+from horolog.metadata.reconcile import Found, reconcile
+from horolog.metadata.store import (
+    AS_FOUND,
+    BROKER_SCOPE,
+    FILE_NAME,
+    SCHEMA_VERSION,
+    TOPIC_SCOPE,
+    TopicRow,
+    create_schema,
+)
+from horolog.metadata.topics import check_name
+from horolog.metadata.wal import check_wal
+from horolog.storage import names
+from horolog.storage.checkpoints import read_topic_id
+from horolog.storage.files import Files
+from horolog.storage.verify.findings import Finding, Findings, damage, fault, note
+
+_MEND = (
+    "stop the broker and restore the file from a backup; or move it away: topics are then adopted "
+    "from their directories, without settings and committed offsets"
+)
+_CORRECT = "stop the broker and correct the row with sqlite3, or restore the file from a backup"
+_MAX_COPIES = 10
+_CHUNK_BYTES = 1 << 20
+_MAX_PROBLEMS = 20  # of SQLite's own check
+_TYPES = {"TEXT": str, "INTEGER": int, "BLOB": bytes}
+
+
+def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False) -> Findings:
+    """Everything about the metadata store of a log directory.
+
+    Args:
+        log_dir: the log directory.
+        is_live: a broker is at work there, so that rows and directories may differ.
+        is_clean: the last broker was stopped, not killed.
+    """
+    path = log_dir / FILE_NAME
+    wal = path.with_name(FILE_NAME + "-wal")
+    if not os.path.lexists(path):
+        yield from _without_store(log_dir, path, wal)
+        return
+    for each in (path, wal):
+        if os.path.lexists(each) and not stat.S_ISREG(os.lstat(each).st_mode):
+            yield fault(str(each), "It is not a regular file", _MEND)
+            return
+    with tempfile.TemporaryDirectory(prefix="horolog-verify-") as aside:
+        try:
+            copy = _copy_of_both(path, wal, Path(aside))
+        except OSError as error:
+            yield fault(
+                str(path), f"It cannot be read or copied: {error}", "see to disk and rights"
+            )
+            return
+        if copy is None:
+            yield note(str(path), "It changes faster than it can be copied, and is not checked")
+            return
+        yield from check_wal(copy.with_name(copy.name + "-wal"), str(wal), _MEND)
+        store = _StoreCheck(copy, str(path))
+        yield from store.findings()
+    if store.topics is not None and not is_live:
+        yield from _directories(log_dir, str(path), store.topics, is_clean=is_clean)
+
+
+def _without_store(log_dir: Path, path: Path, wal: Path) -> Findings:
+    if os.path.lexists(wal):
+        yield fault(str(path), "It is missing, and its write-ahead log is here", _MEND)
+    elif any(log_dir.glob(f"*/*{names.SEAL}")):
+        yield note(
+            str(path),
+            "There is none, though horolog has been at work here: a start adopts all topics, "
+            "without settings and committed offsets",
+        )
+
+
+def _copy_of_both(path: Path, wal: Path, target: Path) -> Path | None:
+    """A copy of the file and its write-ahead log as they were at one moment; None if not found."""
+    copy = target / path.name
+    for _ in range(_MAX_COPIES):
+        before = _copied(path, copy)
+        log_before = _copied(wal, target / wal.name)
+        # Appending to the log changes no frame; a checkpoint changes the file, then the header.
+        if _read(path, None) == before and _read(wal, None, only=32) == log_before:
+            return copy
+    return None
+
+
+class _Content(NamedTuple):
+    """What tells one content of a file from another: its length, or the checksum of it."""
+
+    size: int
+    crc: int
+
+
+def _copied(source: Path, target: Path) -> _Content | None:
+    """Copy a file; of a write-ahead log the first 32 bytes tell whether it was begun anew."""
+    with suppress(FileNotFoundError):
+        target.unlink()
+    is_log = source.name.endswith("-wal")
+    found = _read(source, target)
+    return _read(target, None, only=32) if is_log and found is not None else found
+
+
+def _read(source: Path, target: Path | None, only: int | None = None) -> _Content | None:
+    try:
+        fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    size, crc = 0, 0
+    with open(fd, "rb") as file, open(target or os.devnull, "wb") as out:
+        while chunk := file.read(_CHUNK_BYTES if only is None else only - size):
+            size, crc = size + len(chunk), zlib.crc32(chunk, crc)
+            out.write(chunk)
+    return _Content(size, crc)
+
+
+class _StoreCheck:
+    """A check of one copy; lives as long as that takes."""
+
+    def __init__(self, copy: Path, path: str) -> None:
+        self.topics: list[TopicRow] | None = None
+        """The stored topics, if they could all be read."""
+        self._copy = copy
+        self._path = path
+
+    def findings(self) -> Findings:
+        """All that is wrong with the file and its rows."""
+        if self._copy.stat().st_size == 0 and not self._copy.with_name(FILE_NAME + "-wal").exists():
+            yield fault(
+                self._path,
+                "It is empty: a start takes it for new, and adopts all topics without settings "
+                "and committed offsets",
+                "stop the broker and restore the file from a backup",
+            )
+            return
+        try:
+            with closing(sqlite3.connect(self._copy)) as db:
+                db.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+                problems = [
+                    str(text).replace("\n", "; ")
+                    for (text,) in db.execute(f"PRAGMA integrity_check({_MAX_PROBLEMS})")
+                ]
+                if problems != ["ok"]:
+                    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+                    yield fault(self._path, f"SQLite finds it damaged: {problems[0]}{more}", _MEND)
+                wrong = list(self._schema(db))
+                yield from wrong
+                if not wrong:
+                    yield from self._rows(db)
+        except sqlite3.Error as error:
+            yield fault(self._path, f"SQLite cannot read it: {error}", _MEND)
+
+    def _schema(self, db: sqlite3.Connection) -> Findings:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version > SCHEMA_VERSION:
+            yield fault(
+                self._path,
+                f"It was written by a newer horolog (schema {version}; this one reads up to "
+                f"{SCHEMA_VERSION})",
+                "use that horolog",
+            )
+            return
+        expected = _columns_of_new_store()
+        for table, columns in expected.items():
+            there = _columns(db, table)
+            if not there:
+                yield fault(self._path, f"It has no table {table}", _MEND)
+            elif there != columns:
+                yield fault(
+                    self._path, f"The table {table} has other columns than it should", _MEND
+                )
+        if version != SCHEMA_VERSION and all(_columns(db, table) for table in expected):
+            yield fault(self._path, f"Its schema version is {version}, not {SCHEMA_VERSION}", _MEND)
+
+    def _rows(self, db: sqlite3.Connection) -> Findings:
+        topics: dict[str, int] = {}
+        rows: list[TopicRow] = []
+        is_whole = True
+        for table, wrong_with in (
+            ("topics", _wrong_topic),
+            ("settings", _wrong_setting),
+            ("groups", _wrong_group),
+            ("offsets", _wrong_offset),
+            ("counters", _wrong_counter),
+        ):
+            wrong: list[str] = []
+            count = 0
+            strangers: set[str] = set()
+            columns = _columns(db, table)
+            for row in db.execute(f"SELECT * FROM {table}"):  # noqa: S608 - a name of ours
+                why = _wrong_type(row, columns) or wrong_with(row, topics)
+                if why is not None:
+                    count += 1
+                    wrong += [f"The row {_shown(row)} of {table} cannot be: {why}"][len(wrong) :]
+                elif table == "topics":
+                    name, topic_id, partitions, adopted, deleting = row
+                    id_ = uuid.UUID(bytes=topic_id)
+                    rows.append(TopicRow(name, id_, partitions, bool(adopted), bool(deleting)))
+                    topics[name] = partitions
+                elif (table == "offsets" and row[1] not in topics) or (
+                    table == "settings" and row[0] == TOPIC_SCOPE and row[1] not in topics
+                ):
+                    strangers.add(row[1])
+            if wrong:
+                more = f"; {count - 1} more rows are wrong" if count > 1 else ""
+                yield fault(self._path, wrong[0] + more, _CORRECT)
+                is_whole &= table != "topics"
+            if strangers:
+                yield note(
+                    self._path,
+                    f"Rows of {table} are about {len(strangers)} topics that are not stored, "
+                    f"{min(strangers)!r} for one",
+                )
+        if is_whole:
+            self.topics = rows
+
+
+def _columns_of_new_store() -> dict[str, list[tuple[str, str, int]]]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        create_schema(db)
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master")]
+        return {table: found for table in tables if (found := _columns(db, table))}
+
+
+def _columns(db: sqlite3.Connection, table: str) -> list[tuple[str, str, int]]:
+    """Name, type and whether NULL is refused, of each column."""
+    return [(row[1], row[2], row[3]) for row in db.execute(f"PRAGMA table_info({table})")]
+
+
+Topics = dict[str, int]
+"""The stored topics, and how many partitions each is stored with."""
+
+
+def _wrong_type(row: tuple[object, ...], columns: list[tuple[str, str, int]]) -> str | None:
+    for value, (name, kind, refuses_null) in zip(row, columns, strict=True):
+        if value is None and not refuses_null:
+            continue
+        if not isinstance(value, _TYPES[kind]):
+            return f"{name} is not of type {kind}"
+        if isinstance(value, str) and not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                return f"{name} is not UTF-8"
+    return None
+
+
+def _wrong_topic(row: tuple[object, ...], known: Topics) -> str | None:
+    name, topic_id, partitions, adopted, deleting = row
+    assert isinstance(name, str)
+    assert isinstance(topic_id, bytes)
+    assert isinstance(partitions, int)
+    if len(topic_id) != 16:
+        return f"its topic id has {len(topic_id)} bytes"
+    if not AS_FOUND <= partitions <= names.MAX_PARTITION + 1:
+        return f"it has {partitions} partitions"
+    if not {adopted, deleting} <= {0, 1}:
+        return "adopted and deleting are 0 or 1"
+    return _refusal(lambda: check_name(name))
+
+
+def _wrong_setting(row: tuple[object, ...], known: Topics) -> str | None:
+    scope, resource, name, value = map(str, row)
+    if scope not in (TOPIC_SCOPE, BROKER_SCOPE):
+        return f"there is no scope {scope!r}"
+    if scope == TOPIC_SCOPE:
+        return _refusal(lambda: topic_setting(name).read(value, name))
+    if resource and not resource.isdecimal():
+        return f"there is no broker {resource!r}"
+    return None
+
+
+def _wrong_group(row: tuple[object, ...], known: Topics) -> str | None:
+    _, _, empty_since_ms = row
+    if isinstance(empty_since_ms, int) and empty_since_ms < 0:
+        return f"it is empty since {empty_since_ms}"
+    return None
+
+
+def _wrong_offset(row: tuple[object, ...], known: Topics) -> str | None:
+    _, topic, partition, committed, leader_epoch, _, commit_ms, expire_ms = row
+    assert isinstance(partition, int)
+    assert isinstance(committed, int)
+    assert isinstance(leader_epoch, int)
+    partitions = known.get(str(topic), AS_FOUND)
+    if not 0 <= partition <= (partitions - 1 if partitions > 0 else names.MAX_PARTITION):
+        return f"{topic} has no partition {partition}"
+    if committed < 0 or leader_epoch < -1:
+        return f"offset {committed} in leader epoch {leader_epoch} cannot be committed"
+    times = (commit_ms, expire_ms)
+    return "it has a time below 0" if any(isinstance(t, int) and t < -1 for t in times) else None
+
+
+def _wrong_counter(row: tuple[object, ...], known: Topics) -> str | None:
+    _, value = row
+    return "it is below 0" if isinstance(value, int) and value < 0 else None
+
+
+def _refusal(check: Callable[[], object]) -> str | None:
+    try:
+        check()
+    except (ValueError, RequestRefused) as error:
+        return str(error)
+    return None
+
+
+def _shown(row: tuple[object, ...]) -> str:
+    text = ", ".join(value.hex() if isinstance(value, bytes) else ascii(value) for value in row)
+    return f"({text[:200]}{'...' if len(text) > 200 else ''})"
+
+
+def _directories(
+    log_dir: Path, path: str, rows: list[TopicRow], *, is_clean: bool
+) -> Iterator[Finding]:
+    """What a start would do about rows and directories that do not belong together."""
+    found = _found(log_dir)
+    plan = reconcile(rows, found, new_id=uuid.uuid4)
+    missing: dict[str, list[int]] = {}
+    for topic, index in plan.create:
+        missing.setdefault(topic, []).append(index)
+    for topic, indexes in missing.items():
+        shown = ", ".join(f"{topic}-{index}" for index in indexes[:3])
+        more = f" and {len(indexes) - 3} more" if len(indexes) > 3 else ""
+        is_lost = is_clean or bool(found.get(topic))
+        tell = damage if is_lost else fault
+        why = "" if is_lost else ", unless a kill cut their creation short"
+        yield tell(
+            path,
+            f"{topic} is stored with {len(plan.partitions[topic])} partitions, and the directories "
+            f"of {shown}{more} are gone{why}: a start creates them empty",
+            "restore the directories from a backup before a broker starts",
+        )
+    for warning in plan.warnings:
+        if not any(f"{topic} lacked the directories" in warning for topic in missing):
+            yield fault(path, f"A start would say: {warning}", "restore rows or directories before")
+    for row in rows:
+        if row.deleting:
+            yield note(
+                path, f"The deletion of {row.name} was begun: the next start goes on with it"
+            )
+    for (topic, index), why in plan.left_alone.items():
+        yield note(str(log_dir / f"{topic}-{index}"), f"It is not served: {why}")
+    if plan.adopted:
+        yield note(
+            path,
+            f"{len(plan.adopted)} topics have directories and are not stored, {plan.adopted[0]} "
+            "for one: a start adopts them, and nothing of them expires",
+        )
+
+
+def _found(log_dir: Path) -> dict[str, Found]:
+    files = Files(read_only=True)
+    ids: dict[str, dict[int, uuid.UUID | None]] = {}
+    blocked: dict[str, dict[int, str]] = {}
+    for each in sorted(log_dir.iterdir()):
+        partition = names.partition_of(each.name)
+        if partition is None or partition.topic in names.INTERNAL_TOPICS:
+            continue
+        topic, index = partition
+        if each.is_symlink() or not each.is_dir():
+            blocked.setdefault(topic, {})[index] = "it is no directory"
+            continue
+        ids.setdefault(topic, {})[index] = None
+        with suppress(CorruptFile, StorageFailed):  # told with the partition
+            ids[topic][index] = read_topic_id(files, str(each / names.PARTITION_METADATA))
+    return {topic: Found(ids.get(topic, {}), blocked.get(topic, {})) for topic in {*ids, *blocked}}

@@ -1,0 +1,202 @@
+"""Where a log begins and ends, and whether all that lies between is there."""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from uuid import UUID
+
+from horolog.errors import CorruptFile, StorageFailed
+from horolog.storage import names
+from horolog.storage.checkpoints import read_epochs, read_topic_id
+from horolog.storage.files import Files
+from horolog.storage.leftovers import base_offsets
+from horolog.storage.names import TopicPartition
+from horolog.storage.verify.facts import SegmentFacts
+from horolog.storage.verify.findings import Finding, damage, fault, note
+from horolog.storage.verify.surroundings import Surroundings
+
+_RESTORE = "restore it from a replica or a backup before a broker starts"
+
+
+def check_order(
+    directory: Path,
+    present: Collection[str],
+    segments: Sequence[SegmentFacts],
+    around: Surroundings,
+) -> Iterator[Finding]:
+    """Whether each segment begins where the one before it ends.
+
+    Only compaction leaves offsets out. Where it has been at work, a segment that is missing
+    cannot be told from one that it has emptied.
+    """
+    partition = names.partition_of(directory.name)
+    is_compacted = partition in around.cleaner_offsets or any(
+        segment.missing_offsets for segment in segments
+    )
+    bases = base_offsets(present, names.LOG)
+    missing = 0
+    for before, after in pairwise(segments):
+        if before.next_offset > after.base_offset:
+            yield damage(
+                after.path,
+                f"The segment begins with offset {after.base_offset}, and the one before it ends "
+                f"only before {before.next_offset}",
+                "restore both segments from a replica or a backup",
+                offset=after.base_offset,
+            )
+            continue
+        are_neighbours = bases.index(after.base_offset) == bases.index(before.base_offset) + 1
+        gap = after.base_offset - before.next_offset
+        if not gap or not are_neighbours or not before.is_sound or before.has_old_format:
+            continue
+        if is_compacted:
+            missing += gap
+            continue
+        yield damage(
+            str(directory),
+            f"Offsets {before.next_offset} to {after.base_offset - 1} lie in no segment: the one "
+            f"between {before.base_offset} and {after.base_offset} is missing",
+            _RESTORE,
+            offset=before.next_offset,
+        )
+    for segment in segments:
+        if segment.first_offset is not None and segment.is_sound:
+            missing += max(0, segment.first_offset - segment.base_offset)
+    if missing:
+        yield note(
+            str(directory),
+            f"{missing} offsets lie in no segment, as compaction leaves it, or a segment that is "
+            "missing",
+        )
+
+
+def check_start(
+    files: Files,
+    directory: Path,
+    present: Collection[str],
+    segments: Sequence[SegmentFacts],
+    around: Surroundings,
+) -> Iterator[Finding]:
+    """What is known about where the log started when it was last written to.
+
+    DeleteRecords and retention let the first leader epoch begin where the log starts. Until
+    the first clean stop a line of ours may lag behind retention.
+    """
+    partition = names.partition_of(directory.name)
+    if partition is None or around.is_live:
+        return
+    first, end = segments[0].base_offset, segments[-1].next_offset
+    by_epochs = _first_epoch_start(files, directory)
+    topic_id = _topic_id(files, directory)
+    ours = around.checkpoint_ids.get(partition)
+    by_ours = ours.log_start_offset if ours is not None and ours.topic_id == topic_id else None
+    line = around.log_starts.get(partition, 0)
+    known = by_epochs
+    if known is None and around.is_clean:
+        known = by_ours if by_ours is not None else line or None
+    deleted = base_offsets(present, names.LOG + names.DELETED)
+    if known is not None and known < first and not any(known <= base < first for base in deleted):
+        yield damage(
+            str(directory),
+            f"The log started at offset {known}, and its first segment begins with {first}: "
+            f"offsets {known} to {first - 1} are missing",
+            _RESTORE,
+            offset=known,
+        )
+    known = by_epochs if by_epochs is not None else by_ours
+    path = str(directory.parent / names.LOG_START_OFFSETS)
+    if not first < line <= end:
+        return
+    if known is not None and known < line:
+        hidden = max(known, first)
+        yield fault(
+            path,
+            f"It says that {partition} begins at offset {line}, and the log started at {known} "
+            f"when it was last written to: nobody can read offsets {hidden} to {line - 1}, which "
+            "are there",
+            f"correct the line of {partition.topic} {partition.partition} before a broker starts: "
+            "retention removes what lies before it",
+            offset=hidden,
+        )
+    else:
+        yield note(
+            path,
+            f"{partition} begins at offset {line}: {line - first} offsets before it were deleted "
+            "and still lie in its first segments",
+        )
+
+
+def _first_epoch_start(files: Files, directory: Path) -> int | None:
+    with suppress(StorageFailed, CorruptFile, ValueError):  # told with the epochs
+        entries = read_epochs(files, str(directory / names.LEADER_EPOCHS))
+        return entries[0].start_offset if entries else None
+    return None
+
+
+def _topic_id(files: Files, directory: Path) -> UUID | None:
+    with suppress(StorageFailed, CorruptFile):  # told with the partition
+        return read_topic_id(files, str(directory / names.PARTITION_METADATA))
+    return None
+
+
+def check_ends(
+    files: Files, directory: Path, segments: Sequence[SegmentFacts], around: Surroundings
+) -> Iterator[Finding]:
+    """What the log directory's checkpoints say about where the log begins and ends."""
+    partition = names.partition_of(directory.name)
+    last = segments[-1]
+    if partition is None or around.is_live or last.has_old_format:
+        return
+    end = last.next_offset
+    log_dir = directory.parent
+    told = _Told(log_dir, partition, end)
+    if (point := around.recovery_points.get(partition, 0)) > end:
+        yield damage(
+            str(log_dir / names.RECOVERY_POINTS),
+            told(f"was flushed up to offset {point}", point),
+            "restore the end of the log from a replica or a backup",
+            offset=end,
+        )
+    elif (high := around.high_watermarks.get(partition, 0)) > end:
+        yield fault(
+            str(log_dir / names.HIGH_WATERMARKS),
+            told(f"was acknowledged up to offset {high}", high),
+            "restore the end of the log from a replica or a backup; a broker lowers this itself",
+            offset=end,
+        )
+    topic_id = _topic_id(files, directory)
+    ours, start = around.checkpoint_ids.get(partition), around.log_starts.get(partition, 0)
+    line = f"the line of {partition.topic} {partition.partition}"
+    if ours is not None and ours.topic_id == topic_id and ours.log_start_offset > end:
+        yield damage(
+            str(log_dir / names.CHECKPOINT_IDS),
+            f"{partition} began at offset {ours.log_start_offset} when it was last served, and its "
+            f"log ends before {end}: it is an older state. A broker that starts sets it aside and "
+            f"begins at {ours.log_start_offset}, so that no offset is given out twice",
+            f"to have this state served, remove {line} here and in {names.LOG_START_OFFSETS} "
+            "before a broker starts",
+            offset=end,
+        )
+    elif start > end:
+        yield damage(
+            str(log_dir / names.LOG_START_OFFSETS),
+            f"It says that {partition} begins at offset {start}, and its log ends before {end}: a "
+            "broker that starts ignores it, and records that were deleted may be there again",
+            f"correct {line}, or restore the end of the log from a replica or a backup",
+            offset=end,
+        )
+
+
+class _Told:
+    """The sentence about a checkpoint that knows of more than there is."""
+
+    def __init__(self, log_dir: Path, partition: TopicPartition, end: int) -> None:
+        self._partition = partition
+        self._end = end
+
+    def __call__(self, what: str, upto: int) -> str:
+        return (
+            f"It says that {self._partition} {what}, and the log ends before {self._end}: offsets "
+            f"{self._end} to {upto - 1} are missing"
+        )
