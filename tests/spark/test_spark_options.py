@@ -122,7 +122,10 @@ def test_ends_are_preferred_as_starts_are() -> None:
             {"kafka.bootstrap.servers": "h:1", "subscribePattern": " "},
             "Pattern to subscribe is empty",
         ),
-        ({"kafka.bootstrap.servers": "h:1", "subscribePattern": "a("}, "no regular expression"),
+        (
+            {"kafka.bootstrap.servers": "h:1", "subscribePattern": "a("},
+            "as Java would: a paren",
+        ),
         ({"kafka.bootstrap.servers": "h:1", "assign": "orders"}, "expected e.g."),
         ({"kafka.bootstrap.servers": "h:1", "assign": '{"a":[-1]}'}, "expected e.g."),
         ({"kafka.bootstrap.servers": "h:1", "assign": "{}"}, "No partitions to assign"),

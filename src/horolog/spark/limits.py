@@ -3,12 +3,12 @@
 Values, and their reading from options; `bounds` turns them into offsets.
 """
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from horolog.errors import Misconfigured
+from horolog.spark import java_patterns
 from horolog.spark.option_values import moment, parsed
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 
@@ -25,7 +25,10 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """`subscribePattern`: topics whose whole name matches; Kafka's internal topics never do."""
+    """`subscribePattern`, a regular expression of Java's: topics whose whole name matches it.
+
+    Kafka's internal topics never do.
+    """
 
     expression: str
 
@@ -59,7 +62,7 @@ def subscribed(
             named = "partition" if len(missing) == 1 else "partitions"
         case Pattern(expression):
             missing, named = [], ""
-            matches = re.compile(expression).fullmatch
+            matches = java_patterns.compiled(expression).fullmatch
             found = [
                 partition
                 for partition in partitions
@@ -134,11 +137,10 @@ def _pattern(expression: str) -> Pattern:
     if not expression:
         raise Misconfigured("Pattern to subscribe is empty: option 'subscribePattern'")
     try:
-        re.compile(expression)
-    except re.error as error:
+        java_patterns.compiled(expression)
+    except java_patterns.UntranslatableError as error:
         raise Misconfigured(
-            f"Option 'subscribePattern': '{expression}' is no regular expression that Python "
-            f"understands: {error}"
+            f"Option 'subscribePattern': '{expression}' cannot be obeyed as Java would: {error}"
         ) from None
     return Pattern(expression)
 
