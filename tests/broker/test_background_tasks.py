@@ -1,4 +1,4 @@
-"""Chores under a clock that tests turn, and the event loop while the disk is slow."""
+"""Background tasks under a clock that tests turn, and the event loop while the disk is slow."""
 
 import asyncio
 import gc
@@ -177,7 +177,7 @@ def test_producers_that_fell_silent_are_forgotten(
     assert broker.run(broker.service.background_tasks.expire_producers()) == 1
 
 
-def test_chores_run_by_themselves(make_broker: MakeBroker, clock: ManualClock) -> None:
+def test_background_tasks_run_by_themselves(make_broker: MakeBroker, clock: ManualClock) -> None:
     broker = make_broker(
         clock=clock, log_initial_task_delay_ms="0", log_retention_check_interval_ms="20"
     )
@@ -188,7 +188,7 @@ def test_chores_run_by_themselves(make_broker: MakeBroker, clock: ManualClock) -
     assert eventually(lambda: broker.log("t").log_start_offset > 0)
 
 
-def test_a_chore_that_fails_each_time_says_so_once(
+def test_a_background_task_that_fails_each_time_is_logged_once(
     make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = make_broker(

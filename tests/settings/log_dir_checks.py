@@ -1,4 +1,4 @@
-"""For every broker setting about the log directory, topics and chores, the difference it makes."""
+"""For every broker setting about the log directory, topics and background tasks, the difference it makes."""
 
 import shutil
 import threading
@@ -110,7 +110,7 @@ def segments_deleted_of_a_topic_found_on_disk(lab: Lab) -> int:
     return len(gone)
 
 
-# --- chores ---------------------------------------------------------------------------------
+# --- background tasks -----------------------------------------------------------------------
 
 
 @of_broker(

@@ -26,7 +26,7 @@ QUICK = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     # Tests do not wait for members that might still come.
     "group.initial.rebalance.delay.ms": "0",
-    # Records of years ago outlive a slow test; those that ask for chores say when they begin.
+    # Records of years ago outlive a slow test; those that run retention say when.
     "log.initial.task.delay.ms": "86400000",
 }
 

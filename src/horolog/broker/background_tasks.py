@@ -1,4 +1,4 @@
-"""What has to be done now and then: retention, flushing, checkpoints, expiry.
+"""What a broker does in the background: retention, flushing, checkpoints, expiry.
 
 The event loop's time decides when a task runs, the Clock decides what it does; so a test
 moves the clock and calls the task. But flushing is about power cuts, which happen in
