@@ -58,11 +58,10 @@ def _profiling(wanted: bool) -> Iterator[None]:
 async def measure(requests: int, runs: int, size: int, profile: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:
         settings = Settings({"log.dir": directory, "listeners": "PLAINTEXT://127.0.0.1:0"})
-        service = Service(settings, load_kernels=False)
-        (endpoint, *_) = await service.start()
+        service = await Service.start(settings, load_kernels=False)
+        (endpoint, *_) = service.bound
         load_kernels()
         await service.broker.controller.ensure_topic("cost")
-        assert service._server is not None
         connection = ServerConnection(service._server.shared, endpoint)
         transport = _Nowhere()
         connection.connection_made(transport)

@@ -180,6 +180,6 @@ def test_adopted_with_defaults_a_compacted_log_still_keeps_everything(
 def test_years_of_retention_take_nothing_of_it(broker: RunningBroker) -> None:
     assert isinstance(broker.clock, ManualClock)
     broker.clock.advance(10_000 * DAY_MS)
-    before = {name: log.size for name, log in broker.broker._log_dir.logs.items()}
+    before = {key: each.size for key, each in broker.broker.partitions.items()}
     assert broker.run(broker.service.background_tasks.run_retention()) == []
-    assert before == {name: log.size for name, log in broker.broker._log_dir.logs.items()}
+    assert before == {key: each.size for key, each in broker.broker.partitions.items()}

@@ -293,7 +293,7 @@ def make_template(path: Path, *, is_clean: bool) -> None:
     if is_clean:
         broker.stop()
     else:
-        broker.run(broker.broker.checkpoint())
+        broker.run(broker.broker.partitions.checkpoint())
         broker.kill()
     write_aborted(Files(), str(path / "t-0" / PARTITION_FILES[3]), [AbortedTransaction(7, 0, 1, 2)])
     for index in range(1, SOUND + 1):
@@ -329,7 +329,7 @@ def assert_serves(log_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
             with RawConnection(broker.address) as connection:
                 ask_everything(connection)
             broker.run(broker.service.background_tasks.run_retention())
-            broker.run(broker.broker.checkpoint())
+            broker.run(broker.broker.partitions.checkpoint())
         finally:
             broker.stop()
         bugs = [record for record in caplog.records if record.exc_info]

@@ -1,4 +1,4 @@
-"""For every broker setting about the log directory, topics and background tasks, the difference it makes."""
+"""What each broker setting about the log directory, topics and background tasks changes."""
 
 import shutil
 import threading

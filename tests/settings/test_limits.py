@@ -30,9 +30,8 @@ from horolog.broker.service import Service, new_event_loop
 from horolog.config import Settings
 
 async def serve():
-    service = Service(Settings(json.loads(sys.argv[1])), load_kernels=False)
-    (endpoint, *_) = await service.start()
-    print(endpoint.port, flush=True)
+    service = await Service.start(Settings(json.loads(sys.argv[1])), load_kernels=False)
+    print(service.bound[0].port, flush=True)
     await asyncio.Event().wait()
 
 asyncio.Runner(loop_factory=new_event_loop).run(serve())

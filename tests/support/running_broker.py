@@ -58,12 +58,12 @@ class RunningBroker:
         self.loop = self._new_loop()
         self._thread = threading.Thread(target=self._run_loop, name="broker", daemon=True)
         self._thread.start()
-        self.service = Service(Settings(self._settings), self.clock)
         try:
-            self.bound = self.run(self.service.start())
+            self.service = self.run(Service.start(Settings(self._settings), self.clock))
         except BaseException:
             self._stop_loop()
             raise
+        self.bound = self.service.bound
         self.port = self.bound[0].port
         self.address = f"{self.bound[0].host}:{self.port}"
 

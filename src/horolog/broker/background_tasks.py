@@ -8,17 +8,20 @@ real time: `flush.ms` goes by time that nobody turns, not even the machine's ope
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from concurrent.futures import Executor
+from typing import Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
+from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition
-from horolog.clock import MINUTE_MS, SystemClock
+from horolog.broker.partitions import Partitions
+from horolog.broker.timestamp_warnings import TimestampWarnings
+from horolog.clock import MINUTE_MS, Clock, SystemClock
 from horolog.config import LONG_MAX
 from horolog.errors import HorologError
+from horolog.metadata.store import MetadataStore
 from horolog.storage.log import DeletedSegment
-
-if TYPE_CHECKING:
-    from horolog.broker.broker import Broker
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,8 +44,23 @@ class Expired(NamedTuple):
 class BackgroundTasks:
     """A broker's background tasks. For the event loop's thread only."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        live: LiveSettings,
+        clock: Clock,
+        partitions: Partitions,
+        groups: GroupCoordinator,
+        timestamp_warnings: TimestampWarnings,
+        store: MetadataStore,
+        readers: Executor,
+    ) -> None:
+        self._live = live
+        self._clock = clock
+        self._partitions = partitions
+        self._groups = groups
+        self._timestamp_warnings = timestamp_warnings
+        self._store = store
+        self._readers = readers
         self.monotonic_ms: Callable[[], int] = SystemClock().monotonic_ms
         self._tasks: list[asyncio.Task[None]] = []
         # What failed last time, and why; of a partition for as long as it is served.
@@ -50,7 +68,7 @@ class BackgroundTasks:
 
     def start(self) -> None:
         """Begin to do them by themselves, each at its interval."""
-        config = self._broker.config
+        config = self._live.config
         first_ms = config.log_initial_task_delay_ms
         flush_ms = min(config.log_flush_scheduler_interval_ms, LONGEST_FLUSH_INTERVAL_MS)
         for task, interval_ms, delay_ms in (
@@ -82,8 +100,8 @@ class BackgroundTasks:
     async def run_retention(self) -> list[tuple[str, DeletedSegment]]:
         """Delete the segments that have outlived `retention.ms` or `retention.bytes`; which."""
         deleted = []
-        for partition in list(self._broker.partitions.values()):
-            retention = partition.apply_retention(self._broker.clock)
+        for partition in list(self._partitions.values()):
+            retention = partition.apply_retention(self._clock)
             gone = await self._do("retention", partition, retention) or ()
             for segment in gone:
                 _LOG.info(
@@ -98,29 +116,32 @@ class BackgroundTasks:
 
     async def tidy(self) -> None:
         """Remove the files of what was deleted; see whether the log directory is still there."""
-        for partition in list(self._broker.partitions.values()):
+        for partition in list(self._partitions.values()):
             if partition.has_deleted_files:
-                removal = partition.remove_deleted(self._broker.clock)
+                removal = partition.remove_deleted(self._clock)
                 await self._do("removal of deleted files", partition, removal)
-        await self._broker.remove_deleted_topics()
-        await self._broker.check_log_dir()
+        await self._partitions.remove_deleted()
+        if self._store.refusal is None:
+            self._store.refusal = await self._partitions.check()
+            if self._store.refusal is not None:
+                _LOG.error("%s", self._store.refusal)
 
     async def warn_of_timestamps(self) -> None:
         """Warn of append times that are ahead of the clock, if that is due."""
-        self._broker.timestamp_warnings.look_at_append_times()
+        self._timestamp_warnings.look_at_append_times()
 
     async def check_indexes(self) -> None:
         """Check the indexes that lookups go by and no seal vouches for, a segment at a time."""
-        for partition in list(self._broker.partitions.values()):
+        for partition in list(self._partitions.values()):
             while partition.wants_index_check and not partition.is_closed:
-                check = partition.check_indexes(self._broker.readers)
+                check = partition.check_indexes(self._readers)
                 if not await self._do("check of the indexes", partition, check):
                     break
 
     async def flush(self) -> None:
         """Flush logs whose `flush.ms` has elapsed, and try again where a flush has failed."""
         monotonic_ms = self.monotonic_ms()
-        for partition in list(self._broker.partitions.values()):
+        for partition in list(self._partitions.values()):
             doubted = partition.is_in_doubt
             if partition.must_flush(monotonic_ms):
                 await self._do("flush", partition, partition.flush())
@@ -129,20 +150,20 @@ class BackgroundTasks:
 
     async def checkpoint(self) -> None:
         """Write down how far the logs are safe, so that a start after a kill has less to do."""
-        await self._broker.checkpoint()
+        await self._partitions.checkpoint()
 
     async def expire_offsets(self) -> int:
         """Forget committed offsets that nobody has needed for long; how many."""
-        minutes = self._broker.config.offsets_retention_minutes
-        return await self._broker.groups.expire(minutes * MINUTE_MS)
+        minutes = self._live.config.offsets_retention_minutes
+        return await self._groups.expire(minutes * MINUTE_MS)
 
     async def expire_producers(self) -> int:
         """Forget idempotent producers that have not been heard of for long; how many."""
         gone = 0
-        limit_ms = self._broker.config.producer_id_expiration_ms
-        for partition in list(self._broker.partitions.values()):
+        limit_ms = self._live.config.producer_id_expiration_ms
+        for partition in list(self._partitions.values()):
             if partition.has_producers:
-                expiry = partition.expire_producers(self._broker.clock, limit_ms)
+                expiry = partition.expire_producers(self._clock, limit_ms)
                 gone += await self._do("expiry", partition, expiry) or 0
         return gone
 

@@ -10,8 +10,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from horolog.broker.group_coordinator import GroupCoordinator
+from horolog.broker.live_settings import LiveSettings
+from horolog.broker.metadata_thread import MetadataThread
+from horolog.broker.partitions import Partitions
 from horolog.config import (
     Change,
     Settings,
@@ -25,13 +29,11 @@ from horolog.metadata.reconcile import stored_count
 from horolog.metadata.store import BROKER_SCOPE, MetadataStore, TopicRow
 from horolog.metadata.topics import (
     Topic,
+    Topics,
     check_assignment,
     check_partition_increase,
     partitions_of_new_topic,
 )
-
-if TYPE_CHECKING:
-    from horolog.broker.broker import Broker
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,8 +56,20 @@ class NewTopic:
 class Controller:
     """Changes of what the broker has. For the event loop's thread only."""
 
-    def __init__(self, broker: "Broker", store: MetadataStore) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        live: LiveSettings,
+        topics: Topics,
+        partitions: Partitions,
+        groups: GroupCoordinator,
+        metadata: MetadataThread,
+        store: MetadataStore,
+    ) -> None:
+        self._live = live
+        self._topics = topics
+        self._partitions = partitions
+        self._groups = groups
+        self._metadata = metadata
         self._store = store
         self._lock = asyncio.Lock()
 
@@ -64,7 +78,7 @@ class Controller:
     async def ensure_topic(self, name: str) -> Topic:
         """The topic of that name, made with the broker's defaults if it is not there yet."""
         async with self._lock:
-            topic = self._broker.topics.find(name)
+            topic = self._topics.find(name)
             return await self._create(NewTopic(name=name)) if topic is None else topic
 
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
@@ -73,20 +87,21 @@ class Controller:
             return await self._create(new, validate_only=validate_only)
 
     async def _create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
-        broker = self._broker
-        broker.topics.check_new_name(new.name)
+        self._topics.check_new_name(new.name)
         count = partitions_of_new_topic(
             count=new.partitions,
             replication_factor=_default(
-                new.replication_factor, broker.config.default_replication_factor, new.assignments
+                new.replication_factor,
+                self._live.config.default_replication_factor,
+                new.assignments,
             ),
             assignments=new.assignments,
             repeated=new.repeated,
-            broker_id=broker.config.node_id,
-            default_count=broker.config.num_partitions,
+            broker_id=self._live.config.node_id,
+            default_count=self._live.config.num_partitions,
         )
         _check_count(count)
-        check_topic(broker.settings, new.overrides)
+        check_topic(self._live.settings, new.overrides)
         overrides = {name: value for name, value in new.overrides.items() if value is not None}
         topic = Topic(
             name=new.name,
@@ -96,13 +111,13 @@ class Controller:
         )
         if validate_only:
             return topic
-        await broker.metadata.run(self._store.put_topic, _row(topic), overrides)
+        await self._metadata.run(self._store.put_topic, _row(topic), overrides)
         try:
-            await broker.open_partitions(topic, topic.partitions)
+            await self._partitions.open(topic, topic.partitions)
         except StorageFailed:
             await self._remove(topic)
             raise
-        broker.topics.put(topic)
+        self._topics.put(topic)
         _LOG.info("created topic %s with %d partition(s)", topic.name, count)
         return topic
 
@@ -110,21 +125,20 @@ class Controller:
         """Remove a topic; its files go for good after `file.delete.delay.ms`."""
         async with self._lock:
             topic = self._current(topic)
-            if not self._broker.config.delete_topic_enable:
+            if not self._live.config.delete_topic_enable:
                 raise RequestRefused(ErrorCode.topic_deletion_disabled, "delete.topic.enable=false")
             check_owned(topic)
             await self._remove(topic)
             _LOG.info("deleted topic %s", topic.name)
 
     async def _remove(self, topic: Topic) -> None:
-        broker = self._broker
         row = _row(topic)._replace(deleting=True)
-        await broker.metadata.run(self._store.put_topic, row)
-        if topic.name in broker.topics:
-            broker.topics.remove(topic.name)
-        await broker.remove_partitions(topic)
-        await broker.groups.forget_topic(
-            topic.name, partial(broker.metadata.run, self._store.forget_topic, topic.name)
+        await self._metadata.run(self._store.put_topic, row)
+        if topic.name in self._topics:
+            self._topics.remove(topic.name)
+        await self._partitions.remove(topic)
+        await self._groups.forget_topic(
+            topic.name, partial(self._metadata.run, self._store.forget_topic, topic.name)
         )
 
     async def create_partitions(
@@ -149,26 +163,25 @@ class Controller:
                     f"{len(assignments)} assignment(s) were specified.",
                 )
             for index, brokers in enumerate(assignments or (), start=present):
-                check_assignment(index, brokers, self._broker.config.node_id)
+                check_assignment(index, brokers, self._live.config.node_id)
             if not validate_only:
                 await self._grow(topic, count)
 
     async def _grow(self, topic: Topic, count: int) -> Topic:
-        broker = self._broker
         grown = replace(topic, partitions=tuple(range(count)), adopted=False)
         missing = sorted(set(grown.partitions).difference(topic.partitions))
-        await broker.metadata.run(self._store.put_topic, _row(grown))
+        await self._metadata.run(self._store.put_topic, _row(grown))
         try:
-            await broker.open_partitions(grown, missing)
+            await self._partitions.open(grown, missing)
         except StorageFailed:
-            await broker.metadata.run(self._store.put_topic, _row(topic))
+            await self._metadata.run(self._store.put_topic, _row(topic))
             raise
-        broker.topics.put(grown)
+        self._topics.put(grown)
         return grown
 
     def _current(self, topic: Topic) -> Topic:
         """The topic as it is now that it is our turn: it may have gone or changed."""
-        return self._broker.topics.with_id(topic.topic_id)
+        return self._topics.with_id(topic.topic_id)
 
     # --- settings ---------------------------------------------------------------------
 
@@ -178,7 +191,7 @@ class Controller:
         """Change single settings of a topic."""
         async with self._lock:
             topic = self._current(topic)
-            after = alter_topic(self._broker.settings, topic.overrides, changes)
+            after = alter_topic(self._live.settings, topic.overrides, changes)
             if not validate_only:
                 await self._put_settings(topic, after)
 
@@ -188,31 +201,30 @@ class Controller:
         """Replace all of a topic's own settings."""
         async with self._lock:
             topic = self._current(topic)
-            check_topic(self._broker.settings, values)
+            check_topic(self._live.settings, values)
             if not validate_only:
                 after = {name: value for name, value in values.items() if value is not None}
                 await self._put_settings(topic, after)
 
     async def _put_settings(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         """Who gives an adopted topic settings makes it a topic like all others."""
-        broker = self._broker
         after = replace(topic, overrides=overrides, adopted=False, compacted=False)
         if topic.adopted:
             check_may_expire(topic, overrides)
             _LOG.info(
                 "%s was adopted and has been given settings: it expires from now on", topic.name
             )
-            await broker.claim_partitions(topic)
-        await broker.metadata.run(self._store.put_topic, _row(after), overrides)
-        broker.topics.put(after)
-        broker.apply_topic_settings(after)
+            await self._partitions.claim(topic)
+        await self._metadata.run(self._store.put_topic, _row(after), overrides)
+        self._topics.put(after)
+        self._partitions.obey_settings(after)
 
     async def alter_broker_settings(
         self, changes: Sequence[Change], *, cluster_wide: bool, validate_only: bool
     ) -> None:
         """Change single settings of this broker, or of all brokers."""
         async with self._lock:
-            after = alter_broker(self._broker.settings, changes, cluster_wide=cluster_wide)
+            after = alter_broker(self._live.settings, changes, cluster_wide=cluster_wide)
             await self._put_broker_settings(after, cluster_wide, validate_only)
 
     async def replace_broker_settings(
@@ -220,28 +232,29 @@ class Controller:
     ) -> None:
         """Replace all dynamic settings of this broker, or of all brokers."""
         async with self._lock:
-            after = replace_broker(self._broker.settings, values, cluster_wide=cluster_wide)
+            after = replace_broker(self._live.settings, values, cluster_wide=cluster_wide)
             await self._put_broker_settings(after, cluster_wide, validate_only)
 
     async def _put_broker_settings(
         self, after: Settings, cluster_wide: bool, validate_only: bool
     ) -> None:
-        broker = self._broker
         self._check_topics(after)
         if validate_only:
             return
         if cluster_wide:
-            resource, old, new = "", broker.settings.dynamic_default, after.dynamic_default
+            resource, old, new = "", self._live.settings.dynamic_default, after.dynamic_default
         else:
-            resource = str(broker.config.node_id)
-            old, new = broker.settings.dynamic_broker, after.dynamic_broker
+            resource = str(self._live.config.node_id)
+            old, new = self._live.settings.dynamic_broker, after.dynamic_broker
         changes: dict[str, str | None] = {**dict.fromkeys(old), **new}
-        await broker.metadata.run(self._store.change_settings, BROKER_SCOPE, resource, changes)
-        broker.apply_settings(after)
+        await self._metadata.run(self._store.change_settings, BROKER_SCOPE, resource, changes)
+        self._live.replace(after)
+        for topic in self._topics:
+            self._partitions.obey_settings(topic)
 
     def _check_topics(self, after: Settings) -> None:
         """Refuse what would leave a topic without a valid configuration."""
-        for topic in self._broker.topics:
+        for topic in self._topics:
             check_topic(after, topic.overrides)
 
 

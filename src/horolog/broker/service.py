@@ -1,7 +1,8 @@
 """A broker at work: opened, listening, running its background tasks; and stopped in order.
 
-service = Service(Settings({"log.dir": "/data", "listeners": "PLAINTEXT://127.0.0.1:0"}))
-(endpoint, *_) = await service.start()
+settings = Settings({"log.dir": "/data", "listeners": "PLAINTEXT://127.0.0.1:0"})
+service = await Service.start(settings)
+(endpoint, *_) = service.bound
 ...
 await service.stop()
 """
@@ -11,7 +12,7 @@ import gc
 import logging
 import signal
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Self
 
 from horolog.broker import handlers, kernels
 from horolog.broker.broker import Broker
@@ -35,25 +36,27 @@ assert handlers.__all__  # importing them has filled the table of APIs
 class Service:
     """A broker with its sockets and its background tasks."""
 
-    def __init__(
-        self, settings: Settings, clock: Clock | None = None, *, load_kernels: bool = True
-    ) -> None:
-        self.broker = Broker(settings, clock)
-        self.background_tasks = self.broker.background_tasks
-        self._load_kernels = load_kernels
-        self._server: Server | None = None
+    def __init__(self, broker: Broker, server: Server, bound: tuple[Endpoint, ...]) -> None:
+        """Of parts that are at work; `start` makes them."""
+        self.broker = broker
+        self.background_tasks = broker.background_tasks
+        self.bound = bound
+        """Where connections are accepted, with the real ports."""
+        self._server = server
         self._kernels: asyncio.TimerHandle | None = None
 
-    async def start(self) -> tuple[Endpoint, ...]:
-        """Open the log directory and accept connections; where, with the real ports.
+    @classmethod
+    async def start(
+        cls, settings: Settings, clock: Clock | None = None, *, load_kernels: bool = True
+    ) -> Self:
+        """Open the log directory and accept connections.
 
         Raises:
             Misconfigured: a directory, a port or a setting that cannot be used.
             StorageFailed: the disk refused.
         """
-        broker = self.broker
-        await broker.open()
-        self._server = Server(
+        broker = await Broker.open(settings, clock)
+        server = Server(
             lambda: broker.config,
             Dispatcher(broker),
             broker.readers,
@@ -61,30 +64,28 @@ class Service:
             most_connections=broker.open_files.connections,
         )
         try:
-            bound = self._server.listen()
+            service = cls(broker, server, server.listen())
         except BaseException:
             await broker.close()
             raise
-        self.background_tasks.start()
-        if self._load_kernels:
+        broker.background_tasks.start()
+        if load_kernels:
             loop = asyncio.get_running_loop()
-            self._kernels = loop.call_later(KERNELS_AFTER_SECONDS, kernels.load_in_background)
-        return bound
+            service._kernels = loop.call_later(KERNELS_AFTER_SECONDS, kernels.load_in_background)
+        return service
 
     @property
     def connections(self) -> frozenset[ServerConnection]:
         """The clients that are connected now."""
-        return frozenset() if self._server is None else frozenset(self._server.connections)
+        return frozenset(self._server.connections)
 
     @property
     def budget(self) -> ByteBudget:
         """The bytes that all connections hold."""
-        assert self._server is not None
         return self._server.budget
 
     async def stop(self) -> None:
         """Stop accepting, answer what is in work, close the logs cleanly."""
-        assert self._server is not None
         if self._kernels is not None:
             self._kernels.cancel()
         await self.background_tasks.stop()
@@ -93,7 +94,6 @@ class Service:
 
     async def kill(self) -> None:
         """Drop everything: no answer, no flush, no mark of a clean close; the lock is let go."""
-        assert self._server is not None
         if self._kernels is not None:
             self._kernels.cancel()
         await self.background_tasks.stop()
@@ -126,8 +126,8 @@ async def _serve(
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    service = Service(settings, clock)
-    on_ready(await service.start())
+    service = await Service.start(settings, clock)
+    on_ready(service.bound)
     gc.freeze()  # what is loaded stays: no collection needs to look at it again
     await stopping.wait()
     _LOG.info("stopping")

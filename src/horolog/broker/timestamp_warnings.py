@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition, Written
 from horolog.clock import Clock, format_duration
 
@@ -27,11 +28,11 @@ class TimestampWarnings:
 
     def __init__(
         self,
-        warn_ahead_ms: int,
+        live: LiveSettings,
         clock: Clock,
         partitions: Mapping[tuple[str, int], Partition],
     ) -> None:
-        self.warn_ahead_ms = warn_ahead_ms
+        self._live = live
         self._clock = clock
         self._partitions = partitions
         self._loop = asyncio.get_running_loop()
@@ -41,10 +42,11 @@ class TimestampWarnings:
 
     def note(self, partition: Partition, written: Written) -> None:
         """Warn of what was appended, if it is ahead of the clock."""
-        if written.appended.ahead_ms > self.warn_ahead_ms:
+        limit_ms = self._live.config.horolog_timestamp_warn_ahead_ms
+        if written.appended.ahead_ms > limit_ms:
             if self._loop.time() >= self._next_warning_at:
                 self._look()
-        elif written.ahead_ms > self.warn_ahead_ms and self._is_due(partition):
+        elif written.ahead_ms > limit_ms and self._is_due(partition):
             _LOG.warning(
                 "%s: a record is %s ahead of the clock (offsets %d to %d); retention.ms counts "
                 "from its timestamp (KIP-937)",
@@ -63,10 +65,11 @@ class TimestampWarnings:
         now = self._loop.time()
         self._next_look_at = now + INTERVAL_SECONDS
         now_ms = self._clock.now_ms()
+        limit_ms = self._live.config.horolog_timestamp_warn_ahead_ms
         ahead = [
             (ahead_ms, partition)
             for partition in self._partitions.values()
-            if (ahead_ms := partition.append_time_ahead_ms(now_ms)) > self.warn_ahead_ms
+            if (ahead_ms := partition.append_time_ahead_ms(now_ms)) > limit_ms
         ]
         if not ahead:
             return

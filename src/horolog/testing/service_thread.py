@@ -78,8 +78,7 @@ class ServiceThread:
         self._loop.set_exception_handler(self._failures.on_loop_error)
         self._ending = asyncio.Event()
         # Loading numba would compete with the test for a second; its twins do for small data.
-        self._service = Service(self._settings, self._clock, load_kernels=False)
-        bound = await self._service.start()
-        self._bound.set_result(bound[0])
+        self._service = await Service.start(self._settings, self._clock, load_kernels=False)
+        self._bound.set_result(self._service.bound[0])
         await self._ending.wait()
         await (self._service.stop() if self._clean else self._service.kill())

@@ -33,7 +33,7 @@ async def delete_records(request: Request, broker: Broker) -> dict[str, Any]:
             _LOG.warning("DeleteRecords of %s: %s", topic.name, reason)
     if any(low_watermark >= 0 for _, deleted in topics for _, low_watermark, _ in deleted):
         try:
-            await broker.checkpoint_starts()
+            await broker.partitions.checkpoint_starts()
         except StorageFailed as error:
             topics = [
                 (name, [_not_written_down(outcome, error) for outcome in deleted])

@@ -71,7 +71,7 @@ def list_offsets(
     if not searches:
         return _answers(request, broker)
     try:
-        return broker.at_once(lambda: _answers(request, broker))
+        return broker.partitions.at_once(lambda: _answers(request, broker))
     except WouldWait:
         return _in_thread(request, broker)
 

@@ -1,0 +1,218 @@
+"""Opening a log directory and its metadata, and bringing the two together.
+
+Everything here may wait for the disk: it runs in a thread, before the broker exists. What
+comes back is whole; where something fails, all that was opened is closed again.
+"""
+
+import logging
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+from horolog.broker.adopted_settings import compacting, obeyed_settings
+from horolog.clock import Clock
+from horolog.config import BrokerConfig, Settings, TopicConfig
+from horolog.errors import StorageFailed
+from horolog.metadata.reconcile import Found, Plan, reconcile
+from horolog.metadata.store import BROKER_SCOPE, FILE_NAME, MetadataStore, Stored
+from horolog.metadata.topics import Topic
+from horolog.storage.adoption.cluster_metadata import read_topic_settings
+from horolog.storage.files import Files
+from horolog.storage.log_dir import FoundPartitions, LogDir, ensure_directory
+from horolog.storage.names import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a broker is made of."""
+
+    settings: Settings
+    """Those given, with the dynamic ones of the last run."""
+    store: MetadataStore
+    stored: Stored
+    log_dir: LogDir
+    topics: tuple[Topic, ...]
+    """The topics to serve."""
+
+    def close(self) -> None:
+        """Let go of everything, as a kill would leave it."""
+        self.log_dir.close(clean=False)
+        self.store.close()
+
+
+def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opened:
+    """Open everything that `log.dirs` holds.
+
+    Raises:
+        Misconfigured: a directory or a setting that cannot be used.
+        StorageFailed: the disk refused.
+    """
+    path = Path(settings.broker_config().log_dir)
+    ensure_directory(path)
+    store = MetadataStore(path / FILE_NAME)
+    try:
+        stored = store.load()
+        settings = _with_stored(settings, stored)
+        return _Opening(path, settings, store, stored, clock).open(Files(max_open=max_open_files))
+    except BaseException:
+        store.close()
+        raise
+
+
+def _with_stored(settings: Settings, stored: Stored) -> Settings:
+    """Dynamic settings of the last run, for all brokers and for this one."""
+    layers: dict[str, dict[str, str]] = {}
+    for row in stored.settings:
+        if row.scope == BROKER_SCOPE:
+            layers.setdefault(row.resource, {})[row.name] = row.value
+    node_id = settings.broker_config().node_id
+    return replace(
+        settings,
+        dynamic_default=layers.get("", {}),
+        dynamic_broker=layers.get(str(node_id), {}),
+    )
+
+
+@dataclass(slots=True)
+class _Opening:
+    """The steps; lives as long as they take."""
+
+    path: Path
+    settings: Settings
+    store: MetadataStore
+    stored: Stored
+    clock: Clock
+    plan: Plan = field(default_factory=Plan)
+    owned: dict[str, uuid.UUID] = field(default_factory=dict)
+    overrides: dict[str, dict[str, str]] = field(default_factory=dict)
+    compacted: set[str] = field(default_factory=set)
+    """By an Apache Kafka that had this directory."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self.settings.broker_config()
+
+    def open(self, files: Files) -> Opened:
+        for row in self.stored.settings:
+            if row.scope != BROKER_SCOPE:
+                self.overrides.setdefault(row.resource, {})[row.name] = row.value
+        self._take_over_settings({row.name for row in self.stored.topics if not row.adopted})
+        log_dir = LogDir.open(
+            self.path,
+            broker_config=self.config,
+            topic_config=self._topic_config,
+            now_ms=self.clock.now_ms(),
+            choose=self._choose,
+            is_ours=self.owned.__contains__,
+            topic_id=self.owned.get,
+            files=files,
+        )
+        try:
+            _log_recoveries(log_dir)
+            self._carry_out(log_dir)
+        except BaseException:
+            log_dir.close(clean=False)
+            raise
+        return Opened(self.settings, self.store, self.stored, log_dir, tuple(self._topics()))
+
+    def _topics(self) -> list[Topic]:
+        return [
+            Topic(
+                name=row.name,
+                topic_id=row.topic_id,
+                partitions=self.plan.partitions[row.name],
+                overrides=self.overrides.get(row.name, {}),
+                adopted=row.adopted,
+                compacted=row.name in self.compacted,
+            )
+            for row in self.plan.rows
+        ]
+
+    def _take_over_settings(self, owned: Collection[str]) -> None:
+        """Of topics that are only adopted: what their Kafka had set, as far as we obey it.
+
+        It is asked anew at every start, for that Kafka may have been back in between.
+        """
+        for topic, given in read_topic_settings(Files(read_only=True), self.path).items():
+            if topic in owned:
+                continue
+            if "compact" in given.get("cleanup.policy", "").split(","):
+                self.compacted.add(topic)
+            self.overrides[topic] = obeyed_settings(self.settings, given)
+
+    def _topic_config(self, topic: str) -> TopicConfig:
+        config = self.settings.topic_config(self.overrides.get(topic))
+        return compacting(config) if topic in self.compacted else config
+
+    def _choose(self, found: FoundPartitions) -> Mapping[TopicPartition, str]:
+        """Decide what becomes of the directories that were found; those to be left alone."""
+        self.plan = self._reconciled(found)
+        self.owned.update((row.name, row.topic_id) for row in self.plan.rows if not row.adopted)
+        return {TopicPartition(*key): why for key, why in self.plan.left_alone.items()}
+
+    def _reconciled(self, found: FoundPartitions) -> Plan:
+        by_topic: dict[str, tuple[dict[int, uuid.UUID | None], dict[int, str]]] = {}
+        for (topic, index), topic_id in found.ids.items():
+            by_topic.setdefault(topic, ({}, {}))[0][index] = topic_id
+        for (topic, index), why in found.blocked.items():
+            by_topic.setdefault(topic, ({}, {}))[1][index] = why
+        return reconcile(
+            self.stored.topics,
+            {topic: Found(*both) for topic, both in by_topic.items()},
+            new_id=uuid.uuid4,
+            adopt_defaults=self.config.horolog_adopt_defaults,
+            compacted=self.compacted,
+            internal=found.internal,
+        )
+
+    def _carry_out(self, log_dir: LogDir) -> None:
+        plan, now_ms = self.plan, self.clock.now_ms()
+        for warning in plan.warnings:
+            _LOG.warning("%s", warning)
+        if plan.adopted and not self.config.horolog_adopt_defaults:
+            _LOG.warning(
+                "adopted %d topic(s) that were not written here, and of which nothing expires "
+                "until they are given settings: %s",
+                len(plan.adopted),
+                ", ".join(plan.adopted),
+            )
+        undeleted = set()
+        for name, doomed in groupby(plan.delete, key=itemgetter(0)):
+            try:
+                log_dir.delete([TopicPartition(*key) for key in doomed], self.clock.monotonic_ms())
+            except StorageFailed as error:
+                _LOG.error("%s is deleted in part, the next start goes on: %s", name, error)
+                undeleted.add(name)
+        for name in plan.forget:
+            if name not in undeleted:
+                self.store.forget_topic(name)
+        for row in plan.put:
+            if row.name not in undeleted:
+                self.store.put_topic(row)
+        ids = {row.name: row.topic_id for row in plan.rows}
+        for name, missing in groupby(plan.create, key=itemgetter(0)):
+            indexes = [index for _, index in missing]
+            try:
+                log_dir.create_all(name, indexes, ids[name], self._topic_config(name), now_ms)
+            except StorageFailed as error:
+                _LOG.error("partitions %s of %s are offline: %s", indexes, name, error)
+        for row in plan.rows:
+            for index in plan.partitions[row.name]:
+                log = log_dir.logs.get(TopicPartition(row.name, index))
+                if log is not None:
+                    log.retention_exempt = row.adopted
+
+
+def _log_recoveries(log_dir: LogDir) -> None:
+    for recovery in log_dir.recoveries:
+        for note in recovery.notes:
+            _LOG.info("%s", note)
+        for warning in recovery.warnings:
+            _LOG.warning("%s", warning)
+    for partition, why in log_dir.unreadable.items():
+        _LOG.error("%s is not served: %s", partition, why)

@@ -1,0 +1,171 @@
+"""The partitions that a broker serves, and the log directory that holds their logs.
+
+What waits for the disk runs in the threads that write; the event loop only waits for it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, ValuesView
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from horolog.broker.live_settings import LiveSettings
+from horolog.broker.partition import Partition
+from horolog.clock import Clock
+from horolog.errors import StorageFailed
+from horolog.metadata.topics import Topic
+from horolog.storage.log import Log
+from horolog.storage.log_dir import LogDir
+from horolog.storage.names import TopicPartition
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Partitions(Mapping[tuple[str, int], Partition]):
+    """By topic name and index. For the event loop's thread only."""
+
+    def __init__(
+        self,
+        log_dir: LogDir,
+        topics: Collection[Topic],
+        live: LiveSettings,
+        clock: Clock,
+        workers: Executor,
+    ) -> None:
+        self.cluster_id = str(log_dir.meta.cluster_id)
+        """The id in the log directory's meta.properties."""
+        self._served: dict[tuple[str, int], Partition] = {}
+        self._log_dir = log_dir
+        self._live = live
+        self._clock = clock
+        self._workers = workers
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        wanted = {topic.name: topic.partitions for topic in topics}
+        for (name, index), log in log_dir.logs.items():
+            if index in wanted.get(name, ()):
+                self._serve(log)
+
+    def __getitem__(self, key: tuple[str, int]) -> Partition:
+        return self._served[key]
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return iter(self._served)
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        """A partition that is served."""
+        return self._served.get((topic, index))
+
+    def values(self) -> ValuesView[Partition]:
+        """All that are served."""
+        return self._served.values()
+
+    def items(self) -> ItemsView[tuple[str, int], Partition]:
+        """All that are served, by name and index."""
+        return self._served.items()
+
+    # --- topics that come, change and go ----------------------------------------------
+
+    async def open(self, topic: Topic, indexes: Collection[int]) -> None:
+        """Make and serve new partitions.
+
+        Raises:
+            StorageFailed: the disk refused; none has been made.
+        """
+        config, now_ms = self._live.settings.topic_config(topic.overrides), self._clock.now_ms()
+        create = self._log_dir.create_all
+        await self._in_thread(lambda: create(topic.name, indexes, topic.topic_id, config, now_ms))
+        for index in indexes:
+            self._serve(self._log_dir.logs[TopicPartition(topic.name, index)])
+
+    async def claim(self, topic: Topic) -> None:
+        """Have the directories of a topic's partitions carry its id.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        keys = [TopicPartition(topic.name, index) for index in topic.partitions]
+        await self._in_thread(lambda: self._log_dir.claim(keys, topic.topic_id))
+
+    async def remove(self, topic: Topic) -> None:
+        """Serve a topic's partitions no more, and delete their directories."""
+        for index in topic.partitions:
+            partition = self._served.pop((topic.name, index), None)
+            if partition is not None:
+                await partition.close()
+        keys = [TopicPartition(topic.name, index) for index in topic.partitions]
+        monotonic_ms = self._clock.monotonic_ms
+        await self._in_thread(lambda: self._log_dir.delete(keys, monotonic_ms()))
+
+    def obey_settings(self, topic: Topic) -> None:
+        """Let a topic's partitions obey its settings from the next request on."""
+        config = self._live.of_topic(topic)
+        for index in topic.partitions:
+            partition = self._served.get((topic.name, index))
+            if partition is not None:
+                partition.obey(config, retention_exempt=topic.adopted)
+
+    # --- the log directory ------------------------------------------------------------
+
+    def at_once(self, look: Callable[[], T]) -> T:
+        """Look something up in the logs on the event loop, as long as that waits for no disk.
+
+        Raises:
+            WouldWait: it did not go without.
+        """
+        return self._log_dir.at_once(look)
+
+    async def checkpoint(self) -> None:
+        """Write down how far the logs are safe."""
+        await self._in_thread(self._log_dir.checkpoint)
+
+    async def checkpoint_starts(self) -> None:
+        """Write down where the logs start.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        await self._in_thread(self._log_dir.checkpoint_starts)
+
+    async def remove_deleted(self) -> None:
+        """Remove the directories of topics deleted `file.delete.delay.ms` ago."""
+        monotonic_ms = self._clock.monotonic_ms()
+        await self._in_thread(lambda: self._log_dir.remove_deleted(monotonic_ms))
+
+    async def check(self) -> str | None:
+        """Why the log directory is lost, if it is; its files refuse everything from then on."""
+        return await self._in_thread(self._log_dir.check)
+
+    async def close(self, *, clean: bool) -> None:
+        """Finish what is queued, and close the logs; not `clean`, as a kill would leave them."""
+        for partition in self._served.values():
+            await partition.close()
+        if self._closed:
+            return
+        self._closed = True  # what would be written down now is nobody's any more
+        failures = await self._loop.run_in_executor(
+            self._workers, lambda: self._log_dir.close(clean=clean)
+        )
+        for failure in failures:
+            _LOG.error("not closed cleanly, the next start will recover it: %s", failure)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        """Call something in a thread that may wait for the disk.
+
+        Raises:
+            StorageFailed: the log directory is closed: what it holds is no longer ours to change.
+        """
+        if self._closed:
+            raise StorageFailed("The broker is closed")
+        return await self._loop.run_in_executor(self._workers, call)
+
+    def _serve(self, log: Log) -> None:
+        limit = self._live.config.horolog_max_batch_uncompressed_bytes
+        key = (log.topic, log.partition)
+        if key not in self._served:
+            self._served[key] = Partition(log, self._workers, limit)
