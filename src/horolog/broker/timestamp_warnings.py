@@ -42,6 +42,8 @@ class TimestampWarnings:
 
     def note(self, partition: Partition, written: Written) -> None:
         """Warn of what was appended, if it is ahead of the clock."""
+        if written.appended.ahead_ms <= 0 and written.ahead_ms <= 0:
+            return  # as nearly always
         limit_ms = self._live.config.horolog_timestamp_warn_ahead_ms
         if written.appended.ahead_ms > limit_ms:
             if self._loop.time() >= self._next_warning_at:
