@@ -15,17 +15,20 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from horolog.broker.background_tasks import BackgroundTasks
+from horolog.broker.checking import Checkers
 from horolog.broker.controller import Controller
+from horolog.broker.fair_pool import FairPool
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.metadata_thread import MetadataThread
 from horolog.broker.open_files import OpenFiles, share_out
 from horolog.broker.opening import Opened, open_storage
-from horolog.broker.partition import Partition, Written
+from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
 from horolog.broker.producer_ids import ProducerIds
 from horolog.broker.timestamp_warnings import TimestampWarnings
 from horolog.broker.waiting import Wait
+from horolog.broker.write_queue import Written
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
 from horolog.errors import HorologError, StorageFailed
@@ -40,6 +43,7 @@ T = TypeVar("T")
 
 WORKERS: Final = 4
 READERS: Final = 4
+SEARCHERS: Final = 2  # lookups may decompress as much as batches hold
 
 
 class Broker:
@@ -62,12 +66,16 @@ class Broker:
         self.slices_to_send = FileSlots(open_files.answers)
         self.readers = readers
         self._workers = workers
+        self._checkers = Checkers()
+        self.searchers = FairPool(SEARCHERS, "horolog-search")
         self._waits: dict[Wait, None] = {}
         self._ends_waits = False
         self.topics = Topics()
         for topic in opened.topics:
             self.topics.put(topic)
-        self.partitions = Partitions(opened.log_dir, opened.topics, live, clock, workers)
+        self.partitions = Partitions(
+            opened.log_dir, opened.topics, live, clock, workers, self._checkers
+        )
         self.metadata = MetadataThread(store)
         self.groups = GroupCoordinator(
             _group_limits(config),
@@ -130,6 +138,8 @@ class Broker:
         await self.groups.close()
         await self.partitions.close(clean=clean)
         await self.metadata.close()
+        self._checkers.shutdown()
+        self.searchers.shutdown()
         self._workers.shutdown()
         self.readers.shutdown()
 

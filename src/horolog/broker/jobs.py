@@ -1,7 +1,8 @@
 """What is done to a log in a thread, in the order in which it was asked for."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from typing import Any
 
 from horolog.storage.validate import Prepared
@@ -11,12 +12,27 @@ from horolog.wire.packing import Bytes
 class Append:
     """A batch to be appended; `prepared` once it is checked, which is not done again."""
 
-    __slots__ = ("batch", "now_ms", "prepared", "produce_version")
+    __slots__ = (
+        "batch",
+        "check",
+        "in_thread",
+        "is_refused",
+        "now_ms",
+        "owner",
+        "prepared",
+        "produce_version",
+    )
 
-    def __init__(self, batch: Bytes, now_ms: int, produce_version: int) -> None:
+    def __init__(
+        self, owner: Hashable, batch: Bytes, now_ms: int, produce_version: int, in_thread: bool
+    ) -> None:
+        self.owner = owner
         self.batch = batch
         self.now_ms = now_ms
         self.produce_version = produce_version
+        self.in_thread = in_thread  # has to be checked there
+        self.is_refused = False
+        self.check: Future[Prepared] | None = None  # while it is being checked
         self.prepared: Prepared | None = None
 
 
@@ -25,7 +41,7 @@ class Failure:
 
     __slots__ = ("error",)
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
@@ -40,6 +56,11 @@ class Job:
         self.call = call
         self.done = done
         self.append = append
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it may be done in a thread as it is."""
+        return self.append is None or self.append.prepared is not None
 
     def settle(self, outcome: Any) -> None:
         """Resolve the future, unless it was cancelled."""

@@ -1,45 +1,26 @@
-"""One partition as requests see it: writes in order, reads, and who waits for more.
-
-A write that cannot wait for anything is done at once, on the event loop. One that may
-(a roll, a flush, much to decompress) goes to a thread, and every later write of the
-partition queues behind it, so that the order of requests is the order in the log.
-"""
+"""One partition as requests see it: writes in order, reads, and who waits for more."""
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from horolog.broker.jobs import Append, Failure, Job, perform
+from horolog.broker.checking import Checkers
+from horolog.broker.write_queue import WriteQueue, Written
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
-from horolog.errors import ErrorCode, HorologError, RequestRefused
-from horolog.record.batch import codec_number_of
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.storage.checkpoints import AppendTimeReset, EpochStart
-from horolog.storage.log import Appended, DeletedSegment, Log
+from horolog.storage.log import DeletedSegment, Log
 from horolog.storage.lookup import TimestampOffset
 from horolog.storage.slices import Slice
-from horolog.storage.validate import Prepared, prepare
 from horolog.wire.fetch import AbortedTransaction
 from horolog.wire.packing import Bytes
 
 T = TypeVar("T")
 
-# What may be scanned, or decompressed, on the event loop.
-INLINE_BYTES: Final = 1 << 20
-INLINE_COMPRESSED_BYTES: Final = 16 * 1024
-INLINE_DECOMPRESSED_BYTES: Final = 64 * 1024
 # What was written so recently that the page cache has it, twice over.
 HOT_BYTES: Final = 32 << 20
-
-
-class Written(NamedTuple):
-    """A batch in the log; `ahead_ms` is how far its latest record is ahead of the clock."""
-
-    appended: Appended
-    ahead_ms: int
-    size: int
 
 
 class Listener(Protocol):
@@ -60,17 +41,16 @@ class Partition:
     For the event loop's thread, except where a method says otherwise.
     """
 
-    def __init__(self, log: Log, workers: Executor, max_uncompressed_bytes: int) -> None:
+    def __init__(
+        self, log: Log, workers: Executor, checkers: Checkers, max_uncompressed_bytes: int
+    ) -> None:
         self._log = log
         self.topic = log.topic
         self.name = str(log)
         self.listeners: dict[Listener, None] = {}
         self._loop = asyncio.get_running_loop()
         self._workers = workers
-        self._max_uncompressed_bytes = max_uncompressed_bytes
-        self._jobs: deque[Job] = deque()
-        self._working = False
-        self._closed = False
+        self._writes = WriteQueue(log, workers, checkers, max_uncompressed_bytes, self._tell)
         self._hot_offset = self._next_hot_offset = log.log_end_offset
         self._bytes_since_hot = 0
         self._has_transactions = any(s.txn_index_path for s in log.segments) or any(
@@ -96,124 +76,32 @@ class Partition:
     # --- writing ----------------------------------------------------------------------
 
     def append(
-        self, batch: Bytes, now_ms: int, produce_version: int
+        self,
+        batch: Bytes,
+        now_ms: int,
+        produce_version: int,
+        owner: Hashable,
+        *,
+        in_thread: bool = False,
     ) -> "Written | asyncio.Future[Written]":
         """Check and append what a producer sent; at once if nothing is in the way.
+
+        What one `owner` (a connection) sends is appended in the order of the calls.
+        `in_thread` has the batch checked there however small it is.
 
         Raises (or sets on the future):
             RequestRefused, CorruptBatch, StorageFailed: as storage does.
         """
-        append = Append(batch, now_ms, produce_version)
-        if not self._working and not self._closed:
-            written = self._append_at_once(append)
-            if written is not None:
-                return written
-        return self._queue(lambda: self._append_in_thread(append), append)
-
-    def _append_at_once(self, append: Append) -> Written | None:
-        """Append on the event loop; None if that might have to wait for something."""
-        batch = append.batch
-        codec = codec_number_of(batch)
-        limit = self._max_uncompressed_bytes
-        if codec:
-            limit = min(limit, INLINE_DECOMPRESSED_BYTES)
-        if (
-            len(batch) > (INLINE_COMPRESSED_BYTES if codec else INLINE_BYTES)
-            or self._log.config.compression_type != "producer"  # may have to be packed anew
-        ):
-            return None
-        try:
-            append.prepared = self._prepare(append, limit)
-        except RequestRefused as error:
-            if codec and error.code is ErrorCode.message_too_large:
-                return None  # small as sent, large inside
-            raise
-        prepared = append.prepared
-        appended = self._log.append_at_once(prepared, append.now_ms)
-        if appended is None:
-            return None
-        written = Written(appended, prepared.ahead_ms, len(prepared.batch))
-        self._tell(written.size)
-        return written
-
-    def _append_in_thread(self, append: Append) -> Written:
-        prepared = append.prepared
-        if prepared is None:
-            prepared = self._prepare(append, self._max_uncompressed_bytes)
-        return self._write(prepared, append.now_ms)
-
-    def _prepare(self, append: Append, max_uncompressed_bytes: int) -> Prepared:
-        return prepare(
-            append.batch,
-            self._log.config,
-            append.now_ms,
-            partition=self.name,
-            produce_version=append.produce_version,
-            max_uncompressed_bytes=max_uncompressed_bytes,
-        )
-
-    def _write(self, prepared: Prepared, now_ms: int) -> Written:
-        appended = self._log.append(prepared, now_ms)
-        return Written(appended, prepared.ahead_ms, len(prepared.batch))
+        return self._writes.append(batch, now_ms, produce_version, owner, in_thread=in_thread)
 
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        """Do something to the log in a thread, after all that was asked for before."""
-        return self._queue(call)
-
-    def _queue(
-        self, call: Callable[[], Any], append: Append | None = None
-    ) -> "asyncio.Future[Any]":
-        done = self._loop.create_future()
-        if self._closed:
-            done.set_exception(_gone(self))
-            return done
-        self._jobs.append(Job(call, done, append))
-        if not self._working:
-            self._hand_over()
-        return done
-
-    def _hand_over(self) -> None:
-        """Give all that is queued to a thread, in one go."""
-        jobs = list(self._jobs)
-        self._jobs.clear()
-        self._working = True
-        work = self._loop.run_in_executor(self._workers, perform, [job.call for job in jobs])
-        work.add_done_callback(lambda work: self._on_worked(jobs, work.result()))
-
-    def _on_worked(self, jobs: list[Job], outcomes: list[Any]) -> None:
-        self._working = False
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            job.settle(outcome)
-        self._tell(sum(done.size for done in outcomes if isinstance(done, Written)))
-        self._catch_up()
-        if self._jobs:
-            self._hand_over()
-
-    def _catch_up(self) -> None:
-        """Append at once what was queued only because a thread was at work.
-
-        Else a producer that never pauses would be sent through threads for ever.
-        """
-        left = INLINE_BYTES
-        while self._jobs and left > 0:
-            job = self._jobs[0]
-            if job.append is None:
-                return
-            outcome: Written | Failure | None
-            try:
-                outcome = self._append_at_once(job.append)
-            except HorologError as error:
-                outcome = Failure(error)
-            if outcome is None:
-                return
-            self._jobs.popleft()
-            job.settle(outcome)
-            left -= len(job.append.batch)
+        """Do something to the log in a thread, after every write that is checked by now."""
+        return self._writes.run(call)
 
     @property
     def is_closed(self) -> bool:
         """Whether it is served no more."""
-        return self._closed
+        return self._writes.is_closed
 
     # --- settings, retention, flushing ------------------------------------------------
 
@@ -280,10 +168,8 @@ class Partition:
         return self._loop.run_in_executor(self._workers, self._log.flush_rolled)
 
     async def close(self) -> None:
-        """Take no more, finish what is queued, and tell who waits."""
-        while self._working or self._jobs:
-            await self.run(lambda: None)
-        self._closed = True
+        """Take no more, finish what is queued, and tell those who wait."""
+        await self._writes.close()
         for listener in list(self.listeners):
             listener.on_gone()
 
@@ -376,9 +262,3 @@ class Partition:
         if self.listeners:
             for listener in list(self.listeners):
                 listener.on_growth(size)
-
-
-def _gone(partition: Partition) -> RequestRefused:
-    return RequestRefused(
-        ErrorCode.unknown_topic_or_partition, f"{partition.name} is no longer served here"
-    )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, 
 from concurrent.futures import Executor
 from typing import TypeVar
 
+from horolog.broker.checking import Checkers
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition
 from horolog.clock import Clock
@@ -33,6 +34,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         live: LiveSettings,
         clock: Clock,
         workers: Executor,
+        checkers: Checkers,
     ) -> None:
         self.cluster_id = str(log_dir.meta.cluster_id)
         """The id in the log directory's meta.properties."""
@@ -41,6 +43,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         self._live = live
         self._clock = clock
         self._workers = workers
+        self._checkers = checkers
         self._loop = asyncio.get_running_loop()
         self._closed = False
         wanted = {topic.name: topic.partitions for topic in topics}
@@ -168,4 +171,4 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         limit = self._live.config.horolog_max_batch_uncompressed_bytes
         key = (log.topic, log.partition)
         if key not in self._served:
-            self._served[key] = Partition(log, self._workers, limit)
+            self._served[key] = Partition(log, self._workers, self._checkers, limit)

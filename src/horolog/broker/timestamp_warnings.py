@@ -14,7 +14,8 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from horolog.broker.live_settings import LiveSettings
-from horolog.broker.partition import Partition, Written
+from horolog.broker.partition import Partition
+from horolog.broker.write_queue import Written
 from horolog.clock import Clock, format_duration
 
 _LOG = logging.getLogger(__name__)

@@ -18,6 +18,7 @@ __all__ = [
     "CHUNK_BYTES",
     "Buffer",
     "Codec",
+    "UncompressedTooLarge",
     "compress",
     "compress_chunks",
     "decompress",
@@ -25,6 +26,10 @@ __all__ = [
 ]
 
 CHUNK_BYTES = 1 << 20
+
+
+class UncompressedTooLarge(RequestRefused):
+    """A batch decompresses to more than the caller allows (MESSAGE_TOO_LARGE)."""
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
@@ -86,7 +91,7 @@ def decompress_chunks(
     that the stream has the end that its codec demands.
 
     Raises:
-        RequestRefused: there are more than `max_bytes` (MESSAGE_TOO_LARGE).
+        UncompressedTooLarge: there are more than `max_bytes`.
         CorruptBatch: the stream is damaged or ends early.
     """
     if codec is Codec.NONE:
@@ -98,7 +103,7 @@ def decompress_chunks(
     for chunk in _DECOMPRESSORS[codec](memoryview(data), chunk_bytes):
         produced += len(chunk)
         if produced > max_bytes:
-            raise RequestRefused(
+            raise UncompressedTooLarge(
                 ErrorCode.message_too_large,
                 f"A record batch of {len(data)} compressed bytes ({codec.name.lower()}) holds more "
                 f"than {max_bytes} bytes, the most that is decompressed for one batch",

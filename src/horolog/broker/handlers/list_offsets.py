@@ -11,7 +11,6 @@ v10  the client's timeout: not needed
 v11  -6: the first offset not yet on remote storage (KIP-1023), of which there is none
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Coroutine
 from enum import IntEnum
@@ -77,8 +76,7 @@ def list_offsets(
 
 
 async def _in_thread(request: Request, broker: Broker) -> dict[str, Any]:
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(broker.readers, _answers, request, broker)
+    return await broker.searchers.run(request.peer, lambda: _answers(request, broker))
 
 
 def _answers(request: Request, broker: Broker) -> dict[str, Any]:

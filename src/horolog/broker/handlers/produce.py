@@ -13,12 +13,14 @@ acks=0 has no answer; an error then ends the connection, for nothing else can te
 """
 
 import asyncio
+import time
 from collections.abc import Coroutine, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
-from horolog.broker.partition import Partition, Written
+from horolog.broker.partition import Partition
+from horolog.broker.write_queue import Written
 from horolog.errors import (
     BatchRefused,
     ErrorCode,
@@ -32,6 +34,9 @@ from horolog.network.dispatching import Hangup
 from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
 from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produce_response
+
+INLINE_SECONDS: Final = 0.005
+"""How long one request may have its batches checked on the event loop; the rest are in threads."""
 
 
 class _Appending(NamedTuple):
@@ -47,6 +52,7 @@ class _Appending(NamedTuple):
 def produce(request: Request, broker: Broker) -> Reply | Coroutine[Any, Any, Reply | None] | None:
     """Append each batch; answered at once where nothing has to be waited for."""
     now_ms = broker.clock.now_ms()
+    inline_until = time.monotonic() + INLINE_SECONDS
     topics: list[ProducedTopic] = []
     appending: list[_Appending] = []
     for asked in request.body.topic_data:
@@ -56,7 +62,13 @@ def produce(request: Request, broker: Broker) -> Reply | Coroutine[Any, Any, Rep
             partition = None
             try:
                 partition = _partition(request, broker, topic, wanted.index)
-                written = partition.append(wanted.records or b"", now_ms, request.version)
+                written = partition.append(
+                    wanted.records or b"",
+                    now_ms,
+                    request.version,
+                    request.peer,
+                    in_thread=time.monotonic() > inline_until,
+                )
             except HorologError as error:
                 outcomes.append(_refused(wanted.index, error, partition))
                 continue

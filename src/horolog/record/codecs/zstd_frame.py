@@ -76,8 +76,9 @@ def chunks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
                 yield chunk
     except zstandard.ZstdError as error:
         raise corrupt(Codec.ZSTD, error) from None
-    if window <= _MAX_KEPT_WINDOW_BYTES:
-        _local.decompressor = decompressor
+    finally:  # also where the caller has seen enough
+        if window <= _MAX_KEPT_WINDOW_BYTES:
+            _local.decompressor = decompressor
     if fault is not None:  # the library reads a frame that ends early as if nothing were missing
         raise fault
 

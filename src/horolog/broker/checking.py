@@ -1,0 +1,28 @@
+"""Where batches are checked that take too long for the event loop.
+
+A batch of some kilobytes can decompress to a gigabyte, seconds of work. So each is first checked
+as far as QUICK_BYTES go, some 15 ms at worst; the few that are larger begin again in a thread of
+their own, which they share. In both, clients take turns. What waits for the disk has other threads.
+"""
+
+from typing import Final
+
+from horolog.broker.fair_pool import FairPool
+
+QUICK_BYTES: Final = 4 << 20
+"""What a batch may decompress to and still be checked among the quick ones."""
+
+_QUICK_THREADS: Final = 2
+
+
+class Checkers:
+    """The threads that check batches of all partitions."""
+
+    def __init__(self) -> None:
+        self.quick = FairPool(_QUICK_THREADS, "horolog-check")
+        self.slow = FairPool(1, "horolog-check-large")
+
+    def shutdown(self) -> None:
+        """Return when nothing is being checked; take no more."""
+        self.quick.shutdown()
+        self.slow.shutdown()

@@ -1,0 +1,259 @@
+"""Writes to one log, in order: checked first, and written on the event loop or in a thread.
+
+A small append is checked and written at once, on the event loop. A batch that takes longer to
+check (much to decompress or to scan) is checked in `Checkers`, and what its client sends
+meanwhile is written after it; what other clients send is not held up. A write that may wait for
+the disk (a roll, a flush) goes to a thread, and every later write queues behind it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Executor, Future
+from typing import Any, Final, NamedTuple, TypeVar
+
+from horolog.broker.checking import QUICK_BYTES, Checkers
+from horolog.broker.fair_pool import FairPool
+from horolog.broker.jobs import Append, Failure, Job, perform
+from horolog.errors import ErrorCode, HorologError, RequestRefused
+from horolog.record.batch import codec_number_of
+from horolog.record.compression import UncompressedTooLarge
+from horolog.record.scan import kernels_ready
+from horolog.storage.log import Appended, Log
+from horolog.storage.validate import Prepared, prepare
+from horolog.wire.packing import Bytes
+
+T = TypeVar("T")
+
+# What may be scanned, or decompressed, on the event loop.
+INLINE_BYTES: Final = 1 << 20
+INLINE_SLOWLY_BYTES: Final = 64 * 1024  # while no kernels are loaded
+INLINE_COMPRESSED_BYTES: Final = 16 * 1024
+INLINE_DECOMPRESSED_BYTES: Final = 64 * 1024
+
+
+class Written(NamedTuple):
+    """A batch in the log; `ahead_ms` is how far its latest record is ahead of the clock."""
+
+    appended: Appended
+    ahead_ms: int
+    size: int
+
+
+class WriteQueue:
+    """What is to be written to one log. For the event loop's thread only.
+
+    `on_growth` is called, on the event loop, with the bytes that were appended.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        workers: Executor,
+        checkers: Checkers,
+        max_uncompressed_bytes: int,
+        on_growth: Callable[[int], None],
+    ) -> None:
+        self._log = log
+        self._name = str(log)
+        self._loop = asyncio.get_running_loop()
+        self._workers = workers
+        self._checkers = checkers
+        self._max_uncompressed_bytes = max_uncompressed_bytes
+        self._on_growth = on_growth
+        self._jobs: deque[Job] = deque()  # in the order in which they are written
+        self._unchecked: dict[Hashable, deque[Job]] = {}  # by client; each is in order
+        self._working = False  # a thread has the log in hand
+        self._closing = False
+        self.is_closed = False
+        """Nothing more is written."""
+
+    def append(
+        self, batch: Bytes, now_ms: int, produce_version: int, owner: Hashable, *, in_thread: bool
+    ) -> "Written | asyncio.Future[Written]":
+        """See `Partition.append`."""
+        append = Append(owner, batch, now_ms, produce_version, in_thread)
+        if not self._working and not self._jobs and owner not in self._unchecked:
+            written = None if self.is_closed else self._append_at_once(append)
+            if written is not None:
+                return written
+        return self._queue(lambda: self._write(append), append)
+
+    def _append_at_once(self, append: Append) -> Written | None:
+        """Append on the event loop; None if that might have to wait, or take long, as it is."""
+        if append.prepared is None:
+            if not self._is_little(append):
+                return None
+            limit = self._max_uncompressed_bytes
+            if codec_number_of(append.batch):
+                limit = min(limit, INLINE_DECOMPRESSED_BYTES)
+            try:
+                append.prepared = self._prepare(append, limit)
+            except UncompressedTooLarge:
+                append.in_thread = True
+                return None
+        prepared = append.prepared
+        appended = self._log.append_at_once(prepared, append.now_ms)
+        if appended is None:
+            return None
+        written = Written(appended, prepared.ahead_ms, len(prepared.batch))
+        self._on_growth(written.size)
+        return written
+
+    def _is_little(self, append: Append) -> bool:
+        """Whether it may be checked on the event loop, as far as can be seen from outside."""
+        if append.in_thread or self._log.config.compression_type != "producer":
+            return False  # the latter may have to be packed anew
+        if codec_number_of(append.batch):
+            return len(append.batch) <= INLINE_COMPRESSED_BYTES
+        return len(append.batch) <= (INLINE_BYTES if kernels_ready() else INLINE_SLOWLY_BYTES)
+
+    def _prepare(self, append: Append, max_uncompressed_bytes: int) -> Prepared:
+        return prepare(
+            append.batch,
+            self._log.config,
+            append.now_ms,
+            partition=self._name,
+            produce_version=append.produce_version,
+            max_uncompressed_bytes=max_uncompressed_bytes,
+        )
+
+    def _write(self, append: Append) -> Written:
+        prepared = append.prepared
+        assert prepared is not None
+        appended = self._log.append(prepared, append.now_ms)
+        return Written(appended, prepared.ahead_ms, len(prepared.batch))
+
+    def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
+        """Do something to the log in a thread, after every write that is checked by now."""
+        return self._queue(call)
+
+    def _queue(
+        self, call: Callable[[], Any], append: Append | None = None
+    ) -> "asyncio.Future[Any]":
+        done = self._loop.create_future()
+        if self.is_closed:
+            done.set_exception(self._gone())
+            return done
+        job = Job(call, done, append)
+        if append is None or (append.owner not in self._unchecked and self._needs_no_check(append)):
+            self._jobs.append(job)
+            self._advance()
+            return done
+        self._unchecked.setdefault(append.owner, deque()).append(job)
+        if not self._needs_no_check(append):
+            self._check(job, self._checkers.quick, QUICK_BYTES)
+        return done
+
+    def _needs_no_check(self, append: Append) -> bool:
+        """Whether it is checked, or will be when its turn to be written has come."""
+        return append.prepared is not None or self._is_little(append)
+
+    def _check(self, job: Job, pool: FairPool, max_bytes: int) -> None:
+        append = job.append
+        assert append is not None
+        limit = min(max_bytes, self._max_uncompressed_bytes)
+
+        def on_done(check: "Future[Prepared]") -> None:
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._on_checked, job, append, check, limit)
+
+        append.check = pool.submit(append.owner, lambda: self._prepare(append, limit))
+        append.check.add_done_callback(on_done)
+
+    def _on_checked(self, job: Job, append: Append, check: "Future[Prepared]", limit: int) -> None:
+        error = self._gone() if check.cancelled() else check.exception()
+        if isinstance(error, HorologError):
+            error = error.with_traceback(None)  # whose frames hold what was decompressed
+        if isinstance(error, UncompressedTooLarge) and limit < self._max_uncompressed_bytes:
+            if not self._closing:
+                self._check(job, self._checkers.slow, self._max_uncompressed_bytes)
+                return
+            error = self._gone()
+        append.check = None
+        if error is None:
+            append.prepared = check.result()
+        else:
+            append.is_refused = True
+            job.settle(Failure(error))
+        mine = self._unchecked[append.owner]
+        while mine and (first := mine[0].append) is not None and first.check is None:
+            job = mine.popleft()
+            if not first.is_refused:
+                self._jobs.append(job)
+        if not mine:
+            del self._unchecked[append.owner]
+        self._advance()
+
+    def _advance(self) -> None:
+        """Write what is queued, as far as it goes on the event loop, and then in a thread."""
+        left = INLINE_BYTES
+        while self._jobs and not self._working:
+            if left <= 0:
+                self._loop.call_soon(self._advance)
+                return
+            job = self._jobs[0]
+            append = job.append
+            if append is None:
+                self._hand_over()
+                return
+            outcome: Written | Failure | None
+            try:
+                outcome = self._append_at_once(append)
+            except Exception as error:  # noqa: BLE001 - handed to who asked for it
+                outcome = Failure(error)
+            if outcome is not None:
+                self._jobs.popleft()
+                job.settle(outcome)
+                left -= len(append.batch)
+            elif append.prepared is not None:
+                self._hand_over()
+            else:
+                self._take_back(append.owner)
+
+    def _take_back(self, owner: Hashable) -> None:
+        """Have the first write of a client checked in a thread; what it sent later waits for it."""
+        jobs, self._jobs = self._jobs, deque()
+        mine: deque[Job] = deque()
+        for job in jobs:
+            is_mine = job.append is not None and job.append.owner == owner
+            (mine if is_mine else self._jobs).append(job)
+        mine += self._unchecked.get(owner, ())
+        self._unchecked[owner] = mine
+        self._check(mine[0], self._checkers.quick, QUICK_BYTES)
+
+    def _hand_over(self) -> None:
+        """Give what is queued and needs no more checking to a thread, in one go."""
+        jobs: list[Job] = []
+        while self._jobs and self._jobs[0].is_ready:
+            jobs.append(self._jobs.popleft())
+        self._working = True
+        work = self._loop.run_in_executor(self._workers, perform, [job.call for job in jobs])
+        work.add_done_callback(lambda work: self._on_worked(jobs, work.result()))
+
+    def _on_worked(self, jobs: list[Job], outcomes: list[Any]) -> None:
+        self._working = False
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            job.settle(outcome)
+        self._on_growth(sum(done.size for done in outcomes if isinstance(done, Written)))
+        self._advance()
+
+    async def close(self) -> None:
+        """Take no more, and finish what is queued.
+
+        A batch whose check has not begun is refused; thousands may be queued.
+        """
+        self._closing = True
+        while self._working or self._jobs or self._unchecked:
+            for job in [job for jobs in self._unchecked.values() for job in jobs]:
+                if job.append is not None and job.append.check is not None:
+                    job.append.check.cancel()
+            if unchecked := [job.done for jobs in self._unchecked.values() for job in jobs]:
+                await asyncio.wait(unchecked)
+            await self.run(lambda: None)
+        self.is_closed = True
+
+    def _gone(self) -> RequestRefused:
+        return RequestRefused(
+            ErrorCode.unknown_topic_or_partition, f"{self._name} is no longer served here"
+        )
