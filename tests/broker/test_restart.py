@@ -1,7 +1,6 @@
 """What outlives a stop and a kill: records, settings, offsets, ids; and what is put right then."""
 
 import shutil
-import sqlite3
 import struct
 import zlib
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from running_broker import BrokerProcess, RunningBroker
 from horolog.broker.producer_ids import FIRST as FIRST_PRODUCER_ID
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import Misconfigured
-from horolog.metadata.store import FILE_NAME
+from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
@@ -201,9 +200,10 @@ def test_a_deletion_that_was_begun_is_finished(make_broker: MakeBroker) -> None:
     broker.create_topic("t", partitions=2)
     broker.create_topic("other")
     broker.stop()
-    with sqlite3.connect(broker.log_dir / FILE_NAME) as db:
-        db.execute("UPDATE topics SET deleting = 1 WHERE name = 't'")
-    db.close()
+    store = MetadataStore(broker.log_dir / FILE_NAME)
+    (row,) = (row for row in store.load().topics if row.name == "t")
+    store.put_topic(row._replace(deleting=True))
+    store.close()
     again = make_broker(log_dir=broker.log_dir)
     assert names(again.address) == {"other"}
     assert not (broker.log_dir / "t-0").exists()

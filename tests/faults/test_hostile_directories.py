@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sqlite3
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,8 @@ from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import RunningBroker
 
 from horolog.errors import StorageFailed
-from horolog.metadata.store import FILE_NAME, MetadataStore, TopicRow
+from horolog.metadata.rows import TOPICS, TopicRow
+from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.storage.files import Files
@@ -460,3 +462,106 @@ def test_batches_near_the_last_offset_stop_only_their_partition(
             else:
                 path.unlink(missing_ok=True)
     assert_serves(log_dir, caplog)
+
+
+# --- a damaged store ------------------------------------------------------------------
+
+
+def expire(broker: RunningBroker) -> int:
+    return len(broker.run(broker.service.background_tasks.run_retention()))
+
+
+@pytest.mark.parametrize("adopt_defaults", ["false", "true"])
+@pytest.mark.parametrize("how", ["empty", "cut", "nul-bytes", "few-bits-of-rows"])
+def test_what_a_damaged_store_said_is_not_guessed(
+    make_broker: MakeBroker, tmp_path: Path, how: str, adopt_defaults: str
+) -> None:
+    """Records of 1970 that were to be kept for ever are kept."""
+    broker = make_broker()
+    broker.create_topic("kept", retention_ms="-1", message_timestamp_before_max_ms=str(1 << 60))
+    batch = build_batch([Record(5, None, b"v")])
+    with RawConnection(broker.address) as connection:
+        connection.ask(ApiKey.PRODUCE, 9, **produce_fields("kept", {0: batch}))
+    broker.stop()
+    path = broker.log_dir / FILE_NAME
+    if how == "few-bits-of-rows":
+        data = path.read_bytes()
+        path.write_bytes(data.replace(b"retention.ms-1", b"retention.ms+1"))
+        assert path.read_bytes() != data
+    else:
+        DAMAGES[how](path)
+    for _ in range(2):
+        again = make_broker(log_dir=broker.log_dir, horolog_adopt_defaults=adopt_defaults)
+        assert (expire(again), count(again, "kept")) == (0, 1)
+        with RawConnection(again.address) as connection:
+            answer = connection.ask(ApiKey.DELETE_TOPICS, 5, topic_names=["kept"], timeout_ms=1000)
+            assert answer.responses[0].error_code == 44
+        again.stop()
+    again = make_broker(log_dir=broker.log_dir, horolog_adopt_defaults=adopt_defaults)
+    set_retention(again, "1000")
+    assert expire(again) == 1
+    again.restart()
+    assert not again.broker.topics.named("kept").adopted
+
+
+def set_retention(broker: RunningBroker, value: str) -> None:
+    change = {"name": "retention.ms", "config_operation": 0, "value": value}
+    resource = {"resource_type": 2, "resource_name": "kept", "configs": [change]}
+    with RawConnection(broker.address) as connection:
+        answer = connection.ask(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+        )
+    assert answer.responses[0].error_code == 0, answer
+
+
+@pytest.mark.parametrize(
+    ("scope", "resource", "name", "value", "expires"),
+    [
+        ("topic", "kept", "retention.ms", "for ever", False),
+        ("topic", "kept", "setting.of.a.later.version", "1", True),
+        ("broker", "", "log.retention.ms", "for ever", False),
+        ("broker", "1", "setting.of.a.later.version", "1", True),
+    ],
+)
+def test_a_stored_setting_that_makes_no_sense_stops_no_start_and_expires_nothing(
+    make_broker: MakeBroker,
+    scope: str,
+    resource: str,
+    name: str,
+    value: str,
+    expires: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = make_broker()
+    broker.create_topic("kept", message_timestamp_before_max_ms=str(1 << 60))
+    with RawConnection(broker.address) as connection:
+        batch = build_batch([Record(5, None, b"v")])
+        connection.ask(ApiKey.PRODUCE, 9, **produce_fields("kept", {0: batch}))
+    broker.stop()
+    store = MetadataStore(broker.log_dir / FILE_NAME)
+    store.change_settings(scope, resource, {name: value})
+    store.close()
+    again = make_broker(log_dir=broker.log_dir)
+    assert f"A stored setting of {scope}" in caplog.text
+    assert name in caplog.text
+    assert expire(again) == (1 if expires else 0)
+    if scope == "topic" and not expires:
+        set_retention(again, "1000")
+        assert expire(again) == 1
+    again.restart()
+    assert described(again) == {"kept": {0: 0}}
+
+
+def test_a_store_that_names_a_directory_outside_makes_none(
+    make_broker: MakeBroker, stopped: Path
+) -> None:
+    """Checksums are no secret: names are checked all the same."""
+    with sqlite3.connect(stopped / FILE_NAME) as db:
+        for name in ("../../evil", "/tmp/evil", "", ".", "a/b", "a\0b"):
+            values = TOPICS.checked((name, uuid4().bytes, 1, 0, 0))
+            db.execute(TOPICS.insert, values)
+    db.close()
+    before = {path for path in stopped.parent.parent.rglob("*") if path.is_dir()}
+    broker = make_broker(log_dir=stopped)
+    assert described(broker) == {"d": {0: 0, 1: 0}, "other": {0: 0}}
+    assert {path for path in stopped.parent.parent.rglob("*") if path.is_dir()} == before

@@ -6,7 +6,6 @@ every step in it; each time it ends at that step, and a new process finds the di
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -152,6 +151,5 @@ def live_until_killed(life: Life, files: FaultyFiles) -> None:
         life.live(files)
     finally:
         log_dir = life.log_dir
-        if log_dir is not None and log_dir._lock_fd is not None:
-            os.close(log_dir._lock_fd)
-            log_dir._lock_fd = None
+        if log_dir is not None:
+            log_dir._lock.close()

@@ -236,9 +236,8 @@ class Life:
 
     def kill(self) -> None:
         log_dir, self.log_dir = self.log_dir, None
-        if log_dir is not None and log_dir._lock_fd is not None:
-            os.close(log_dir._lock_fd)
-            log_dir._lock_fd = None
+        if log_dir is not None:
+            log_dir._lock.close()
 
     def check(self) -> None:
         """What a start finds, after it has finished a deletion as the broker does."""

@@ -14,7 +14,7 @@ from horolog.metadata.reconcile import (
     reconcile,
     stored_count,
 )
-from horolog.metadata.store import AS_FOUND, TopicRow
+from horolog.metadata.rows import AS_FOUND, TopicRow
 from horolog.storage.names import INTERNAL_TOPICS
 
 OURS, THEIRS, NEW = UUID(int=1), UUID(int=2), UUID(int=3)

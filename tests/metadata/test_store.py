@@ -6,14 +6,8 @@ import pytest
 
 from horolog.errors import Misconfigured, RequestRefused, StorageFailed
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
-from horolog.metadata.store import (
-    BROKER_SCOPE,
-    FILE_NAME,
-    TOPIC_SCOPE,
-    MetadataStore,
-    SettingRow,
-    TopicRow,
-)
+from horolog.metadata.rows import BROKER_SCOPE, TOPIC_SCOPE, SettingRow, TopicRow
+from horolog.metadata.store import FILE_NAME, MetadataStore, StoreDamaged
 
 TOPIC = TopicRow("t", UUID(int=7), 3)
 OFFSET = OffsetRow("g", "t", 0, 45, 2, "note", 1_700_000_000_000)
@@ -110,13 +104,21 @@ def test_a_producer_id_is_never_given_twice(store: MetadataStore, path: Path) ->
 
 def test_a_file_that_is_not_a_database_is_named(path: Path) -> None:
     path.write_bytes(b"garbage" * 1000)
-    with pytest.raises(Misconfigured, match=FILE_NAME):
+    with pytest.raises(StoreDamaged, match=FILE_NAME):
+        MetadataStore(path)
+
+
+def test_a_file_that_is_in_use_is_not_taken_for_damaged(store: MetadataStore, path: Path) -> None:
+    store._db.execute("PRAGMA locking_mode=EXCLUSIVE")
+    store.put_topic(TOPIC)
+    with pytest.raises(Misconfigured, match="database is locked"):
         MetadataStore(path)
 
 
 def test_a_newer_schema_is_refused(path: Path) -> None:
     store = MetadataStore(path)
     store._db.execute("PRAGMA user_version=99")
+    store._db.execute(f"PRAGMA application_id={0x686D0000 | 99}")
     store.close()
     with pytest.raises(Misconfigured, match="newer horolog"):
         MetadataStore(path)

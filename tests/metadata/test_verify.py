@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import uuid
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from storelogs import NOW, open_dir
 
 from horolog.config import TopicConfig
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
-from horolog.metadata.store import FILE_NAME, MetadataStore, TopicRow
+from horolog.metadata.rows import TABLES, TopicRow
+from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.metadata.verify import check_store
 from horolog.storage.verify import Finding, Severity
 
@@ -280,15 +281,34 @@ def test_frames_of_an_earlier_round_are_no_fault(killed: Path) -> None:
         "UPDATE counters SET value = 'x'",
     ],
 )
-def test_a_row_that_cannot_be_is_a_fault(log_dir: Path, statement: str) -> None:
+@pytest.mark.parametrize("has_checksum", [False, True])
+def test_a_row_that_cannot_be_is_a_fault(log_dir: Path, statement: str, has_checksum: bool) -> None:
     execute(log_dir, "PRAGMA ignore_check_constraints = ON", statement)
+    if has_checksum:
+        sum_again(log_dir)
     finding = found(log_dir)[0]
     assert finding.severity is FAULT
     assert finding.mend
 
 
+def sum_again(log_dir: Path) -> None:
+    """Give every row that can be read the checksum of what it is now."""
+    with closing(sqlite3.connect(log_dir / FILE_NAME, isolation_level=None)) as db:
+        for table in TABLES:
+            with suppress(sqlite3.Error):
+                rows = list(db.execute(f"SELECT * FROM {table.name}"))
+                db.executemany(table.insert, (table.checked(row[:-1]) for row in rows))
+
+
+def test_a_row_that_is_not_what_was_written_is_a_fault(log_dir: Path) -> None:
+    execute(log_dir, "UPDATE offsets SET committed = 5 WHERE group_id = 'group-1'")
+    assert only(log_dir).severity is FAULT
+    assert "not what its checksum says" in only(log_dir).what
+
+
 def test_rows_about_topics_that_are_not_stored_are_told(log_dir: Path) -> None:
     execute(log_dir, "UPDATE offsets SET topic = 'gone' WHERE group_id = 'group-1'")
+    sum_again(log_dir)
     assert (only(log_dir).severity, "'gone'" in only(log_dir).what) == (NOTE, True)
 
 

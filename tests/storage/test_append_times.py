@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -239,7 +238,7 @@ def test_a_kill_at_any_step_of_a_reset_leaves_the_old_floor_or_the_new(
         except Killed:
             was_killed = True
         finally:
-            os.close(log_dir._lock_fd or -1)
+            log_dir._lock.close()
         with reopened(path, APPEND_TIME) as (_, log):
             was_reset = bool(log.append_time_resets)
             seen.add(was_reset)

@@ -26,7 +26,8 @@ from horolog.config import (
 )
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.metadata.reconcile import stored_count
-from horolog.metadata.store import BROKER_SCOPE, MetadataStore, TopicRow
+from horolog.metadata.rows import BROKER_SCOPE, TopicRow
+from horolog.metadata.store import MetadataStore
 from horolog.metadata.topics import (
     Topic,
     Topics,
@@ -208,7 +209,7 @@ class Controller:
 
     async def _put_settings(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         """Who gives an adopted topic settings makes it a topic like all others."""
-        after = replace(topic, overrides=overrides, adopted=False, compacted=False)
+        after = replace(topic, overrides=overrides, adopted=False, compacted=False, unsettled=False)
         if topic.adopted:
             check_may_expire(topic, overrides)
             _LOG.info(

@@ -7,21 +7,27 @@ comes back is whole; where something fails, all that was opened is closed again.
 import logging
 import uuid
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
 from horolog.broker.adopted_settings import compacting, obeyed_settings
+from horolog.broker.producer_ids import FIRST as FIRST_PRODUCER_ID
+from horolog.broker.stored_settings import StoredSettings, read_stored_settings
 from horolog.clock import Clock
 from horolog.config import BrokerConfig, Settings, TopicConfig
 from horolog.errors import StorageFailed
 from horolog.metadata.reconcile import Found, Plan, reconcile
-from horolog.metadata.store import BROKER_SCOPE, FILE_NAME, MetadataStore, Stored
+from horolog.metadata.rows import Stored
+from horolog.metadata.salvage import open_store
+from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.metadata.topics import Topic
 from horolog.storage.adoption.cluster_metadata import read_topic_settings
+from horolog.storage.directory_lock import DirectoryLock
 from horolog.storage.files import Files
-from horolog.storage.log_dir import FoundPartitions, LogDir, ensure_directory
+from horolog.storage.log_dir import FoundPartitions, LogDir, lock_log_dir
 from horolog.storage.names import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -53,23 +59,21 @@ def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opene
         StorageFailed: the disk refused.
     """
     path = Path(settings.broker_config().log_dir)
-    ensure_directory(path)
-    store = MetadataStore(path / FILE_NAME)
-    try:
-        stored = store.load()
-        settings = _with_stored(settings, stored)
-        return _Opening(path, settings, store, stored, clock).open(Files(max_open=max_open_files))
-    except BaseException:
-        store.close()
-        raise
+    with ExitStack() as undo:
+        lock = lock_log_dir(path)
+        undo.callback(lock.close)
+        store, stored = open_store(path / FILE_NAME, FIRST_PRODUCER_ID, clock.now_ms())
+        undo.callback(store.close)
+        found = read_stored_settings(stored.settings)
+        settings = _with_stored(settings, found.brokers)
+        opening = _Opening(path, settings, store, stored, found, clock)
+        opened = opening.open(Files(max_open=max_open_files), lock)
+        undo.pop_all()
+        return opened
 
 
-def _with_stored(settings: Settings, stored: Stored) -> Settings:
+def _with_stored(settings: Settings, layers: Mapping[str, Mapping[str, str]]) -> Settings:
     """Dynamic settings of the last run, for all brokers and for this one."""
-    layers: dict[str, dict[str, str]] = {}
-    for row in stored.settings:
-        if row.scope == BROKER_SCOPE:
-            layers.setdefault(row.resource, {})[row.name] = row.value
     node_id = settings.broker_config().node_id
     return replace(
         settings,
@@ -86,6 +90,7 @@ class _Opening:
     settings: Settings
     store: MetadataStore
     stored: Stored
+    stored_settings: StoredSettings
     clock: Clock
     plan: Plan = field(default_factory=Plan)
     owned: dict[str, uuid.UUID] = field(default_factory=dict)
@@ -97,10 +102,8 @@ class _Opening:
     def config(self) -> BrokerConfig:
         return self.settings.broker_config()
 
-    def open(self, files: Files) -> Opened:
-        for row in self.stored.settings:
-            if row.scope != BROKER_SCOPE:
-                self.overrides.setdefault(row.resource, {})[row.name] = row.value
+    def open(self, files: Files, lock: DirectoryLock) -> Opened:
+        self.overrides |= self.stored_settings.topics
         self._take_over_settings({row.name for row in self.stored.topics if not row.adopted})
         log_dir = LogDir.open(
             self.path,
@@ -111,6 +114,7 @@ class _Opening:
             is_ours=self.owned.__contains__,
             topic_id=self.owned.get,
             files=files,
+            lock=lock,
         )
         try:
             _log_recoveries(log_dir)
@@ -129,6 +133,7 @@ class _Opening:
                 overrides=self.overrides.get(row.name, {}),
                 adopted=row.adopted,
                 compacted=row.name in self.compacted,
+                unsettled=not self.stored_settings.may_expire(row.name),
             )
             for row in self.plan.rows
         ]
@@ -168,6 +173,7 @@ class _Opening:
             adopt_defaults=self.config.horolog_adopt_defaults,
             compacted=self.compacted,
             internal=found.internal,
+            is_salvaged=self.stored.is_salvaged,
         )
 
     def _carry_out(self, log_dir: LogDir) -> None:
@@ -205,7 +211,10 @@ class _Opening:
             for index in plan.partitions[row.name]:
                 log = log_dir.logs.get(TopicPartition(row.name, index))
                 if log is not None:
-                    log.retention_exempt = row.adopted
+                    may_expire = self.stored_settings.may_expire(row.name)
+                    log.retention_exempt = row.adopted or not may_expire
+        if self.stored.is_salvaged:
+            self.store.end_salvage()
 
 
 def _log_recoveries(log_dir: LogDir) -> None:

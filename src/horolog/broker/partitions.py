@@ -111,7 +111,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         for index in topic.partitions:
             partition = self._served.get((topic.name, index))
             if partition is not None:
-                partition.obey(config, retention_exempt=topic.adopted)
+                partition.obey(config, retention_exempt=not topic.may_expire)
 
     # --- the log directory ------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from horolog.metadata.store import AS_FOUND, TopicRow
+from horolog.metadata.rows import AS_FOUND, TopicRow
 from horolog.storage.names import INTERNAL_TOPICS
 
 # Partition index to the topic id in its partition.metadata, None where there is none.
@@ -66,6 +66,7 @@ def reconcile(
     adopt_defaults: bool = False,
     compacted: Container[str] = (),
     internal: Collection[str] = (),
+    is_salvaged: bool = False,
 ) -> Plan:
     """Compare both ways.
 
@@ -82,6 +83,8 @@ def reconcile(
         compacted: topics that a Kafka compacted: `adopt_defaults` does not apply to them, for
             their old records are as good as their new ones.
         internal: Kafka's internal topics that have directories.
+        is_salvaged: rows may have been lost, so that `adopt_defaults` does not apply to topics
+            without one.
     """
     plan = Plan()
     rows = list(rows)
@@ -103,7 +106,7 @@ def reconcile(
     stored = {row.name for row in rows}
     for name, here in found.items():
         if name not in stored:
-            unknown = TopicRow(name, UUID(int=0), AS_FOUND, adopted=True)
+            unknown = TopicRow(name, UUID(int=0), AS_FOUND, adopted=True, is_salvaged=is_salvaged)
             _Reconciliation(
                 plan, unknown, here, owners, new_id, adopt_defaults, compacted
             ).adopt_new()
@@ -240,14 +243,16 @@ class _Reconciliation:
 
     def _adopt_as_new(self, partitions: FoundPartitions) -> None:
         topic_id = self._unused_id(partitions)
-        row = TopicRow(self.row.name, topic_id, AS_FOUND, adopted=True)
+        is_salvaged = self.row.is_salvaged
+        row = TopicRow(self.row.name, topic_id, AS_FOUND, adopted=True, is_salvaged=is_salvaged)
         self._adopt(row, partitions, is_new=True)
 
     def _adopt(self, row: TopicRow, partitions: Collection[int], *, is_new: bool = False) -> None:
         row = row._replace(partitions=stored_count(sorted(partitions)))
         ids = {self.found.partitions.get(index) for index in partitions}
         is_one_topic = ids <= {None, row.topic_id}
-        if self.adopt_defaults and is_one_topic and row.name not in self.compacted:
+        may_expire = is_one_topic and not row.is_salvaged and row.name not in self.compacted
+        if self.adopt_defaults and may_expire:
             row = row._replace(adopted=False)
             is_new = True
         if is_new:

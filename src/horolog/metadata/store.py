@@ -5,128 +5,144 @@ far producer ids have been given out. Every method is one transaction: a kill le
 either all of it or nothing. Topics, settings and producer ids are on disk when a method
 returns; committed offsets survive a kill of the process, as Kafka's do.
 
+Damage is noticed when the file is opened: pages are checked, and rows have checksums
+(rows.py). `salvage.open_store` opens a damaged file too.
+
 Not thread-safe: one thread at a time, and never the event loop, for a commit may sync.
 """
 
+import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
-from uuid import UUID
+from typing import Any, Final
 
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused, StorageFailed
-from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
+from horolog.groups.rows import GroupChange
+from horolog.metadata.rows import (
+    COUNTERS,
+    GROUPS,
+    IS_SALVAGED,
+    NEXT_PRODUCER_ID,
+    OFFSETS,
+    SETTINGS,
+    TABLES,
+    TOPIC_SCOPE,
+    TOPICS,
+    Stored,
+    Table,
+    TopicRow,
+    checksum,
+    topic_values,
+)
+from horolog.storage import names
 
 FILE_NAME = "horolog-metadata.sqlite"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+FIRST_SCHEMA_VERSION = 1
+"""As 2, without checksums."""
 
-_SCHEMA = """
-CREATE TABLE topics (
-    name TEXT PRIMARY KEY, topic_id BLOB NOT NULL, partitions INTEGER NOT NULL,
-    adopted INTEGER NOT NULL, deleting INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE settings (
-    scope TEXT NOT NULL, resource TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
-    PRIMARY KEY (scope, resource, name)
-) WITHOUT ROWID;
-CREATE TABLE groups (
-    group_id TEXT PRIMARY KEY, protocol_type TEXT NOT NULL, empty_since_ms INTEGER
-) WITHOUT ROWID;
-CREATE TABLE offsets (
-    group_id TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
-    committed INTEGER NOT NULL, leader_epoch INTEGER NOT NULL, metadata TEXT NOT NULL,
-    commit_ms INTEGER NOT NULL, expire_ms INTEGER,
-    PRIMARY KEY (group_id, topic, partition)
-) WITHOUT ROWID;
-CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-"""
-
-AS_FOUND: Final = 0
-"""In place of a topic's number of partitions: those whose directories are there."""
-
-TOPIC_SCOPE = "topic"
-BROKER_SCOPE = "broker"
+# SQLite's result codes for what is no damage: a lock, a right, a full or failing disk.
+_NO_DAMAGE: Final = frozenset(
+    {
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_AUTH,
+    }
+)
 
 
-class TopicRow(NamedTuple):
-    """A topic. Its partitions are 0 to `partitions` - 1, or with `AS_FOUND` those on disk.
-
-    An adopted one has those on disk in any case.
-    """
-
-    name: str
-    topic_id: UUID
-    partitions: int
-    adopted: bool = False
-    deleting: bool = False
+class StoreDamaged(StorageFailed):
+    """The file is there and is not what was written."""
 
 
-class SettingRow(NamedTuple):
-    """One override; `resource` is a topic, a broker id, or "" for all brokers."""
-
-    scope: str
-    resource: str
-    name: str
-    value: str
-
-
-class Stored(NamedTuple):
-    """All that was remembered when the broker last stopped."""
-
-    topics: list[TopicRow]
-    settings: list[SettingRow]
-    groups: list[GroupRow]
-    offsets: list[OffsetRow]
+class OldSchema(StoreDamaged):
+    """The file is that of an earlier horolog."""
 
 
 class MetadataStore:
-    """The open file."""
+    """The open file; made if there is none.
+
+    Raises:
+        StoreDamaged: what is there is not what was written; see `salvage.open_store`.
+        Misconfigured: it cannot be opened, or a newer horolog has written it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.refusal: str | None = None
         """Why nothing is taken any more: what is committed would not be found again."""
+        if not path.exists():
+            create_store(path, {})
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._ensure_schema()
-        except sqlite3.Error as error:
-            raise Misconfigured(
-                f"{path} is not readable as horolog's metadata: {error}. Restore it from a "
-                "backup, or move it away: topics are then adopted from their directories, "
-                "without settings and committed offsets."
-            ) from error
-
-    def _ensure_schema(self) -> None:
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            create_schema(self._db)
-        elif version > SCHEMA_VERSION:
+            with _named(path):
+                self._check_version()
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._check_header()
+                self._check_pages()
+        except BaseException:
             self._db.close()
+            raise
+
+    def _check_version(self) -> None:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        (again,) = self._db.execute("PRAGMA application_id").fetchone()
+        if (version, again) == (FIRST_SCHEMA_VERSION, 0):
+            raise OldSchema(f"{self._path} has the schema {version}")
+        if not 0 < version <= 0xFFFF or again != application_id(version):
+            raise StoreDamaged(f"{self._path} claims to have the schema {version}")
+        if version > SCHEMA_VERSION:
             raise Misconfigured(
                 f"{self._path} was written by a newer horolog (schema {version}; this one "
                 f"reads up to {SCHEMA_VERSION})"
             )
+
+    def _check_header(self) -> None:
+        """Of a file format that SQLite does not know it would read, and write nothing."""
+        with self._path.open("rb") as file:
+            formats = file.read(20)[18:]
+        if formats != b"\2\2":
+            raise StoreDamaged(f"{self._path} has the file formats {formats!r}")
+
+    def _check_pages(self) -> None:
+        (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise StoreDamaged(f"{self._path} has a damaged page: {' '.join(found.split())}")
 
     def close(self) -> None:
         """Close the file; what was committed stays."""
         self._db.close()
 
     def load(self) -> Stored:
-        """Everything, for the start of a broker."""
-        rows = self._db.execute
-        return Stored(
-            [
-                TopicRow(name, UUID(bytes=topic_id), partitions, bool(adopted), bool(deleting))
-                for name, topic_id, partitions, adopted, deleting in rows(
-                    "SELECT name, topic_id, partitions, adopted, deleting FROM topics"
-                )
-            ],
-            [SettingRow(*row) for row in rows("SELECT * FROM settings")],
-            [GroupRow(*row) for row in rows("SELECT * FROM groups")],
-            [OffsetRow(*row) for row in rows("SELECT * FROM offsets")],
-        )
+        """Everything, for the start of a broker.
+
+        Raises:
+            StoreDamaged: a row is not what was written.
+        """
+        with _named(self._path):
+            counters = dict(self._rows(COUNTERS))
+            return Stored(
+                list(self._rows(TOPICS)),
+                list(self._rows(SETTINGS)),
+                list(self._rows(GROUPS)),
+                list(self._rows(OFFSETS)),
+                is_salvaged=IS_SALVAGED in counters,
+            )
+
+    def _rows(self, table: Table) -> Iterator[Any]:
+        for *values, found in self._db.execute(f"SELECT * FROM {table.name}"):  # noqa: S608
+            if found != checksum(table.name, values):
+                raise StoreDamaged(f"{self._path}: a row of {table.name} is damaged")
+            yield table.read(values)
 
     # --- topics and settings ----------------------------------------------------------
 
@@ -141,10 +157,7 @@ class MetadataStore:
             ).fetchone()
             if before is not None and before[0] != topic.topic_id.bytes:
                 self._db.execute("DELETE FROM offsets WHERE topic = ?", (topic.name,))
-            self._db.execute(
-                "INSERT OR REPLACE INTO topics VALUES (?, ?, ?, ?, ?)",
-                (topic.name, topic.topic_id.bytes, topic.partitions, topic.adopted, topic.deleting),
-            )
+            self._db.execute(TOPICS.insert, TOPICS.checked(topic_values(topic)))
             if overrides is not None:
                 self._db.execute(
                     "DELETE FROM settings WHERE scope = ? AND resource = ?",
@@ -161,6 +174,11 @@ class MetadataStore:
             )
             self._db.execute("DELETE FROM offsets WHERE topic = ?", (name,))
 
+    def end_salvage(self) -> None:
+        """Note that every topic on disk has a row again."""
+        with self._transaction(synced=True):
+            self._db.execute("DELETE FROM counters WHERE name = ?", (IS_SALVAGED,))
+
     def change_settings(self, scope: str, resource: str, changes: Mapping[str, str | None]) -> None:
         """Set overrides; None removes one."""
         with self._transaction(synced=True):
@@ -174,21 +192,18 @@ class MetadataStore:
                     (scope, resource, name),
                 )
             else:
-                self._db.execute(
-                    "INSERT OR REPLACE INTO settings VALUES (?, ?, ?, ?)",
-                    (scope, resource, name, value),
-                )
+                row = (scope, resource, name, value)
+                self._db.execute(SETTINGS.insert, SETTINGS.checked(row))
 
     def reserve_producer_ids(self, count: int, at_least: int) -> int:
         """The first of `count` producer ids that nobody has had, none below `at_least`."""
         with self._transaction(synced=True):
             row = self._db.execute(
-                "SELECT value FROM counters WHERE name = 'next_producer_id'"
+                "SELECT value FROM counters WHERE name = ?", (NEXT_PRODUCER_ID,)
             ).fetchone()
             first = max(at_least, row[0] if row else 0)
-            self._db.execute(
-                "INSERT OR REPLACE INTO counters VALUES ('next_producer_id', ?)", (first + count,)
-            )
+            after = COUNTERS.checked((NEXT_PRODUCER_ID, first + count))
+            self._db.execute(COUNTERS.insert, after)
         return first
 
     # --- groups -----------------------------------------------------------------------
@@ -225,10 +240,8 @@ class MetadataStore:
             "DELETE FROM offsets WHERE group_id = ? AND topic = ? AND partition = ?",
             change.dropped_offsets,
         )
-        self._db.executemany("INSERT OR REPLACE INTO groups VALUES (?, ?, ?)", change.groups)
-        self._db.executemany(
-            "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?, ?, ?, ?)", change.offsets
-        )
+        self._db.executemany(GROUPS.insert, map(GROUPS.checked, change.groups))
+        self._db.executemany(OFFSETS.insert, map(OFFSETS.checked, change.offsets))
 
     @contextmanager
     def _transaction(self, *, synced: bool) -> Iterator[None]:
@@ -248,6 +261,61 @@ class MetadataStore:
             raise StorageFailed(f"{self._path}: {error}") from error
 
 
+def create_store(path: Path, rows: Mapping[Table, Iterable[Sequence[Any]]]) -> None:
+    """Write a whole new store with these rows; it is there with all of them, or not at all.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    temporary = f"{path}{names.TEMPORARY}"
+    with _named(path):
+        for suffix in ("", "-journal"):
+            if os.path.lexists(temporary + suffix):
+                os.unlink(temporary + suffix)
+        with closing(sqlite3.connect(temporary, isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")
+            create_schema(db)
+            for table in TABLES:
+                db.executemany(table.insert, map(table.checked, rows.get(table, ())))
+            db.execute("COMMIT")
+        os.replace(temporary, path)
+        sync_directory(path.parent)
+
+
 def create_schema(db: sqlite3.Connection) -> None:
     """Make the tables in a new file."""
-    db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+    for table in TABLES:
+        db.execute(table.schema)
+    db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    db.execute(f"PRAGMA application_id={application_id(SCHEMA_VERSION)}")
+
+
+def application_id(version: int) -> int:
+    """The schema version once more, so that a flipped bit does not look like a later one."""
+    return int.from_bytes(b"hm", "big") << 16 | version
+
+
+def sync_directory(path: Path) -> None:
+    """Wait until the disk has the names in a directory."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors of SQLite and of rows, as what has to be done about them."""
+    try:
+        yield
+    except (sqlite3.Error, ValueError) as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is not None and code & 0xFF in _NO_DAMAGE:
+            raise Misconfigured(
+                f"{path} cannot be opened: {error}. See to the disk and to the rights of the "
+                "file, and that no other process has it open"
+            ) from error
+        raise StoreDamaged(f"{path} is damaged: {error}") from error
+    except OSError as error:
+        raise StorageFailed(f"{path} cannot be made: {error.strerror}") from error

@@ -20,7 +20,8 @@ class Topic:
 
     `adopted`: somebody else wrote its directories and nobody has given it settings here,
     so nothing of it may expire or be deleted. `compacted`: and that was a Kafka which
-    compacts it, so that nothing without a key may be written to it.
+    compacts it, so that nothing without a key may be written to it. `unsettled`: a stored
+    setting of it makes no sense, so that nobody knows how long its records are to be kept.
     """
 
     name: str
@@ -29,6 +30,12 @@ class Topic:
     overrides: Mapping[str, str] = field(default_factory=dict)
     adopted: bool = False
     compacted: bool = False
+    unsettled: bool = False
+
+    @property
+    def may_expire(self) -> bool:
+        """Whether its records may be removed by age and size."""
+        return not self.adopted and not self.unsettled
 
     @property
     def is_internal(self) -> bool:

@@ -5,9 +5,8 @@ even to read, finish what a killed broker left in the write-ahead log, and meet 
 a live one. So both files are copied to a temporary directory, again if the broker wrote a
 checkpoint meanwhile, and SQLite sees only the copy.
 
-SQLite pages have no checksums: a changed byte within a value is found only where the value
-can no longer be one. The write-ahead log has checksums, and SQLite drops everything behind
-the first frame that fails; here that is told.
+SQLite pages have no checksums, rows have one of ours. The write-ahead log has checksums, and
+SQLite drops everything behind the first frame that fails; here that is told.
 """
 
 import os
@@ -22,18 +21,27 @@ from pathlib import Path
 from typing import NamedTuple
 
 from horolog.config.tables import topic_setting
-from horolog.errors import CorruptFile, RequestRefused, StorageFailed
+from horolog.errors import CorruptFile, StorageFailed
 from horolog.metadata.reconcile import Found, reconcile
-from horolog.metadata.store import (
+from horolog.metadata.rows import (
     AS_FOUND,
-    BROKER_SCOPE,
-    FILE_NAME,
-    SCHEMA_VERSION,
+    COUNTERS,
+    GROUPS,
+    OFFSETS,
+    SETTINGS,
     TOPIC_SCOPE,
+    TOPICS,
+    Table,
     TopicRow,
+    checksum,
+)
+from horolog.metadata.store import (
+    FILE_NAME,
+    FIRST_SCHEMA_VERSION,
+    SCHEMA_VERSION,
+    application_id,
     create_schema,
 )
-from horolog.metadata.topics import check_name
 from horolog.metadata.wal import check_wal
 from horolog.storage import names
 from horolog.storage.checkpoints import read_topic_id
@@ -41,10 +49,9 @@ from horolog.storage.files import Files
 from horolog.storage.verify.findings import Finding, Findings, damage, fault, note
 
 _MEND = (
-    "stop the broker and restore the file from a backup; or move it away: topics are then adopted "
-    "from their directories, without settings and committed offsets"
+    "stop the broker and restore the file from a backup; else the next start keeps the sound rows, "
+    "and adopts all topics where one or its settings may be lost"
 )
-_CORRECT = "stop the broker and correct the row with sqlite3, or restore the file from a backup"
 _MAX_COPIES = 10
 _CHUNK_BYTES = 1 << 20
 _MAX_PROBLEMS = 20  # of SQLite's own check
@@ -146,15 +153,15 @@ class _StoreCheck:
         """The stored topics, if they could all be read."""
         self._copy = copy
         self._path = path
+        self._is_old = False  # rows without checksums
 
     def findings(self) -> Findings:
         """All that is wrong with the file and its rows."""
         if self._copy.stat().st_size == 0 and not self._copy.with_name(FILE_NAME + "-wal").exists():
             yield fault(
                 self._path,
-                "It is empty: a start takes it for new, and adopts all topics without settings "
-                "and committed offsets",
-                "stop the broker and restore the file from a backup",
+                "It is empty",
+                _MEND,
             )
             return
         try:
@@ -169,7 +176,7 @@ class _StoreCheck:
                     yield fault(self._path, f"SQLite finds it damaged: {problems[0]}{more}", _MEND)
                 wrong = list(self._schema(db))
                 yield from wrong
-                if not wrong:
+                if not wrong and not self._is_old:
                     yield from self._rows(db)
         except sqlite3.Error as error:
             yield fault(self._path, f"SQLite cannot read it: {error}", _MEND)
@@ -184,6 +191,11 @@ class _StoreCheck:
                 "use that horolog",
             )
             return
+        (again,) = db.execute("PRAGMA application_id").fetchone()
+        if (version, again) == (FIRST_SCHEMA_VERSION, 0):
+            yield note(self._path, "An earlier horolog wrote it: the next start takes it over")
+            self._is_old = True
+            return
         expected = _columns_of_new_store()
         for table, columns in expected.items():
             there = _columns(db, table)
@@ -193,41 +205,45 @@ class _StoreCheck:
                 yield fault(
                     self._path, f"The table {table} has other columns than it should", _MEND
                 )
-        if version != SCHEMA_VERSION and all(_columns(db, table) for table in expected):
+        is_current = (version, again) == (SCHEMA_VERSION, application_id(SCHEMA_VERSION))
+        if not is_current and all(_columns(db, table) for table in expected):
             yield fault(self._path, f"Its schema version is {version}, not {SCHEMA_VERSION}", _MEND)
 
     def _rows(self, db: sqlite3.Connection) -> Findings:
         topics: dict[str, int] = {}
         rows: list[TopicRow] = []
         is_whole = True
-        for table, wrong_with in (
-            ("topics", _wrong_topic),
-            ("settings", _wrong_setting),
-            ("groups", _wrong_group),
-            ("offsets", _wrong_offset),
-            ("counters", _wrong_counter),
+        for read_as, wrong_with in (
+            (TOPICS, _sound),
+            (SETTINGS, _wrong_setting),
+            (GROUPS, _wrong_group),
+            (OFFSETS, _wrong_offset),
+            (COUNTERS, _sound),
         ):
+            table = read_as.name
             wrong: list[str] = []
             count = 0
             strangers: set[str] = set()
             columns = _columns(db, table)
-            for row in db.execute(f"SELECT * FROM {table}"):  # noqa: S608 - a name of ours
-                why = _wrong_type(row, columns) or wrong_with(row, topics)
+            for *values, stored_sum in db.execute(f"SELECT * FROM {table}"):  # noqa: S608
+                row = tuple(values)
+                why = _wrong_type(row, columns)
+                if why is None and stored_sum != checksum(table, row):
+                    why = "it is not what its checksum says"
+                why = why or _unreadable(read_as, row) or wrong_with(row, topics)
                 if why is not None:
                     count += 1
                     wrong += [f"The row {_shown(row)} of {table} cannot be: {why}"][len(wrong) :]
                 elif table == "topics":
-                    name, topic_id, partitions, adopted, deleting = row
-                    id_ = uuid.UUID(bytes=topic_id)
-                    rows.append(TopicRow(name, id_, partitions, bool(adopted), bool(deleting)))
-                    topics[name] = partitions
+                    rows.append(TOPICS.read(row))
+                    topics[rows[-1].name] = rows[-1].partitions
                 elif (table == "offsets" and row[1] not in topics) or (
                     table == "settings" and row[0] == TOPIC_SCOPE and row[1] not in topics
                 ):
                     strangers.add(row[1])
             if wrong:
                 more = f"; {count - 1} more rows are wrong" if count > 1 else ""
-                yield fault(self._path, wrong[0] + more, _CORRECT)
+                yield fault(self._path, wrong[0] + more, _MEND)
                 is_whole &= table != "topics"
             if strangers:
                 yield note(
@@ -256,7 +272,7 @@ Topics = dict[str, int]
 
 
 def _wrong_type(row: tuple[object, ...], columns: list[tuple[str, str, int]]) -> str | None:
-    for value, (name, kind, refuses_null) in zip(row, columns, strict=True):
+    for value, (name, kind, refuses_null) in zip(row, columns[:-1], strict=True):
         if value is None and not refuses_null:
             continue
         if not isinstance(value, _TYPES[kind]):
@@ -269,24 +285,17 @@ def _wrong_type(row: tuple[object, ...], columns: list[tuple[str, str, int]]) ->
     return None
 
 
-def _wrong_topic(row: tuple[object, ...], known: Topics) -> str | None:
-    name, topic_id, partitions, adopted, deleting = row
-    assert isinstance(name, str)
-    assert isinstance(topic_id, bytes)
-    assert isinstance(partitions, int)
-    if len(topic_id) != 16:
-        return f"its topic id has {len(topic_id)} bytes"
-    if not AS_FOUND <= partitions <= names.MAX_PARTITION + 1:
-        return f"it has {partitions} partitions"
-    if not {adopted, deleting} <= {0, 1}:
-        return "adopted and deleting are 0 or 1"
-    return _refusal(lambda: check_name(name))
+def _unreadable(table: Table, row: tuple[object, ...]) -> str | None:
+    return _refusal(lambda: table.read(row))
+
+
+def _sound(row: tuple[object, ...], known: Topics) -> str | None:
+    """Nothing besides what is checked when it is read."""
+    return None
 
 
 def _wrong_setting(row: tuple[object, ...], known: Topics) -> str | None:
     scope, resource, name, value = map(str, row)
-    if scope not in (TOPIC_SCOPE, BROKER_SCOPE):
-        return f"there is no scope {scope!r}"
     if scope == TOPIC_SCOPE:
         return _refusal(lambda: topic_setting(name).read(value, name))
     if resource and not resource.isdecimal():
@@ -315,15 +324,10 @@ def _wrong_offset(row: tuple[object, ...], known: Topics) -> str | None:
     return "it has a time below 0" if any(isinstance(t, int) and t < -1 for t in times) else None
 
 
-def _wrong_counter(row: tuple[object, ...], known: Topics) -> str | None:
-    _, value = row
-    return "it is below 0" if isinstance(value, int) and value < 0 else None
-
-
 def _refusal(check: Callable[[], object]) -> str | None:
     try:
         check()
-    except (ValueError, RequestRefused) as error:
+    except ValueError as error:
         return str(error)
     return None
 

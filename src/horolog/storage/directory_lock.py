@@ -17,6 +17,19 @@ _OPEN_FILE_LOCK_ASK: Final[int | None] = getattr(fcntl, "F_OFD_GETLK", None)
 _WHOLE_FILE = Struct("hhqqi4x")  # Linux's struct flock on 64 bits
 
 
+class DirectoryLock:
+    """A lock that is held until it is closed; `fd` is the descriptor, None afterwards."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd: int | None = fd
+
+    def close(self) -> None:
+        """Let go of the lock; nothing if that has been done."""
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+
+
 def lock_directory(path: str) -> int:
     """Lock a file against other processes; the descriptor holds the lock until it is closed.
 

@@ -34,7 +34,7 @@ from horolog.storage.checkpoints import (
     write_topic_id,
 )
 from horolog.storage.contents import Contents, clear_the_way, contents_of, set_aside
-from horolog.storage.directory_lock import lock_directory, still_locks
+from horolog.storage.directory_lock import DirectoryLock, lock_directory, still_locks
 from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files
 from horolog.storage.log import Log, new_segment
@@ -68,7 +68,12 @@ class LogDir:
     """See the module. Made by `open`; to be closed with `close`."""
 
     def __init__(
-        self, path: Path, files: Files, lock_fd: int, meta: MetaProperties, config: BrokerConfig
+        self,
+        path: Path,
+        files: Files,
+        lock: DirectoryLock,
+        meta: MetaProperties,
+        config: BrokerConfig,
     ) -> None:
         self.path = path
         self.meta = meta
@@ -86,7 +91,7 @@ class LogDir:
         self._has_moved = False  # partitions that a Kafka moves, or has set aside
         self._checkpoints = OffsetCheckpoints(files, str(path))
         self._files = files
-        self._lock_fd: int | None = lock_fd
+        self._lock = lock
         self._config = config
         self._to_remove: list[tuple[int, str]] = []
 
@@ -102,6 +107,7 @@ class LogDir:
         choose: Callable[["FoundPartitions"], Mapping[TopicPartition, str]] = lambda found: {},
         topic_id: Callable[[str], uuid.UUID | None] = lambda topic: None,
         files: Files | None = None,
+        lock: DirectoryLock | None = None,
     ) -> "LogDir":
         """Lock a directory, made if it is not there, and load its logs.
 
@@ -116,27 +122,23 @@ class LogDir:
             topic_id: the id of a topic that is ours, None if it is not known. It is written into
                 directories that lack theirs.
             files: the way to the disk.
+            lock: what `lock_log_dir` returned, if it was called before; let go of with the
+                log directory, also where it cannot be opened.
 
         Raises:
             Misconfigured: another broker has it, or it cannot be a log directory.
             StorageFailed: the disk refused.
         """
-        ensure_directory(path)
-        try:
-            lock_fd = lock_directory(str(path / names.LOCK))
-        except BlockingIOError:
-            raise Misconfigured(
-                f"Failed to acquire lock on file .lock in {path}. A broker in another process is "
-                "using this directory."
-            ) from None
+        if lock is None:
+            lock = lock_log_dir(path)
         try:
             files = files or Files()
             for moved in clear_the_way(files, str(path)):
                 _logger.error("%s is not a regular file and was set aside under this name", moved)
-            log_dir = cls(path, files, lock_fd, _meta(files, path, broker_config), broker_config)
+            log_dir = cls(path, files, lock, _meta(files, path, broker_config), broker_config)
             log_dir._load(topic_config, is_ours, choose, topic_id, now_ms)
         except BaseException:
-            os.close(lock_fd)
+            lock.close()
             raise
         return log_dir
 
@@ -394,7 +396,7 @@ class LogDir:
         It may have been removed, renamed or unmounted: files that are open would go on taking
         records that nobody finds again. Without its lock file another broker could take it.
         """
-        if self._lock_fd is None or still_locks(self._path(names.LOCK), self._lock_fd):
+        if self._lock.fd is None or still_locks(self._path(names.LOCK), self._lock.fd):
             return None
         why = f"The log directory {self.path} is gone; start again when it is back"
         self._files.refuse(why)
@@ -416,9 +418,7 @@ class LogDir:
                 failures.append(str(error))
         self.logs.clear()
         self._files.close()
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
+        self._lock.close()
         return failures
 
     def _finish_logs(self) -> list[str]:
@@ -440,19 +440,31 @@ class LogDir:
         return failures
 
     def _sync(self, paths: Sequence[str]) -> dict[str, StorageFailed]:
-        assert self._lock_fd is not None
-        return sync_all(self._files, paths, self._lock_fd)
+        assert self._lock.fd is not None
+        return sync_all(self._files, paths, self._lock.fd)
 
     def _path(self, name: str) -> str:
         return f"{self.path}/{name}"
 
 
-def ensure_directory(path: Path) -> None:
-    """Make a log directory, if there is none.
+def lock_log_dir(path: Path) -> DirectoryLock:
+    """Lock a log directory, made if there is none.
 
     Raises:
-        Misconfigured: it cannot be made, or not be written to.
+        Misconfigured: another broker has it, or it cannot be made or written to.
+        StorageFailed: the lock file cannot be opened.
     """
+    _ensure_directory(path)
+    try:
+        return DirectoryLock(lock_directory(str(path / names.LOCK)))
+    except BlockingIOError:
+        raise Misconfigured(
+            f"Failed to acquire lock on file .lock in {path}. A broker in another process is "
+            "using this directory."
+        ) from None
+
+
+def _ensure_directory(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

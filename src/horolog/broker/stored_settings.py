@@ -1,0 +1,63 @@
+"""Settings of the last run, as far as this version can obey them.
+
+A row that it cannot obey stays in the store. A setting that this version does not know
+is that of a later one, and is ignored. Where a value makes no sense, nobody knows what it
+said, and records must not expire on a guess.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from horolog.config.tables import broker_setting, topic_setting
+from horolog.metadata.rows import BROKER_SCOPE, SettingRow
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class StoredSettings:
+    """`topics` and `brokers` by resource: a topic, a broker id, or "" for all brokers."""
+
+    topics: dict[str, dict[str, str]] = field(default_factory=dict)
+    brokers: dict[str, dict[str, str]] = field(default_factory=dict)
+    doubtful: set[str] = field(default_factory=set)
+    """Topics of which a setting makes no sense."""
+    all_doubtful: bool = False
+    """One of a broker makes no sense."""
+
+    def may_expire(self, topic: str) -> bool:
+        """Whether it is known how long a topic's records are to be kept."""
+        return not self.all_doubtful and topic not in self.doubtful
+
+
+def read_stored_settings(rows: Iterable[SettingRow]) -> StoredSettings:
+    """Sort out the settings; what is not obeyed is logged."""
+    found = StoredSettings()
+    for row in rows:
+        is_broker = row.scope == BROKER_SCOPE
+        whose = f"topic {row.resource}" if not is_broker else f"broker {row.resource or '(all)'}"
+        try:
+            setting = (broker_setting if is_broker else topic_setting)(row.name)
+        except ValueError as error:
+            _LOG.warning("A stored setting of %s is ignored: %s", whose, error)
+            continue
+        try:
+            setting.read(row.value, row.name)
+        except ValueError as error:
+            _LOG.error(
+                "A stored setting of %s is ignored: %s. No record %s",
+                whose,
+                error,
+                "expires until it is set to a value, and the broker started again"
+                if is_broker
+                else "of the topic expires until it is given settings again",
+            )
+            if is_broker:
+                found.all_doubtful = True
+            else:
+                found.doubtful.add(row.resource)
+            continue
+        scope = found.brokers if is_broker else found.topics
+        scope.setdefault(row.resource, {})[row.name] = row.value
+    return found

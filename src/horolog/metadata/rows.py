@@ -1,0 +1,185 @@
+"""What the store keeps, as values; and how each is checked when it is read back.
+
+Every row is stored with a checksum, for SQLite has none: a flipped bit may leave a row that
+looks sound, and on the word of a row topics are deleted and records expire.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import crc32c
+
+from horolog.groups.rows import GroupRow, OffsetRow
+from horolog.storage import names
+
+AS_FOUND: Final = 0
+"""In place of a topic's number of partitions: those whose directories are there."""
+
+TOPIC_SCOPE = "topic"
+BROKER_SCOPE = "broker"
+
+
+class TopicRow(NamedTuple):
+    """A topic. Its partitions are 0 to `partitions` - 1, or with `AS_FOUND` those on disk.
+
+    An adopted one has those on disk in any case. A salvaged one is adopted because its row or
+    its settings were damaged: `horolog.adopt.defaults` does not make it expire.
+    """
+
+    name: str
+    topic_id: UUID
+    partitions: int
+    adopted: bool = False
+    deleting: bool = False
+    is_salvaged: bool = False
+
+
+class SettingRow(NamedTuple):
+    """One override; `resource` is a topic, a broker id, or "" for all brokers."""
+
+    scope: str
+    resource: str
+    name: str
+    value: str
+
+
+class Stored(NamedTuple):
+    """All that was remembered when the broker last stopped."""
+
+    topics: list[TopicRow]
+    settings: list[SettingRow]
+    groups: list[GroupRow]
+    offsets: list[OffsetRow]
+    is_salvaged: bool = False
+    """Topics may be missing: those on disk without a row must not expire."""
+
+
+class Table(NamedTuple):
+    """A table of the store: its columns without the checksum, and how a row of it is read."""
+
+    name: str
+    columns: str
+    key: str
+    read: Callable[[Sequence[Any]], Any]
+    """Raises ValueError for values that no version has written."""
+
+    @property
+    def schema(self) -> str:
+        """The statement that creates it."""
+        return (
+            f"CREATE TABLE {self.name} ({self.columns}, checksum INTEGER NOT NULL, "
+            f"PRIMARY KEY ({self.key})) WITHOUT ROWID;"
+        )
+
+    @property
+    def insert(self) -> str:
+        """The statement that writes one of its rows."""
+        marks = ", ".join("?" * (self.columns.count(",") + 2))
+        return f"INSERT OR REPLACE INTO {self.name} VALUES ({marks})"  # noqa: S608
+
+    def checked(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """The values of a row with their checksum, for `insert`."""
+        return (*values, checksum(self.name, values))
+
+
+def checksum(table: str, values: Sequence[Any]) -> int:
+    """CRC-32C of a row; of which table it is counts too."""
+    return crc32c.crc32c(ascii((table, *values)).encode())
+
+
+def topic_values(row: TopicRow) -> tuple[Any, ...]:
+    """A topic as it is stored."""
+    adopted = (1 + row.is_salvaged) if row.adopted else 0
+    return (row.name, row.topic_id.bytes, row.partitions, adopted, int(row.deleting))
+
+
+def _read_topic(values: Sequence[Any]) -> TopicRow:
+    name, topic_id, partitions, adopted, deleting = values
+    is_name = isinstance(name, str) and names.partition_of(f"{name}-0") is not None
+    _expect(is_name, "the name is no name of a topic")
+    is_id = isinstance(topic_id, bytes) and len(topic_id) == 16
+    _expect(is_id, f"its topic id has not 16 bytes: {topic_id!r:.60}")
+    _expect(_is_int(partitions, 0, names.MAX_PARTITION + 1), f"it has {partitions} partitions")
+    are_flags = adopted in (0, 1, 2) and deleting in (0, 1)
+    _expect(are_flags, "adopted is 0, 1 or 2, and deleting 0 or 1")
+    return TopicRow(
+        name, UUID(bytes=topic_id), partitions, adopted > 0, bool(deleting), adopted > 1
+    )
+
+
+def _read_setting(values: Sequence[Any]) -> SettingRow:
+    _expect(all(isinstance(value, str) for value in values), "it has a column that is no text")
+    row = SettingRow(*values)
+    _expect(row.scope in (TOPIC_SCOPE, BROKER_SCOPE), f"there is no scope {row.scope!r}")
+    return row
+
+
+def _read_group(values: Sequence[Any]) -> GroupRow:
+    row = GroupRow(*values)
+    _expect(isinstance(row.group_id, str) and isinstance(row.protocol_type, str), "it has no name")
+    _expect(isinstance(row.empty_since_ms, int | None), "it is empty since no time")
+    return row
+
+
+def _read_offset(values: Sequence[Any]) -> OffsetRow:
+    row = OffsetRow(*values)
+    group_id, topic, partition, committed, epoch, metadata, commit_ms, expire_ms = row
+    texts = isinstance(group_id, str) and isinstance(topic, str) and isinstance(metadata, str)
+    numbers = isinstance(committed, int) and isinstance(commit_ms, int)  # SQLite has no longer ones
+    _expect(texts and numbers and isinstance(expire_ms, int | None), "a column is of another type")
+    _expect(_is_int(partition, 0, names.MAX_PARTITION), f"{topic} has no partition {partition}")
+    _expect(_is_int(epoch, -(1 << 31), (1 << 31) - 1), f"there is no leader epoch {epoch}")
+    return row
+
+
+def _read_counter(values: Sequence[Any]) -> tuple[str, int]:
+    name, value = values
+    _expect(isinstance(name, str) and _is_int(value, 0, names.MAX_OFFSET), f"{name!r} is {value!r}")
+    return name, value
+
+
+def _is_int(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and least <= value <= most
+
+
+def _expect(holds: bool, why: str) -> None:
+    if not holds:
+        raise ValueError(why)
+
+
+TOPICS: Final = Table(
+    "topics",
+    "name TEXT NOT NULL, topic_id BLOB NOT NULL, partitions INTEGER NOT NULL, "
+    "adopted INTEGER NOT NULL, deleting INTEGER NOT NULL",
+    "name",
+    _read_topic,
+)
+SETTINGS: Final = Table(
+    "settings",
+    "scope TEXT NOT NULL, resource TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL",
+    "scope, resource, name",
+    _read_setting,
+)
+GROUPS: Final = Table(
+    "groups",
+    "group_id TEXT NOT NULL, protocol_type TEXT NOT NULL, empty_since_ms INTEGER",
+    "group_id",
+    _read_group,
+)
+OFFSETS: Final = Table(
+    "offsets",
+    "group_id TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, "
+    "committed INTEGER NOT NULL, leader_epoch INTEGER NOT NULL, metadata TEXT NOT NULL, "
+    "commit_ms INTEGER NOT NULL, expire_ms INTEGER",
+    "group_id, topic, partition",
+    _read_offset,
+)
+COUNTERS: Final = Table(
+    "counters", "name TEXT NOT NULL, value INTEGER NOT NULL", "name", _read_counter
+)
+# In this order their root pages are those after the first page (see salvage.py).
+TABLES: Final = (TOPICS, SETTINGS, GROUPS, OFFSETS, COUNTERS)
+# Counters: the first producer id that is free; whether `Stored.is_salvaged`.
+NEXT_PRODUCER_ID: Final = "next_producer_id"
+IS_SALVAGED: Final = "is_salvaged"
