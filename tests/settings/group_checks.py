@@ -12,6 +12,7 @@ from horolog.clock import HOUR_MS
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
 
+COORDINATOR_NOT_AVAILABLE = 15
 INVALID_SESSION_TIMEOUT = 26
 GROUP_MAX_SIZE_REACHED = 81
 MEMBER_ID_REQUIRED = 79
@@ -24,12 +25,16 @@ SOON = "30"
 # --- groups ---------------------------------------------------------------------------------
 
 
-def join(connection: RawConnection, version: int = 3, session_ms: int = 10_000) -> Any:
-    send_join(connection, version, session_ms)
+def join(
+    connection: RawConnection, version: int = 3, session_ms: int = 10_000, metadata: bytes = b""
+) -> Any:
+    send_join(connection, version, session_ms, metadata)
     return connection.receive()[1]
 
 
-def send_join(connection: RawConnection, version: int = 3, session_ms: int = 10_000) -> None:
+def send_join(
+    connection: RawConnection, version: int = 3, session_ms: int = 10_000, metadata: bytes = b""
+) -> None:
     connection.send(
         ApiKey.JOIN_GROUP,
         version,
@@ -38,7 +43,7 @@ def send_join(connection: RawConnection, version: int = 3, session_ms: int = 10_
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=10_000,
         protocol_type="consumer",
-        protocols=[{"name": "range", "metadata": b""}],
+        protocols=[{"name": "range", "metadata": metadata}],
     )
 
 
@@ -65,6 +70,17 @@ def what_a_second_member_is_told_at_first(lab: Lab) -> int:
     with lab.connect() as first, lab.connect() as second:
         assert join(first).error_code == 0
         return int(join(second, version=5).error_code)
+
+
+@of_broker("horolog.group.max.bytes", {"65536": GROUP_MAX_SIZE_REACHED, "131072": 0})
+def what_becomes_of_a_member_with_long_metadata(lab: Lab) -> int:
+    with lab.connect() as connection:
+        return int(join(connection, metadata=bytes(100_000)).error_code)
+
+
+@of_broker("horolog.groups.max.bytes", {"65536": COORDINATOR_NOT_AVAILABLE, "131072": 0})
+def what_becomes_of_a_member_where_all_groups_share_the_room(lab: Lab) -> int:
+    return what_becomes_of_a_member_with_long_metadata(lab)
 
 
 # --- offsets --------------------------------------------------------------------------------
