@@ -63,6 +63,21 @@ class SlicedRecords:
             self._slice.position += len(piece)
         return piece
 
+    def send_cached(self, socket_fd: int, max_bytes: int) -> int | None:
+        """Send the next bytes to a non-blocking socket without copying; how many it took.
+
+        None, and nothing is sent, if that could wait for the disk.
+
+        Raises:
+            BlockingIOError: the socket is full.
+            ConnectionError: the client is gone.
+        """
+        self._slice.size = min(max_bytes, len(self))
+        sent = self._slice.send_cached(socket_fd)
+        if sent is not None:
+            self._slice.position += sent
+        return sent
+
     def take(self, max_bytes: int) -> Buffer:
         """The next bytes; may wait for the disk.
 

@@ -3,11 +3,16 @@
 The transport takes what it can send at once and a little more. While it holds more than that,
 the client does not read, and nothing is handed over. Records are read from their file when
 there is room for them: a slow client holds a file open, not megabytes.
+
+While the transport holds nothing, records that the page cache has go from their file to the
+socket without being copied (`sendfile`, which uvloop's transports lack). The transport does not
+know of it. Where the socket is full, it gets the next records to send, and says when it has.
 """
 
 import asyncio
+import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
@@ -16,7 +21,11 @@ from horolog.network.reply import PIECE_BYTES, FileRecords, Part, Reply, held_by
 from horolog.wire.packing import Bytes
 
 HIGH_WATER_BYTES: Final = 64 * 1024
-LOW_WATER_BYTES: Final = 16 * 1024
+LOW_WATER_BYTES: Final = 0  # what the socket itself holds keeps the client busy meanwhile
+# One call of `sendfile`: the socket takes no more at once, and other clients wait meanwhile.
+DIRECT_BYTES: Final = 1 << 20
+
+_MORE_FOLLOWS: Final[int | None] = getattr(socket, "MSG_MORE", None)
 
 
 class Outbox:
@@ -34,6 +43,7 @@ class Outbox:
         "_on_read",
         "_parts",
         "_readers",
+        "_socket_fd",
         "_stuck_bytes",
         "_transport",
         "is_reading_disk",
@@ -59,6 +69,7 @@ class Outbox:
         self.is_stuck = False
         """Whether the transport is full."""
         self.is_reading_disk = False
+        self._socket_fd = _socket_fd(transport)
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=LOW_WATER_BYTES)
 
     def __bool__(self) -> bool:
@@ -98,7 +109,18 @@ class Outbox:
                 self._held -= len(part)
                 ready.append(part)
                 continue
-            piece = part.take_cached(PIECE_BYTES)
+            size = PIECE_BYTES
+            if self._socket_fd is not None and not transport.get_write_buffer_size():
+                is_full = self._send_direct(self._socket_fd, ready, part)
+                ready = []
+                if transport.is_closing():
+                    break
+                if not len(part):
+                    self._parts.popleft()
+                    continue
+                if is_full:
+                    size = HIGH_WATER_BYTES + 1  # so much that the transport says when it is sent
+            piece = part.take_cached(size)
             if piece is None:
                 self._read_disk(part)
                 break
@@ -111,6 +133,28 @@ class Outbox:
             transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
         if self._held or self._charged:
             self._charge()
+
+    def _send_direct(self, fd: int, head: Sequence[Bytes], records: FileRecords) -> bool:
+        """Send `head`, then records as far as the page cache has them; whether the socket is full.
+
+        What the socket does not take of `head`, the transport has.
+        """
+        try:
+            if head:
+                rest = _send_some(fd, head)
+                if rest:
+                    self._transport.write(rest)
+                    return True
+            while len(records):
+                sent = records.send_cached(fd, DIRECT_BYTES)
+                if sent is None:
+                    return False
+                self._drained += sent
+        except BlockingIOError:
+            return True
+        except ConnectionError:
+            self._transport.abort()
+        return False
 
     def on_full(self) -> None:
         """The transport holds more than it sends at once."""
@@ -155,3 +199,30 @@ class Outbox:
                 self._parts.popleft()
             self._transport.write(done.result())
         self._on_read(error)
+
+
+def _socket_fd(transport: asyncio.Transport) -> int | None:
+    """The socket that may be written to past the transport; None where it must not be.
+
+    Behind TLS the transport alone knows what to write.
+    """
+    if _MORE_FOLLOWS is None or transport.get_extra_info("sslcontext") is not None:
+        return None
+    sock = transport.get_extra_info("socket")
+    return None if sock is None else sock.fileno()
+
+
+def _send_some(fd: int, parts: Sequence[Bytes]) -> bytes:
+    """Send what the socket takes of these; what it did not take.
+
+    More is to follow at once, so that both share a packet.
+    """
+    assert _MORE_FOLLOWS is not None
+    borrowed = socket.socket(fileno=fd)  # the transport's: never closed here
+    try:
+        sent = borrowed.sendmsg(parts, (), _MORE_FOLLOWS)
+    except BlockingIOError:
+        sent = 0
+    finally:
+        borrowed.detach()
+    return b"".join(parts)[sent:]

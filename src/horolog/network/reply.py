@@ -23,6 +23,17 @@ class FileRecords(Protocol):
         """The next bytes if they can be had without waiting for the disk."""
         ...
 
+    def send_cached(self, socket_fd: int, max_bytes: int) -> int | None:
+        """Send the next bytes to a non-blocking socket without copying; how many it took.
+
+        None, and nothing is sent, if that could wait for the disk.
+
+        Raises:
+            BlockingIOError: the socket is full.
+            ConnectionError: the client is gone.
+        """
+        ...
+
     def take(self, max_bytes: int) -> Bytes:
         """The next bytes; may wait for the disk, so never on the event loop."""
         ...

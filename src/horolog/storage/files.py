@@ -23,11 +23,10 @@ from typing import Final, TypeVar
 
 from horolog.errors import StorageFailed
 from horolog.record.compression import Buffer
-from horolog.storage import names
+from horolog.storage import names, page_cache
 
 T = TypeVar("T")
 
-_CACHED_ONLY: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 DEFAULT_MAX_OPEN: Final = 64
 
 
@@ -90,7 +89,7 @@ class Files:
         Raises:
             WouldWait: it did not go without.
         """
-        if _CACHED_ONLY is None:
+        if not page_cache.CAN_TELL:
             raise WouldWait
         self._hurried = threading.get_ident()
         try:
@@ -178,9 +177,12 @@ class Files:
         """Up to `size` bytes; fewer only at the end of the file."""
         if self._refusal is not None:
             raise StorageFailed(self._refusal)
-        if self.hurries:
-            return _read_cached(file, size, position)
         try:
+            if self.hurries:
+                cached = page_cache.read_cached(file.fd, size, position)
+                if cached is None:
+                    raise WouldWait
+                return bytes(cached)
             data = os.pread(file.fd, size, position)
             if len(data) == size or not data:
                 return data
@@ -444,18 +446,6 @@ def _regular_status(path: str) -> os.stat_result:
         what = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a regular file"
         raise NotRegular(f"{path} is {what}")
     return status
-
-
-def _read_cached(file: OpenFile, size: int, position: int) -> bytes:
-    assert _CACHED_ONLY is not None
-    data = bytearray(size)
-    try:
-        count = os.preadv(file.fd, [data], position, _CACHED_ONLY)
-    except OSError:  # not there yet, or a file system that cannot tell
-        raise WouldWait from None
-    if count < size:
-        raise WouldWait
-    return bytes(data)
 
 
 def failed_to(what: str, path: str, error: OSError) -> StorageFailed:

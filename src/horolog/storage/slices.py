@@ -3,17 +3,11 @@
 It holds the file open, so it can be read after its segment has been deleted.
 """
 
-import errno
 import os
-from typing import Final
 
-from horolog.errors import StorageFailed
 from horolog.record.compression import Buffer
+from horolog.storage import page_cache
 from horolog.storage.files import Files, OpenFile
-
-# Where the kernel cannot say whether a read would wait for the disk, every read may.
-_NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
-_WOULD_BLOCK = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL})
 
 
 class Slice:
@@ -41,13 +35,23 @@ class Slice:
         """The bytes if the page cache has them all; None if reading would wait for the disk."""
         if self._file is None or self.size == 0:
             return b""
-        if _NOWAIT is None:
+        return page_cache.read_cached(self._file.fd, self.size, self.position)
+
+    def send_cached(self, socket_fd: int) -> int | None:
+        """Send the bytes to a non-blocking socket without copying them; how many it took.
+
+        None, and nothing is sent, if the page cache does not have them all, or after an error: a
+        read that may wait for the disk says what is wrong.
+
+        Raises:
+            BlockingIOError: the socket is full.
+            ConnectionError: the client is gone.
+        """
+        if self._file is None or not page_cache.is_cached(self._file.fd, self.size, self.position):
             return None
-        buffer = bytearray(self.size)
         try:
-            read = os.preadv(self._file.fd, [buffer], self.position, _NOWAIT)
-        except OSError as error:
-            if error.errno in _WOULD_BLOCK:
-                return None
-            raise StorageFailed(f"Cannot read {self._file.path}: {error.strerror}") from error
-        return buffer if read == self.size else None
+            return os.sendfile(socket_fd, self._file.fd, self.position, self.size) or None
+        except (BlockingIOError, ConnectionError):
+            raise
+        except OSError:
+            return None
