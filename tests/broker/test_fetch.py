@@ -12,6 +12,7 @@ from patience import PATIENCE_S, eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import RunningBroker
 
+from horolog.broker.handlers.fetch import AT_ONCE
 from horolog.broker.partition import Partition
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
@@ -238,24 +239,16 @@ def test_what_is_not_in_memory_is_read_in_a_thread(filled: RunningBroker) -> Non
     assert bytes(fetch(filled, {0: 3})[0].records) == before
 
 
-@pytest.mark.parametrize(("count", "place"), [(1, "loop"), (1001, "thread")])
-def test_many_partitions_are_read_beside_the_event_loop(
-    filled: RunningBroker, monkeypatch: pytest.MonkeyPatch, count: int, place: str
+@pytest.mark.parametrize("count", [1, AT_ONCE, AT_ONCE + 1, 1001])
+def test_however_many_partitions_are_read_all_are_answered(
+    filled: RunningBroker, count: int
 ) -> None:
-    read, places = Partition.read, set()
-
-    def read_and_note(partition: Partition, *asked: Any, **more: Any) -> Slice:
-        places.add("loop" if threading.current_thread().name == "broker" else "thread")
-        return read(partition, *asked, **more)
-
-    monkeypatch.setattr(Partition, "read", read_and_note)
     fields = fetch_fields("t", {0: 0})
     fields["topics"][0]["partitions"] *= count
     with RawConnection(filled.address) as connection:
         answer = connection.ask(ApiKey.FETCH, VERSION, **fields).responses[0]
     assert len(answer.partitions) == count
     assert base_offsets(answer.partitions[0])
-    assert places == {place}
 
 
 @pytest.fixture

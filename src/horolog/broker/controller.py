@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
 
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.live_settings import LiveSettings
@@ -29,6 +28,7 @@ from horolog.metadata.reconcile import stored_count
 from horolog.metadata.rows import BROKER_SCOPE, TopicRow
 from horolog.metadata.store import MetadataStore
 from horolog.metadata.topics import (
+    NewPartitions,
     Topic,
     Topics,
     check_assignment,
@@ -37,9 +37,6 @@ from horolog.metadata.topics import (
 )
 
 _LOG = logging.getLogger(__name__)
-
-# Kafka's bound on what one request may create.
-MAX_NEW_PARTITIONS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +98,7 @@ class Controller:
             broker_id=self._live.config.node_id,
             default_count=self._live.config.num_partitions,
         )
-        _check_count(count)
+        NewPartitions().take(count)
         check_topic(self._live.settings, new.overrides)
         overrides = {name: value for name, value in new.overrides.items() if value is not None}
         topic = Topic(
@@ -156,7 +153,7 @@ class Controller:
             check_owned(topic)
             check_partition_increase(topic, count)
             present = len(topic.partitions)
-            _check_count(count - present)
+            NewPartitions().take(count - present)
             if assignments is not None and len(assignments) != count - present:
                 raise RequestRefused(
                     ErrorCode.invalid_replica_assignment,
@@ -280,14 +277,6 @@ def check_may_expire(topic: Topic, overrides: Mapping[str, str]) -> None:
             ErrorCode.policy_violation,
             f"{topic.name} was compacted by Apache Kafka, which does not happen here: say "
             "cleanup.policy= (nothing expires) or cleanup.policy=delete with the first setting",
-        )
-
-
-def _check_count(count: int) -> None:
-    if count > MAX_NEW_PARTITIONS:
-        raise RequestRefused(
-            ErrorCode.invalid_partitions,
-            f"{count} partitions in one request, allowed {MAX_NEW_PARTITIONS}",
         )
 
 

@@ -4,22 +4,31 @@ A handler gets a `Request` and the broker, and returns one of
 
 - a dict in Kafka's field names, newest first, which is shaped for the version asked;
 - a list of buffers, for the two APIs that pack their own answers;
+- an `Apart`, which makes one of these in a thread, where that takes long;
 - None, where the protocol has no answer (acks=0);
 
-or a coroutine of such, which is never cancelled: what it began it finishes. What a client
-got wrong about one topic, partition or group is answered there by the handler; an error
-that reaches this module ends the connection.
+or a coroutine of such. A coroutine is begun at once, outside of any task, and becomes a task only
+where it has to wait: so most are answered without one. It is never cancelled: what it began it
+finishes. Where it has much to do it calls `request.checkpoint()`, which lets others have their turn
+and ends it if its client has gone.
+
+What a client got wrong about one topic, partition or group is answered there by the handler; an
+error that reaches this module ends the connection.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
-from types import CoroutineType
+from itertools import groupby
+from types import CoroutineType, coroutine
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
+from horolog.broker.authorisation import Authorise, authorise
+from horolog.broker.turns import ClientGone, Slice
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
-from horolog.network.reply import Reply
+from horolog.network.reply import Part, Reply
 from horolog.wire.api import SUPPORTED, ApiKey, Versions, advertised
 from horolog.wire.codec import decode_request, encode_response
 from horolog.wire.frame import (
@@ -34,23 +43,66 @@ if TYPE_CHECKING:
     from horolog.broker.broker import Broker
 
 
-class Request(NamedTuple):
+class Request:
     """One request: who asks, in which version, and the decoded body in kio's names."""
 
-    version: int
-    body: Any
-    client_id: str
-    peer: Peer
+    __slots__ = ("_slice", "body", "client_id", "is_large", "peer", "version")
+
+    def __init__(
+        self,
+        version: int,
+        body: Any,
+        client_id: str,
+        peer: Peer,
+        *,
+        is_large: bool = False,
+    ) -> None:
+        self.version = version
+        self.body = body
+        self.client_id = client_id
+        self.peer = peer
+        self.is_large = is_large
+        """Whether it has very many fields; then nothing behind it is begun before its end."""
+        self._slice: Slice | None = None
+
+    async def checkpoint(self) -> None:
+        """Let others have their turn, if this request has had its slice of time.
+
+        Raises:
+            ClientGone: the client has disconnected; not to be caught by a handler.
+        """
+        if self._slice is None:
+            self._slice = Slice(self.peer)
+        await self._slice.checkpoint()
+
+    async def pause(self) -> None:
+        """As `checkpoint`, for work that has to be finished whoever waits for it."""
+        if self._slice is None:
+            self._slice = Slice(self.peer)
+        await self._slice.pause()
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it has taken more than a slice of time so far."""
+        return self.is_large or (self._slice is not None and self._slice.is_long)
 
 
-Answer: TypeAlias = "dict[str, Any] | Reply | None"
-Handler: TypeAlias = "Callable[[Request, Broker], Answer | Coroutine[Any, Any, Answer]]"
+class Apart(NamedTuple):
+    """An answer that is made, and packed, in a thread; `make` changes nothing."""
+
+    make: Callable[[], dict[str, Any] | Reply]
+
+
+Response: TypeAlias = "dict[str, Any] | Reply | Apart | None"
+Handler: TypeAlias = "Callable[[Request, Broker], Response | Coroutine[Any, Any, Response]]"
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _HANDLERS: dict[ApiKey, Handler] = {}
 
-# A request of more fields is decoded, and its answer packed, in a thread: some 20 ms of work.
-FIELDS_AT_ONCE: Final = 10_000
+# A request of more fields is decoded, and its answer packed, in a thread: some 5 ms of work.
+FIELDS_AT_ONCE: Final = 2_000
+_BYTES = (bytes, bytearray, memoryview)
 _SMALL_BODY_BYTES: Final = 4096  # copying it costs less than handling two parts
 
 
@@ -79,10 +131,13 @@ class _Served(NamedTuple):
 class Dispatcher:
     """Answers requests for one broker."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "Broker", authorise: Authorise = authorise) -> None:
         self._broker = broker
+        self._authorise = authorise
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[Reply | None]] = set()
+        # One thread: more would only wait for each other, and let the event loop wait for them all.
+        self._codec: Executor = ThreadPoolExecutor(1, thread_name_prefix="horolog-codec")
         self._served = {
             key: _Served(handler, *SUPPORTED[key]) for key, handler in _HANDLERS.items()
         }
@@ -93,53 +148,127 @@ class Dispatcher:
         Raises:
             MalformedRequest: bytes that do not follow the protocol.
             TooManyFields: it takes too long for the event loop; `slowly` answers it.
-            Hangup: a version that is not served.
+            Hangup: a version that is not served, or a request that is not allowed.
         """
         header = parse_request_header(frame)
         key, version, _, client_id, position = header
         served = self._served.get(key)
         if served is None or not served.min_version <= version <= served.max_version:
             return _refuse_version(header)
+        self._authorise(peer, key)
         body = decode_request(key, version, frame, position, FIELDS_AT_ONCE)
-        answer = served.handler(Request(version, body, client_id or "", peer), self._broker)
-        if isinstance(answer, CoroutineType):
-            return self._begin(_finish(answer, header))
-        return _packed(header, cast("Answer", answer))
+        request = Request(version, body, client_id or "", peer)
+        response = served.handler(request, self._broker)
+        if not isinstance(response, CoroutineType):
+            return self._answered(header, request, cast("Response", response))
+        try:
+            awaited = response.send(None)
+        except StopIteration as done:
+            return self._answered(header, request, done.value)
+        return self._task(self._finish(header, request, _resumed(response, awaited)))
+
+    def _answered(
+        self, header: RequestHeader, request: Request, response: Response
+    ) -> "Reply | asyncio.Future[Reply | None] | None":
+        if isinstance(response, Apart) or request.is_long:
+            return self._task(self._pack(header, request, response))
+        return _packed(header, response)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that could not be answered at once and are not answered yet."""
+        return len(self._tasks)
 
     def slowly(self, frame: Bytes, peer: Peer) -> "asyncio.Future[Reply | None]":
         """The reply to a request of many fields; nothing of it has been done when this returns."""
-        return self._begin(self._answer_slowly(frame, peer))
+        return self._task(self._answer_slowly(frame, peer))
 
-    def _begin(
-        self, answering: Coroutine[Any, Any, Reply | None]
-    ) -> "asyncio.Future[Reply | None]":
+    def close(self) -> None:
+        """Decode and encode no more."""
+        self._codec.shutdown(cancel_futures=True)
+
+    def _task(self, answering: Coroutine[Any, Any, Reply | None]) -> "asyncio.Future[Reply | None]":
         task = self._loop.create_task(answering)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
+    async def _finish(
+        self, header: RequestHeader, request: Request, answering: Coroutine[Any, Any, Response]
+    ) -> Reply | None:
+        return await self._pack(header, request, await answering)
+
+    async def _pack(
+        self, header: RequestHeader, request: Request, response: Response
+    ) -> Reply | None:
+        """The answer in bytes; packed in a thread where making it took long."""
+        if not (request.is_long or isinstance(response, Apart)):
+            return _packed(header, response)
+        return await self._in_thread(request.peer, partial(_packed_densely, header, response))
+
     async def _answer_slowly(self, frame: Bytes, peer: Peer) -> Reply | None:
         header = parse_request_header(frame)
         key, version, _, client_id, position = header
-        decode = partial(decode_request, key, version, frame, position)
-        body = await self._loop.run_in_executor(self._broker.readers, decode)
-        request = Request(version, body, client_id or "", peer)
-        answer = self._served[key].handler(request, self._broker)
-        if isinstance(answer, CoroutineType):
-            answer = await answer
-        packed = partial(_packed, header, cast("Answer", answer))
-        return await self._loop.run_in_executor(self._broker.readers, packed)
+        body = await self._in_thread(peer, partial(decode_request, key, version, frame, position))
+        request = Request(version, body, client_id or "", peer, is_large=True)
+        response = self._served[key].handler(request, self._broker)
+        if isinstance(response, CoroutineType):
+            response = await response
+        return await self._pack(header, request, cast("Response", response))
+
+    async def _in_thread(self, peer: Peer, call: Callable[[], T]) -> T:
+        """Encode or decode, unless the client has gone before its turn comes.
+
+        Raises:
+            ClientGone: it has.
+        """
+
+        def unless_gone() -> T:
+            if peer.is_gone:
+                raise ClientGone
+            return call()
+
+        return await self._loop.run_in_executor(self._codec, unless_gone)
 
 
-async def _finish(answer: Coroutine[Any, Any, Answer], header: RequestHeader) -> Reply | None:
-    return _packed(header, await answer)
+@coroutine
+def _resumed(begun: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, T]:
+    """The rest of a coroutine that was begun and waits for `awaited`."""
+    while True:
+        step: Callable[[], Any]
+        try:
+            sent = yield awaited
+        except BaseException as error:  # noqa: BLE001 - handed to the coroutine
+            step = partial(begun.throw, error)
+        else:
+            step = partial(begun.send, sent)
+        try:
+            awaited = step()
+        except StopIteration as done:
+            return cast(T, done.value)
 
 
-def _packed(header: RequestHeader, answer: Answer) -> Reply | None:
+def _packed_densely(header: RequestHeader, response: Response) -> Reply | None:
+    """The answer in bytes, with as few parts as there can be, for the event loop to hand over."""
+    reply = _packed(header, response)
+    if reply is None:
+        return None
+    dense: list[Part] = []
+    for is_bytes, parts in groupby(reply, lambda it: isinstance(it, _BYTES)):
+        if is_bytes:
+            dense.append(b"".join(cast("Iterable[Bytes]", parts)))
+        else:
+            dense.extend(parts)
+    return dense
+
+
+def _packed(header: RequestHeader, answer: Response) -> Reply | None:
     """The answer in bytes, behind its length and header."""
     if answer is None:
         return None
     key, version = header.api_key, header.api_version
+    if isinstance(answer, Apart):
+        answer = answer.make()
     if isinstance(answer, dict):
         answer = (encode_response(key, version, answer),)
     size = sum(map(len, answer))

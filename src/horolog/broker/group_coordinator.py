@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from horolog.broker.group_queue import Decided, GroupQueue
-from horolog.broker.yielding import Yielder
+from horolog.broker.turns import Slice
 from horolog.clock import Clock
 from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
@@ -229,13 +229,13 @@ class GroupCoordinator:
         """Let members go; an error for each."""
         _checked(group_id)
         errors: list[ErrorCode] = []
-        serve_others = Yielder()
+        turns = Slice()
         for first in range(0, len(members), _LEAVES_AT_ONCE):
             entry = self._entry(group_id)
             some = members[first : first + _LEAVES_AT_ONCE]
             left: list[ErrorCode] = await entry.queue.run(partial(self._leave, entry, some))
             errors += left
-            await serve_others()
+            await turns.pause()
         return errors
 
     def _leave(
@@ -373,12 +373,12 @@ class GroupCoordinator:
         try:
             await forget()
         finally:
-            serve_others = Yielder()
+            turns = Slice()
             dropping = []
             for group_id in self.offsets.group_ids():
                 drop = partial(self._drop_topic, group_id, topic)
                 dropping.append(self._entry(group_id).queue.run(drop, exclusive=True))
-                await serve_others()
+                await turns.pause()
             for dropped in dropping:
                 await dropped
 
@@ -396,10 +396,10 @@ class GroupCoordinator:
             StorageFailed: the disk refused; what could not be removed there is kept.
         """
         now_ms = self._clock.now_ms()
-        serve_others = Yielder()
+        turns = Slice()
         expiring = []
         for entry in list(self._entries.values()):
-            await serve_others()
+            await turns.pause()
             self._note_membership(entry)  # if the store has refused it before
             expire = partial(self._expire, entry, now_ms, retention_ms)
             if not entry.queue.is_idle or expire().change is not None:

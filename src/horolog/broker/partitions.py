@@ -12,6 +12,7 @@ from typing import TypeVar
 from horolog.broker.checking import Checkers
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition
+from horolog.broker.turns import Slice
 from horolog.clock import Clock
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import Topic
@@ -83,7 +84,9 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         config, now_ms = self._live.settings.topic_config(topic.overrides), self._clock.now_ms()
         create = self._log_dir.create_all
         await self._in_thread(lambda: create(topic.name, indexes, topic.topic_id, config, now_ms))
+        turns = Slice()
         for index in indexes:
+            await turns.pause()
             self._serve(self._log_dir.logs[TopicPartition(topic.name, index)])
 
     async def claim(self, topic: Topic) -> None:

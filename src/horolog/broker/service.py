@@ -11,6 +11,7 @@ import asyncio
 import gc
 import logging
 import signal
+import sys
 from collections.abc import Callable
 from typing import Final, Self
 
@@ -30,18 +31,29 @@ _LOG = logging.getLogger(__name__)
 # not have to share; until then the kernels' plain twins serve.
 KERNELS_AFTER_SECONDS: Final = 1.0
 
+# How long a thread that decodes or scans may keep the interpreter while the event loop wants it:
+# a fifth of Python's own, for every answer waits for it several times.
+SWITCH_SECONDS: Final = 0.001
+
 assert handlers.__all__  # importing them has filled the table of APIs
 
 
 class Service:
     """A broker with its sockets and its background tasks."""
 
-    def __init__(self, broker: Broker, server: Server, bound: tuple[Endpoint, ...]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        dispatcher: Dispatcher,
+        server: Server,
+        bound: tuple[Endpoint, ...],
+    ) -> None:
         """Of parts that are at work; `start` makes them."""
         self.broker = broker
         self.background_tasks = broker.background_tasks
         self.bound = bound
         """Where connections are accepted, with the real ports."""
+        self._dispatcher = dispatcher
         self._server = server
         self._kernels: asyncio.TimerHandle | None = None
 
@@ -56,16 +68,18 @@ class Service:
             StorageFailed: the disk refused.
         """
         broker = await Broker.open(settings, clock)
+        dispatcher = Dispatcher(broker)
         server = Server(
             lambda: broker.config,
-            Dispatcher(broker),
+            dispatcher,
             broker.readers,
             file_slots=broker.slices_to_send,
             most_connections=broker.open_files.connections,
         )
         try:
-            service = cls(broker, server, server.listen())
+            service = cls(broker, dispatcher, server, server.listen())
         except BaseException:
+            dispatcher.close()
             await broker.close()
             raise
         broker.background_tasks.start()
@@ -80,6 +94,11 @@ class Service:
         return frozenset(self._server.connections)
 
     @property
+    def requests_in_flight(self) -> int:
+        """Requests that could not be answered at once and are not answered yet."""
+        return self._dispatcher.in_flight
+
+    @property
     def budget(self) -> ByteBudget:
         """The bytes that all connections hold."""
         return self._server.budget
@@ -90,6 +109,7 @@ class Service:
             self._kernels.cancel()
         await self.background_tasks.stop()
         await self._server.close(self.broker.end_waits)
+        self._dispatcher.close()
         await self.broker.close()
 
     async def kill(self) -> None:
@@ -98,6 +118,7 @@ class Service:
             self._kernels.cancel()
         await self.background_tasks.stop()
         await self._server.abort()
+        self._dispatcher.close()
         self.broker.end_waits()
         await self.broker.close(clean=False)
 
@@ -115,6 +136,7 @@ def serve(
         StorageFailed: the disk refused.
     """
     raise_limit()
+    sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(settings, clock, on_ready))
 

@@ -18,6 +18,8 @@ class Wait:
         self._timer = loop.call_at(until, self.end)
         for partition in self._partitions:
             partition.listeners[self] = None
+            if partition.is_closed:
+                self.on_gone()
 
     async def grown_by(self, size: int) -> bool:
         """Wait until all together have grown by so many bytes, or one of them is gone.

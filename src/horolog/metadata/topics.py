@@ -10,6 +10,7 @@ from horolog.errors import ErrorCode, RequestRefused
 from horolog.storage.names import INTERNAL_TOPICS
 
 MAX_NAME_LENGTH: Final = 249
+MAX_NEW_PARTITIONS: Final = 10_000
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z", re.ASCII)
 
@@ -49,6 +50,7 @@ class Topics:
     def __init__(self) -> None:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
+        self._by_folded: dict[str, set[str]] = {}  # names that Kafka's metrics cannot tell apart
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(list(self._by_name.values()))
@@ -65,12 +67,17 @@ class Topics:
         if old is not None:
             self._by_id.pop(old.topic_id, None)
         self._by_name[topic.name] = topic
+        self._by_folded.setdefault(_folded(topic.name), set()).add(topic.name)
         self._by_id[topic.topic_id] = topic
 
     def remove(self, name: str) -> None:
         """Forget a topic."""
         topic = self._by_name.pop(name)
         del self._by_id[topic.topic_id]
+        alike = self._by_folded[_folded(name)]
+        alike.discard(name)
+        if not alike:
+            del self._by_folded[_folded(name)]
 
     def find(self, name: str) -> Topic | None:
         """The topic of that name, if there is one."""
@@ -105,14 +112,28 @@ class Topics:
             )
         if name in self._by_name:
             raise RequestRefused(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
-        if "." in name or "_" in name:
-            folded = name.replace(".", "_")
-            for other in self._by_name:
-                if other.replace(".", "_") == folded:
-                    raise RequestRefused(
-                        ErrorCode.invalid_topic_exception,
-                        f"Topic '{name}' collides with existing topic: {other}",
-                    )
+        for other in self._by_folded.get(_folded(name), ()):
+            raise RequestRefused(
+                ErrorCode.invalid_topic_exception,
+                f"Topic '{name}' collides with existing topic: {other}",
+            )
+
+
+class NewPartitions:
+    """What one request may still create: 10,000 partitions in all, as in Kafka."""
+
+    def __init__(self) -> None:
+        self._left = MAX_NEW_PARTITIONS
+
+    def take(self, count: int) -> None:
+        """Count partitions that are to be created, or refuse them."""
+        if count > self._left:
+            raise RequestRefused(
+                ErrorCode.policy_violation,
+                "Excessively large number of partitions per request: at most "
+                f"{MAX_NEW_PARTITIONS} are created by one",
+            )
+        self._left -= max(count, 0)
 
 
 def unknown_topic(name: str | None) -> RequestRefused:
@@ -120,6 +141,10 @@ def unknown_topic(name: str | None) -> RequestRefused:
     return RequestRefused(
         ErrorCode.unknown_topic_or_partition, f"This server does not host the topic {name!r}."
     )
+
+
+def _folded(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def check_name(name: str) -> None:

@@ -24,7 +24,7 @@ from horolog.network.lifecycle import Event, State, next_state
 from horolog.network.outbox import Outbox
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
-from horolog.wire.codec import TooManyFields
+from horolog.wire.codec import MAX_FIELDS, TooManyFields
 from horolog.wire.malformed import MalformedRequest
 from horolog.wire.packing import Bytes
 
@@ -37,6 +37,10 @@ READ_AHEAD_OF_WAIT_BYTES: Final = 16 * 1024
 WAITED_FOR_BYTES: Final = 1 << 20
 IN_FLIGHT_BYTES: Final = 16 << 20
 IN_FLIGHT_REQUESTS: Final = 64
+
+# What a request of very many fields takes once it is decoded: a field has a hundred bytes at most.
+DECODED_FACTOR: Final = 16
+DECODED_MOST_BYTES: Final = 100 * MAX_FIELDS
 
 _PRODUCE_KEY = b"\x00\x00"
 _NOT_YET: Reply = ()
@@ -298,6 +302,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             answer = dispatch(frame, self.peer)
         except TooManyFields:
+            decoded = min(DECODED_FACTOR * size, DECODED_MOST_BYTES)
+            self._account.force(decoded)
+            self._in_flight_bytes += decoded
+            size += decoded
             answer = dispatch.slowly(frame, self.peer)
             is_produce = False  # what comes behind it shall not be appended first
         except Exception as error:  # noqa: BLE001 - a bug ends this connection, not the broker

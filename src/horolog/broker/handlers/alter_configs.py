@@ -19,9 +19,10 @@ async def alter_configs(request: Request, broker: Broker) -> dict[str, Any]:
     """Each resource as a whole: all of its settings are taken, or none."""
     responses = []
     for resource in request.body.resources:
+        await request.checkpoint()
         error_code, message = ErrorCode.none, None
         try:
-            await _alter(broker, resource, validate_only=request.body.validate_only)
+            await _alter(request, broker, resource, validate_only=request.body.validate_only)
         except HorologError as error:
             error_code, message = code_for(error), str(error)
         responses.append(
@@ -35,8 +36,11 @@ async def alter_configs(request: Request, broker: Broker) -> dict[str, Any]:
     return {"responses": responses}
 
 
-async def _alter(broker: Broker, resource: Any, *, validate_only: bool) -> None:
-    values = {config.name: config.value for config in resource.configs}
+async def _alter(request: Request, broker: Broker, resource: Any, *, validate_only: bool) -> None:
+    values = {}
+    for config in resource.configs:
+        await request.checkpoint()
+        values[config.name] = config.value
     match resource.resource_type:
         case ResourceType.TOPIC:
             await broker.controller.replace_topic_settings(

@@ -11,6 +11,7 @@ from typing import Any
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.metadata.topics import NewPartitions
 from horolog.wire.api import ApiKey
 
 
@@ -19,8 +20,10 @@ async def create_partitions(request: Request, broker: Broker) -> dict[str, Any]:
     """Add to each topic, or say why not."""
     body = request.body
     named = Counter(topic.name for topic in body.topics)
+    left = NewPartitions()
     results = []
     for asked in {topic.name: topic for topic in body.topics}.values():
+        await request.checkpoint()
         error_code, message = ErrorCode.none, None
         try:
             if named[asked.name] > 1:
@@ -30,8 +33,10 @@ async def create_partitions(request: Request, broker: Broker) -> dict[str, Any]:
             assignments = None
             if asked.assignments is not None:
                 assignments = [tuple(assignment.broker_ids) for assignment in asked.assignments]
+            topic = broker.topics.named(asked.name)
+            left.take(asked.count - len(topic.partitions))
             await broker.controller.create_partitions(
-                broker.topics.named(asked.name),
+                topic,
                 asked.count,
                 assignments,
                 validate_only=body.validate_only,

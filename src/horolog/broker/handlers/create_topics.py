@@ -15,7 +15,7 @@ from horolog.broker.controller import NewTopic
 from horolog.broker.dispatch import Request, api
 from horolog.config import describe_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
-from horolog.metadata.topics import Topic
+from horolog.metadata.topics import NewPartitions, Topic
 from horolog.wire.api import ApiKey
 
 
@@ -24,9 +24,14 @@ async def create_topics(request: Request, broker: Broker) -> dict[str, Any]:
     """Create each topic, or say why not."""
     body = request.body
     named = Counter(topic.name for topic in body.topics)
+    described = _Described(broker)
     answers = []
+    refusal = _refusal(request, broker)
     for asked in {topic.name: topic for topic in body.topics}.values():
+        await request.checkpoint()
         try:
+            if refusal is not None:
+                raise refusal
             if named[asked.name] > 1:
                 raise RequestRefused(
                     ErrorCode.invalid_request, f"Duplicate topic name: {asked.name}"
@@ -34,7 +39,7 @@ async def create_topics(request: Request, broker: Broker) -> dict[str, Any]:
             topic = await broker.controller.create_topic(
                 _new_topic(asked), validate_only=body.validate_only
             )
-            answers.append(_created(broker, topic, validate_only=body.validate_only))
+            answers.append(_created(described, topic, validate_only=body.validate_only))
         except HorologError as error:
             answers.append(
                 {
@@ -50,6 +55,21 @@ async def create_topics(request: Request, broker: Broker) -> dict[str, Any]:
     return {"topics": answers}
 
 
+def _refusal(request: Request, broker: Broker) -> RequestRefused | None:
+    """Why the request as a whole creates too much, as in Kafka."""
+    left = NewPartitions()
+    try:
+        for asked in request.body.topics:
+            if asked.assignments:
+                left.take(len(asked.assignments))
+            else:
+                count = asked.num_partitions
+                left.take(broker.config.num_partitions if count == -1 else count)
+    except RequestRefused as refusal:
+        return refusal
+    return None
+
+
 def _new_topic(asked: Any) -> NewTopic:
     assigned = [assignment.partition_index for assignment in asked.assignments]
     repeated = [index for index, count in Counter(assigned).items() if count > 1]
@@ -63,8 +83,31 @@ def _new_topic(asked: Any) -> NewTopic:
     )
 
 
-def _created(broker: Broker, topic: Topic, *, validate_only: bool) -> dict[str, Any]:
-    entries = describe_topic(broker.settings, topic.overrides)
+class _Described:
+    """The settings of new topics, described once for all that have the same."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._settings = broker.settings
+        self._seen: dict[frozenset[tuple[str, str]], list[dict[str, Any]]] = {}
+
+    def of(self, topic: Topic) -> list[dict[str, Any]]:
+        key = frozenset(topic.overrides.items())
+        found = self._seen.get(key)
+        if found is None:
+            found = self._seen[key] = [
+                {
+                    "name": entry.name,
+                    "value": entry.value,
+                    "read_only": entry.read_only,
+                    "config_source": entry.source,
+                    "is_sensitive": entry.sensitive,
+                }
+                for entry in describe_topic(self._settings, topic.overrides)
+            ]
+        return found
+
+
+def _created(described: _Described, topic: Topic, *, validate_only: bool) -> dict[str, Any]:
     return {
         "name": topic.name,
         "topic_id": None if validate_only else topic.topic_id,
@@ -72,14 +115,5 @@ def _created(broker: Broker, topic: Topic, *, validate_only: bool) -> dict[str, 
         "error_message": None,
         "num_partitions": len(topic.partitions),
         "replication_factor": 1,
-        "configs": [
-            {
-                "name": entry.name,
-                "value": entry.value,
-                "read_only": entry.read_only,
-                "config_source": entry.source,
-                "is_sensitive": entry.sensitive,
-            }
-            for entry in entries
-        ],
+        "configs": described.of(topic),
     }

@@ -9,7 +9,6 @@ from typing import Any
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers.group_errors import group_error_code
-from horolog.broker.yielding import Yielder
 from horolog.errors import ErrorCode, HorologError
 from horolog.wire.api import ApiKey
 
@@ -18,13 +17,12 @@ from horolog.wire.api import ApiKey
 async def delete_groups(request: Request, broker: Broker) -> dict[str, Any]:
     """Delete each group, or say why not."""
     results = []
-    serve_others = Yielder()
     for group_id in request.body.groups_names:
+        await request.checkpoint()
         error_code = ErrorCode.none
         try:
             await broker.groups.delete(group_id)
         except HorologError as error:
             error_code = group_error_code(error)
         results.append({"group_id": group_id, "error_code": error_code})
-        await serve_others()
     return {"results": results}

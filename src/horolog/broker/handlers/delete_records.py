@@ -5,7 +5,7 @@ v2  flexible
 """
 
 import logging
-from typing import Any, NamedTuple
+from typing import Any
 
 from horolog.broker.broker import Broker
 from horolog.broker.controller import check_owned
@@ -27,33 +27,25 @@ async def delete_records(request: Request, broker: Broker) -> dict[str, Any]:
     topics = []
     for topic in request.body.topics:
         reasons: set[str] = set()
-        deleted = [await _delete(broker, topic.name, p, reasons) for p in topic.partitions]
+        deleted = []
+        for wanted in topic.partitions:
+            await request.checkpoint()
+            deleted.append(await _delete(broker, topic.name, wanted, reasons))
         topics.append((topic.name, deleted))
         for reason in sorted(reasons):
             _LOG.warning("DeleteRecords of %s: %s", topic.name, reason)
-    if any(low_watermark >= 0 for _, deleted in topics for _, low_watermark, _ in deleted):
+    outcomes = [outcome for _, deleted in topics for outcome in deleted]
+    if any(not outcome["error_code"] for outcome in outcomes):
         try:
             await broker.partitions.checkpoint_starts()
         except StorageFailed as error:
-            topics = [
-                (name, [_not_written_down(outcome, error) for outcome in deleted])
-                for name, deleted in topics
-            ]
-    return {
-        "topics": [
-            {"name": name, "partitions": [outcome._asdict() for outcome in deleted]}
-            for name, deleted in topics
-        ]
-    }
+            for outcome in outcomes:
+                await request.checkpoint()
+                _not_written_down(outcome, error)
+    return {"topics": [{"name": name, "partitions": deleted} for name, deleted in topics]}
 
 
-class _Deleted(NamedTuple):
-    partition_index: int
-    low_watermark: int
-    error_code: ErrorCode
-
-
-async def _delete(broker: Broker, topic: str, wanted: Any, reasons: set[str]) -> _Deleted:
+async def _delete(broker: Broker, topic: str, wanted: Any, reasons: set[str]) -> dict[str, Any]:
     """The log start offset after it; `reasons` takes why a policy forbids it."""
     try:
         partition = broker.partition(topic, wanted.partition_index)
@@ -63,12 +55,19 @@ async def _delete(broker: Broker, topic: str, wanted: Any, reasons: set[str]) ->
         code = code_for(error)
         if code == ErrorCode.policy_violation:
             reasons.add(str(error))
-        return _Deleted(wanted.partition_index, -1, code)
-    return _Deleted(wanted.partition_index, start, ErrorCode.none)
+        return _outcome(wanted, -1, code)
+    return _outcome(wanted, start, ErrorCode.none)
 
 
-def _not_written_down(outcome: _Deleted, error: StorageFailed) -> _Deleted:
+def _outcome(wanted: Any, low_watermark: int, error_code: ErrorCode) -> dict[str, Any]:
+    return {
+        "partition_index": wanted.partition_index,
+        "low_watermark": low_watermark,
+        "error_code": error_code,
+    }
+
+
+def _not_written_down(outcome: dict[str, Any], error: StorageFailed) -> None:
     """They are gone for readers, but a kill would bring them back: the client is to try again."""
-    if outcome.error_code:
-        return outcome
-    return outcome._replace(low_watermark=-1, error_code=code_for(error))
+    if not outcome["error_code"]:
+        outcome["low_watermark"], outcome["error_code"] = -1, code_for(error)

@@ -25,6 +25,7 @@ async def delete_topics(request: Request, broker: Broker) -> dict[str, Any]:
         asked = [(name, None) for name in body.topic_names]
     responses = []
     for name, topic_id in asked:
+        await request.checkpoint()
         error_code, message = ErrorCode.none, None
         try:
             if name is not None and topic_id is not None:

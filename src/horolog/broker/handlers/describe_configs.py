@@ -6,6 +6,7 @@ v3  type and documentation (KIP-569)
 v4  flexible
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from horolog.broker.append_time_control import describe_append_times
@@ -19,48 +20,81 @@ from horolog.wire.api import ApiKey
 
 
 @api(ApiKey.DESCRIBE_CONFIGS)
-def describe_configs(request: Request, broker: Broker) -> dict[str, Any]:
-    """Each resource's settings, or why not."""
-    body = request.body
+async def describe_configs(request: Request, broker: Broker) -> dict[str, Any]:
+    """Each resource's settings, or why not; one answer for each, however often it is asked for."""
+    descriptions = _Descriptions(request, broker)
     results = []
-    for resource in body.resources:
-        answer: dict[str, Any] = {
-            "error_code": ErrorCode.none,
-            "error_message": None,
-            "resource_type": resource.resource_type,
-            "resource_name": resource.resource_name,
-            "configs": [],
-        }
+    for resource, keys in _distinct(request.body.resources).items():
+        await request.checkpoint()
+        resource_type, name = resource
+        error_code, message, configs = ErrorCode.none, None, []
         try:
-            answer["configs"] = [
-                _described(
-                    entry,
-                    synonyms=body.include_synonyms,
-                    documentation=getattr(body, "include_documentation", False),
-                )
-                for entry in _entries(broker, resource)
-            ]
+            configs = descriptions.of(resource_type, name, keys)
         except HorologError as error:
-            answer["error_code"], answer["error_message"] = code_for(error), str(error)
-        results.append(answer)
+            error_code, message = code_for(error), str(error)
+        results.append(
+            {
+                "error_code": error_code,
+                "error_message": message,
+                "resource_type": resource_type,
+                "resource_name": name,
+                "configs": configs,
+            }
+        )
     return {"results": results}
 
 
-def _entries(broker: Broker, resource: Any) -> list[ConfigEntry]:
-    names = resource.configuration_keys
-    match resource.resource_type:
-        case ResourceType.TOPIC:
-            topic = broker.topics.named(resource.resource_name)
-            described = describe_topic(broker.settings, topic.overrides, names)
-            return described + describe_append_times(broker, topic, names)
-        case ResourceType.BROKER:
-            if check_broker(broker, resource.resource_name):
-                return describe_cluster(broker.settings, names)
-            return describe_broker(broker.settings, names) + describe_clock(broker, names)
-        case ResourceType.BROKER_LOGGER:
-            return []
-        case number:
-            raise unknown_type(number)
+def _distinct(resources: Sequence[Any]) -> dict[tuple[int, str], frozenset[str] | None]:
+    """What is asked of each resource: some keys, or None for all."""
+    asked: dict[tuple[int, str], frozenset[str] | None] = {}
+    for resource in resources:
+        what = (resource.resource_type, resource.resource_name)
+        keys = resource.configuration_keys
+        before = asked.get(what, frozenset())
+        asked[what] = None if keys is None or before is None else before | frozenset(keys)
+    return asked
+
+
+class _Descriptions:
+    """Settings described once for all topics of a request that have the same."""
+
+    def __init__(self, request: Request, broker: Broker) -> None:
+        self._broker = broker
+        self._synonyms: bool = request.body.include_synonyms
+        self._documentation: bool = getattr(request.body, "include_documentation", False)
+        self._of_topics: dict[Any, list[dict[str, Any]]] = {}
+
+    def of(
+        self, resource_type: int, name: str, keys: frozenset[str] | None
+    ) -> list[dict[str, Any]]:
+        """The settings of a resource, as DescribeConfigs has them; not to be changed."""
+        broker = self._broker
+        match resource_type:
+            case ResourceType.TOPIC:
+                topic = broker.topics.named(name)
+                same = (frozenset(topic.overrides.items()), keys)
+                found = self._of_topics.get(same)
+                if found is None:
+                    entries = describe_topic(broker.settings, topic.overrides, keys)
+                    found = self._of_topics[same] = self._described(entries)
+                of_times = describe_append_times(broker, topic, keys)
+                return found + self._described(of_times) if of_times else found
+            case ResourceType.BROKER:
+                if check_broker(broker, name):
+                    return self._described(describe_cluster(broker.settings, keys))
+                return self._described(
+                    describe_broker(broker.settings, keys) + describe_clock(broker, keys)
+                )
+            case ResourceType.BROKER_LOGGER:
+                return []
+            case number:
+                raise unknown_type(number)
+
+    def _described(self, entries: Sequence[ConfigEntry]) -> list[dict[str, Any]]:
+        return [
+            _described(entry, synonyms=self._synonyms, documentation=self._documentation)
+            for entry in entries
+        ]
 
 
 def _described(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> dict[str, Any]:

@@ -13,13 +13,10 @@ from functools import partial
 from typing import Any, Final
 
 from horolog.broker.broker import Broker
-from horolog.broker.dispatch import Request, api
+from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers import authorized
-from horolog.broker.packing_apart import packed_apart
-from horolog.broker.yielding import Yielder
 from horolog.errors import ErrorCode
 from horolog.groups.values import GroupDescription, GroupState
-from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
 
 _MANY: Final = 200  # groups and members
@@ -27,19 +24,18 @@ _LARGE_BYTES: Final = 64 << 10
 
 
 @api(ApiKey.DESCRIBE_GROUPS)
-async def describe_groups(request: Request, broker: Broker) -> dict[str, Any] | Reply:
+async def describe_groups(request: Request, broker: Broker) -> dict[str, Any] | Apart:
     """Each group that was asked for."""
     wanted = getattr(request.body, "include_authorized_operations", False)
     operations = authorized.ON_GROUP if wanted else authorized.NOT_ASKED
-    serve_others = Yielder()
     groups: dict[str, GroupDescription | None] = {}
     for group_id in request.body.groups:
         if group_id not in groups:
             groups[group_id] = broker.groups.describe(group_id)
-            await serve_others()
+            await request.checkpoint()
     make = partial(_answer, groups, request.version, operations)
     if _takes_long(groups):
-        return await packed_apart(broker, ApiKey.DESCRIBE_GROUPS, request.version, make)
+        return Apart(make)
     return make()
 
 

@@ -21,11 +21,15 @@ from horolog.wire.api import ApiKey
 async def describe_log_dirs(request: Request, broker: Broker) -> dict[str, Any]:
     """The one directory there is, with the partitions asked for."""
     asked = request.body.topics
-    wanted = None
+    wanted: set[tuple[str, int]] | None = None
     if asked is not None:
-        wanted = {(topic.topic, index) for topic in asked for index in topic.partitions}
+        wanted = set[tuple[str, int]]()
+        for asked_topic in asked:
+            await request.checkpoint()
+            wanted.update((asked_topic.topic, index) for index in asked_topic.partitions)
     by_topic: dict[str, list[dict[str, Any]]] = {}
-    for (topic, index), partition in broker.partitions.items():
+    for (topic, index), partition in list(broker.partitions.items()):
+        await request.checkpoint()
         if wanted is None or (topic, index) in wanted:
             by_topic.setdefault(topic, []).append(
                 {

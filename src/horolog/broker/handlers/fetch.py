@@ -21,11 +21,12 @@ held, it is shorter, as where `max_bytes` are used up, and its first records are
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Coroutine, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
 
 from horolog.broker.broker import Broker
-from horolog.broker.dispatch import Request, api
+from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.partition import Partition
 from horolog.broker.waiting import Wait
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
@@ -37,8 +38,10 @@ from horolog.wire.packing import Bytes
 
 # Few bytes go out together with the answer around them.
 SMALL_BYTES = 16 * 1024
-# More than the event loop looks into at once: each takes some 20 microseconds.
-FEW_PARTITIONS = 1000
+# Partitions that are read before others have their turn: each takes some 20 microseconds.
+AT_ONCE = 100
+
+T = TypeVar("T")
 
 
 class _Wanted(NamedTuple):
@@ -58,22 +61,30 @@ class _Topic(NamedTuple):
 
 
 @api(ApiKey.FETCH)
-def fetch(request: Request, broker: Broker) -> Reply | Coroutine[Any, Any, Reply]:
+def fetch(request: Request, broker: Broker) -> Reply | Coroutine[Any, Any, Reply | Apart]:
     """What there is; at once if that is enough and lies in memory."""
     body = request.body
     if getattr(body, "session_id", 0) and getattr(body, "session_epoch", -1) > 0:
         # A session of another broker, or of this one before it restarted: none is kept here.
         code = ErrorCode.fetch_session_id_not_found
         return encode_fetch_response(request.version, (), error_code=code)
-    topics = [_find(request, broker, asked) for asked in body.topics]
-    if _is_quick(request, topics):
-        found = _read(request, broker, topics)
-        if not _must_wait(request, found):
-            return encode_fetch_response(request.version, found)
+    if sum(len(asked.partitions) for asked in body.topics) <= AT_ONCE:
+        topics = [
+            _Topic(*_named(request, broker, asked), _find(request, broker, asked, asked.partitions))
+            for asked in body.topics
+        ]
+        if all(_is_hot(request, topic.wanted) for topic in topics):
+            reading = _Reading(request, broker)
+            found = [
+                FetchedTopic(topic.name, topic.topic_id, reading.read(topic.wanted))
+                for topic in topics
+            ]
+            if not reading.must_go_on:
+                return encode_fetch_response(request.version, found)
     return _fetch_in_time(request, broker)
 
 
-async def _fetch_in_time(request: Request, broker: Broker) -> Reply:
+async def _fetch_in_time(request: Request, broker: Broker) -> Reply | Apart:
     """Read, and wait for what is missing, until there is enough or time is up."""
     body = request.body
     loop = asyncio.get_running_loop()
@@ -81,98 +92,142 @@ async def _fetch_in_time(request: Request, broker: Broker) -> Reply:
     is_over = False
     while True:
         # Looked for anew each time: a partition may be gone by now.
-        topics = [_find(request, broker, asked) for asked in body.topics]
+        topics = await _find_all(request, broker)
         partitions = [wanted.partition for topic in topics for wanted in topic.wanted]
         # Listening begins before reading: what comes meanwhile, nobody would be told of.
         with (
             broker.waiting(Wait(filter(None, partitions), until)) as wait,
             request.peer.when_gone(wait.end),
         ):
-            if _is_quick(request, topics):
-                found = _read(request, broker, topics)
+            del partitions
+            reading = _Reading(request, broker)
+            found = await _read_all(request, broker, reading, topics)
+            if is_over or not reading.must_go_on:
+                if not request.is_long:
+                    return encode_fetch_response(request.version, found)
+                return Apart(partial(encode_fetch_response, request.version, found))
+            del found, topics  # and with them the files that they hold
+            is_over = await wait.grown_by(body.min_bytes - reading.size)
+
+
+async def _find_all(request: Request, broker: Broker) -> list[_Topic]:
+    topics = []
+    for asked in request.body.topics:
+        wanted: list[_Wanted] = []
+        for some in _stretches(asked.partitions):
+            await request.checkpoint()
+            wanted += _find(request, broker, asked, some)
+        topics.append(_Topic(*_named(request, broker, asked), wanted))
+    return topics
+
+
+async def _read_all(
+    request: Request, broker: Broker, reading: "_Reading", topics: Sequence[_Topic]
+) -> list[FetchedTopic]:
+    loop = asyncio.get_running_loop()
+    found = []
+    for topic in topics:
+        partitions: list[FetchedPartition] = []
+        for some in _stretches(topic.wanted):
+            await request.checkpoint()
+            if _is_hot(request, some):
+                partitions += reading.read(some)
             else:
-                found = await loop.run_in_executor(broker.readers, _read, request, broker, topics)
-            if is_over or not _must_wait(request, found):
-                return encode_fetch_response(request.version, found)
-            missing = body.min_bytes - _size(found)
-            del found  # and with it the files that it holds
-            is_over = await wait.grown_by(missing)
+                partitions += await loop.run_in_executor(broker.readers, reading.read, some)
+        found.append(FetchedTopic(topic.name, topic.topic_id, partitions))
+    return found
 
 
-def _is_quick(request: Request, topics: Sequence[_Topic]) -> bool:
-    """Whether all that is asked for lies in memory, as far as one can know, and is quickly read."""
+def _stretches(partitions: Sequence[T]) -> Iterator[Sequence[T]]:
+    """As many at a time as are found or read without others waiting."""
+    for start in range(0, len(partitions), AT_ONCE):
+        yield partitions[start : start + AT_ONCE]
+
+
+def _is_hot(request: Request, some: Sequence[_Wanted]) -> bool:
+    """Whether all of these lie in memory, as far as one can know."""
     committed = request.body.isolation_level == READ_COMMITTED
-    return sum(len(topic.wanted) for topic in topics) <= FEW_PARTITIONS and all(
-        wanted.partition is None or wanted.partition.is_hot(wanted.offset, committed=committed)
-        for topic in topics
-        for wanted in topic.wanted
-    )
+    for wanted in some:
+        if wanted.partition is not None and not wanted.partition.is_hot(
+            wanted.offset, committed=committed
+        ):
+            return False
+    return True
 
 
-def _must_wait(request: Request, found: Sequence[FetchedTopic]) -> bool:
-    body = request.body
-    if body.max_wait_ms <= 0 or not found:
-        return False
-    failed = any(partition.error_code for topic in found for partition in topic.partitions)
-    return not failed and _size(found) < body.min_bytes
+def _named(request: Request, broker: Broker, asked: Any) -> tuple[str, Any]:
+    """Name and id of a topic; without a name where there is none of this id."""
+    if request.version < 13:
+        return asked.topic, None
+    topic = broker.topics.find_id(asked.topic_id)
+    return ("" if topic is None else topic.name), asked.topic_id
 
 
-def _size(found: Sequence[FetchedTopic]) -> int:
-    return sum(len(partition.records) for topic in found for partition in topic.partitions)
-
-
-def _find(request: Request, broker: Broker, asked: Any) -> _Topic:
-    if request.version >= 13:
-        topic_id = asked.topic_id
-        topic = broker.topics.find_id(topic_id)
-        name = "" if topic is None else topic.name
-        is_known = topic is not None
-    else:
-        name, topic_id, is_known = asked.topic, None, True
-    wanted = []
-    for of_partition in asked.partitions:
-        partition, error = None, None
+def _find(request: Request, broker: Broker, asked: Any, some: Sequence[Any]) -> list[_Wanted]:
+    """Some partitions of a topic that is asked for."""
+    name, _ = _named(request, broker, asked)
+    found = []
+    for wanted in some:
+        partition, error = None, cast("HorologError | None", None)
         try:
-            partition = _partition(broker, name, of_partition, is_known=is_known)
+            if not name and request.version >= 13:
+                raise RequestRefused(ErrorCode.unknown_topic_id, "no topic has this id")
+            partition = broker.partition(name, wanted.partition)
+            error = partition.check_epoch(getattr(wanted, "current_leader_epoch", -1))
+            if error is not None:
+                partition = None
         except HorologError as refusal:
             error = refusal
-        wanted.append(
+        found.append(
             _Wanted(
-                of_partition.partition,
+                wanted.partition,
                 partition,
-                of_partition.fetch_offset,
-                of_partition.partition_max_bytes,
+                wanted.fetch_offset,
+                wanted.partition_max_bytes,
                 error,
             )
         )
-    return _Topic(name, topic_id, wanted)
+    return found
 
 
-def _partition(broker: Broker, topic: str, wanted: Any, *, is_known: bool) -> Partition:
-    if not is_known:
-        raise RequestRefused(ErrorCode.unknown_topic_id, "no topic has this id")
-    partition = broker.partition(topic, wanted.partition)
-    refusal = partition.check_epoch(getattr(wanted, "current_leader_epoch", -1))
-    if refusal is not None:
-        raise refusal
-    return partition
+class _Reading:
+    """What a request has found so far, and how much more it may find."""
 
+    __slots__ = ("_broker", "_committed", "_has_failed", "_left", "_request", "size")
 
-def _read(request: Request, broker: Broker, topics: Sequence[_Topic]) -> Sequence[FetchedTopic]:
-    left = min(request.body.max_bytes, broker.config.fetch_max_bytes)
-    committed = request.body.isolation_level == READ_COMMITTED
-    nothing_yet = True
-    answers = []
-    for topic in topics:
+    def __init__(self, request: Request, broker: Broker) -> None:
+        self._request = request
+        self._broker = broker
+        self._left = min(request.body.max_bytes, broker.config.fetch_max_bytes)
+        self._committed = request.body.isolation_level == READ_COMMITTED
+        self._has_failed = False
+        self.size = 0
+        """Bytes of records."""
+
+    def read(self, some: Sequence[_Wanted]) -> list[FetchedPartition]:
+        """Read the next partitions, in the order of the request."""
         partitions = []
-        for wanted in topic.wanted:
-            found = _read_partition(broker, wanted, left, committed, nothing_yet)
+        for wanted in some:
+            found = _read_partition(
+                self._broker, wanted, self._left, self._committed, not self.size
+            )
             size = len(found.records)
-            left = max(left - size, 0)
-            nothing_yet = nothing_yet and not size
+            self._left = max(self._left - size, 0)
+            self.size += size
+            self._has_failed = self._has_failed or found.error_code != 0
             partitions.append(found)
-        answers.append(FetchedTopic(topic.name, topic.topic_id, partitions))
-    return answers
+        return partitions
+
+    @property
+    def must_go_on(self) -> bool:
+        """Whether there is less than the client waits for, and it waits."""
+        body = self._request.body
+        return (
+            body.max_wait_ms > 0
+            and self.size < body.min_bytes
+            and not self._has_failed
+            and bool(body.topics)
+        )
 
 
 def _read_partition(

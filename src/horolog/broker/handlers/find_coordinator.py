@@ -8,15 +8,13 @@ v5  like v4
 v6  coordinators of share groups, not served here
 """
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
 from horolog.broker.broker import Broker
-from horolog.broker.dispatch import Request, api
-from horolog.broker.packing_apart import packed_apart
+from horolog.broker.dispatch import Apart, Request, api
 from horolog.errors import ErrorCode
-from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
 
 GROUP: Final = 0
@@ -33,9 +31,7 @@ _NOT_SERVED: Final = {
 
 
 @api(ApiKey.FIND_COORDINATOR)
-def find_coordinator(
-    request: Request, broker: Broker
-) -> dict[str, Any] | Coroutine[Any, Any, Reply]:
+def find_coordinator(request: Request, broker: Broker) -> dict[str, Any] | Apart:
     """This broker, for every group."""
     body = request.body
     key_type = getattr(body, "key_type", GROUP)
@@ -44,7 +40,7 @@ def find_coordinator(
         return _coordinator(here, body.key, key_type)
     make = partial(_answer, here, body.coordinator_keys, key_type)
     if len(body.coordinator_keys) > _MANY:
-        return packed_apart(broker, ApiKey.FIND_COORDINATOR, request.version, make)
+        return Apart(make)
     return make()
 
 

@@ -21,9 +21,10 @@ async def incremental_alter_configs(request: Request, broker: Broker) -> dict[st
     """Each resource as a whole: all of its changes are made, or none."""
     responses = []
     for resource in request.body.resources:
+        await request.checkpoint()
         error_code, message = ErrorCode.none, None
         try:
-            await _alter(broker, resource, validate_only=request.body.validate_only)
+            await _alter(request, broker, resource, validate_only=request.body.validate_only)
         except HorologError as error:
             error_code, message = code_for(error), str(error)
         responses.append(
@@ -37,8 +38,12 @@ async def incremental_alter_configs(request: Request, broker: Broker) -> dict[st
     return {"responses": responses}
 
 
-async def _alter(broker: Broker, resource: Any, *, validate_only: bool) -> None:
-    changes: Sequence[Change] = [_change(config) for config in resource.configs]
+async def _alter(request: Request, broker: Broker, resource: Any, *, validate_only: bool) -> None:
+    asked = []
+    for config in resource.configs:
+        await request.checkpoint()
+        asked.append(_change(config))
+    changes: Sequence[Change] = asked
     match resource.resource_type:
         case ResourceType.TOPIC:
             topic = broker.topics.named(resource.resource_name)

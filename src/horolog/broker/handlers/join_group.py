@@ -13,18 +13,16 @@ v9  the leader may be told to skip the assignment (KIP-814)
 from typing import Any, Final
 
 from horolog.broker.broker import Broker
-from horolog.broker.dispatch import Request, api
-from horolog.broker.packing_apart import packed_apart
+from horolog.broker.dispatch import Apart, Request, api
 from horolog.errors import RequestRefused, code_for
 from horolog.groups.values import Join, Joined, Protocol
-from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
 
 _LARGE: Final = 64 << 10
 
 
 @api(ApiKey.JOIN_GROUP)
-async def join_group(request: Request, broker: Broker) -> dict[str, Any] | Reply:
+async def join_group(request: Request, broker: Broker) -> dict[str, Any] | Apart:
     """Wait with the others for a new generation."""
     body = request.body
     rebalance_timeout_ms = body.session_timeout_ms
@@ -65,5 +63,5 @@ async def join_group(request: Request, broker: Broker) -> dict[str, Any] | Reply
         ],
     }
     if sum(len(member.metadata) for member in joined.members) + len(joined.members) > _LARGE:
-        return await packed_apart(broker, ApiKey.JOIN_GROUP, request.version, lambda: answer)
+        return Apart(lambda: answer)
     return answer

@@ -6,16 +6,13 @@ v4  state, and a filter on it (KIP-518)
 v5  type, and a filter on it (KIP-848): all groups here are classic
 """
 
-from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final
 
 from horolog.broker.broker import Broker
-from horolog.broker.dispatch import Request, api
-from horolog.broker.packing_apart import packed_apart
+from horolog.broker.dispatch import Apart, Request, api
 from horolog.errors import ErrorCode
 from horolog.groups.group import Group
-from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
 
 GROUP_TYPE = "classic"
@@ -24,7 +21,7 @@ _MANY: Final = 1_000
 
 
 @api(ApiKey.LIST_GROUPS)
-def list_groups(request: Request, broker: Broker) -> dict[str, Any] | Coroutine[Any, Any, Reply]:
+def list_groups(request: Request, broker: Broker) -> dict[str, Any] | Apart:
     """All groups that pass the filters; names compare without regard to case, as in Kafka."""
     states = {state.lower() for state in getattr(request.body, "states_filter", ())}
     types = {kind.lower() for kind in getattr(request.body, "types_filter", ())}
@@ -33,7 +30,7 @@ def list_groups(request: Request, broker: Broker) -> dict[str, Any] | Coroutine[
         groups = []
     make = partial(_answer, groups, states)
     if len(groups) > _MANY:
-        return packed_apart(broker, ApiKey.LIST_GROUPS, request.version, make)
+        return Apart(make)
     return make()
 
 

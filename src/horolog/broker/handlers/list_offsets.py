@@ -12,8 +12,9 @@ v11  -6: the first offset not yet on remote storage (KIP-1023), of which there i
 """
 
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from horolog.broker.broker import Broker
@@ -25,6 +26,7 @@ from horolog.storage.lookup import TimestampOffset
 from horolog.wire.api import ApiKey
 from horolog.wire.fetch import READ_COMMITTED
 
+AT_ONCE: Final = 100  # partitions; a search of each takes a tenth of a millisecond
 FEW_SEARCHES: Final = 4  # of a tenth of a millisecond each: that many the event loop does itself
 
 
@@ -57,47 +59,61 @@ _SINCE = {
 
 
 @api(ApiKey.LIST_OFFSETS)
-def list_offsets(
-    request: Request, broker: Broker
-) -> dict[str, Any] | Coroutine[Any, Any, dict[str, Any]]:
+async def list_offsets(request: Request, broker: Broker) -> dict[str, Any]:
     """An answer for each partition; found in a thread if the disk may have to be waited for."""
-    wanted = [
-        partition.timestamp for topic in request.body.topics for partition in topic.partitions
-    ]
-    searches = sum(time >= 0 for time in wanted)
-    if Moment.MAX_TIMESTAMP in wanted or searches > FEW_SEARCHES:
-        return _in_thread(request, broker)
-    if not searches:
-        return _answers(request, broker)
-    try:
-        return broker.partitions.at_once(lambda: _answers(request, broker))
-    except WouldWait:
-        return _in_thread(request, broker)
-
-
-async def _in_thread(request: Request, broker: Broker) -> dict[str, Any]:
-    return await broker.searchers.run(request.peer, lambda: _answers(request, broker))
-
-
-def _answers(request: Request, broker: Broker) -> dict[str, Any]:
-    committed = getattr(request.body, "isolation_level", 0) == READ_COMMITTED
     topics = []
     for topic in request.body.topics:
         asked = Counter(wanted.partition_index for wanted in topic.partitions)
         answers = []
-        for wanted in topic.partitions:
-            try:
-                if asked[wanted.partition_index] > 1:
-                    raise RequestRefused(
-                        ErrorCode.invalid_request, "a partition is asked for twice"
-                    )
-                partition = _partition(broker, topic.name, wanted)
-                found = _look(partition, wanted.timestamp, request.version, committed)
-                answers.append(_answer(wanted, ErrorCode.none, found))
-            except HorologError as error:
-                answers.append(_answer(wanted, code_for(error), _NOTHING))
+        for some in _stretches(topic.partitions):
+            await request.checkpoint()
+            find = partial(_find_some, request, broker, topic.name, some, asked)
+            answers += await _found(request, broker, some, find)
         topics.append({"name": topic.name, "partitions": answers})
     return {"topics": topics}
+
+
+def _stretches(partitions: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Partitions of one topic, as many at a time as are found without others waiting."""
+    for start in range(0, len(partitions), AT_ONCE):
+        yield partitions[start : start + AT_ONCE]
+
+
+async def _found(
+    request: Request,
+    broker: Broker,
+    wanted: Sequence[Any],
+    find: Callable[[], list[dict[str, Any]]],
+) -> list[dict[str, Any]]:
+    searches = sum(one.timestamp >= 0 for one in wanted)
+    if any(one.timestamp == Moment.MAX_TIMESTAMP for one in wanted) or searches > FEW_SEARCHES:
+        return await broker.searchers.run(request.peer, find)
+    if not searches:
+        return find()
+    try:
+        return broker.partitions.at_once(find)
+    except WouldWait:
+        return await broker.searchers.run(request.peer, find)
+
+
+def _find_some(
+    request: Request, broker: Broker, topic: str, wanted: Sequence[Any], asked: Counter[int]
+) -> list[dict[str, Any]]:
+    committed = getattr(request.body, "isolation_level", 0) == READ_COMMITTED
+    answers = []
+    for one in wanted:
+        try:
+            if asked[one.partition_index] > 1:
+                raise RequestRefused(ErrorCode.invalid_request, "a partition is asked for twice")
+            partition = _partition(broker, topic, one)
+            answers.append(
+                _answer(
+                    one, ErrorCode.none, _look(partition, one.timestamp, request.version, committed)
+                )
+            )
+        except HorologError as error:
+            answers.append(_answer(one, code_for(error), _NOTHING))
+    return answers
 
 
 def _partition(broker: Broker, topic: str, wanted: Any) -> Partition:

@@ -15,21 +15,17 @@ v12  topics may be asked for by id
 v13  an error for the whole answer
 """
 
-import asyncio
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any
 from uuid import UUID
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers import authorized
-from horolog.errors import ErrorCode, HorologError, code_for
-from horolog.metadata.topics import Topic, unknown_topic
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.metadata.topics import NewPartitions, Topic, unknown_topic
 from horolog.storage.names import INTERNAL_TOPICS
 from horolog.wire.api import ApiKey
-
-# Topics that are looked up before others get their turn.
-AT_ONCE: Final = 1000
 
 
 @api(ApiKey.METADATA)
@@ -40,15 +36,17 @@ async def metadata(request: Request, broker: Broker) -> dict[str, Any]:
     if getattr(body, "include_topic_authorized_operations", False):
         operations = authorized.ON_TOPIC
     asked: Sequence[Any] | None = body.topics
+    answers: list[dict[str, Any]] = []
     if asked is None or (request.version == 0 and not asked):
-        answers = [_described(broker, topic) for topic in broker.topics]
+        answers = [await _described(request, broker, topic) for topic in broker.topics]
+    elif not _is_well_named(request.version, asked):
+        return await _refused(request, asked)
     else:
-        may_create = getattr(body, "allow_auto_topic_creation", True)
-        answers = []
-        for number, topic in enumerate(asked):
-            if number % AT_ONCE == AT_ONCE - 1:
-                await asyncio.sleep(0)  # let others have their turn
-            answers.append(await _asked_for(broker, topic, may_create))
+        creation = NewPartitions()
+        # One answer for each topic however often it is asked for, as in Kafka.
+        for name, topic_id in dict.fromkeys(_names(asked)):
+            await request.checkpoint()
+            answers.append(await _asked_for(request, broker, name, topic_id, creation))
     for answer in answers:
         answer["topic_authorized_operations"] = operations
     here = broker.endpoint(request.peer.listener)
@@ -71,38 +69,92 @@ async def metadata(request: Request, broker: Broker) -> dict[str, Any]:
     }
 
 
-async def _asked_for(broker: Broker, asked: Any, may_create: bool) -> dict[str, Any]:
-    topic_id: UUID | None = getattr(asked, "topic_id", None)
+def _names(asked: Sequence[Any]) -> Iterator[tuple[str | None, UUID | None]]:
+    for topic in asked:
+        topic_id = getattr(topic, "topic_id", None)
+        yield (topic.name if topic_id is None else None), topic_id
+
+
+def _is_well_named(version: int, asked: Sequence[Any]) -> bool:
+    """Whether the request may name its topics like this: by id since v12, else by name."""
+    if version >= 12:
+        return True
+    return all(
+        topic.name is not None and getattr(topic, "topic_id", None) is None for topic in asked
+    )
+
+
+async def _refused(request: Request, asked: Sequence[Any]) -> dict[str, Any]:
+    """Kafka's answer to v10 and v11 with an id or without a name: nothing but the error."""
+    topics: list[dict[str, Any]] = []
+    for topic in asked:
+        await request.checkpoint()
+        topics.append(
+            {
+                "error_code": ErrorCode.invalid_request,
+                "name": topic.name or "",
+                "topic_id": None,
+                "is_internal": False,
+                "partitions": [],
+                "topic_authorized_operations": authorized.NOT_ASKED,
+            }
+        )
+    return {
+        "brokers": [],
+        "cluster_id": None,
+        "controller_id": -1,
+        "cluster_authorized_operations": authorized.NOT_ASKED,
+        "topics": topics,
+    }
+
+
+async def _asked_for(
+    request: Request,
+    broker: Broker,
+    name: str | None,
+    topic_id: UUID | None,
+    creation: NewPartitions,
+) -> dict[str, Any]:
     try:
         if topic_id is not None:
-            return _described(broker, broker.topics.with_id(topic_id))
-        topic = broker.topics.find(asked.name)
+            topic: Topic | None = broker.topics.with_id(topic_id)
+        elif name is None:
+            raise RequestRefused(ErrorCode.invalid_request, "a topic has neither a name nor an id")
+        else:
+            topic = broker.topics.find(name)
         if topic is None:
-            topic = await _create(broker, asked.name, may_create)
-        return _described(broker, topic)
+            assert name is not None
+            topic = await _create(request, broker, name, creation)
+        return await _described(request, broker, topic)
     except HorologError as error:
         return {
             "error_code": code_for(error),
-            "name": asked.name if topic_id is None else None,
+            "name": name,
             "topic_id": topic_id,
-            "is_internal": asked.name in INTERNAL_TOPICS,
+            "is_internal": name in INTERNAL_TOPICS,
             "partitions": [],
         }
 
 
-async def _create(broker: Broker, name: str, may_create: bool) -> Topic:
+async def _create(request: Request, broker: Broker, name: str, creation: NewPartitions) -> Topic:
+    may_create = getattr(request.body, "allow_auto_topic_creation", True)
     if not (may_create and broker.config.auto_create_topics_enable) or name in INTERNAL_TOPICS:
         raise unknown_topic(name)
+    creation.take(broker.config.num_partitions)
     return await broker.controller.ensure_topic(name)
 
 
-def _described(broker: Broker, topic: Topic) -> dict[str, Any]:
+async def _described(request: Request, broker: Broker, topic: Topic) -> dict[str, Any]:
+    partitions = []
+    for index in topic.partitions:
+        await request.checkpoint()
+        partitions.append(_partition(broker, topic.name, index))
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
-        "partitions": [_partition(broker, topic.name, index) for index in topic.partitions],
+        "partitions": partitions,
     }
 
 

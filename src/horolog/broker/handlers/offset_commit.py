@@ -11,20 +11,17 @@ v10  topics by id
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.group_coordinator import Committer
 from horolog.broker.handlers.group_errors import group_error_code
-from horolog.broker.yielding import Yielder
 from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.topics import Topic, unknown_topic
 from horolog.wire.api import ApiKey
-
-_AT_ONCE: Final = 500  # partitions, before others are served
 
 
 @dataclass(slots=True)
@@ -74,7 +71,6 @@ def _rows(broker: Broker, topics: list[_OfTopic]) -> list[OffsetRow]:
 
 
 async def _topics(request: Request, broker: Broker) -> list[_OfTopic]:
-    serve_others = Yielder()
     topics = []
     for asked in request.body.topics:
         partitions: list[dict[str, Any]] = []
@@ -91,9 +87,8 @@ async def _topics(request: Request, broker: Broker) -> list[_OfTopic]:
             refused = code_for(error)
         topics.append(of_topic)
         known = frozenset(() if of_topic.topic is None else of_topic.topic.partitions)
-        for number, wanted in enumerate(asked.partitions):
-            if not number % _AT_ONCE:
-                await serve_others()
+        for wanted in asked.partitions:
+            await request.checkpoint()
             error_code = refused
             if of_topic.topic is not None:
                 try:

@@ -7,18 +7,16 @@ from functools import partial
 from typing import Any, Final
 
 from horolog.broker.broker import Broker
-from horolog.broker.dispatch import Request, api
+from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers.group_errors import group_error_code
-from horolog.broker.packing_apart import packed_apart
 from horolog.errors import ErrorCode, HorologError
-from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
 
 _MANY: Final = 1_000  # partitions
 
 
 @api(ApiKey.OFFSET_DELETE)
-async def offset_delete(request: Request, broker: Broker) -> dict[str, Any] | Reply:
+async def offset_delete(request: Request, broker: Broker) -> dict[str, Any] | Apart:
     """Forget each offset, unless the group reads its topic."""
     body = request.body
     keys = [
@@ -32,7 +30,7 @@ async def offset_delete(request: Request, broker: Broker) -> dict[str, Any] | Re
         return {"error_code": group_error_code(error), "topics": []}
     make = partial(_answer, broker, body, subscribed)
     if len(keys) > _MANY:
-        return await packed_apart(broker, ApiKey.OFFSET_DELETE, request.version, make)
+        return Apart(make)
     return make()
 
 

@@ -13,50 +13,39 @@ v10  topics by id
 A group that is asked for several times is answered once, and INVALID_REQUEST after that.
 """
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 from horolog.broker.broker import Broker
-from horolog.broker.dispatch import Request, api
-from horolog.broker.packing_apart import packed_apart
-from horolog.broker.yielding import Yielder
+from horolog.broker.dispatch import Apart, Request, api
 from horolog.errors import ErrorCode
 from horolog.groups.offsets import TopicPartition
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.topics import Topics
-from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
 
 Committed: TypeAlias = Mapping[TopicPartition, OffsetRow]
 
-_MANY: Final = 1_000  # partitions asked for or committed
+_MANY: Final = 1_000  # groups, and partitions asked for or committed
 
 
 @api(ApiKey.OFFSET_FETCH)
-def offset_fetch(request: Request, broker: Broker) -> dict[str, Any] | Coroutine[Any, Any, Reply]:
+async def offset_fetch(request: Request, broker: Broker) -> dict[str, Any] | Apart:
     """What the groups have committed."""
     body = request.body
     asked = [(body.group_id, body.topics)] if request.version < 8 else _groups(body.groups)
     offsets = broker.groups.offsets
-    size = sum(
-        offsets.count(group_id) + sum(1 + len(topic.partition_indexes) for topic in topics or ())
-        for group_id, topics in asked
-    )
-    if size > _MANY:
-        return _fetch_many(request, broker, asked)
-    committed = {group_id: offsets.of_group(group_id) for group_id, _ in asked}
-    return _answer(request.version, broker.topics, asked, committed)
-
-
-async def _fetch_many(request: Request, broker: Broker, asked: "Asked") -> Reply:
-    serve_others = Yielder()
-    committed = {}
-    for group_id, _ in asked:
-        committed[group_id] = broker.groups.offsets.of_group(group_id)
-        await serve_others()
+    committed: dict[str, Committed] = {}
+    size = len(asked)
+    for group_id, topics in asked:
+        await request.checkpoint()
+        if group_id not in committed:
+            committed[group_id] = offsets.of_group(group_id)
+            size += len(committed[group_id])
+        size += sum(1 + len(topic.partition_indexes) for topic in topics or ())
     make = partial(_answer, request.version, broker.topics, asked, committed)
-    return await packed_apart(broker, ApiKey.OFFSET_FETCH, request.version, make)
+    return Apart(make) if size > _MANY else make()
 
 
 Asked: TypeAlias = "Sequence[tuple[str, Sequence[Any] | None]]"

@@ -14,17 +14,16 @@ from horolog.wire.api import ApiKey
 
 
 @api(ApiKey.OFFSET_FOR_LEADER_EPOCH)
-def offset_for_leader_epoch(request: Request, broker: Broker) -> dict[str, Any]:
+async def offset_for_leader_epoch(request: Request, broker: Broker) -> dict[str, Any]:
     """The largest epoch not above the one asked for, and the offset after its last record."""
-    return {
-        "topics": [
-            {
-                "topic": topic.topic,
-                "partitions": [_end(broker, topic.topic, wanted) for wanted in topic.partitions],
-            }
-            for topic in request.body.topics
-        ]
-    }
+    topics = []
+    for topic in request.body.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            await request.checkpoint()
+            partitions.append(_end(broker, topic.topic, wanted))
+        topics.append({"topic": topic.topic, "partitions": partitions})
+    return {"topics": topics}
 
 
 def _end(broker: Broker, topic: str, wanted: Any) -> dict[str, Any]:

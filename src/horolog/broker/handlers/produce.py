@@ -18,7 +18,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Final, NamedTuple
 
 from horolog.broker.broker import Broker
-from horolog.broker.dispatch import Request, api
+from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.partition import Partition
 from horolog.broker.write_queue import Written
 from horolog.errors import (
@@ -49,8 +49,12 @@ class _Appending(NamedTuple):
 
 
 @api(ApiKey.PRODUCE)
-def produce(request: Request, broker: Broker) -> Reply | Coroutine[Any, Any, Reply | None] | None:
+def produce(
+    request: Request, broker: Broker
+) -> Reply | Apart | Coroutine[Any, Any, Reply | Apart | None] | None:
     """Append each batch; answered at once where nothing has to be waited for."""
+    if request.is_large:
+        return _produce_in_turns(request, broker)
     now_ms = broker.clock.now_ms()
     inline_until = time.monotonic() + INLINE_SECONDS
     topics: list[ProducedTopic] = []
@@ -59,29 +63,58 @@ def produce(request: Request, broker: Broker) -> Reply | Coroutine[Any, Any, Rep
         topic = _find_topic(request, broker, asked)
         outcomes: list[ProducedPartition] = []
         for wanted in asked.partition_data:
-            partition = None
-            try:
-                partition = _partition(request, broker, topic, wanted.index)
-                written = partition.append(
-                    wanted.records or b"",
-                    now_ms,
-                    request.version,
-                    request.peer,
-                    in_thread=time.monotonic() > inline_until,
-                )
-            except HorologError as error:
-                outcomes.append(_refused(wanted.index, error, partition))
-                continue
-            if isinstance(written, Written):
-                broker.note_written(partition, written)
-                outcomes.append(_accepted(wanted.index, written))
-            else:
-                appending.append(_Appending(partition, written, outcomes, len(outcomes)))
-                outcomes.append(ProducedPartition(wanted.index))
+            in_thread = time.monotonic() > inline_until
+            _append(request, broker, topic, wanted, now_ms, in_thread, outcomes, appending)
         topics.append(_named(asked, topic, outcomes))
     if appending:
         return _reply_later(request, broker, topics, appending)
     return _reply(request, topics)
+
+
+async def _produce_in_turns(request: Request, broker: Broker) -> Reply | Apart | None:
+    """As `produce`, for very many partitions: nothing else of the client is begun meanwhile."""
+    now_ms = broker.clock.now_ms()
+    topics: list[ProducedTopic] = []
+    appending: list[_Appending] = []
+    try:
+        for asked in request.body.topic_data:
+            outcomes: list[ProducedPartition] = []
+            for wanted in asked.partition_data:
+                await request.checkpoint()
+                topic = _find_topic(request, broker, asked)
+                _append(request, broker, topic, wanted, now_ms, False, outcomes, appending)
+            topics.append(_named(asked, _find_topic(request, broker, asked), outcomes))
+    finally:  # the client may have gone: what is being appended is finished all the same
+        reply = await _reply_later(request, broker, topics, appending)
+    return reply
+
+
+def _append(
+    request: Request,
+    broker: Broker,
+    topic: Topic | None,
+    wanted: Any,
+    now_ms: int,
+    in_thread: bool,
+    outcomes: list[ProducedPartition],
+    appending: list[_Appending],
+) -> None:
+    """Append to one partition, or have it done; `outcomes` tells what became of it."""
+    partition = None
+    try:
+        partition = _partition(request, broker, topic, wanted.index)
+        written = partition.append(
+            wanted.records or b"", now_ms, request.version, request.peer, in_thread=in_thread
+        )
+    except HorologError as error:
+        outcomes.append(_refused(wanted.index, error, partition))
+        return
+    if isinstance(written, Written):
+        broker.note_written(partition, written)
+        outcomes.append(_accepted(wanted.index, written))
+    else:
+        appending.append(_Appending(partition, written, outcomes, len(outcomes)))
+        outcomes.append(ProducedPartition(wanted.index))
 
 
 def _named(asked: Any, topic: Topic | None, outcomes: Sequence[ProducedPartition]) -> ProducedTopic:
@@ -95,8 +128,9 @@ async def _reply_later(
     broker: Broker,
     topics: Sequence[ProducedTopic],
     appending: Sequence[_Appending],
-) -> Reply | None:
+) -> Reply | Apart | None:
     for one in appending:
+        await request.pause()
         index = one.outcomes[one.slot].partition_index
         try:
             written = await one.written
@@ -108,8 +142,10 @@ async def _reply_later(
     return _reply(request, topics)
 
 
-def _reply(request: Request, topics: Sequence[ProducedTopic]) -> Reply | None:
+def _reply(request: Request, topics: Sequence[ProducedTopic]) -> Reply | Apart | None:
     if request.body.acks != 0:
+        if request.is_large:
+            return Apart(lambda: (encode_produce_response(request.version, topics),))
         return (encode_produce_response(request.version, topics),)
     for topic in topics:
         for partition in topic.partitions:

@@ -1,0 +1,705 @@
+"""Requests with very many elements beside a client that only wants its heartbeat answered.
+
+What others wait for is the longest turn that the event loop gives to anything, in CPU time of its
+thread: so the tests say the same on a machine that does other things as well.
+"""
+
+import asyncio
+import gc
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from patience import PATIENCE_S, eventually
+from raw_connection import RawConnection
+from running_broker import RunningBroker
+
+from horolog.broker import turns
+from horolog.errors import ErrorCode
+from horolog.metadata import topics
+from horolog.record.builder import Record, build_batch
+from horolog.wire.api import ApiKey
+
+BATCH = build_batch([Record(-1, None, b"v")])
+LONGEST_S = 0.1
+
+
+class MeasuredLoop(asyncio.SelectorEventLoop):
+    """An event loop that knows the longest of its iterations, in CPU seconds of its thread."""
+
+    longest_s = 0.0
+
+    def _run_once(self) -> None:
+        started = time.thread_time()
+        super()._run_once()  # type: ignore[misc]
+        self.longest_s = max(self.longest_s, time.thread_time() - started)
+
+
+def _slowness() -> float:
+    """How much slower than usual this machine is now."""
+
+    def spin() -> float:
+        started = time.thread_time()
+        sum(n & 3 for n in range(300_000))
+        return time.thread_time() - started
+
+    return max(min(spin() for _ in range(3)) / 0.02, 1.0)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    broker = RunningBroker(
+        tmp_path_factory.mktemp("fairness"),
+        {"auto.create.topics.enable": "false"},
+        new_loop=MeasuredLoop,
+    )
+    broker.create_topic("t", 4)
+    broker.create_topic("wide", 3000)
+    with RawConnection(broker.address) as connection:
+        connection.ask(
+            ApiKey.PRODUCE,
+            8,
+            transactional_id=None,
+            acks=1,
+            timeout_ms=1000,
+            topic_data=[{"name": "t", "partition_data": [{"index": 0, "records": BATCH}]}],
+        )
+    yield broker
+    broker.stop()
+
+
+@contextmanager
+def measured(broker: RunningBroker) -> Iterator[Callable[[], float]]:
+    """Measure the longest iteration of the loop; what was made before, no collection looks at."""
+    loop = broker.loop
+    assert isinstance(loop, MeasuredLoop)
+    gc.collect()
+    gc.freeze()  # as `serve` does
+    broker.call(lambda: setattr(loop, "longest_s", 0.0))
+    yield lambda: loop.longest_s
+    gc.unfreeze()
+
+
+def names(count: int) -> list[str]:
+    return [f"n{n}" for n in range(count)]
+
+
+def partitions_of_t(count: int, **fields: Any) -> list[dict[str, Any]]:
+    return [
+        {"name": "t", "partitions": [{"partition_index": n % 4, **fields} for n in range(count)]}
+    ]
+
+
+def produce_to_many(count: int, records: bytes = BATCH) -> dict[str, Any]:
+    return {
+        "transactional_id": None,
+        "acks": 1,
+        "timeout_ms": 1000,
+        "topic_data": [
+            {
+                "name": "t",
+                "partition_data": [{"index": n % 4, "records": records} for n in range(count)],
+            }
+        ],
+    }
+
+
+def fetch_of_many(count: int, offset: int, max_wait_ms: int = 0) -> dict[str, Any]:
+    return {
+        "replica_id": -1,
+        "max_wait_ms": max_wait_ms,
+        "min_bytes": 1,
+        "max_bytes": 50 << 20,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "forgotten_topics_data": [],
+        "rack_id": "",
+        "topics": [
+            {
+                "topic": "t",
+                "partitions": [
+                    {
+                        "partition": n % 4,
+                        "current_leader_epoch": -1,
+                        "fetch_offset": offset,
+                        "log_start_offset": -1,
+                        "partition_max_bytes": 1 << 20,
+                    }
+                    for n in range(count)
+                ],
+            }
+        ],
+    }
+
+
+def resources(count: int, **fields: Any) -> list[dict[str, Any]]:
+    return [{"resource_type": 2, "resource_name": f"n{n}", **fields} for n in range(count)]
+
+
+REQUESTS: dict[str, tuple[ApiKey, int, int, Callable[[int], dict[str, Any]]]] = {
+    "metadata of unknown topics": (
+        ApiKey.METADATA,
+        9,
+        50_000,
+        lambda count: {"topics": [{"name": name} for name in names(count)]},
+    ),
+    "metadata of the same wide topic": (
+        ApiKey.METADATA,
+        9,
+        50_000,
+        lambda count: {"topics": [{"name": "wide"}] * count},
+    ),
+    "metadata by id": (
+        ApiKey.METADATA,
+        12,
+        50_000,
+        lambda count: {"topics": [{"topic_id": uuid.uuid4(), "name": None} for _ in range(count)]},
+    ),
+    "metadata in few bytes": (
+        ApiKey.METADATA,
+        9,
+        25_000,
+        lambda count: {"topics": [{"name": ""}] * count},
+    ),
+    "fetch": (ApiKey.FETCH, 11, 40_000, lambda count: fetch_of_many(count, 0)),
+    "fetch that waits": (
+        ApiKey.FETCH,
+        11,
+        40_000,
+        lambda count: fetch_of_many(count, 1, max_wait_ms=500),
+    ),
+    "fetch of what is not there": (
+        ApiKey.FETCH,
+        11,
+        40_000,
+        lambda count: fetch_of_many(count, 99),
+    ),
+    "produce": (ApiKey.PRODUCE, 8, 20_000, produce_to_many),
+    "produce nothing": (ApiKey.PRODUCE, 8, 60_000, lambda count: produce_to_many(count, b"")),
+    "list offsets, latest": (
+        ApiKey.LIST_OFFSETS,
+        5,
+        40_000,
+        lambda count: {
+            "topics": [
+                {
+                    "name": "wide",
+                    "partitions": [
+                        {"partition_index": n, "current_leader_epoch": -1, "timestamp": -1}
+                        for n in range(count)
+                    ],
+                }
+            ]
+        },
+    ),
+    "list offsets, by time": (
+        ApiKey.LIST_OFFSETS,
+        5,
+        40_000,
+        lambda count: {
+            "topics": [
+                {
+                    "name": "wide",
+                    "partitions": [
+                        {"partition_index": n, "current_leader_epoch": -1, "timestamp": 5}
+                        for n in range(count)
+                    ],
+                }
+            ]
+        },
+    ),
+    "offset for leader epoch": (
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        3,
+        60_000,
+        lambda count: {
+            "replica_id": -1,
+            "topics": [
+                {
+                    "topic": "t",
+                    "partitions": [
+                        {"partition": n % 4, "current_leader_epoch": -1, "leader_epoch": 0}
+                        for n in range(count)
+                    ],
+                }
+            ],
+        },
+    ),
+    "create topics, refused": (
+        ApiKey.CREATE_TOPICS,
+        4,
+        9_000,
+        lambda count: {
+            "topics": [
+                {
+                    "name": "!" + name,
+                    "num_partitions": 1,
+                    "replication_factor": 1,
+                    "assignments": [],
+                    "configs": [],
+                }
+                for name in names(count)
+            ],
+            "timeout_ms": 1000,
+            "validate_only": False,
+        },
+    ),
+    "create topics, only to see": (
+        ApiKey.CREATE_TOPICS,
+        5,
+        9_000,
+        lambda count: {
+            "topics": [
+                {
+                    "name": name,
+                    "num_partitions": 1,
+                    "replication_factor": 1,
+                    "assignments": [],
+                    "configs": [],
+                }
+                for name in names(count)
+            ],
+            "timeout_ms": 1000,
+            "validate_only": True,
+        },
+    ),
+    "create topics, too many": (
+        ApiKey.CREATE_TOPICS,
+        5,
+        30_000,
+        lambda count: {
+            "topics": [
+                {
+                    "name": name,
+                    "num_partitions": 1,
+                    "replication_factor": 1,
+                    "assignments": [],
+                    "configs": [],
+                }
+                for name in names(count)
+            ],
+            "timeout_ms": 1000,
+            "validate_only": False,
+        },
+    ),
+    "create a topic of many assignments": (
+        ApiKey.CREATE_TOPICS,
+        4,
+        50_000,
+        lambda count: {
+            "topics": [
+                {
+                    "name": "assigned",
+                    "num_partitions": -1,
+                    "replication_factor": -1,
+                    "configs": [],
+                    "assignments": [
+                        {"partition_index": n, "broker_ids": [7]} for n in range(count)
+                    ],
+                }
+            ],
+            "timeout_ms": 1000,
+            "validate_only": False,
+        },
+    ),
+    "create a topic of many settings": (
+        ApiKey.CREATE_TOPICS,
+        4,
+        60_000,
+        lambda count: {
+            "topics": [
+                {
+                    "name": "set",
+                    "num_partitions": 1,
+                    "replication_factor": 1,
+                    "assignments": [],
+                    "configs": [{"name": name, "value": "1"} for name in names(count)],
+                }
+            ],
+            "timeout_ms": 1000,
+            "validate_only": False,
+        },
+    ),
+    "create partitions": (
+        ApiKey.CREATE_PARTITIONS,
+        1,
+        50_000,
+        lambda count: {
+            "topics": [{"name": name, "count": 2, "assignments": None} for name in names(count)],
+            "timeout_ms": 1000,
+            "validate_only": False,
+        },
+    ),
+    "create partitions of many assignments": (
+        ApiKey.CREATE_PARTITIONS,
+        1,
+        60_000,
+        lambda count: {
+            "topics": [
+                {"name": "t", "count": count + 4, "assignments": [{"broker_ids": [7]}] * count}
+            ],
+            "timeout_ms": 1000,
+            "validate_only": True,
+        },
+    ),
+    "delete topics": (
+        ApiKey.DELETE_TOPICS,
+        3,
+        80_000,
+        lambda count: {"topic_names": names(count), "timeout_ms": 1000},
+    ),
+    "delete topics by id": (
+        ApiKey.DELETE_TOPICS,
+        6,
+        50_000,
+        lambda count: {
+            "topics": [{"name": None, "topic_id": uuid.uuid4()} for _ in range(count)],
+            "timeout_ms": 1000,
+        },
+    ),
+    "delete records": (
+        ApiKey.DELETE_RECORDS,
+        1,
+        3_000,
+        lambda count: {"topics": partitions_of_t(count, offset=0), "timeout_ms": 1000},
+    ),
+    "delete records of unknown partitions": (
+        ApiKey.DELETE_RECORDS,
+        1,
+        60_000,
+        lambda count: {
+            "topics": [
+                {
+                    "name": "nowhere",
+                    "partitions": [{"partition_index": n, "offset": 0} for n in range(count)],
+                }
+            ],
+            "timeout_ms": 1000,
+        },
+    ),
+    "describe configs": (
+        ApiKey.DESCRIBE_CONFIGS,
+        4,
+        50_000,
+        lambda count: {"resources": resources(count, configuration_keys=None)},
+    ),
+    "describe configs, often": (
+        ApiKey.DESCRIBE_CONFIGS,
+        4,
+        50_000,
+        lambda count: {
+            "resources": [{"resource_type": 4, "resource_name": "", "configuration_keys": None}]
+            * count
+        },
+    ),
+    "describe many keys": (
+        ApiKey.DESCRIBE_CONFIGS,
+        4,
+        100_000,
+        lambda count: {
+            "resources": [
+                {"resource_type": 4, "resource_name": "1", "configuration_keys": names(count)}
+            ]
+        },
+    ),
+    "alter configs": (
+        ApiKey.ALTER_CONFIGS,
+        1,
+        50_000,
+        lambda count: {"resources": resources(count, configs=[]), "validate_only": False},
+    ),
+    "incremental alter configs": (
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        1,
+        50_000,
+        lambda count: {"resources": resources(count, configs=[]), "validate_only": False},
+    ),
+    "incremental alter configs of many keys": (
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        1,
+        60_000,
+        lambda count: {
+            "resources": [
+                {
+                    "resource_type": 2,
+                    "resource_name": "t",
+                    "configs": [
+                        {"name": name, "config_operation": 0, "value": "1"} for name in names(count)
+                    ],
+                }
+            ],
+            "validate_only": False,
+        },
+    ),
+    "find coordinators": (
+        ApiKey.FIND_COORDINATOR,
+        4,
+        100_000,
+        lambda count: {"key_type": 0, "coordinator_keys": names(count)},
+    ),
+    "describe log dirs": (
+        ApiKey.DESCRIBE_LOG_DIRS,
+        1,
+        100_000,
+        lambda count: {"topics": [{"topic": "wide", "partitions": list(range(count))}]},
+    ),
+    "describe log dirs of many topics": (
+        ApiKey.DESCRIBE_LOG_DIRS,
+        1,
+        50_000,
+        lambda count: {"topics": [{"topic": name, "partitions": [0]} for name in names(count)]},
+    ),
+    "commit offsets": (
+        ApiKey.OFFSET_COMMIT,
+        7,
+        40_000,
+        lambda count: {
+            "group_id": "committing",
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": [
+                {
+                    "name": "wide",
+                    "partitions": [
+                        {
+                            "partition_index": n % 3000,
+                            "committed_offset": n,
+                            "committed_leader_epoch": -1,
+                            "committed_metadata": "",
+                        }
+                        for n in range(count)
+                    ],
+                }
+            ],
+        },
+    ),
+    "fetch offsets": (
+        ApiKey.OFFSET_FETCH,
+        7,
+        100_000,
+        lambda count: {
+            "group_id": "committing",
+            "topics": [{"name": "wide", "partition_indexes": list(range(count))}],
+            "require_stable": False,
+        },
+    ),
+    "fetch offsets of many groups": (
+        ApiKey.OFFSET_FETCH,
+        8,
+        60_000,
+        lambda count: {
+            "groups": [{"group_id": name, "topics": None} for name in names(count)],
+            "require_stable": False,
+        },
+    ),
+    "fetch offsets of one group often": (
+        ApiKey.OFFSET_FETCH,
+        8,
+        60_000,
+        lambda count: {
+            "groups": [{"group_id": "committing", "topics": None}] * count,
+            "require_stable": False,
+        },
+    ),
+    "delete offsets": (
+        ApiKey.OFFSET_DELETE,
+        0,
+        60_000,
+        lambda count: {
+            "group_id": "committing",
+            "topics": [
+                {
+                    "name": "wide",
+                    "partitions": [{"partition_index": n} for n in range(count)],
+                }
+            ],
+        },
+    ),
+    "describe groups": (
+        ApiKey.DESCRIBE_GROUPS,
+        4,
+        80_000,
+        lambda count: {"groups": names(count), "include_authorized_operations": False},
+    ),
+    "leave a group": (
+        ApiKey.LEAVE_GROUP,
+        4,
+        60_000,
+        lambda count: {
+            "group_id": "committing",
+            "members": [{"member_id": name, "group_instance_id": None} for name in names(count)],
+        },
+    ),
+    "join with many protocols": (
+        ApiKey.JOIN_GROUP,
+        5,
+        60_000,
+        lambda count: {
+            "group_id": "joining",
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 1_000,
+            "member_id": "",
+            "group_instance_id": None,
+            "protocol_type": "consumer",
+            "protocols": [{"name": name, "metadata": b"m"} for name in names(count)],
+        },
+    ),
+    "sync many assignments": (
+        ApiKey.SYNC_GROUP,
+        3,
+        60_000,
+        lambda count: {
+            "group_id": "committing",
+            "generation_id": 1,
+            "member_id": "m",
+            "group_instance_id": None,
+            "assignments": [{"member_id": name, "assignment": b"a"} for name in names(count)],
+        },
+    ),
+    "list groups in many states": (
+        ApiKey.LIST_GROUPS,
+        4,
+        100_000,
+        lambda count: {"states_filter": names(count)},
+    ),
+    "delete groups": (
+        ApiKey.DELETE_GROUPS,
+        1,
+        80_000,
+        lambda count: {"groups_names": names(count)},
+    ),
+}
+
+
+def drain(sock: socket.socket) -> int:
+    """Take the next answer and look at none of it; its size."""
+    sock.settimeout(PATIENCE_S)
+    left = 4
+    head = b""
+    while len(head) < 4:
+        part = sock.recv(4 - len(head))
+        assert part, "the broker hung up"
+        head += part
+    size = left = int.from_bytes(head, "big")
+    while left:
+        part = sock.recv(min(left, 1 << 20))
+        assert part, "the broker hung up"
+        left -= len(part)
+    return size
+
+
+@pytest.mark.parametrize("what", REQUESTS)
+def test_a_request_of_very_many_elements_leaves_others_their_turn(
+    broker: RunningBroker, what: str
+) -> None:
+    key, version, count, fields = REQUESTS[what]
+    with RawConnection(broker.address) as many, measured(broker) as longest_s:
+        many.socket.sendall(many.packed(key, version, fields(count)))
+        with RawConnection(broker.address) as heartbeat:
+            heartbeat.ask(ApiKey.API_VERSIONS, 0)
+            assert drain(many.socket) > 0
+            heartbeat.ask(ApiKey.API_VERSIONS, 0)
+    assert longest_s() < LONGEST_S * _slowness()
+
+
+# These are decided as a whole.
+AT_ONCE = {
+    "delete offsets",
+    "find coordinators",
+    "join with many protocols",
+    "leave a group",
+    "list groups in many states",
+    "sync many assignments",
+    "fetch offsets",
+    "create a topic of many assignments",
+    "create partitions of many assignments",
+    "create topics, too many",
+    "describe configs, often",
+    "describe many keys",
+    "metadata in few bytes",
+    "metadata of the same wide topic",
+    "produce nothing",
+}
+
+
+@pytest.mark.parametrize("what", [what for what in REQUESTS if what not in AT_ONCE])
+def test_the_work_stops_when_its_client_has_gone(
+    broker: RunningBroker, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, version, _, fields = REQUESTS[what]
+    monkeypatch.setattr(turns, "SLICE_SECONDS", 0.0)
+    taken: list[None] = []
+    take_turn = turns.Turns.next
+
+    async def leave_and_take_turn(self: turns.Turns) -> None:
+        taken.append(None)
+        if len(taken) == 1:
+            many.socket.close()
+            while broker.service.connections:
+                await asyncio.sleep(0.001)
+        await take_turn(self)
+
+    assert eventually(lambda: not broker.service.connections)
+    monkeypatch.setattr(turns.Turns, "next", leave_and_take_turn)
+    with RawConnection(broker.address) as many:
+        many.socket.sendall(many.packed(key, version, fields(1_200)))
+        assert eventually(lambda: bool(taken))
+        assert eventually(lambda: not broker.service.requests_in_flight)
+    assert len(taken) == 1
+
+
+def test_topics_are_no_longer_created_for_a_client_that_has_gone(
+    make_broker: Callable[..., RunningBroker],
+) -> None:
+    broker = make_broker()
+    with RawConnection(broker.address) as many:
+        asked = names(9_000)
+        many.send(ApiKey.METADATA, 9, topics=[{"name": name} for name in asked])
+        assert eventually(lambda: len(broker.broker.topics) > 10)
+    assert eventually(lambda: not broker.service.requests_in_flight)
+    assert len(broker.broker.topics) < len(asked)
+
+
+def new_topics(*counts: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": f"n{n}",
+            "num_partitions": count,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": [],
+        }
+        for n, count in enumerate(counts)
+    ]
+
+
+def test_one_request_creates_only_so_many_partitions(
+    make_broker: Callable[..., RunningBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In all, whatever they are created for; ten thousand, as in Kafka."""
+    assert topics.MAX_NEW_PARTITIONS == 10_000
+    monkeypatch.setattr(topics, "MAX_NEW_PARTITIONS", 10)
+    broker = make_broker(num_partitions="4")
+    too_many = ErrorCode.policy_violation
+    with RawConnection(broker.address) as connection:
+        wish = {"timeout_ms": 1000, "validate_only": False}
+        created = connection.ask(ApiKey.CREATE_TOPICS, 4, topics=new_topics(4, 4, -1), **wish)
+        assert [topic.error_code for topic in created.topics] == [too_many] * 3
+        assert "Excessively large number" in created.topics[0].error_message
+        created = connection.ask(ApiKey.CREATE_TOPICS, 4, topics=new_topics(2, 2, -1), **wish)
+        assert [topic.error_code for topic in created.topics] == [0] * 3
+        grown = connection.ask(
+            ApiKey.CREATE_PARTITIONS,
+            1,
+            topics=[{"name": name, "count": 8, "assignments": None} for name in ("n0", "n1")],
+            **wish,
+        )
+        assert [topic.error_code for topic in grown.results] == [0, too_many]
+        found = connection.ask(ApiKey.METADATA, 9, topics=[{"name": name} for name in "abc"])
+        assert [topic.error_code for topic in found.topics] == [0, 0, too_many]
