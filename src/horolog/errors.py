@@ -96,10 +96,22 @@ class Damaged(HorologError):
 
 
 class CorruptBatch(Damaged):
-    """A record batch that breaks format v2; `position` counts bytes from the buffer's start."""
+    """A record batch that breaks format v2.
 
-    def __init__(self, message: str, position: int | None = None) -> None:
-        super().__init__(message if position is None else f"{message} (at byte {position})")
+    `reason` says how, without the place. `position` counts bytes from the start of the buffer, or
+    of the file at `path`.
+    """
+
+    def __init__(
+        self, reason: str, position: int | None = None, *, path: str | None = None
+    ) -> None:
+        message = reason
+        if path is not None:
+            message = f"{path}, byte {position}: {reason}"
+        elif position is not None:
+            message = f"{reason} (at byte {position})"
+        super().__init__(message)
+        self.reason = reason
         self.position = position
 
 

@@ -33,6 +33,7 @@ from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
 from horolog.storage import Log, TopicPartition
+from horolog.storage.batch_reader import BatchReader
 from horolog.storage.checkpoints import EpochStart
 from horolog.storage.files import Files
 from horolog.storage.set_aside import whole_batches
@@ -171,7 +172,7 @@ def offsets_set_aside(path: Path) -> list[int]:
     found = []
     for file in set_aside(path):
         size = file.stat().st_size
-        for _, header in whole_batches(files, files.get(str(file)), 0, size):
+        for _, header in whole_batches(BatchReader(files, files.get(str(file)), size)):
             found += range(header.base_offset, header.next_offset)
     return sorted(found)
 
@@ -266,7 +267,7 @@ def test_no_whole_batch_is_lost_whatever_is_damaged(path: Path, data: st.DataObj
         whole = set()
         files = Files(read_only=True)
         for file in logs(copy):
-            found = whole_batches(files, files.get(str(file)), 0, file.stat().st_size)
+            found = whole_batches(BatchReader(files, files.get(str(file)), file.stat().st_size))
             for _, header in found:
                 whole.update(range(header.base_offset, header.next_offset))
         with reopened(copy, CONFIG) as (_, log):

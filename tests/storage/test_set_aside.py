@@ -15,6 +15,7 @@ from horolog.record.batch import iter_headers, parse_header, restamp
 from horolog.record.timestamps import TimestampType
 from horolog.storage import TopicPartition
 from horolog.storage import set_aside as set_aside_module
+from horolog.storage.batch_reader import BatchReader
 from horolog.storage.files import Files
 from horolog.storage.set_aside import is_torn_tail, set_aside_of, whole_batches
 from horolog.storage.verify import Finding, Severity, Verification
@@ -41,7 +42,7 @@ def placed(base_offset: int, count: int = 1, value: bytes = b"v" * 20) -> bytes:
 def offsets_in(path: Path, content: bytes) -> list[int]:
     path.write_bytes(content)
     files = Files(read_only=True)
-    found = whole_batches(files, files.get(str(path)), 0, len(content))
+    found = whole_batches(BatchReader(files, files.get(str(path)), len(content)))
     return [header.base_offset for _, header in found]
 
 

@@ -19,6 +19,7 @@ from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec, compress
+from horolog.storage.batch_reader import ReadAhead
 from horolog.storage.checkpoints import EpochStart, write_epochs, write_offsets
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
@@ -380,7 +381,7 @@ def test_a_log_start_that_delete_records_moved_is_lawful(tmp_path: Path) -> None
 
 
 def test_a_bomb_is_not_unpacked_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horolog.storage.verify.batches.MAX_UNCOMPRESSED_BYTES", 1 << 20)
+    monkeypatch.setattr("horolog.storage.verify.judging.MAX_UNCOMPRESSED_BYTES", 1 << 20)
     made = PartitionFiles(tmp_path / "data", base_offset=0)
     made.add_records([Record(NOW, None, bytes(4 << 20))], codec=Codec.ZSTD)
     made.write_indexes()
@@ -390,8 +391,8 @@ def test_a_bomb_is_not_unpacked_to_its_end(tmp_path: Path, monkeypatch: pytest.M
 def test_a_batch_longer_than_what_is_held_is_checked_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horolog.storage.verify.batches.MAX_HELD_BYTES", 5000)
-    monkeypatch.setattr("horolog.storage.verify.batches._PIECE_BYTES", 1000)
+    monkeypatch.setattr("horolog.storage.verify.segment.MAX_HELD_BYTES", 5000)
+    monkeypatch.setattr("horolog.storage.verify.segment.EVERYTHING", ReadAhead(1000, 1000, 1000))
     made = PartitionFiles(tmp_path / "data", base_offset=0)
     made.add([NOW], value_bytes=3000)
     made.add([NOW], value_bytes=9000)

@@ -14,19 +14,18 @@ from uuid import UUID
 
 from horolog.cli.reading import ReadRecord
 from horolog.errors import CorruptBatch, CorruptFile, Damaged, StorageFailed
-from horolog.record.batch import BatchHeader, verify_crc
+from horolog.record.batch import BatchHeader
 from horolog.record.builder import read_records
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage import names
+from horolog.storage.batch_reader import BatchReader
 from horolog.storage.checkpoints import EpochStart, read_epochs, read_offsets, read_topic_id
-from horolog.storage.files import FileMissing, Files, OpenFile
-from horolog.storage.headers import walk_headers
+from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.offset import OffsetIndex
 from horolog.storage.index.time import TimeIndex
 from horolog.storage.set_aside import set_aside_of, whole_batches
 
 _ANY_SIZE = 1 << 31
-_ZEROS_CHUNK = 1 << 20
 
 
 class PlacedBatch(NamedTuple):
@@ -210,8 +209,8 @@ def partition_facts(files: Files, path: Path) -> PartitionFacts:
     )
 
 
-def open_segment(files: Files, path: Path) -> tuple[SegmentFacts, OpenFile]:
-    """A segment's facts before its batches are walked, and its file.
+def open_segment(files: Files, path: Path) -> tuple[SegmentFacts, BatchReader]:
+    """A segment's facts before its batches are walked, and its log.
 
     Raises:
         FileMissing: it is gone.
@@ -228,16 +227,16 @@ def open_segment(files: Files, path: Path) -> tuple[SegmentFacts, OpenFile]:
         next_offset=base_offset,
     )
     _count_entries(files, facts)
-    return facts, file
+    return facts, BatchReader(files, file, facts.file_bytes)
 
 
-def walk_segment(files: Files, facts: SegmentFacts, file: OpenFile) -> Iterator[PlacedBatch]:
+def walk_segment(facts: SegmentFacts, log: BatchReader) -> Iterator[PlacedBatch]:
     """The batches of a segment, counted into `facts` as they pass; ends where none begins."""
-    walk = walk_headers if set_aside_of(facts.path.name) is None else whole_batches
+    is_set_aside = set_aside_of(facts.path.name) is not None
     try:
-        for position, header in walk(files, file, 0, facts.file_bytes):
+        for position, header in whole_batches(log) if is_set_aside else log.headers():
             batch = PlacedBatch(position, header)
-            if header.base_offset < facts.next_offset and walk is walk_headers:
+            if header.base_offset < facts.next_offset and not is_set_aside:
                 raise CorruptBatch(
                     f"the batch at byte {position} begins with offset {header.base_offset}, and "
                     f"{facts.next_offset} or more must follow"
@@ -246,25 +245,23 @@ def walk_segment(files: Files, facts: SegmentFacts, file: OpenFile) -> Iterator[
             yield batch
     except CorruptBatch as error:
         rest = facts.file_bytes - facts.whole_bytes
-        if _is_all_zero(files, file, facts.whole_bytes, facts.file_bytes):
+        if log.is_zeros(facts.whole_bytes):
             facts.notes.append(f"{rest} bytes of zeros at the end, as preallocation leaves them")
             return
-        reason = str(error).removeprefix(f"{facts.path}, byte {facts.whole_bytes}: ")
         facts.damage = (
-            f"stopped at byte {facts.whole_bytes}, before offset {facts.next_offset}: {reason}; "
-            f"{rest} bytes are not read"
+            f"stopped at byte {facts.whole_bytes}, before offset {facts.next_offset}: "
+            f"{error.reason}; {rest} bytes are not read"
         )
 
 
 def read_batch(
-    files: Files, facts: SegmentFacts, batch: PlacedBatch, partition: int
+    facts: SegmentFacts, log: BatchReader, batch: PlacedBatch, partition: int
 ) -> Iterator[ReadRecord]:
     """The records of a batch, its checksum verified; damage is noted in `facts`."""
     header = batch.header
-    file = files.get(str(facts.path))
-    data = files.read_at(file, header.size, batch.position)
     try:
-        verify_crc(data, 0, header)
+        data = log.batch(batch.position, header)
+        log.check(batch.position, header)
         if header.is_control:
             return
         for record in read_records(data):
@@ -273,7 +270,7 @@ def read_batch(
     except CorruptBatch as error:
         if facts.damage is None:
             facts.damage = (
-                f"the batch at byte {batch.position}, offset {header.base_offset}: {error}"
+                f"the batch at byte {batch.position}, offset {header.base_offset}: {error.reason}"
             )
 
 
@@ -300,15 +297,6 @@ def _count_entries(files: Files, facts: SegmentFacts) -> None:
             facts.time_index_entries = len(time_index.entries)
         else:
             facts.notes.append("no time index")
-
-
-def _is_all_zero(files: Files, file: OpenFile, start: int, end: int) -> bool:
-    while start < end:
-        chunk = files.read_at(file, min(_ZEROS_CHUNK, end - start), start)
-        if not chunk or chunk.count(0) != len(chunk):
-            return False
-        start += len(chunk)
-    return True
 
 
 def _time(timestamp: int) -> int | None:

@@ -28,6 +28,7 @@ from horolog.cli.screen import progress, say, show_json
 from horolog.cli.showing import Format, line_maker
 from horolog.cli.times import parse_zone
 from horolog.cli.verifying import reindex, verify
+from horolog.storage.batch_reader import BatchReader
 from horolog.storage.files import FileMissing, Files
 
 app = typer.Typer(no_args_is_help=True)
@@ -64,11 +65,11 @@ def inspect(
     total = sum(files.size(str(segment)) for look in looks for segment in look.paths)
     with progress(f"reading {path}", total, "bytes") as advance:
         done = 0
-        for look, batch in _walk(files, looks):
+        for look, log, batch in _walk(files, looks):
             done += batch.header.size
             advance(done)
             if records:
-                _show_records(files, look, batch, shown_zone, as_json)
+                _show_records(look, log, batch, shown_zone, as_json)
             elif batches:
                 _show_batch(look, batch, shown_zone, as_json)
     if as_json:
@@ -85,17 +86,17 @@ def inspect(
         raise typer.Exit(1)
 
 
-def _walk(files: Files, looks: Sequence[Look]) -> Iterator[tuple[Look, PlacedBatch]]:
+def _walk(files: Files, looks: Sequence[Look]) -> Iterator[tuple[Look, BatchReader, PlacedBatch]]:
     for look in looks:
         for path in look.paths:
             try:
-                facts, file = open_segment(files, path)
+                facts, log = open_segment(files, path)
             except FileMissing:  # a broker is at work here
                 say(f"{path}: deleted while it was being looked for")
                 continue
             look.segments.append(facts)
-            for batch in walk_segment(files, facts, file):
-                yield look, batch
+            for batch in walk_segment(facts, log):
+                yield look, log, batch
 
 
 def _show_batch(look: Look, batch: PlacedBatch, zone: tzinfo, as_json: bool) -> None:
@@ -106,12 +107,12 @@ def _show_batch(look: Look, batch: PlacedBatch, zone: tzinfo, as_json: bool) -> 
 
 
 def _show_records(
-    files: Files, look: Look, batch: PlacedBatch, zone: tzinfo, as_json: bool
+    look: Look, log: BatchReader, batch: PlacedBatch, zone: tzinfo, as_json: bool
 ) -> None:
     segment = look.segments[-1]
     topic, partition = look.topic_partition
     make_line = line_maker(Format.JSON if as_json else Format.TEXT, topic, zone)
-    for read in read_batch(files, segment, batch, partition):
+    for read in read_batch(segment, log, batch, partition):
         line = make_line(read).decode("utf-8", "replace")
         typer.echo(line if as_json else f"{topic}\t{line}", nl=False)
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from horolog.record.batch import BatchHeader
 from horolog.record.scan import find_at_or_after
-from horolog.spark.batch_walk import SegmentWalk
 from horolog.spark.bounds import Bounds, data_lost
 from horolog.spark.file_systems import Root
 from horolog.spark.limits import subscribed
@@ -27,6 +26,7 @@ from horolog.spark.segment_facts import (
 )
 from horolog.spark.transactions import AbortedTransaction, TransactionScan
 from horolog.spark.wanted import Wanted
+from horolog.storage.batch_reader import BatchReader
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 
 _MAX_BATCH_BYTES = 1 << 30
@@ -252,17 +252,17 @@ def _merged(found: list[tuple[Root, Replica]]) -> Iterator[Piece]:
                 yield Piece(root, segment, end, max(start, first), min(end, last))
 
 
-def _headers(piece: Piece, position: int) -> Iterator[tuple[SegmentWalk, int, BatchHeader]]:
+def _headers(piece: Piece, position: int) -> Iterator[tuple[BatchReader, int, BatchHeader]]:
     """The batches of a piece, from a position of its file on."""
     walk = open_walk(piece.root.files, piece.segment)
-    for at, header in walk.headers(position):
+    for at, header in walk.whole_headers(position):
         if header.base_offset >= piece.end:
             return
         if header.next_offset > piece.start:
             yield walk, at, header
 
 
-def _reader(walk: SegmentWalk, position: int, header: BatchHeader) -> Callable[[], memoryview]:
+def _reader(walk: BatchReader, position: int, header: BatchHeader) -> Callable[[], memoryview]:
     return lambda: walk.batch(position, header)
 
 

@@ -12,7 +12,6 @@ from horolog.record.columns import decode
 from horolog.record.compression import Buffer
 from horolog.record.timestamps import TimestampType
 from horolog.spark.ahead import ahead
-from horolog.spark.batch_walk import wanted_batches
 from horolog.spark.bounds import data_lost
 from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
@@ -47,10 +46,10 @@ def read_segment(
     except CorruptBatch as error:
         if options.fail_on_data_loss:
             raise CorruptBatch(
-                f"{wanted.path} cannot be read to its end: {error}. "
+                f"{wanted.path} cannot be read to its end: {error.reason}. "
                 "Set failOnDataLoss to false to go on after it"
             ) from error
-        data_lost(options, f"{wanted.path} cannot be read to its end: {error}")
+        data_lost(options, f"{wanted.path} cannot be read to its end: {error.reason}")
 
 
 def _read(
@@ -66,7 +65,7 @@ def _read(
     # Without a limit in time, all that lies within the offsets is worth reading.
     is_selective = what.from_ms is not None or what.to_ms is not None or bool(wanted.aborted)
     wants = _BatchTest(wanted, what).wants if is_selective else None
-    buffers = wanted_batches(walk, position, wanted.end, wants)
+    buffers = walk.wanted(position, wanted.end, wants)
     with nullcontext(buffers) if root.is_local else ahead(buffers) as coming:
         for buffer in coming:
             try:

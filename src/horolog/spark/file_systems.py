@@ -109,11 +109,6 @@ def _system(uri: str) -> tuple[pafs.FileSystem, str]:
     return system, cast("str", path).rstrip("/")
 
 
-def least_read(files: Files) -> int:
-    """Bytes that cost no more to read than a few of them do."""
-    return _REMOTE_LEAST if isinstance(files, ArrowFiles) else 0
-
-
 class _ArrowFile(OpenFile):
     """A file that pyarrow has open; a small one that is no log is read once, as a whole."""
 
@@ -137,6 +132,8 @@ class _ArrowFile(OpenFile):
 
 class ArrowFiles(Files):
     """Files of any pyarrow file system; read only."""
+
+    least_read = _REMOTE_LEAST
 
     def __init__(self, system: pafs.FileSystem) -> None:
         super().__init__(max_open=_REMOTE_FILES_OPEN, read_only=True)

@@ -167,7 +167,7 @@ def _epochs_of_headers(files: Files, replica: Replica) -> list[EpochStart]:
     for segment in replica.segments:
         walk = open_walk(files, segment)
         try:
-            for _, header in walk.headers(0):
+            for _, header in walk.whole_headers(0):
                 if header.leader_epoch > epochs[-1].epoch:
                     start = max(header.base_offset, replica.start)
                     epochs.append(EpochStart(header.leader_epoch, start))

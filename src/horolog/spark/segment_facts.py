@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from horolog.errors import CorruptBatch, CorruptIndex
 from horolog.record.batch import BatchHeader
-from horolog.spark.batch_walk import SegmentWalk
 from horolog.storage import names
+from horolog.storage.batch_reader import FEWEST_BYTES, BatchReader
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.offset import OffsetIndex
 from horolog.storage.index.seal import Seal, read_seal, tail_crc
@@ -47,7 +47,7 @@ class Tail(NamedTuple):
     next_offset: int
 
 
-def open_walk(files: Files, segment: Segment) -> SegmentWalk:
+def open_walk(files: Files, segment: Segment) -> BatchReader:
     """A walk over the bytes that the segment had when it was listed.
 
     A segment that Kafka deletes keeps its bytes for a minute under another name.
@@ -59,7 +59,7 @@ def open_walk(files: Files, segment: Segment) -> SegmentWalk:
         file = files.get(segment.path)
     except FileMissing:
         file = files.get(segment.path + names.DELETED)
-    return SegmentWalk(files, file, segment.size)
+    return BatchReader(files, file, segment.size, FEWEST_BYTES)
 
 
 def seal_of(files: Files, segment: Segment) -> Seal | None:
@@ -75,7 +75,7 @@ def seal_of(files: Files, segment: Segment) -> Seal | None:
 
 
 def first_position(
-    files: Files, segment: Segment, walk: SegmentWalk, *, start: int, from_ms: int | None
+    files: Files, segment: Segment, walk: BatchReader, *, start: int, from_ms: int | None
 ) -> int:
     """Where to begin reading for offsets from `start` and times from `from_ms` on.
 
@@ -113,7 +113,7 @@ def largest_ms(files: Files, segment: Segment) -> int | None:
             return None
         position, header = found
         end = position + header.size
-        for steps, (at, later) in enumerate(walk.headers(end)):
+        for steps, (at, later) in enumerate(walk.whole_headers(end)):
             if steps > _MOST_HEADERS or later.max_timestamp > entry.timestamp:
                 return None
             end = at + later.size
@@ -123,13 +123,13 @@ def largest_ms(files: Files, segment: Segment) -> int | None:
 
 
 def _borne_out(
-    files: Files, segment: Segment, walk: SegmentWalk, timestamp: int, offset: int
+    files: Files, segment: Segment, walk: BatchReader, timestamp: int, offset: int
 ) -> tuple[int, BatchHeader] | None:
     """The batch that a time entry points to, if it is what the entry says."""
     if timestamp < 0 or offset < segment.base_offset:
         return None  # no entry; or one that Kafka would not write
     try:
-        headers = walk.headers(_position_before(files, segment, walk, offset))
+        headers = walk.whole_headers(_position_before(files, segment, walk, offset))
         for steps, (position, header) in enumerate(headers):
             if header.last_offset >= offset:
                 same = header.last_offset == offset and header.max_timestamp == timestamp
@@ -159,14 +159,14 @@ def tail_of(files: Files, segment: Segment) -> Tail:
     tail = Tail(start, segment.base_offset)
     unchecked: deque[tuple[int, BatchHeader]] = deque()
     with suppress(CorruptBatch):
-        for position, header in walk.headers(start):
+        for position, header in walk.whole_headers(start):
             if header.base_offset < tail.next_offset:
                 break
             tail = Tail(position + header.size, header.next_offset)
             unchecked.append((position, header))
             while tail.size - unchecked[0][0] > _UNFLUSHED:
                 unchecked.popleft()
-    if walk.is_old_message(tail.size):
+    if walk.old_message(tail.size) is not None:
         raise CorruptBatch(
             f"{segment.path}, byte {tail.size}: a message of a format before v2, which are not "
             "read yet"
@@ -179,7 +179,7 @@ def tail_of(files: Files, segment: Segment) -> Tail:
     return tail
 
 
-def _position_before(files: Files, segment: Segment, walk: SegmentWalk, offset: int) -> int:
+def _position_before(files: Files, segment: Segment, walk: BatchReader, offset: int) -> int:
     """The start of a batch that lies at or before the one that holds `offset`.
 
     By the offset index where it can be borne out, else the start of the file.
@@ -192,7 +192,7 @@ def _position_before(files: Files, segment: Segment, walk: SegmentWalk, offset: 
         if not 0 < entry.position < segment.size:
             return 0
         # Kafka until 3.9 indexes an append, whose last batch only has the entry's offset.
-        for _, header in islice(walk.headers(entry.position), _BATCHES_OF_AN_APPEND):
+        for _, header in islice(walk.whole_headers(entry.position), _BATCHES_OF_AN_APPEND):
             if not segment.base_offset <= header.base_offset <= entry.offset:
                 return 0
             if header.last_offset == entry.offset:

@@ -72,6 +72,9 @@ class Files:
     Read-only, it opens nothing for writing, and whoever asks it to change a file has a bug.
     """
 
+    least_read = 0
+    """Bytes that cost no more to read than a few of them do."""
+
     def __init__(self, *, max_open: int = DEFAULT_MAX_OPEN, read_only: bool = False) -> None:
         self.read_only = read_only
         self._max_open = max_open

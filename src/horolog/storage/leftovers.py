@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from horolog.storage import names
+from horolog.storage.batch_reader import BatchReader
 from horolog.storage.contents import files_of
 from horolog.storage.files import Files
-from horolog.storage.headers import walk_headers
 from horolog.storage.set_aside import is_whole, keep_file
 
 _INDEX_SUFFIXES = frozenset(names.SEGMENT_SUFFIXES) - {names.LOG}
@@ -138,7 +138,7 @@ def _remove_replaced(files: Files, directory: str, swaps: list[str]) -> None:
 
 def _next_offset(files: Files, path: str, base_offset: int) -> int:
     next_offset = base_offset
-    for _, header in walk_headers(files, files.get(path), 0, files.size(path)):
+    for _, header in BatchReader(files, files.get(path), files.size(path)).headers():
         next_offset = header.next_offset
     return next_offset
 

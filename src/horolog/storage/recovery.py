@@ -11,19 +11,18 @@ adopted even that is kept.
 """
 
 import os
-import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptFile, CorruptIndex, StorageFailed
-from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, verify_crc
+from horolog.record.batch import HEADER_SIZE, BatchHeader
 from horolog.storage import leftovers, names
 from horolog.storage.append_times import AppendTimes
+from horolog.storage.batch_reader import EVERYTHING
 from horolog.storage.checkpoint_ids import Checkpointed
 from horolog.storage.checkpoints import (
     EpochStart,
@@ -45,7 +44,6 @@ from horolog.storage.set_aside import is_torn_tail, keep_segment, keep_stretch, 
 
 _SEE = "`horolog log verify` says what it holds and how to bring it back"
 _MAX_EPOCH = (1 << 31) - 1
-_OLD_OVERHEAD = Struct(">qiIb")  # of a message before format v2: offset, size, CRC-32, magic
 
 
 class LoadPlan(NamedTuple):
@@ -252,7 +250,7 @@ class _Loader:
             facts, damage = _walk_checked(segment, self.plan.config, limit)
             self.report.checked_bytes += before
             if damage is not None:
-                _refuse_old_format(self.files, segment, facts.end)
+                _refuse_old_format(segment, facts.end)
                 # The last first: a kill in between leaves the damage to be found again.
                 self._set_aside(self.segments[index + 1 :], "it follows the damage")
                 del self.segments[index + 1 :]
@@ -476,7 +474,8 @@ def _walk_checked(
 def _checked(
     segment: Segment, facts: IndexBuilder, limit: int | None
 ) -> Iterator[tuple[int, BatchHeader]]:
-    for position, header in segment.headers(0, segment.size):
+    log = segment.log.batches(segment.size, EVERYTHING)
+    for position, header in log.headers():
         if header.base_offset < facts.next_offset:
             raise CorruptBatch(
                 f"the batch at byte {position} begins at offset {header.base_offset}, before "
@@ -487,26 +486,19 @@ def _checked(
                 f"the batch at byte {position} ends with offset {header.last_offset}, and the next "
                 f"segment begins at {limit}"
             )
-        verify_crc(segment.read_batch(position, header), 0, header)
+        log.check(position, header)
         yield position, header
 
 
-def _refuse_old_format(files: Files, segment: Segment, position: int) -> None:
+def _refuse_old_format(segment: Segment, position: int) -> None:
     """Keep whole messages of format v0 or v1 from being taken for damage, and cut off.
 
     Raises:
         StorageFailed: there is such a message.
     """
-    file = segment.log.open()
-    start = files.read_at(file, _OLD_OVERHEAD.size, position)
-    if len(start) < _OLD_OVERHEAD.size:
-        return
-    _, length, crc, magic = _OLD_OVERHEAD.unpack(start)
-    if magic not in (0, 1) or not 0 < length <= segment.size - position:
-        return
-    message = files.read_at(file, length, position + LOG_OVERHEAD)
-    if zlib.crc32(message[4:]) == crc:
+    old = segment.log.batches(segment.size).old_message(position)
+    if old is not None:
         raise StorageFailed(
-            f"{segment.log.path} holds messages of format v{magic}, which are not read yet; the "
-            "partition is left as it is"
+            f"{segment.log.path} holds messages of format v{old.magic}, which are not read yet; "
+            "the partition is left as it is"
         )

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.storage import names
+from horolog.storage.batch_reader import BatchReader
 from horolog.storage.directory_lock import lock_directory
 from horolog.storage.files import Files
-from horolog.storage.headers import walk_headers
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.seal import read_seal, seal_of, write_seal
 from horolog.storage.leftovers import base_offsets
@@ -133,7 +133,7 @@ class Reindexing:
         log = files.get(facts.path)
         builder = IndexBuilder(facts.base_offset, self.interval_bytes)
         try:
-            builder.add_all(walk_headers(files, log, 0, end))
+            builder.add_all(BatchReader(files, log, end).headers())
         except CorruptBatch as error:
             done.refused = f"it changed while it was read: {error}"
             return

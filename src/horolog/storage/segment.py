@@ -20,8 +20,8 @@ from horolog.record.batch import BatchHeader, verify_crc
 from horolog.record.compression import Buffer
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
+from horolog.storage.batch_reader import find_batch
 from horolog.storage.files import FileMissing, Files
-from horolog.storage.headers import find_batch, walk_headers
 from horolog.storage.index.abort import AbortedTransaction, read_aborted, write_aborted
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.indexes import Indexes, LogFile
@@ -293,8 +293,8 @@ class Segment:
         self._files.may_wait()
 
     def headers(self, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of every batch in a stretch of the file; see `walk_headers`."""
-        return walk_headers(self._files, self.log.open(), start, end)
+        """Position and header of every batch in a stretch of the file; see `BatchReader`."""
+        return self.log.batches(end).headers(start)
 
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
         """The bytes of one batch."""
@@ -307,7 +307,7 @@ class Segment:
             start = end.last_position
         else:
             start = self.indexes.position_before(offset, end.size)
-        return find_batch(self._files, self.log.open(), start, end.size, offset)
+        return find_batch(self._files, self.log.open(), offset, start, end.size)
 
     def slice(
         self, offset: int, max_bytes: int, *, min_one_batch: bool, before: int | None = None

@@ -12,18 +12,17 @@ are deleted with their topic.
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
-import crc32c
-
 from horolog.errors import CorruptBatch
-from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader, parse_header
+from horolog.record.batch import BatchHeader
 from horolog.storage import names
+from horolog.storage.batch_reader import BatchReader, TornTail
 from horolog.storage.files import Files, OpenFile
 
 _NAME = re.compile(r"(\d{20})\.log(?:\.(\d+))?(?:\.\d+)?\.cut", re.ASCII)
 _PIECE_BYTES = 1 << 20
-_CRC_START = 21
 _MAGIC_AT = 16
 _BUDGET_BYTES = 1 << 28  # of checksums that turned out wrong, besides the size of what is searched
 
@@ -119,25 +118,24 @@ def is_torn_tail(files: Files, file: OpenFile, start: int, end: int) -> bool:
     Not so where it holds a whole batch, be it damaged or in the wrong place, nor where it does
     not begin as a batch does: that may be a whole one with a damaged header.
     """
-    if _are_zeros(files, file, start, end):
+    log = BatchReader(files, file, end)
+    if log.is_zeros(start):
         return True
     try:
-        header = parse_header(files.read_at(file, HEADER_SIZE, start))
+        log.header(start)
+    except TornTail:
+        with suppress(CorruptBatch):
+            return next(whole_batches(log, start), None) is None
     except CorruptBatch:
-        return end - start < HEADER_SIZE
-    if header.size <= end - start:
-        return False
-    try:
-        return next(whole_batches(files, file, start, end), None) is None
-    except CorruptBatch:
-        return False
+        pass
+    return False
 
 
 def is_whole(files: Files, path: str) -> bool:
     """Whether a file is batches from its first byte to its last, and not empty."""
     size, end = files.size(path), 0
     try:
-        for position, header in whole_batches(files, files.get(path), 0, size):
+        for position, header in whole_batches(BatchReader(files, files.get(path), size)):
             if position != end:
                 return False
             end += header.size
@@ -146,18 +144,8 @@ def is_whole(files: Files, path: str) -> bool:
     return 0 < size == end
 
 
-def _are_zeros(files: Files, file: OpenFile, start: int, end: int) -> bool:
-    for position in range(start, end, _PIECE_BYTES):
-        piece = files.read_at(file, min(_PIECE_BYTES, end - position), position)
-        if piece.count(0) != len(piece):
-            return False
-    return True
-
-
-def whole_batches(
-    files: Files, file: OpenFile, start: int, end: int
-) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every batch in `[start, end)` whose checksum is right.
+def whole_batches(log: BatchReader, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every batch from `start` on whose checksum is right.
 
     What is none is passed over: a damaged batch by its length, if another follows there, else
     byte by byte.
@@ -165,7 +153,7 @@ def whole_batches(
     Raises:
         CorruptBatch: too much looks like a batch and is none.
     """
-    search = _Search(files, file, start, end)
+    search = _Search(log, start)
     position = start
     while position >= 0:
         header = search.at(position)
@@ -177,74 +165,37 @@ def whole_batches(
 
 
 class _Search:
-    """Looks for whole batches in a stretch of a file, one piece of it in memory."""
+    """Looks for whole batches in a log from some position on."""
 
-    def __init__(self, files: Files, file: OpenFile, start: int, end: int) -> None:
-        self._files = files
-        self._file = file
-        self._end = end
-        self._budget = _BUDGET_BYTES + (end - start)
-        self._piece, self._piece_start = b"", start
+    def __init__(self, log: BatchReader, start: int) -> None:
+        self._log = log
+        self._budget = _BUDGET_BYTES + log.size - start
 
     def at(self, position: int) -> BatchHeader | None:
         """The whole batch that begins at a position, if one does."""
-        header = self._header_at(position)
-        if header is None:
-            return None
-        crc, at, stop = 0, position + _CRC_START, position + header.size
-        while at < stop:
-            piece = self._files.read_at(self._file, min(_PIECE_BYTES, stop - at), at)
-            if not piece:
+        try:
+            header = self._log.header(position)
+            if header.base_offset < 0:
                 return None
-            crc, at = crc32c.crc32c(piece, crc), at + len(piece)
-        if crc == header.crc:
-            return header
-        self._budget -= header.size
-        if self._budget < 0:
-            raise CorruptBatch(f"{self._file.path} holds too much that only looks like batches")
-        return None
+        except CorruptBatch:
+            return None
+        try:
+            self._log.check(position, header)
+        except CorruptBatch as error:
+            self._budget -= header.size
+            if self._budget < 0:
+                raise CorruptBatch("too much only looks like batches") from error
+            return None
+        return header
 
     def behind(self, position: int) -> int:
         """Where the next whole batch after the one that is none at `position` begins, or -1."""
-        header = self._header_at(position)
-        if header is not None and self.at(position + header.size) is not None:
-            return position + header.size
-        position += 1
-        while (found := self._find_magic(position)) >= 0:
-            if self.at(found) is not None:
-                return found
-            position = found + 1
+        following = position
+        with suppress(CorruptBatch):
+            following += self._log.header(position).size
+        if following > position and self.at(following) is not None:
+            return following
+        while (position := self._log.find_magic(position + 1)) >= 0:
+            if self.at(position) is not None:
+                return position
         return -1
-
-    def _header_at(self, position: int) -> BatchHeader | None:
-        if position + HEADER_SIZE > self._end:
-            return None
-        place = self._place(position)
-        try:
-            header = parse_header(self._piece, place)
-        except CorruptBatch:
-            return None
-        fits = position + header.size <= self._end
-        return header if fits and header.base_offset >= 0 <= header.last_offset_delta else None
-
-    def _find_magic(self, position: int) -> int:
-        """The next position at which a batch of format v2 may begin, or -1."""
-        while position + HEADER_SIZE <= self._end:
-            place = self._place(position)
-            room = len(self._piece) - HEADER_SIZE
-            if place > room:
-                break  # the file became shorter while it was read
-            found = self._piece.find(MAGIC, place + _MAGIC_AT, room + _MAGIC_AT + 1)
-            if found >= 0:
-                return self._piece_start + found - _MAGIC_AT
-            position = self._piece_start + room + 1
-        return -1
-
-    def _place(self, position: int) -> int:
-        """Where a position is in the piece that is in memory, a whole header after it."""
-        place = position - self._piece_start
-        if place < 0 or place + HEADER_SIZE > len(self._piece):
-            wanted = min(_PIECE_BYTES, self._end - position)
-            self._piece = self._files.read_at(self._file, wanted, position)
-            self._piece_start, place = position, 0
-        return place

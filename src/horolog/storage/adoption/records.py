@@ -6,8 +6,8 @@ from struct import Struct
 
 from horolog.errors import CorruptBatch
 from horolog.record.builder import Record, read_records
+from horolog.storage.batch_reader import EVERYTHING, BatchReader
 from horolog.storage.files import Files
-from horolog.storage.headers import walk_headers
 
 _MAX_VARINT_BYTES = 5
 
@@ -19,11 +19,11 @@ def records_in(files: Files, path: Path, start: int = 0) -> Iterator[Record]:
         CorruptBatch: the file is damaged, or ends too early.
         FileMissing, StorageFailed: it cannot be read.
     """
-    file = files.get(str(path))
-    for position, header in walk_headers(files, file, 0, files.size(str(path))):
+    log = BatchReader(files, files.get(str(path)), files.size(str(path)), EVERYTHING)
+    for position, header in log.headers():
         if header.is_control or header.last_offset < start:
             continue
-        for record in read_records(files.read_at(file, header.size, position)):
+        for record in read_records(log.batch(position, header)):
             if (record.offset or 0) >= start:
                 yield record
 

@@ -27,8 +27,8 @@ from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
 from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
+from horolog.storage.batch_reader import HEADERS, BatchReader, ReadAhead, find_batch
 from horolog.storage.files import FileMissing, Files, OpenFile
-from horolog.storage.headers import find_batch, walk_headers
 from horolog.storage.index.builder import IndexBuilder, is_later
 from horolog.storage.index.offset import OffsetIndex, OffsetPosition
 from horolog.storage.index.seal import Seal, file_crc, read_seal, seal_of, tail_crc, write_seal
@@ -67,6 +67,14 @@ class LogFile:
         if self.is_abandoned:  # asked last: until then no other file can have had this path
             raise StorageFailed(f"{self.path} is gone")
         return file
+
+    def batches(self, size: int, ahead: ReadAhead = HEADERS) -> BatchReader:
+        """Its batches in the first `size` bytes.
+
+        Raises:
+            StorageFailed: it is not there.
+        """
+        return BatchReader(self.files, self.open(), size, ahead)
 
 
 class Indexes:
@@ -198,7 +206,7 @@ class Indexes:
         largest = last if last.timestamp != NO_TIMESTAMP else None
         next_offset = None
         start = self.position_before(last.offset, log_size) if largest is not None else 0
-        for _, header in walk_headers(self._files, self._log.open(), start, log_size):
+        for _, header in self._log.batches(log_size).headers(start):
             if is_later(header.max_timestamp, largest):
                 largest = TimeEntry(header.max_timestamp, header.last_offset)
             next_offset = header.next_offset
@@ -256,7 +264,7 @@ class Indexes:
             if found is None:
                 return None
             largest: TimeEntry | None = entry
-            for _, header in walk_headers(self._files, self._log.open(), found[0], log_size):
+            for _, header in self._log.batches(log_size).headers(found[0]):
                 if is_later(header.max_timestamp, largest):
                     largest = TimeEntry(header.max_timestamp, header.last_offset)
         except (FileMissing, CorruptIndex, CorruptBatch):
@@ -332,7 +340,7 @@ class Indexes:
         if not 0 <= start < log_size:
             return None
         try:
-            found = find_batch(self._files, self._log.open(), start, log_size, entry.offset)
+            found = find_batch(self._files, self._log.open(), entry.offset, start, log_size)
         except CorruptBatch:
             return None
         if found is None:
@@ -364,7 +372,7 @@ class Indexes:
             self.offsets.entries.read() if keep else b"",
             self.times.entries.read() if keep else b"",
         )
-        return facts.add_all(walk_headers(self._files, self._log.open(), 0, log_size))
+        return facts.add_all(self._log.batches(log_size).headers())
 
     def seal_facts(self, log_size: int) -> Seal | None:
         """What the seal says of the log, if it is of this one; the indexes are compared in use."""

@@ -8,21 +8,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from horolog.errors import CorruptBatch
-from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
+from horolog.record.batch import BatchHeader
+from horolog.record.compression import Buffer
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
-from horolog.storage.files import FileMissing, Files, OpenFile
+from horolog.storage.batch_reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
+from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.builder import is_later
 from horolog.storage.index.time import TimeEntry
-from horolog.storage.verify.batches import (
-    PlacedBatch,
-    crc_matches,
-    header_fault,
-    old_message,
-    read_batches,
-    records_fault,
-    zeros_from,
-)
 from horolog.storage.verify.beside import AbortedEntries, check_seal
 from horolog.storage.verify.entries import IndexFile, OffsetEntries, TimeEntries
 from horolog.storage.verify.facts import EpochRun, SegmentFacts
@@ -35,6 +28,7 @@ from horolog.storage.verify.findings import (
     fault,
     note,
 )
+from horolog.storage.verify.judging import header_fault, records_fault
 
 _MAX_RELATIVE_OFFSET = (1 << 31) - 1
 _MAX_FINDINGS = 100
@@ -112,9 +106,10 @@ class SegmentWalk:
             else:
                 yield damage(facts.path, "The segment is gone")
             return None
+        log = BatchReader(self._files, file, facts.size, EVERYTHING)
         start: int | None = 0
         while start is not None:
-            start = yield from self._walk_from(file, start)
+            start = yield from self._walk_from(log, start)
         if self._told > _MAX_FINDINGS:
             more = self._told - _MAX_FINDINGS
             yield damage(facts.path, f"{more} further batches are damaged")
@@ -129,14 +124,14 @@ class SegmentWalk:
         yield Checked(segments=1)
         return facts
 
-    def _walk_from(self, file: OpenFile, start: int) -> Steps[int | None]:
+    def _walk_from(self, log: BatchReader, start: int) -> Steps[int | None]:
         """Walk up to the end or to damage; where to go on behind it, None for not at all."""
         facts, position = self.facts, start
         size = batches = records = 0
         try:
-            for batch in read_batches(self._files, file, start, facts.size):
-                position, header, _ = batch
-                finding = self._judge(file, batch)
+            for position, header in log.headers(start):
+                batch = log.batch(position, header) if header.size <= MAX_HELD_BYTES else None
+                finding = self._judge(log, position, header, batch)
                 if finding is not None:
                     facts.is_sound = False
                     yield from self._some(finding)
@@ -151,19 +146,21 @@ class SegmentWalk:
             yield Checked(size, batches, records)
         except CorruptBatch as error:
             yield Checked(size, batches, records)
-            return (yield from self._explain(file, position, error))
+            return (yield from self._explain(log, position, error))
         return None
 
-    def _judge(self, file: OpenFile, batch: PlacedBatch) -> Finding | None:
+    def _judge(
+        self, log: BatchReader, position: int, header: BatchHeader, batch: Buffer | None
+    ) -> Finding | None:
         """What is wrong with a batch."""
-        facts, header = self.facts, batch.header
-        if not crc_matches(self._files, file, batch):
-            end = batch.position + header.size
+        facts = self.facts
+        if not _has_its_checksum(log, position, header):
+            end = position + header.size
             if end == facts.size and self._situation.is_live and self._situation.is_active:
                 return note(
                     facts.path,
                     "The last batch was being written while it was read; look again later",
-                    position=batch.position,
+                    position=position,
                 )
             what = "The checksum of the batch does not match its bytes"
         elif header.base_offset < facts.next_offset:
@@ -171,7 +168,7 @@ class SegmentWalk:
                 f"The batch begins with offset {header.base_offset}, and {facts.next_offset} or "
                 "more must follow"
             )
-        elif wrong := header_fault(header) or records_fault(batch):
+        elif wrong := header_fault(header) or records_fault(header, batch):
             what = f"The batch is not what it claims to be: {wrong}"
         elif header.last_offset - facts.base_offset > _MAX_RELATIVE_OFFSET:
             what = (
@@ -183,8 +180,8 @@ class SegmentWalk:
         return damage(
             facts.path,
             what,
-            self._situation.mend(facts.size - batch.position, facts.next_offset),
-            position=batch.position,
+            self._situation.mend(facts.size - position, facts.next_offset),
+            position=position,
             offset=header.base_offset,
         )
 
@@ -224,13 +221,13 @@ class SegmentWalk:
 
     # Where no batch begins.
 
-    def _explain(self, file: OpenFile, position: int, error: CorruptBatch) -> Steps[int | None]:
+    def _explain(self, log: BatchReader, position: int, error: CorruptBatch) -> Steps[int | None]:
         """Say what lies where a batch should; where to go on behind it, None for not at all."""
         facts, situation, rest = self.facts, self._situation, self.facts.size - position
         was_sound, facts.is_sound = facts.is_sound, False
         mend = situation.mend(rest, facts.next_offset)
         place = {"position": position, "offset": facts.next_offset}
-        if zeros_from(self._files, file, position, facts.size):
+        if log.is_zeros(position):
             facts.is_sound = was_sound
             what = f"{rest} bytes of zeros lie at its end"
             if situation.is_active:
@@ -243,7 +240,7 @@ class SegmentWalk:
                     **place,
                 )
             return None
-        old = old_message(self._files, file, position, facts.size)
+        old = log.old_message(position)
         if old is not None:
             facts.has_old_format = True
             yield note(
@@ -254,14 +251,14 @@ class SegmentWalk:
                 **place,
             )
             return None
-        following = next(self._whole_batches_behind(file, position), None)
+        following = next(self._whole_batches_behind(log, position), None)
         if following is not None:
             start, offset = following
             self._follows_damage = True
             yield from self._some(
                 damage(
                     facts.path,
-                    f"No batch begins here: {error}; {start - position} bytes up to offset "
+                    f"No batch begins here: {error.reason}; {start - position} bytes up to offset "
                     f"{offset} cannot be read, the next whole batch begins at byte {start}",
                     mend,
                     **place,
@@ -279,25 +276,23 @@ class SegmentWalk:
             return None
         yield damage(
             facts.path,
-            f"No whole batch begins here: {error}; {rest} bytes, from offset "
+            f"No whole batch begins here: {error.reason}; {rest} bytes, from offset "
             f"{facts.next_offset} on, cannot be read",
             mend,
             **place,
         )
         return None
 
-    def _whole_batches_behind(self, file: OpenFile, position: int) -> Iterator[tuple[int, int]]:
+    def _whole_batches_behind(self, log: BatchReader, position: int) -> Iterator[tuple[int, int]]:
         """Place and base offset of whole batches that the offset index knows of."""
         for place, offset in self._offsets.skip_to(position):
             try:
-                header = parse_header(self._files.read_at(file, HEADER_SIZE, place))
-            except CorruptBatch:
+                _, header = next(log.headers(place))
+                log.check(place, header)
+            except (CorruptBatch, StopIteration):
                 continue
-            if header.last_offset != offset or place + header.size > self.facts.size:
-                continue
-            if header.base_offset < self.facts.next_offset or header_fault(header):
-                continue
-            if crc_matches(self._files, file, PlacedBatch(place, header, None)):
+            is_known = header.last_offset == offset and header.base_offset >= self.facts.next_offset
+            if is_known and header_fault(header) is None:
                 yield place, header.base_offset
 
     # The indexes, when all batches have passed.
@@ -322,3 +317,11 @@ class SegmentWalk:
                 f"Its last entry says {'nothing' if last == NO_TIMESTAMP else last}, and the "
                 f"largest timestamp of the segment is {largest}: retention would go by that"
             )
+
+
+def _has_its_checksum(log: BatchReader, position: int, header: BatchHeader) -> bool:
+    try:
+        log.check(position, header)
+    except CorruptBatch:
+        return False
+    return True

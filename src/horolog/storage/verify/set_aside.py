@@ -6,6 +6,7 @@ from pathlib import Path
 
 from horolog.errors import CorruptBatch, StorageFailed
 from horolog.storage import names
+from horolog.storage.batch_reader import BatchReader
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.set_aside import whole_batches
 from horolog.storage.verify.findings import Checked, Steps, damage, fault, note
@@ -19,7 +20,7 @@ def check_set_aside(files: Files, directory: Path, name: str) -> Steps[None]:
     limit = ""
     try:
         file, end = files.get(path), files.size(path)
-        for _, header in whole_batches(files, file, 0, end):
+        for _, header in whole_batches(BatchReader(files, file, end)):
             size, batches = size + header.size, batches + 1
             records += max(0, header.records_count)
             offsets[:] = [*offsets[:1], header.base_offset, header.last_offset]

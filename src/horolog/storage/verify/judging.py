@@ -1,0 +1,48 @@
+"""What is wrong with one batch, judged by itself."""
+
+from horolog.errors import CorruptBatch, RequestRefused
+from horolog.record.batch import BatchHeader
+from horolog.record.compression import Buffer, Codec
+from horolog.record.scan import scan_batch
+from horolog.record.timestamps import NO_TIMESTAMP
+
+MAX_UNCOMPRESSED_BYTES = 1 << 30
+
+
+def header_fault(header: BatchHeader) -> str | None:
+    """What a header says that cannot be, whatever the records are."""
+    count, last = header.records_count, header.last_offset_delta
+    if not 0 <= count <= last + 1:
+        return f"it claims {count} records within the {last + 1} offsets it covers"
+    if header.base_offset < 0:
+        return f"its base offset is {header.base_offset}"
+    if header.leader_epoch < -1:
+        return f"its leader epoch is {header.leader_epoch}"
+    codec = header.codec_number
+    if codec > Codec.ZSTD:
+        return f"there is no compression codec {codec}"
+    return None
+
+
+def records_fault(header: BatchHeader, batch: Buffer | None) -> str | None:
+    """What is wrong with the records of a batch whose header and checksum are good.
+
+    `batch` is None where it is too long to be in memory. The largest timestamp must be the
+    records' own. Kafka writes -1 over records that are all from before 1970; compaction keeps
+    it for a batch that it has emptied.
+    """
+    if batch is None:
+        return f"its {header.size} bytes are too many for its records to be looked at"
+    try:
+        facts = scan_batch(batch, header, max_bytes=MAX_UNCOMPRESSED_BYTES)
+    except (CorruptBatch, RequestRefused) as error:
+        return str(error)
+    if not facts.growing_offsets or facts.last_offset_delta > header.last_offset_delta:
+        return "the offsets of its records do not grow within those it covers"
+    largest = facts.max_timestamp
+    told = header.max_timestamp
+    if header.records_count == 0 or told == (NO_TIMESTAMP if largest is None else largest):
+        return None
+    if told == NO_TIMESTAMP and largest is not None and largest < 0:
+        return None
+    return f"its header says {told} for the largest timestamp and its records {largest}"
