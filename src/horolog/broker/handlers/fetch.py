@@ -32,6 +32,7 @@ from horolog.broker.waiting import Wait
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.network.file_records import SlicedRecords
 from horolog.network.reply import Reply
+from horolog.storage.files import WouldWait
 from horolog.wire.api import ApiKey
 from horolog.wire.fetch import READ_COMMITTED, FetchedPartition, FetchedTopic, encode_fetch_response
 from horolog.wire.packing import Bytes
@@ -40,6 +41,8 @@ from horolog.wire.packing import Bytes
 SMALL_BYTES = 16 * 1024
 # Partitions that are read before others have their turn: each takes some 20 microseconds.
 AT_ONCE = 100
+# Where the page cache may lack something: a thread then reads all of them again.
+FEW_TRIED = 16
 
 T = TypeVar("T")
 
@@ -73,12 +76,14 @@ def fetch(request: Request, broker: Broker) -> Reply | Coroutine[Any, Any, Reply
             _Topic(*_named(request, broker, asked), _find(request, broker, asked, asked.partitions))
             for asked in body.topics
         ]
-        if all(_is_hot(request, topic.wanted) for topic in topics):
-            reading = _Reading(request, broker)
-            found = [
-                FetchedTopic(topic.name, topic.topic_id, reading.read(topic.wanted))
-                for topic in topics
-            ]
+        reading = _Reading(request, broker)
+        found = []
+        for topic in topics:
+            partitions = reading.read_nowait(topic.wanted)
+            if partitions is None:
+                break
+            found.append(FetchedTopic(topic.name, topic.topic_id, partitions))
+        else:
             if not reading.must_go_on:
                 return encode_fetch_response(request.version, found)
     return _fetch_in_time(request, broker)
@@ -130,10 +135,10 @@ async def _read_all(
         partitions: list[FetchedPartition] = []
         for some in _stretches(topic.wanted):
             await request.checkpoint()
-            if _is_hot(request, some):
-                partitions += reading.read(some)
-            else:
-                partitions += await loop.run_in_executor(broker.readers, reading.read, some)
+            read = reading.read_nowait(some)
+            if read is None:
+                read = await loop.run_in_executor(broker.readers, reading.read, some)
+            partitions += read
         found.append(FetchedTopic(topic.name, topic.topic_id, partitions))
     return found
 
@@ -142,17 +147,6 @@ def _stretches(partitions: Sequence[T]) -> Iterator[Sequence[T]]:
     """As many at a time as are found or read without others waiting."""
     for start in range(0, len(partitions), AT_ONCE):
         yield partitions[start : start + AT_ONCE]
-
-
-def _is_hot(request: Request, some: Sequence[_Wanted]) -> bool:
-    """Whether all of these lie in memory, as far as one can know."""
-    committed = request.body.isolation_level == READ_COMMITTED
-    for wanted in some:
-        if wanted.partition is not None and not wanted.partition.is_hot(
-            wanted.offset, committed=committed
-        ):
-            return False
-    return True
 
 
 def _named(request: Request, broker: Broker, asked: Any) -> tuple[str, Any]:
@@ -217,6 +211,28 @@ class _Reading:
             self._has_failed = self._has_failed or found.error_code != 0
             partitions.append(found)
         return partitions
+
+    def read_nowait(self, some: Sequence[_Wanted]) -> list[FetchedPartition] | None:
+        """As `read`, on the event loop; None, and nothing is read, if that may block."""
+        if self._are_hot(some):
+            return self.read(some)
+        if len(some) > FEW_TRIED:
+            return None
+        before = self._left, self.size, self._has_failed
+        try:
+            return self._broker.partitions.at_once(lambda: self.read(some))
+        except WouldWait:
+            self._left, self.size, self._has_failed = before
+            return None
+
+    def _are_hot(self, some: Sequence[_Wanted]) -> bool:
+        """Whether all of these were written so recently that the page cache has them."""
+        for wanted in some:
+            if wanted.partition is not None and not wanted.partition.is_hot(
+                wanted.offset, committed=self._committed
+            ):
+                return False
+        return True
 
     @property
     def must_go_on(self) -> bool:
