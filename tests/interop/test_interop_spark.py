@@ -5,6 +5,7 @@ What differs is listed in docs/spark.md.
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,13 +30,13 @@ def _connector() -> None:
         pytest.skip(str(error))
 
 
-def appender(bootstrap: str, topic: str) -> Append:
+def appender(bootstrap: str, topic: str, partition: int = 0) -> Append:
     """Appends ten records at each call."""
 
     def append() -> None:
         now_ms = SystemClock().now_ms()  # an old record would expire while the JVM starts
         with Client(bootstrap) as client:
-            client.produce(topic, 0, build_batch([Record(now_ms, b"k", b"v")] * 10))
+            client.produce(topic, partition, build_batch([Record(now_ms, b"k", b"v")] * 10))
 
     return append
 
@@ -179,3 +180,80 @@ def test_each_query_sees_the_log_as_sparks_own_source_does(
         append()
         seen[source] = notebook(load(spark, source, broker.bootstrap, topic), append)
     assert seen["horolog"] == seen["kafka"]
+
+
+# Streams.
+
+
+def stream(spark: Any, source: str, bootstrap: str, topic: str, **options: str) -> Any:
+    reader = spark.readStream.format(source).option("kafka.bootstrap.servers", bootstrap)
+    return reader.option("subscribe", topic).options(**options).load()
+
+
+def batches_of(frame: Any, checkpoint: Path) -> list[list[tuple[int, int]]]:
+    """Partition and offset of the rows of each micro-batch, up to what is available now."""
+    batches: list[list[tuple[int, int]]] = []
+
+    def take(rows: Any, batch: int) -> None:
+        batches.append(sorted(tuple(row) for row in rows.select("partition", "offset").collect()))
+
+    writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    return [batch for batch in batches if batch]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": "earliest"},
+        {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "7"},
+        {"startingOffsets": "latest"},
+        {"startingTimestamp": "0", "minPartitions": "5"},
+    ],
+    ids=str,
+)
+def test_a_stream_reads_what_sparks_own_source_reads_batch_by_batch(
+    spark: Any, broker: Any, tmp_path: Path, options: dict[str, str]
+) -> None:
+    topic = next(_topics)
+    with Client(broker.bootstrap) as client:
+        client.create_topics({topic: 2})
+    appends = [appender(broker.bootstrap, topic, partition) for partition in (0, 1)]
+    for number in (0, 0, 1):
+        appends[number]()
+    seen: dict[str, list[object]] = {source: [] for source in SOURCES}
+    for append in (appends[1], appends[0]):
+        for source in SOURCES:
+            frame = stream(spark, source, broker.bootstrap, topic, **options)
+            seen[source].append(batches_of(frame, tmp_path / source))
+        append()
+    for source in SOURCES:
+        frame = stream(spark, source, broker.bootstrap, topic, **options)
+        seen[source].append(batches_of(frame, tmp_path / source))
+    assert seen["horolog"] == seen["kafka"]
+
+
+def test_a_checkpoint_of_sparks_own_source_is_gone_on_with(
+    spark: Any, broker: Any, tmp_path: Path
+) -> None:
+    topic = next(_topics)
+    with Client(broker.bootstrap) as client:
+        client.create_topics({topic: 1})
+    append = appender(broker.bootstrap, topic)
+    append()
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "6"}
+    kafka = stream(spark, "kafka", broker.bootstrap, topic, **options)
+    assert batches_of(kafka, tmp_path) == [
+        [(0, offset) for offset in range(6)],
+        [(0, offset) for offset in range(6, 10)],
+    ]
+    append()
+    horolog = stream(spark, "horolog", broker.bootstrap, topic, **options)
+    assert batches_of(horolog, tmp_path) == [
+        [(0, offset) for offset in range(10, 16)],
+        [(0, offset) for offset in range(16, 20)],
+    ]

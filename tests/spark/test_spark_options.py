@@ -181,7 +181,7 @@ def test_what_cannot_be_obeyed_is_refused_with_a_sentence(given, said) -> None:
 @pytest.mark.parametrize("starting", ["latest", '{"orders":{"0":-1}}'])
 def test_a_batch_cannot_start_at_the_latest_offset(starting) -> None:
     options = parse(startingOffsets=starting)
-    assert not options.fits_batch
+    assert options.stream_starting() == options.starting
     with pytest.raises(Misconfigured, match="can't be latest for batch"):
         options.batch_starting()
 

@@ -149,26 +149,14 @@ class RecordCalls(Asking):
         def attempt(deadline: Deadline) -> Fetched:
             known = self.brokers.topic(topic, deadline)
             leader = self.brokers.leader(topic, partition, deadline)
-            wanted = {
-                "partition": partition,
-                "current_leader_epoch": -1,
-                "fetch_offset": offset,
-                "last_fetched_epoch": -1,
-                "log_start_offset": -1,
-                "partition_max_bytes": max_bytes,
-            }
-            request = {
-                "replica_id": -1,
-                "max_wait_ms": max_wait_ms,
-                "min_bytes": min_bytes,
-                "max_bytes": max_bytes,
-                "isolation_level": int(read_committed),
-                "session_id": 0,
-                "session_epoch": -1,  # no session: each fetch says all that it wants
-                "topics": [{"topic": topic, "topic_id": known.topic_id, "partitions": [wanted]}],
-                "forgotten_topics_data": (),
-                "rack_id": "",
-            }
+            wanted = _to_fetch(partition, offset, max_bytes)
+            request = _fetch_request(
+                [{"topic": topic, "topic_id": known.topic_id, "partitions": [wanted]}],
+                max_bytes=max_bytes,
+                max_wait_ms=max_wait_ms,
+                min_bytes=min_bytes,
+                read_committed=read_committed,
+            )
             version = leader.version(ApiKey.FETCH, highest=_highest_for(known.topic_id))
             body = leader.ask(ApiKey.FETCH, version, request, deadline).body
             what = f"fetch of {topic}-{partition} from offset {offset}"
@@ -178,6 +166,53 @@ class RecordCalls(Asking):
             return _fetched(it)
 
         return self._persist(attempt, extra_ms=max_wait_ms)
+
+    def wait_for_records(
+        self,
+        positions: Mapping[TopicPartition, int],
+        *,
+        max_wait_ms: int,
+        read_committed: bool = False,
+    ) -> None:
+        """Return once a partition has records at its position, or after `max_wait_ms`.
+
+        Costs one fetch for each leader, which share the time. A partition that cannot be
+        fetched from ends the wait, too: the caller asks about it next.
+
+        Raises:
+            RequestRefused: there is no such partition, or it has no leader.
+            NoAnswer: a leader does not answer.
+        """
+
+        def attempt(deadline: Deadline) -> None:
+            by_leader: dict[Link, dict[str, list[dict[str, int]]]] = defaultdict(
+                lambda: defaultdict(list)
+            )
+            for (topic, partition), position in positions.items():
+                leader = self.brokers.leader(topic, partition, deadline)
+                by_leader[leader][topic].append(_to_fetch(partition, position, max_bytes=1))
+            for leader, by_topic in by_leader.items():
+                topics = [
+                    {"topic": name, "topic_id": known.topic_id, "partitions": its}
+                    for name, its in by_topic.items()
+                    for known in [self.brokers.topic(name, deadline)]
+                ]
+                ids = [each["topic_id"] for each in topics]
+                request = _fetch_request(
+                    topics,
+                    max_bytes=1,
+                    max_wait_ms=max_wait_ms // len(by_leader),
+                    min_bytes=1,
+                    read_committed=read_committed,
+                )
+                highest = _highest_for(ids if all(ids) else None)
+                version = leader.version(ApiKey.FETCH, highest=highest)
+                body = leader.ask(ApiKey.FETCH, version, request, deadline).body
+                if any(it.records or it.error_code for t in body.responses for it in t.partitions):
+                    return
+
+        if positions:
+            self._persist(attempt, extra_ms=max_wait_ms)
 
     def produce(
         self,
@@ -223,6 +258,39 @@ class RecordCalls(Asking):
             return _produced(_only_partition(body.responses, what, "partition_responses"), what)
 
         return self._persist(attempt, may_repeat=False)
+
+
+def _to_fetch(partition: int, offset: int, max_bytes: int) -> dict[str, int]:
+    return {
+        "partition": partition,
+        "current_leader_epoch": -1,
+        "fetch_offset": offset,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": max_bytes,
+    }
+
+
+def _fetch_request(
+    topics: Sequence[Mapping[str, Any]],
+    *,
+    max_bytes: int,
+    max_wait_ms: int,
+    min_bytes: int,
+    read_committed: bool,
+) -> dict[str, Any]:
+    return {
+        "replica_id": -1,
+        "max_wait_ms": max_wait_ms,
+        "min_bytes": min_bytes,
+        "max_bytes": max_bytes,
+        "isolation_level": int(read_committed),
+        "session_id": 0,
+        "session_epoch": -1,  # no session: each fetch says all that it wants
+        "topics": topics,
+        "forgotten_topics_data": (),
+        "rack_id": "",
+    }
 
 
 def _highest_for(topic_id: object) -> int:

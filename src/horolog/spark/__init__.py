@@ -9,6 +9,7 @@
 A session that runs already learns the format with `register(spark)`.
 
     source ─┬─ options            what is asked for
+            ├─ stream             a streaming query; all it remembers is in stream_offsets
             ├─ planning ─┬─ bounds, filters, plan        decide, without Spark or I/O
             │            └─ broker_log, file_log         look at the log
             └─ reading ──┬─ broker_reader, file_reader   run in tasks

@@ -99,6 +99,54 @@ def resolve(options: ReadOptions, log: Log) -> dict[TopicPartition, Bounds]:
     return found
 
 
+def stream_starts(
+    options: ReadOptions, log: Log, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where a stream starts in the partitions that it finds when it starts for the first time.
+
+    Raises:
+        Misconfigured: as `resolve`.
+        DataLost: an offset that the log no longer or not yet has, and data loss is to fail.
+    """
+    starting = options.stream_starting()
+    earliest, latest = log.earliest(partitions), log.latest(partitions)
+    starts = _offsets(starting, partitions, earliest, latest, log)
+    found = {}
+    for partition in partitions:
+        start = starts[partition]
+        if start is None:
+            start = _unmatched_start(options, starting, partition, latest[partition])
+        if not earliest[partition] <= start <= latest[partition]:
+            data_lost(
+                options,
+                f"{partition} was to be read from offset {start}, and holds "
+                f"{earliest[partition]} up to {latest[partition]}",
+            )
+            start = min(max(start, earliest[partition]), latest[partition])
+        found[partition] = start
+    return found
+
+
+def later_starts(
+    options: ReadOptions, log: Log, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where a stream starts in partitions that it finds while it runs.
+
+    At their first record that late, where the stream starts at a moment. Everything in them
+    is newer than any other start of the stream, "latest" included: it is read from the
+    beginning.
+    """
+    starting = options.stream_starting()
+    if not isinstance(starting, AtTime):
+        return dict(log.earliest(partitions))
+    latest = log.latest(partitions)
+    found = log.at_or_after(dict.fromkeys(partitions, starting.timestamp_ms))
+    return {
+        partition: latest[partition] if (start := found[partition]) is None else start
+        for partition in partitions
+    }
+
+
 def _is(limit: Limit, end: Everywhere, as_offset: int, partition: TopicPartition) -> bool:
     """Whether a limit is this end of a partition's log."""
     if isinstance(limit, OffsetByPartition):

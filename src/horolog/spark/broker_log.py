@@ -38,8 +38,12 @@ class BrokerLog:
 
     # As `bounds.Log`.
 
-    def partitions(self) -> Collection[TopicPartition]:
-        """The partitions that the read subscribes to."""
+    def partitions(self, *, may_miss: bool = False) -> Collection[TopicPartition]:
+        """The partitions that the read subscribes to.
+
+        Raises:
+            Misconfigured: one that is named does not exist, unless it `may_miss`.
+        """
         subscription = self._options.subscription
         assert subscription is not None
         topics: Sequence[str] | None = None
@@ -54,7 +58,16 @@ class BrokerLog:
             for topic in answer.topics.values()
             for partition in topic.partitions
         ]
-        return subscribed(subscription, present, f"at {self._options.bootstrap_servers}")
+        where = f"at {self._options.bootstrap_servers}"
+        return subscribed(subscription, present, where, may_miss=may_miss)
+
+    def wait_for_records(self, positions: Mapping[TopicPartition, int], max_wait_ms: int) -> None:
+        """Return once there are records at one of the positions, or after `max_wait_ms`."""
+        self._client.wait_for_records(
+            {(each.topic, each.partition): offset for each, offset in positions.items()},
+            max_wait_ms=max_wait_ms,
+            read_committed=self._options.read_committed,
+        )
 
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The log start offset of each."""

@@ -44,12 +44,16 @@ Subscription = Topics | Pattern | Assigned
 
 
 def subscribed(
-    subscription: Subscription, partitions: Collection[TopicPartition], where: str
+    subscription: Subscription,
+    partitions: Collection[TopicPartition],
+    where: str,
+    *,
+    may_miss: bool = False,
 ) -> list[TopicPartition]:
     """Those of all partitions that are subscribed to, in order; `where` is for the error.
 
     Raises:
-        Misconfigured: one that is named does not exist.
+        Misconfigured: one that is named does not exist, unless it `may_miss`.
     """
     match subscription:
         case Topics(topics):
@@ -58,7 +62,7 @@ def subscribed(
             named = "topic" if len(missing) == 1 else "topics"
         case Assigned(assigned):
             missing = [str(partition) for partition in assigned if partition not in partitions]
-            found = list(assigned)
+            found = [partition for partition in assigned if partition in partitions]
             named = "partition" if len(missing) == 1 else "partitions"
         case Pattern(expression):
             missing, named = [], ""
@@ -68,7 +72,7 @@ def subscribed(
                 for partition in partitions
                 if partition.topic not in INTERNAL_TOPICS and matches(partition.topic)
             ]
-    if missing:
+    if missing and not may_miss:
         raise Misconfigured(f"There is no {named} {', '.join(missing)} {where}")
     return sorted(found)
 

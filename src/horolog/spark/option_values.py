@@ -51,6 +51,18 @@ def integer(given: Mapping[str, str], option: str, default: int, *, least: int) 
     return value
 
 
+def duration(given: Mapping[str, str], option: str, default: str) -> int:
+    """Milliseconds, not below zero: a text as 15m or 10s."""
+    text = given.get(option.lower(), default).strip()
+    try:
+        found = duration_ms(text)
+    except ValueError as error:
+        raise Misconfigured(f"Option '{option}': {error}") from None
+    if found < 0:
+        raise Misconfigured(f"Option '{option}' is {text}; it is not below zero")
+    return found
+
+
 def moment(given: Mapping[str, str], option: str) -> int:
     """Milliseconds: a number, ISO-8601 with a zone, or relative to now as in -15m."""
     text = given[option.lower()].strip()

@@ -1,4 +1,4 @@
-"""The options of `spark.read.format("horolog")`: Spark's Kafka source's names, rules and defaults.
+"""The options of `format("horolog")`: Spark's Kafka source's names, rules and defaults.
 
 Names ignore case. What Kafka's source refuses is refused here, with a sentence;
 what its Java consumer would only be tuned by is accepted without effect (`consumer_settings`).
@@ -21,7 +21,7 @@ from horolog.spark.limits import (
     limit_of,
     subscription_of,
 )
-from horolog.spark.option_values import flag, integer, one_of, parsed, positive
+from horolog.spark.option_values import duration, flag, integer, one_of, parsed, positive
 from horolog.spark.uris import absolute
 
 
@@ -48,10 +48,14 @@ class ReadOptions:
     subscription: Subscription | None = None
     starting: Limit | None = None
     ending: Limit = Everywhere.LATEST
+    has_ending: bool = False
     no_match_is_latest: bool = False
     fail_on_data_loss: bool = True
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * 60_000
     include_headers: bool = False
     include_timestamp_ms: bool = False
     columns: tuple[str, ...] | None = None
@@ -92,14 +96,22 @@ class ReadOptions:
             given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"
         )
         ending = limit_of(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+        has_ending = ending is not None
         ending = Everywhere.LATEST if ending is None else ending
         check_order(starting, ending)
+        most = positive(given, "maxOffsetsPerTrigger")
+        least = positive(given, "minOffsetsPerTrigger")
+        if most is not None and least is not None and least > most:
+            raise Misconfigured(
+                f"minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})"
+            )
         return cls(
             bootstrap_servers=bootstrap,
             paths=paths,
             subscription=subscription,
             starting=starting,
             ending=ending,
+            has_ending=has_ending,
             no_match_is_latest=one_of(
                 given, "startingOffsetsByTimestampStrategy", "error", "error", "latest"
             )
@@ -107,6 +119,9 @@ class ReadOptions:
             fail_on_data_loss=flag(given, "failOnDataLoss", default=True),
             min_partitions=positive(given, "minPartitions"),
             max_records_per_partition=positive(given, "maxRecordsPerPartition"),
+            max_offsets_per_trigger=most,
+            min_offsets_per_trigger=least,
+            max_trigger_delay_ms=duration(given, "maxTriggerDelay", "15m"),
             include_headers=flag(given, "includeHeaders", default=False),
             include_timestamp_ms=flag(given, "includeTimestampMs", default=False),
             columns=_columns(given),
@@ -121,15 +136,6 @@ class ReadOptions:
             check_crcs=flag(given, "kafka.check.crcs", default=True),
             fetching=_fetching(given),
         )
-
-    @property
-    def fits_batch(self) -> bool:
-        """Whether it is not for a stream alone, as a start at the latest offsets is."""
-        try:
-            self.batch_starting()
-        except Misconfigured:
-            return False
-        return True
 
     def batch_starting(self) -> Limit:
         """Where a batch read starts: Kafka's source refuses "latest" there.
@@ -147,6 +153,21 @@ class ReadOptions:
                         f"startingOffsets for {partition} can't be latest for batch queries"
                     )
         return starting
+
+    def stream_starting(self) -> Limit:
+        """Where a stream starts: by default at the latest offsets, as Kafka's source.
+
+        Raises:
+            Misconfigured: the options are those of a batch.
+        """
+        if self.paths:
+            raise Misconfigured(
+                "A stream reads from a broker: give readStream 'kafka.bootstrap.servers' "
+                "instead of a path"
+            )
+        if self.has_ending:
+            raise Misconfigured("endingOffsets and endingTimestamp are for batches, not streams")
+        return Everywhere.LATEST if self.starting is None else self.starting
 
 
 _OWN = ("path", "paths", "columns", "includeTimestampMs")
@@ -168,7 +189,7 @@ _KAFKA_SOURCE = (
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
-    # Streams only; Kafka's source, too, ignores them in a batch.
+    # Of streams; Kafka's source, too, ignores them in a batch.
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",

@@ -15,6 +15,7 @@ from horolog.spark.plan import (
     TASK_RECORDS,
     TASKS_PER_CORE,
     OffsetRange,
+    SegmentRange,
     Task,
     left_open,
     share_out,
@@ -48,20 +49,30 @@ def tasks(options: ReadOptions, wanted: Wanted, cores: int | None) -> list[Task]
     with FileLog(options) if options.paths else BrokerLog(options) as log:
         bounds = resolve(options, log)
         ranges = log.ranges(bounds, wanted)
-    task_weight = TASK_BYTES if options.paths else TASK_RECORDS
-    cores = cores or _guessed_cores(sum(each.weight for each in ranges) // task_weight)
-    shares = share_out(
-        ranges,
-        task_weight=task_weight,
-        cores=cores,
-        min_tasks=options.min_partitions,
-        max_records=options.max_records_per_partition,
-    )
-    if len(shares) > TASKS_PER_CORE * cores:
-        _warn_of_many_tasks(options, shares, cores)
+    shares = shared_out(options, ranges, cores)
     if options.paths or _asks_for_pieces(options, len(bounds)):
         return shares
     return _following_the_log(shares, bounds, wanted)
+
+
+def shared_out(
+    options: ReadOptions, ranges: Sequence[OffsetRange | SegmentRange], cores: int | None
+) -> list[Task]:
+    """The ranges in tasks, as the options say."""
+    task_weight = TASK_BYTES if options.paths else TASK_RECORDS
+    cores = cores or _guessed_cores(sum(each.weight for each in ranges) // task_weight)
+    shares: list[Task] = [
+        *share_out(
+            ranges,
+            task_weight=task_weight,
+            cores=cores,
+            min_tasks=options.min_partitions,
+            max_records=options.max_records_per_partition,
+        )
+    ]
+    if len(shares) > TASKS_PER_CORE * cores:
+        _warn_of_many_tasks(options, shares, cores)
+    return shares
 
 
 def _asks_for_pieces(options: ReadOptions, partitions: int) -> bool:

@@ -12,7 +12,6 @@ Over Spark Connect, and where this fails, `pushes` keeps the rows right.
 """
 
 import warnings
-from contextlib import nullcontext
 from functools import wraps
 from importlib import resources
 from typing import Any
@@ -48,9 +47,10 @@ def adapt_loads(reader: type[Any], name: str) -> None:
     ) -> Any:
         if format is not None:
             self.format(format)
-        with beginning_with_ours() if getattr(self, "_is_ours", False) else nullcontext():
-            frame = plain_load(self, path, None, schema, **options)
-        return _apart(frame) if getattr(self, "_is_ours", False) else frame
+        if not getattr(self, "_is_ours", False):
+            return plain_load(self, path, None, schema, **options)
+        with beginning_with_ours():
+            return _apart(plain_load(self, path, None, schema, **options))
 
     reader.format, reader.load = choose, load
 

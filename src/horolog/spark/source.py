@@ -7,7 +7,7 @@
     a task      `read()` of one partition, by a reader that was pickled before
                 `partitions()` was called: what a task needs travels in its partition
 
-Batch reads only, so far.
+A streaming query has a reader of another kind, `stream.LogStreamReader`.
 """
 
 import sys
@@ -25,6 +25,7 @@ from horolog.spark.errors import in_one_sentence
 from horolog.spark.filters import absorb
 from horolog.spark.options import ReadOptions
 from horolog.spark.reading import read_task
+from horolog.spark.stream import LogStreamReader, RefusedStream
 from horolog.spark.wanted import Wanted
 
 FORMAT = "horolog"
@@ -66,11 +67,7 @@ class LogSource(DataSource):
         with in_one_sentence():
             read = self._asked()
             read.batch_starting()
-            fields = [(field.name, field.dataType.simpleString()) for field in schema]
-            names = columns.check_schema(fields)
-            if read.columns is not None and names != _columns(read):
-                raise Misconfigured("A read has either a schema or option 'columns', not both")
-        nullable = [field.nullable for field in schema]
+            names, nullable = _shape(read, schema)
         if not _filters_may_come():
             return LogReader(read, names, nullable, self.cores)
         reader = FilteringLogReader(read, names, nullable, self.cores)
@@ -80,11 +77,17 @@ class LogSource(DataSource):
     def _asked(self) -> ReadOptions:
         return ReadOptions.parse(self.options) if self.read is None else self.read
 
-    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 - Spark's name
-        """Refused."""
-        raise Misconfigured(
-            'format("horolog") reads batches only, so far: use spark.read, not spark.readStream'
-        )
+    def streamReader(  # noqa: N802 - Spark's name
+        self, schema: StructType
+    ) -> LogStreamReader | RefusedStream:
+        """The reader of a streaming query with these columns."""
+        try:
+            read = self._asked()
+            read.stream_starting()
+            return LogStreamReader(read, *_shape(read, schema), self.cores)
+        except HorologError as error:
+            # Raised here, Spark up to 4.3 would show an UnboundLocalError of its own instead.
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """Refused."""
@@ -164,6 +167,15 @@ class FilteringLogReader(LogReader):
         if self.push is not None:
             self.push.begun()
         return super().read(partition)
+
+
+def _shape(read: ReadOptions, schema: StructType) -> tuple[tuple[str, ...], list[bool]]:
+    """The columns that Spark wants, and which of them may be null in its schema."""
+    fields = [(field.name, field.dataType.simpleString()) for field in schema]
+    names = columns.check_schema(fields)
+    if read.columns is not None and names != _columns(read):
+        raise Misconfigured("A read has either a schema or option 'columns', not both")
+    return names, [field.nullable for field in schema]
 
 
 def _columns(read: ReadOptions) -> tuple[str, ...]:

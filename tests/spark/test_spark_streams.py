@@ -1,0 +1,185 @@
+"""What a user does with `readStream`, on a real Spark."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from running_broker import RunningBroker
+
+from horolog.client import Client
+from horolog.record.builder import Record, build_batch
+
+NINE_MS = 1_700_000_000_000
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def client(broker: RunningBroker) -> Iterator[Client]:
+    with Client(broker.address) as client:
+        yield client
+
+
+def append(client: Client, topic: str, partition: int, values: range) -> None:
+    records = [Record(NINE_MS + n, b"k", b"%d" % n, (("h", b"1"),)) for n in values]
+    client.produce(topic, partition, build_batch(records))
+
+
+@pytest.fixture
+def clicks(spark: Any, broker: RunningBroker, client: Client) -> Callable[..., Any]:
+    """Streams of a topic of two partitions."""
+    broker.create_topic("clicks", partitions=2)
+
+    def read(**options: str) -> Any:
+        reader = spark.readStream.format("horolog").option("subscribe", "clicks")
+        return reader.option("kafka.bootstrap.servers", broker.address).options(**options).load()
+
+    return read
+
+
+class Run:
+    """A query that keeps its checkpoint, and what it wrote, in one directory."""
+
+    def __init__(self, spark: Any, frame: Any, directory: Path) -> None:
+        self.spark, self.frame, self.directory = spark, frame, directory
+
+    def now(self, **trigger: Any) -> Any:
+        writer = self.frame.writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(self.directory / "checkpoint"))
+        query = writer.trigger(**(trigger or {"availableNow": True}))
+        return query.start(str(self.directory / "out"))
+
+    def to_the_end(self, **trigger: Any) -> list[int]:
+        """Run until there is nothing to read; all values so far."""
+        query = self.now(**trigger)
+        try:
+            query.awaitTermination() if not trigger else query.processAllAvailable()
+        finally:
+            query.stop()
+        return self.values()
+
+    def values(self) -> list[int]:
+        rows = self.spark.read.parquet(str(self.directory / "out")).select("value").collect()
+        return sorted(int(bytes(row.value)) for row in rows)
+
+    def offsets(self) -> list[dict[str, Any]]:
+        """What the checkpoint says of each micro-batch."""
+        directory = self.directory / "checkpoint" / "offsets"
+        paths = sorted((path for path in directory.iterdir() if path.name.isdigit()), key=by_number)
+        return [json.loads(path.read_text().splitlines()[-1]) for path in paths]
+
+
+def by_number(path: Path) -> int:
+    return int(path.name)
+
+
+def test_what_is_available_is_read_once_over_restarts(
+    spark: Any, clicks: Any, client: Client, tmp_path: Path
+) -> None:
+    append(client, "clicks", 0, range(30))
+    append(client, "clicks", 1, range(30, 40))
+    frame = clicks(startingOffsets="earliest", maxOffsetsPerTrigger="20", includeHeaders="true")
+    run = Run(spark, frame, tmp_path)
+    assert run.to_the_end() == [*range(40)]
+    assert run.offsets() == [
+        {
+            "version": 1,
+            "offsets": {"clicks": {"0": 15, "1": 5}},
+            "starts": {"clicks": {"0": 0, "1": 0}},
+        },
+        {"version": 1, "offsets": {"clicks": {"0": 30, "1": 10}}},
+    ]
+    append(client, "clicks", 1, range(40, 45))
+    assert run.to_the_end() == [*range(45)]
+    assert run.to_the_end() == [*range(45)]
+
+
+def test_a_first_batch_that_fails_loses_nothing_after_a_restart(
+    clicks: Any, client: Client, tmp_path: Path
+) -> None:
+    append(client, "clicks", 0, range(5))
+    seen: list[int] = []
+    failing = [True]
+
+    def write(rows: Any, batch: int) -> None:
+        values = [int(bytes(row.value)) for row in rows.collect()]
+        if values and failing:
+            failing.pop()
+            raise RuntimeError("the sink is full")
+        seen.extend(values)
+
+    def start() -> Any:
+        writer = clicks().writeStream.foreachBatch(write)
+        return writer.option("checkpointLocation", str(tmp_path)).start()
+
+    query = start()
+    try:
+        query.processAllAvailable()  # at the latest offsets
+        append(client, "clicks", 0, range(5, 8))
+        with pytest.raises(StreamingQueryException, match="the sink is full"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    append(client, "clicks", 1, range(8, 10))
+    query = start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sorted(seen) == [5, 6, 7, 8, 9]
+
+
+def test_a_partition_that_is_added_is_read_from_its_beginning(
+    spark: Any, clicks: Any, client: Client, tmp_path: Path
+) -> None:
+    run = Run(spark, clicks(), tmp_path)
+    query = run.now(processingTime="0 seconds")
+    try:
+        query.processAllAvailable()
+        append(client, "clicks", 0, range(3))
+        query.processAllAvailable()
+        client.create_partitions({"clicks": 3})
+        append(client, "clicks", 2, range(3, 6))
+        while len(run.values()) < 6:  # once the new partition is known
+            query.processAllAvailable()
+        assert json.loads(query.lastProgress["sources"][0]["latestOffset"])["version"] == 1
+    finally:
+        query.stop()
+    assert run.values() == [*range(6)]
+
+
+def test_columns_and_transformations_of_a_stream_are_those_of_a_batch(
+    spark: Any, clicks: Any, client: Client
+) -> None:
+    append(client, "clicks", 0, range(4))
+    frame = clicks(startingOffsets="earliest", columns="timestampMs,partition,value")
+    assert frame.isStreaming
+    assert frame.dtypes == [("timestampMs", "bigint"), ("partition", "int"), ("value", "binary")]
+    frame = frame.where("timestampMs > 1700000000000").groupBy("partition").count()
+    query = frame.writeStream.format("memory").queryName("counted").outputMode("complete")
+    query = query.trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert [tuple(row) for row in spark.table("counted").collect()] == [(0, 3)]
+
+
+def test_what_a_stream_cannot_do_is_said_in_a_sentence(
+    spark: Any, clicks: Any, client: Client, broker: RunningBroker, tmp_path: Path
+) -> None:
+    def start(frame: Any, name: str) -> Any:
+        writer = frame.writeStream.format("noop").trigger(availableNow=True)
+        return writer.option("checkpointLocation", str(tmp_path / name)).start()
+
+    with pytest.raises(PySparkException, match="A stream reads from a broker") as of_path:
+        start(spark.readStream.format("horolog").load(str(broker.log_dir)), "a").awaitTermination()
+    append(client, "clicks", 0, range(10))
+    query = start(clicks(startingOffsets="earliest", maxOffsetsPerTrigger="5"), "b")
+    query.awaitTermination()
+    append(client, "clicks", 0, range(10, 20))
+    broker.log("clicks", 0).delete_records(15)
+    with pytest.raises(PySparkException, match="from offset 10, and starts at 15 now") as lost:
+        start(clicks(startingOffsets="earliest"), "b").awaitTermination()
+    for raised in (of_path, lost):
+        assert "Traceback" not in str(raised.value).split("JVM stacktrace")[0]
