@@ -135,10 +135,13 @@ def test_a_log_start_that_kafka_moved_forward_counts(tmp_path: Path) -> None:
     log_dir.close(clean=False)
 
 
-@pytest.mark.parametrize("start", [5, 3])
+@pytest.mark.parametrize("by_kafka", [True, False])
 @pytest.mark.parametrize("stop", ["clean", "kill"])
-def test_lines_of_another_topic_id_do_not_count(tmp_path: Path, stop: str, start: int) -> None:
-    """The partition's directory was replaced while no broker ran."""
+def test_lines_of_another_topic_id_do_not_count(tmp_path: Path, stop: str, by_kafka: bool) -> None:
+    """The partition's directory was replaced while no broker ran.
+
+    A Kafka that is given the directory may know the topic by another id, and writes its lines.
+    """
     with new_log(tmp_path / "other") as log:
         log_dir = open_dir(tmp_path / "ours")
         mine = filled(log_dir, OTHER_ID)
@@ -148,28 +151,35 @@ def test_lines_of_another_topic_id_do_not_count(tmp_path: Path, stop: str, start
         log_dir.close(clean=stop == "clean")
         for _ in range(8):
             append(log, NOW)
-    (tmp_path / "ours" / STARTS).write_text(f"0\n1\nevents 3 {start}\n")
+    if by_kafka:
+        (tmp_path / "ours" / STARTS).write_text("0\n1\nevents 3 5\n")
     partition_dir(tmp_path / "ours").rename(tmp_path / "mine")
     partition_dir(tmp_path / "other").rename(partition_dir(tmp_path / "ours"))
     log_dir = open_dir(tmp_path / "ours")
     log = log_dir.logs[KEY]
-    assert offsets_in(log) == list(range(8))
+    assert offsets_in(log) == list(range(5 if by_kafka else 0, 8))
     assert log.topic_id == TOPIC_ID
     log_dir.checkpoint()
-    assert [line.split()[-1] for line in lines(tmp_path / "ours", IDS)] == ["0"]
+    assert [line.split()[-1] for line in lines(tmp_path / "ours", IDS)] == [
+        "5" if by_kafka else "0"
+    ]
     log_dir.close(clean=False)
 
 
 @pytest.mark.parametrize(
-    ("topic_id", "counts"),
+    ("topic_id", "is_ours", "counts"),
     [
-        (TOPIC_ID, Checkpointed(9, 5, CheckpointId(TOPIC_ID, 5))),
-        (OTHER_ID, Checkpointed()),
-        (None, Checkpointed(9, 5)),
+        (TOPIC_ID, True, Checkpointed(9, 5, CheckpointId(TOPIC_ID, 5), is_ours=True)),
+        (OTHER_ID, True, Checkpointed()),
+        (OTHER_ID, False, Checkpointed(None, 5)),
+        (None, True, Checkpointed(9, 5, is_ours=True)),
     ],
 )
-def test_what_counts_for_a_topic_id(topic_id: UUID | None, counts: Checkpointed) -> None:
-    assert Checkpointed(9, 5, CheckpointId(TOPIC_ID, 5)).for_topic(topic_id) == counts
+def test_what_counts_for_a_topic_id(
+    topic_id: UUID | None, is_ours: bool, counts: Checkpointed
+) -> None:
+    found = Checkpointed(9, 5, CheckpointId(TOPIC_ID, 5), is_ours)
+    assert found.for_topic(topic_id) == counts
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from faultyfiles import FaultyFiles, Killed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from storelogs import (
+    DAY,
     NOW,
     TOPIC_ID,
     Truth,
@@ -713,10 +714,11 @@ def test_the_leader_epoch_of_an_emptied_log_never_goes_back(path: Path, stop: st
     epochs = []
     with reopened(path, CONFIG) as (log_dir, log):
         append(log, NOW)
-        log.delete_records(-1)
-        log.apply_retention(NOW, 0)
+        log.config = replace(CONFIG, retention_ms=1)
+        log.apply_retention(NOW + DAY, 0)
         log_dir.checkpoint()
         assert log.log_start_offset == log.log_end_offset
+        assert log.size == 0
         epochs.append(log.leader_epoch)
     for _ in range(4):
         with reopened(path, CONFIG) as (log_dir, log):

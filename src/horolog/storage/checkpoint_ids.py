@@ -6,12 +6,14 @@ same name, and a partition's directory can be replaced by a backup while no brok
 `partition.metadata`) and the log start offset that was written down:
 
     0
-    <number of entries>
+    <when log-start-offset-checkpoint was written, in nanoseconds by its file system>
     <topic> <partition> <topic id> <log start offset>
 
 It is not in Kafka's files, which have no place for it (three columns, or Kafka refuses the
 file), nor in the partition's directory, which is restored together with what it holds.
-It is written before Kafka's log starts, so its log start is never behind them.
+It is put in place before Kafka's log starts, so its log starts are never behind them. A file of
+log starts that was written at another time is not ours: a Kafka has been here since, which gives
+a topic another id where it did not know it.
 """
 
 import logging
@@ -46,33 +48,46 @@ class Checkpointed(NamedTuple):
     log_start_offset: int | None = None
     """Kafka's line. Without `written_for` nobody knows which topic it was written for."""
     written_for: CheckpointId | None = None
+    is_ours: bool = False
+    """The file of log starts is as we wrote it."""
 
     def for_topic(self, topic_id: UUID | None) -> "Checkpointed":
         """What of it counts for the log of the topic with this id, None if it has no id.
 
-        Lines that were written for another topic do not count. A log start beyond the one
-        that we wrote for the other topic is not ours: a Kafka has been here since.
+        Lines that we wrote for another topic do not count.
         """
         other = self.written_for
         if other is None or other.topic_id == topic_id:
             return self
         if topic_id is None:
             return self._replace(written_for=None)
-        start = self.log_start_offset
-        return Checkpointed(
-            log_start_offset=start if start is not None and start > other.log_start_offset else None
-        )
+        return Checkpointed(log_start_offset=None if self.is_ours else self.log_start_offset)
 
 
-def read_checkpoint_ids(files: Files, path: str) -> dict[TopicPartition, CheckpointId]:
-    """All entries; none if there is no such file. One that cannot be read is left out."""
+class CheckpointIds(NamedTuple):
+    """What the file says."""
+
+    entries: Mapping[TopicPartition, CheckpointId]
+    starts_written_ns: int
+    """When the log starts that belong to it were written, by their file's time."""
+
+
+NO_IDS = CheckpointIds({}, -1)
+
+
+def read_checkpoint_ids(files: Files, path: str) -> CheckpointIds:
+    """All entries; none if there is no such file. One that cannot be read is left out.
+
+    Raises:
+        StorageFailed: it cannot be read at all, or is too long.
+    """
     data = files.read_whole(path, _MAX_BYTES)
     if not data:
-        return {}
-    version, _, *lines = [*data.decode("utf-8", "replace").splitlines(), ""]
+        return NO_IDS
+    version, written_ns, *lines = [*data.decode("utf-8", "replace").splitlines(), ""]
     if version != _VERSION:
         _logger.warning("%s is of another version: no line of a checkpoint has a topic id", path)
-        return {}
+        return NO_IDS
     found = {}
     for line in filter(None, lines):
         try:
@@ -84,11 +99,12 @@ def read_checkpoint_ids(files: Files, path: str) -> dict[TopicPartition, Checkpo
             _logger.warning("%s: %.80r is no entry and is left out", path, line)
         else:
             found[TopicPartition(topic, int(partition))] = entry
-    return found
+    is_time = written_ns.isascii() and written_ns.isdigit() and len(written_ns) < 20
+    return CheckpointIds(found, int(written_ns) if is_time else -1)
 
 
 def write_checkpoint_ids(
-    files: Files, path: str, entries: Mapping[TopicPartition, CheckpointId]
+    files: Files, path: str, entries: Mapping[TopicPartition, CheckpointId], starts_written_ns: int
 ) -> None:
     """Replace all entries.
 
@@ -99,7 +115,7 @@ def write_checkpoint_ids(
         f"{topic} {partition} {kafka_uuid(entry.topic_id)} {entry.log_start_offset}"
         for (topic, partition), entry in entries.items()
     ]
-    files.replace(path, "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode())
+    files.replace(path, "\n".join([_VERSION, str(starts_written_ns), *lines, ""]).encode())
 
 
 def _log_start(text: str) -> int:

@@ -99,10 +99,15 @@ def read_offsets(
     return dict(_read_counted(files, path, entry, 3, damage))
 
 
-def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replace an offset checkpoint."""
+def write_offsets(
+    files: Files,
+    path: str,
+    offsets: Mapping[TopicPartition, int],
+    before: Callable[[str], None] | None = None,
+) -> None:
+    """Replace an offset checkpoint; see `Files.replace` for `before`."""
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
-    _write_counted(files, path, lines)
+    _write_counted(files, path, lines, before=before)
 
 
 def read_epochs(files: Files, path: str) -> list[EpochStart]:
@@ -329,8 +334,16 @@ def _read_counted(
     return entries
 
 
-def _write_counted(files: Files, path: str, lines: Sequence[str], *, sync: bool = True) -> None:
-    files.replace(path, "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode(), sync=sync)
+def _write_counted(
+    files: Files,
+    path: str,
+    lines: Sequence[str],
+    *,
+    sync: bool = True,
+    before: Callable[[str], None] | None = None,
+) -> None:
+    content = "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode()
+    files.replace(path, content, sync=sync, before=before)
 
 
 def _properties(text: str, separator: str) -> dict[str, str]:

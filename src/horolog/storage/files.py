@@ -227,6 +227,15 @@ class Files:
         except OSError as error:
             raise failed_to("look at", path, error) from error
 
+    def modified_ns(self, path: str) -> int:
+        """As `modified_ms`, as exact as the file system has it; -1 if there is no such file."""
+        try:
+            return _regular_status(path).st_mtime_ns
+        except FileNotFoundError:
+            return -1
+        except OSError as error:
+            raise failed_to("look at", path, error) from error
+
     def touch(self, path: str, modified_ms: int) -> None:
         """Have a file last changed at a time."""
         try:
@@ -328,11 +337,18 @@ class Files:
         self.forget(path)
 
     def replace(
-        self, path: str, content: bytes, *, sync: bool = True, like: OpenFile | None = None
+        self,
+        path: str,
+        content: bytes,
+        *,
+        sync: bool = True,
+        like: OpenFile | None = None,
+        before: Callable[[str], None] | None = None,
     ) -> None:
         """Put a whole small file in place at once: readers see the old or the new content.
 
         It belongs to whom the file `like` belongs, with the same rights, as far as we may.
+        `before` is called with the path of the new file before it is renamed.
         """
         temporary = path + names.TEMPORARY
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
@@ -349,6 +365,8 @@ class Files:
         self.write_at(file, [content], 0)
         if sync:
             self.sync(file)
+        if before is not None:
+            before(temporary)
         self.rename(temporary, path)
 
     def read_whole(self, path: str, max_bytes: int) -> bytes | None:

@@ -11,10 +11,12 @@ before one of the same name is made: they would be taken for its own.
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 from horolog.errors import StorageFailed
 from horolog.storage import names
 from horolog.storage.checkpoint_ids import (
+    NO_IDS,
     Checkpointed,
     CheckpointId,
     read_checkpoint_ids,
@@ -39,10 +41,11 @@ class OffsetCheckpoints:
         self._files = files
         self._directory = directory
         self._found: dict[str, dict[TopicPartition, int]] = {}
-        self._found_ids: dict[TopicPartition, CheckpointId] = {}
+        self._found_ids = NO_IDS
+        self._starts_are_ours = False  # the file of log starts that was found
         self._left_alone: frozenset[TopicPartition] = frozenset()
         self._on_disk: dict[str, Collection[TopicPartition]] = {}  # of which there are lines
-        self._ids_on_disk: dict[TopicPartition, CheckpointId] = {}
+        self._ids_on_disk: Collection[TopicPartition] = ()
         self._writing = threading.Lock()
 
     def read(self) -> None:
@@ -54,7 +57,9 @@ class OffsetCheckpoints:
             self._found_ids = read_checkpoint_ids(self._files, self._path(names.CHECKPOINT_IDS))
         except StorageFailed as error:
             _logger.warning("Checkpoints count for any topic of their name: %s", error)
-        self._ids_on_disk = self._found_ids
+        self._ids_on_disk = self._found_ids.entries.keys()
+        written_ns = self._files.modified_ns(self._path(names.LOG_START_OFFSETS))
+        self._starts_are_ours = written_ns == self._found_ids.starts_written_ns
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         """Every line that can be read; of a damaged file a copy is kept beside it."""
@@ -78,7 +83,8 @@ class OffsetCheckpoints:
         return Checkpointed(
             self._found[names.RECOVERY_POINTS].get(partition),
             self._found[names.LOG_START_OFFSETS].get(partition),
-            self._found_ids.get(partition),
+            self._found_ids.entries.get(partition),
+            self._starts_are_ours,
         )
 
     def keep(
@@ -119,7 +125,7 @@ class OffsetCheckpoints:
                     self._write(name, logs)
         with self._writing:
             if not keys.isdisjoint(self._ids_on_disk):
-                self._write_ids(logs)
+                self._write(names.LOG_START_OFFSETS, logs)
 
     def write(self, logs: Mapping[TopicPartition, Log]) -> None:
         """Write down everything.
@@ -140,7 +146,6 @@ class OffsetCheckpoints:
             StorageFailed: the disk refused; what was written down before stands.
         """
         with self._writing:
-            self._write_ids(logs)
             self._write(names.LOG_START_OFFSETS, logs)
 
     # Under the lock: what is older must have been written before newer offsets are asked for.
@@ -153,18 +158,21 @@ class OffsetCheckpoints:
             if offset is not None:
                 offsets[key] = offset
         self._on_disk[name] = {*self._on_disk.get(name, ()), *offsets}  # if it fails, who knows
-        write_offsets(self._files, self._path(name), offsets)
+        before = None
+        if name == names.LOG_START_OFFSETS:
+            before = partial(self._write_ids, logs)
+        write_offsets(self._files, self._path(name), offsets, before)
         self._on_disk[name] = offsets.keys()
 
-    def _write_ids(self, logs: Mapping[TopicPartition, Log]) -> None:
-        found = self._found_ids
+    def _write_ids(self, logs: Mapping[TopicPartition, Log], new_starts: str) -> None:
+        found = self._found_ids.entries if self._starts_are_ours else {}
         ids = {key: found[key] for key in sorted(self._left_alone) if key in found}
         for key, log in list(logs.items()):
             if log.topic_id is not None and not log.retention_exempt:
                 ids[key] = CheckpointId(log.topic_id, log.log_start_offset)
-        if ids != self._ids_on_disk:
-            write_checkpoint_ids(self._files, self._path(names.CHECKPOINT_IDS), ids)
-            self._ids_on_disk = ids
+        path, written_ns = self._path(names.CHECKPOINT_IDS), self._files.modified_ns(new_starts)
+        write_checkpoint_ids(self._files, path, ids, written_ns)
+        self._ids_on_disk = ids.keys()
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"

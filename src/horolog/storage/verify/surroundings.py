@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from horolog.errors import CorruptFile, StorageFailed
 from horolog.storage import names
-from horolog.storage.checkpoint_ids import CheckpointId, read_checkpoint_ids
+from horolog.storage.checkpoint_ids import NO_IDS, CheckpointId, read_checkpoint_ids
 from horolog.storage.checkpoints import read_meta_properties, read_offsets
 from horolog.storage.directory_lock import is_locked
 from horolog.storage.files import Files
@@ -63,7 +63,7 @@ def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Fin
             offsets[names.RECOVERY_POINTS],
             offsets[names.LOG_START_OFFSETS],
             offsets[names.HIGH_WATERMARKS],
-            read_or_tell(read_ids, ids, forget, findings) or {},
+            (read_or_tell(read_ids, ids, forget, findings) or NO_IDS).entries,
             offsets[_CLEANER_OFFSETS],
         ),
         findings,
