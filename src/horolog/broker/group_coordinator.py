@@ -347,7 +347,9 @@ class GroupCoordinator:
             RequestRefused: there is no such group, or it has members.
             StorageFailed: the disk refused; all is as it was.
         """
-        entry = self._entry(group_id)
+        entry = self._entries.get(group_id)
+        if entry is None:
+            raise _no_group(group_id)
         await entry.queue.run(partial(self._delete, entry), exclusive=True)
 
     def _delete(self, entry: _Entry) -> Decided[None]:

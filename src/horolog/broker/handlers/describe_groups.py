@@ -40,9 +40,11 @@ async def describe_groups(request: Request, broker: Broker) -> dict[str, Any] | 
 
 
 def _takes_long(groups: dict[str, GroupDescription | None]) -> bool:
+    if len(groups) > _MANY:
+        return True
     members = [member for group in groups.values() if group is not None for member in group.members]
     return (
-        len(groups) + len(members) > _MANY
+        len(members) > _MANY
         or sum(len(member.metadata) + len(member.assignment) for member in members) > _LARGE_BYTES
     )
 

@@ -12,6 +12,7 @@ v10  topics by id
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
@@ -72,6 +73,7 @@ def _rows(broker: Broker, topics: list[_OfTopic]) -> list[OffsetRow]:
 
 async def _topics(request: Request, broker: Broker) -> list[_OfTopic]:
     topics = []
+    partitions_of: dict[UUID, frozenset[int]] = {}  # a topic may be named often
     for asked in request.body.topics:
         partitions: list[dict[str, Any]] = []
         answer: dict[str, Any] = {
@@ -86,7 +88,12 @@ async def _topics(request: Request, broker: Broker) -> list[_OfTopic]:
             of_topic = _OfTopic(None, answer)
             refused = code_for(error)
         topics.append(of_topic)
-        known = frozenset(() if of_topic.topic is None else of_topic.topic.partitions)
+        known: frozenset[int] = frozenset()
+        if of_topic.topic is not None:
+            topic_id = of_topic.topic.topic_id
+            if topic_id not in partitions_of:
+                partitions_of[topic_id] = frozenset(of_topic.topic.partitions)
+            known = partitions_of[topic_id]
         for wanted in asked.partitions:
             await request.checkpoint()
             error_code = refused
