@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from command_runner import Run, run_command
+from damage import NO_FILES
 from running_broker import RunningBroker
 
 from horolog.record.batch import iter_headers
@@ -172,3 +173,25 @@ def consumed(at: dict[str, str]) -> list[dict[str, object]]:
     shown = run_command("consume", "t", "--format", "json", **at)
     assert shown.code == 0, shown.err
     return [json.loads(line) for line in shown.out.splitlines()]
+
+
+@pytest.mark.parametrize("how", NO_FILES)
+def test_what_is_no_file_stops_no_command_and_hides_no_neighbour(
+    offline: Run, make_broker: Callable[..., RunningBroker], how: str, tmp_path: Path
+) -> None:
+    broker = make_broker(log_dir=tmp_path / "outer" / "log")
+    broker.create_topic("a")
+    broker.create_topic("b")
+    broker.stop()
+    log = broker.log_dir / "a-0" / f"{0:020d}.log"
+    NO_FILES[how](log)
+    (broker.log_dir / "linked-0").symlink_to(broker.log_dir / "b-0")
+    for command in (("verify",), ("inspect",), ("inspect", "--records"), ("reindex", "--all")):
+        seen = offline("log", *command, broker.log_dir)
+        assert seen.code == 1, seen
+        assert str(log) in seen.out + seen.err
+    assert "b-0" in offline("log", "inspect", broker.log_dir).out
+    assert "linked-0" not in offline("log", "inspect", broker.log_dir).out
+    outside = tmp_path / "outer" / f"outside-{log.name}"
+    assert outside.exists() == (how == "link-outside")
+    assert not outside.exists() or outside.read_bytes() == b""

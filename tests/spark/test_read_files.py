@@ -1,4 +1,5 @@
 import json
+import os
 import random
 import struct
 from pathlib import Path
@@ -113,6 +114,34 @@ def test_a_path_without_a_log_is_named(tmp_path: Path) -> None:
         Read(tmp_path).plan()
     with pytest.raises(Misconfigured, match="no file system that pyarrow can open"):
         Read("nosuch://bucket/logs")
+
+
+@pytest.mark.parametrize("what", ["segment", "partition", "fifo"])
+def test_what_is_no_file_is_named_and_never_waited_for(
+    orders: PartitionFiles, tmp_path: Path, what: str
+) -> None:
+    """Left out without a word, its records would be missing."""
+    if what == "partition":
+        place = orders.log_dir / "linked-0"
+        place.symlink_to(orders.directory)
+    else:
+        place = orders.logs[1]
+        place.rename(tmp_path / place.name)
+        place.symlink_to(tmp_path / place.name) if what == "segment" else os.mkfifo(place)
+    with pytest.raises(Misconfigured, match=f"{place} is "):
+        Read(orders.log_dir).rows()
+
+
+def test_links_and_fifos_of_other_names_are_passed_over(
+    orders: PartitionFiles, tmp_path: Path
+) -> None:
+    (orders.log_dir / "latest").symlink_to(orders.directory)
+    os.mkfifo(orders.directory / "pipe")
+    link = tmp_path / "link"
+    link.symlink_to(orders.log_dir)
+    everything = [row.offset for row in orders.rows]
+    assert Read(orders.log_dir).offsets() == everything
+    assert Read(link).offsets() == everything
 
 
 def test_directories_set_aside_and_internal_topics_are_passed_over(orders: PartitionFiles) -> None:

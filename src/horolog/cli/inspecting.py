@@ -158,7 +158,9 @@ def find_partitions(path: Path) -> list[Path]:
         if segment_paths(path) or names.partition_of(path.name):
             return [path]
         found = sorted(
-            each for each in path.iterdir() if each.is_dir() and names.partition_of(each.name)
+            each
+            for each in path.iterdir()
+            if not each.is_symlink() and each.is_dir() and names.partition_of(each.name)
         )
     except OSError as error:
         raise StorageFailed(f"cannot read {path}: {error.strerror}") from None
@@ -228,6 +230,18 @@ def open_segment(files: Files, path: Path) -> tuple[SegmentFacts, BatchReader]:
     )
     _count_entries(files, facts)
     return facts, BatchReader(files, file, facts.file_bytes)
+
+
+def unreadable_segment(path: Path, error: StorageFailed) -> SegmentFacts:
+    """The facts of a segment that cannot be opened."""
+    base_offset = _base_offset(path) or 0
+    return SegmentFacts(
+        path=path,
+        base_offset=base_offset,
+        file_bytes=0,
+        next_offset=base_offset,
+        damage=str(error),
+    )
 
 
 def walk_segment(facts: SegmentFacts, log: BatchReader) -> Iterator[PlacedBatch]:

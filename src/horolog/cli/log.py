@@ -13,6 +13,7 @@ from horolog.cli.inspecting import (
     look_at,
     open_segment,
     read_batch,
+    unreadable_segment,
     walk_segment,
 )
 from horolog.cli.log_screen import (
@@ -29,7 +30,7 @@ from horolog.cli.showing import Format, line_maker
 from horolog.cli.times import parse_zone
 from horolog.cli.verifying import reindex, verify
 from horolog.storage.batch_reader import BatchReader
-from horolog.storage.files import FileMissing, Files
+from horolog.storage.files import FileMissing, Files, NotRegular
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -62,7 +63,7 @@ def inspect(
     files = Files(read_only=True)
     shown_zone = parse_zone(zone) if zone else UTC
     looks = look_at(files, path)
-    total = sum(files.size(str(segment)) for look in looks for segment in look.paths)
+    total = sum(_bytes_of(segment) for look in looks for segment in look.paths)
     with progress(f"reading {path}", total, "bytes") as advance:
         done = 0
         for look, log, batch in _walk(files, looks):
@@ -86,6 +87,14 @@ def inspect(
         raise typer.Exit(1)
 
 
+def _bytes_of(path: Path) -> int:
+    """The size of a file of any kind; 0 if it is gone."""
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
 def _walk(files: Files, looks: Sequence[Look]) -> Iterator[tuple[Look, BatchReader, PlacedBatch]]:
     for look in looks:
         for path in look.paths:
@@ -93,6 +102,9 @@ def _walk(files: Files, looks: Sequence[Look]) -> Iterator[tuple[Look, BatchRead
                 facts, log = open_segment(files, path)
             except FileMissing:  # a broker is at work here
                 say(f"{path}: deleted while it was being looked for")
+                continue
+            except NotRegular as error:
+                look.segments.append(unreadable_segment(path, error))
                 continue
             look.segments.append(facts)
             for batch in walk_segment(facts, log):

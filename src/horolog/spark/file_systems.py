@@ -4,6 +4,7 @@ A local path is read by `Files` itself; any other by pyarrow, in the same words,
 indexes, seals and checkpoints are read the same way wherever they lie.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol, TypeVar, cast
@@ -84,6 +85,9 @@ class Root:
             return list(pool.map(function, items))
 
     def _below(self, directory: str) -> Iterator[Entry]:
+        if self.is_local:
+            yield from _local_files_below(directory)
+            return
         try:
             infos = self._system.get_file_info(
                 # A file or directory may go away while it is listed.
@@ -94,6 +98,43 @@ class Root:
         for info in infos:
             if info.type == pafs.FileType.File:
                 yield Entry(info.path, info.size)
+
+
+def _local_files_below(directory: str) -> Iterator[Entry]:
+    """The regular files; a symbolic link could lead anywhere, and a FIFO would block.
+
+    Raises:
+        Misconfigured: something else has the name of a partition or of a segment, so that records
+            would be missing.
+        StorageFailed: a directory cannot be listed.
+    """
+    directories = [directory]
+    while directories:
+        listed = directories.pop()
+        try:
+            with os.scandir(listed) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        directories.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        yield Entry(entry.path, entry.stat(follow_symlinks=False).st_size)
+                    else:
+                        _refuse_if_wanted(entry)
+        except FileNotFoundError:
+            continue  # it may go away while it is listed
+        except OSError as error:
+            raise StorageFailed(f"Cannot list {listed}: {error.strerror}") from error
+
+
+def _refuse_if_wanted(entry: "os.DirEntry[str]") -> None:
+    is_segment = names.base_offset_of(entry.name, names.LOG) is not None
+    if entry.is_symlink() and (is_segment or names.partition_of(entry.name) is not None):
+        raise Misconfigured(
+            f"{entry.path} is a symbolic link, which is not followed: give load() the path that it "
+            "leads to"
+        )
+    if is_segment:
+        raise Misconfigured(f"{entry.path} is not a regular file, and cannot be read")
 
 
 def _system(uri: str) -> tuple[pafs.FileSystem, str]:

@@ -413,6 +413,8 @@ class Files:
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise NotRegular(f"{path} is a symbolic link, which is not followed") from None
+            if error.errno in (errno.ENXIO, errno.EISDIR):  # a socket, a directory
+                raise NotRegular(f"{path} is not a regular file") from None
             raise failed_to("open", path, error) from error
         if not is_only_synced and not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from horolog.errors import CorruptBatch, Misconfigured
+from horolog.errors import CorruptBatch, Misconfigured, StorageFailed
 from horolog.storage import names
 from horolog.storage.batch_reader import BatchReader
 from horolog.storage.directory_lock import lock_directory
@@ -87,11 +87,14 @@ class Reindexing:
         for directory in self.target.partitions:
             bases = base_offsets(os.listdir(directory), names.LOG)
             paths = [directory / names.segment_file(base, names.LOG) for base in bases]
-            sizes = [path.stat().st_size for path in paths]
+            sizes = [path.lstat().st_size for path in paths]
             for index, (base, path) in enumerate(zip(bases, paths, strict=True)):
                 if self.target.segment in (None, path):
                     situation = situation_of(bases, index, sizes, directory.name, around)
-                    done.append((yield from self._one(str(path), base, situation)))
+                    try:
+                        done.append((yield from self._one(str(path), base, situation)))
+                    except StorageFailed as error:
+                        done.append(Reindexed(str(path), refused=str(error)))
         return done
 
     def _one(self, path: str, base_offset: int, situation: Situation) -> Steps[Reindexed]:

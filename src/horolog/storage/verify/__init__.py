@@ -67,7 +67,11 @@ def find_target(path: Path) -> Target:
     if base_offsets((each.name for each in entries), names.LOG):
         return Target(path.parent, (path,))
     # By what it holds before its own name: a log directory may well be called data-1.
-    found = tuple(each for each in entries if each.is_dir() and names.partition_of(each.name))
+    found = tuple(
+        each
+        for each in entries
+        if names.partition_of(each.name) and not each.is_symlink() and each.is_dir()
+    )
     if found or (path / names.META_PROPERTIES).exists():
         return Target(path, found, is_log_dir=True)
     if names.partition_of(path.name):
