@@ -204,6 +204,8 @@ def test_an_offline_partition_is_deleted_with_its_topic_and_does_not_come_back(
     (log,) = (stopped / "d-1").glob("*.log")
     log.unlink()
     log.mkdir()
+    starts = stopped / "log-start-offset-checkpoint"
+    starts.write_text("0\n1\nd 1 1\n")
     broker = make_broker(log_dir=stopped)
     assert described(broker)["d"] == {0: 0, 1: 5}
     with RawConnection(broker.address) as connection:
@@ -211,8 +213,11 @@ def test_an_offline_partition_is_deleted_with_its_topic_and_does_not_come_back(
         assert answer.responses[0].error_code == 0
     broker.create_topic("d", partitions=2)
     assert (produce(broker, "d", 1), count(broker, "d", 1)) == (0, 1)
-    broker.restart()
+    assert "d 1 1" not in starts.read_text()
+    broker.kill()
+    broker = make_broker(log_dir=stopped)
     assert described(broker) == {"d": {0: 0, 1: 0}, "other": {0: 0}}
+    assert count(broker, "d", 1) == 1
 
 
 def test_a_partition_that_cannot_be_created_at_start_is_offline(
