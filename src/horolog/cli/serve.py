@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from horolog.broker import service
+from horolog.cli.log_lines import LogLines
 from horolog.cli.options import pairs
 from horolog.cli.times import parse_time
 from horolog.clock import ManualClock, SystemClock
@@ -85,7 +86,9 @@ def serve(
         given["log.dirs"] = str(log_dir)
     if adopt_defaults:
         given["horolog.adopt.defaults"] = "true"
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, format=_LOG_FORMAT)
+    lines = logging.StreamHandler()
+    lines.setFormatter(LogLines(_LOG_FORMAT))
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[lines])
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     turnable = manual_clock(clock)
     if turnable is not None:
