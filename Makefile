@@ -28,7 +28,7 @@ $(MARK): pyproject.toml constraints.txt | check-python
 	@test -d $(VENV) || { echo "Setting up $(VENV): about 600 MB to download the first time (Spark is most of it)."; $(PYTHON) -m venv $(VENV); }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt \
-	  --editable '.[uvloop,arrow,spark,demo]' --group lint --group test
+	  --editable '.[uvloop,arrow,spark,security,demo]' --group lint --group test
 	@$(BIN)/python tools/compile_pyspark_zip.py
 	@touch $(MARK)
 

@@ -42,12 +42,6 @@ def test_what_is_no_address_is_refused_with_what_is(text: str, why: str) -> None
         Client(text)
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "sasl_ssl"])
-def test_security_is_refused_in_a_sentence(protocol: str) -> None:
-    with pytest.raises(Misconfigured, match=f"security.protocol={protocol}: .*PLAINTEXT only"):
-        Client("localhost:9092", security_protocol=protocol)
-
-
 def test_a_timeout_of_nothing_is_refused() -> None:
     with pytest.raises(Misconfigured, match="timeout_ms=0: must be greater than 0"):
         Client("localhost:9092", timeout_ms=0)

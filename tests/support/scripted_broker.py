@@ -1,6 +1,7 @@
 """A broker that answers what a test tells it to: for what a healthy broker never does."""
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ from patience import PATIENCE_S
 from horolog.wire.api import SUPPORTED, ApiKey, Versions
 from horolog.wire.codec import decode_request, encode_response
 from horolog.wire.frame import parse_request_header, response_prefix, unsupported_api_versions
+from horolog.wire.malformed import MalformedRequest
 
 
 class HangUp(NamedTuple):
@@ -52,6 +54,7 @@ class ScriptedBroker:
     host: str = "127.0.0.1"
     advertised_port: int | None = None
     seen: list[Seen] = field(default_factory=list)
+    tls: ssl.SSLContext | None = None
 
     def __enter__(self) -> Self:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -95,8 +98,17 @@ class ScriptedBroker:
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        # Whoever resets the connection is done with it.
-        with suppress(ConnectionError), connection, connection.makefile("rb") as incoming:
+        # Whoever resets the connection, or speaks no Kafka, is done with it.
+        with suppress(ConnectionError, ssl.SSLError, MalformedRequest), connection:
+            if self.tls is None:
+                self._answer(connection)
+                return
+            with self.tls.wrap_socket(connection, server_side=True) as secured:
+                self._connections.append(secured)
+                self._answer(secured)
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection.makefile("rb") as incoming:
             while len(prefix := incoming.read(4)) == 4:
                 frame = incoming.read(int.from_bytes(prefix, "big"))
                 header = parse_request_header(frame)

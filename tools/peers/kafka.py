@@ -166,6 +166,9 @@ class Kafka:
         port: the port to listen on; a free one when None.
         zookeeper: the address of a ZooKeeper to run under instead of KRaft (3.9 is the last that
             can; only so does it still write the old record formats).
+        listeners: further listeners by name, each with its security protocol (KRaft only);
+            `address_of` tells where they are.
+        format_arguments: of the storage tool, `--add-scram ...` for example.
     """
 
     def __init__(
@@ -179,8 +182,15 @@ class Kafka:
         flags: Sequence[str] = SHORT_LIVED,
         port: int | None = None,
         zookeeper: str | None = None,
+        listeners: Mapping[str, str] | None = None,
+        format_arguments: Sequence[str] = (),
     ) -> None:
         self.peer = peer
+        self._listeners = {
+            name: (protocol, f"127.0.0.1:{free_port()}")
+            for name, protocol in (listeners or {}).items()
+        }
+        self._format_arguments = format_arguments
         self._zookeeper = zookeeper
         self.version = version(peer)
         self._temporary = directory is None
@@ -206,11 +216,17 @@ class Kafka:
         """Where it logs to."""
         return self.directory / "kafka.out"
 
+    def address_of(self, listener: str) -> str:
+        """Where one of the further listeners is."""
+        return self._listeners[listener][1]
+
     def properties(self) -> dict[str, str]:
         """Its server.properties."""
         return {
             **(self._kraft() if self._zookeeper is None else self._with_zookeeper(self._zookeeper)),
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "advertised.listeners": ",".join(
+                [f"PLAINTEXT://{self.bootstrap}", *self._further_listeners()]
+            ),
             "log.dirs": str(self.log_dir),
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "1",
@@ -229,8 +245,19 @@ class Kafka:
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@{controller}",
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listeners": ",".join(
+                [
+                    f"PLAINTEXT://{self.bootstrap}",
+                    f"CONTROLLER://{controller}",
+                    *self._further_listeners(),
+                ]
+            ),
+            "listener.security.protocol.map": ",".join(
+                [
+                    "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+                    *(f"{name}:{protocol}" for name, (protocol, _) in self._listeners.items()),
+                ]
+            ),
             "controller.listener.names": "CONTROLLER",
             # On a busy machine it must not take itself for dead, nor keep itself busy.
             "initial.broker.registration.timeout.ms": "600000",
@@ -238,6 +265,9 @@ class Kafka:
             "metadata.max.idle.interval.ms": "0",
             "broker.session.timeout.ms": "30000",  # after a kill it waits that long for itself
         }
+
+    def _further_listeners(self) -> list[str]:
+        return [f"{name}://{address}" for name, (_, address) in self._listeners.items()]
 
     def _with_zookeeper(self, address: str) -> dict[str, str]:
         return {
@@ -250,7 +280,16 @@ class Kafka:
         """Write meta.properties, as an operator does once before the first start."""
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self._write_properties()
-        run_tool("storage", "format", "-t", CLUSTER_ID, "-c", str(config), peer=self.peer)
+        run_tool(
+            "storage",
+            "format",
+            "-t",
+            CLUSTER_ID,
+            "-c",
+            str(config),
+            *self._format_arguments,
+            peer=self.peer,
+        )
 
     def start(self, *, wait: bool = True) -> None:
         """Start it, formatting a directory that never was; return once it takes connections."""

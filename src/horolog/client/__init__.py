@@ -3,7 +3,7 @@
 from horolog.client.admin import ConfigEntry, ConfigResource, ResourceType
 from horolog.client.client import Client
 from horolog.client.config import Address, ClientConfig
-from horolog.client.connection import NoAnswer
+from horolog.client.connection import AuthenticationFailed, NoAnswer
 from horolog.client.groups import CommittedOffset
 from horolog.client.metadata import Broker, ClusterMetadata, PartitionMetadata, TopicMetadata
 from horolog.client.records import (
@@ -16,6 +16,7 @@ from horolog.client.records import (
     Produced,
     TopicPartition,
 )
+from horolog.client.security import Security
 
 __all__ = [
     "EARLIEST",
@@ -23,6 +24,7 @@ __all__ = [
     "MAX_TIMESTAMP",
     "AbortedTransaction",
     "Address",
+    "AuthenticationFailed",
     "Broker",
     "Client",
     "ClientConfig",
@@ -36,6 +38,7 @@ __all__ = [
     "PartitionMetadata",
     "Produced",
     "ResourceType",
+    "Security",
     "TopicMetadata",
     "TopicPartition",
 ]

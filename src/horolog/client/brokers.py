@@ -7,7 +7,7 @@ What is remembered is only a guess that saves a question: whoever is told that i
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from horolog.client.config import Address, ClientConfig, parse_bootstrap_servers
 from horolog.client.connection import Connection, NoAnswer
@@ -24,6 +24,10 @@ from horolog.errors import ErrorCode
 from horolog.wire.api import ApiKey
 from horolog.wire.malformed import MalformedResponse
 
+if TYPE_CHECKING:
+    from horolog.client.security.sasl import Sasl
+    from horolog.client.security.tls import Tls
+
 __all__ = ["Brokers"]
 
 
@@ -39,6 +43,8 @@ class Brokers:
         self._controller: int | None = None
         self._topics: dict[str, TopicMetadata] = {}
         self._coordinators: dict[str, int] = {}
+        self._tls: Tls | None = None
+        self._sasl: Sasl | None = None
 
     def any(self, deadline: Deadline) -> Link:
         """A broker, whichever answers: one that is connected, else known, else bootstrap.
@@ -201,19 +207,34 @@ class Brokers:
         link = self._links.get(address)
         if link is not None and link.connection.is_usable():
             return link
+        self._read_security()
         connection = Connection.open(
             address,
             deadline.no_later_than_ms(self.config.connect_timeout_ms),
             client_id=self.config.client_id,
             max_response_bytes=self.config.max_response_bytes,
+            tls=self._tls,
         )
+        by = deadline.no_later_than_ms(self.config.connect_timeout_ms)
         try:
-            link = Link.negotiate(
-                connection, deadline.no_later_than_ms(self.config.connect_timeout_ms)
-            )
+            link = Link.negotiate(connection, by)
+            if self._sasl is not None:
+                link.authenticate(self._sasl, by)
         except BaseException:
             connection.close()
             raise
         self._links[address] = link
         self.was_reached = True
         return link
+
+    def _read_security(self) -> None:
+        """Read stores and credentials once, when they are needed first."""
+        security = self.config.security
+        if security.uses_tls and self._tls is None:
+            from horolog.client.security.tls import Tls  # noqa: PLC0415 - not without TLS
+
+            self._tls = Tls(security)
+        if security.uses_sasl and self._sasl is None:
+            from horolog.client.security.sasl import Sasl  # noqa: PLC0415 - not without SASL
+
+            self._sasl = Sasl(security, self.config.oauth_token)

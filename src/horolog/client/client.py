@@ -1,12 +1,13 @@
 """A blocking client for one thread: everything a command, a job or a test asks of a broker."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from horolog.client.admin import AdminCalls
 from horolog.client.config import ClientConfig
 from horolog.client.groups import GroupCalls
 from horolog.client.records import RecordCalls
+from horolog.client.security import PLAINTEXT, Security
 
 __all__ = ["Client"]
 
@@ -17,8 +18,9 @@ class Client(RecordCalls, AdminCalls, GroupCalls):
         with Client("127.0.0.1:9092") as client:
             found = client.list_offsets({("clicks", 0): moment_ms})
 
-    Each call ends within `timeout_ms`, retries included. A pickled client is its configuration: the
-    copy connects anew.
+    `security` holds Kafka's settings (`security.protocol`, `ssl.*`, `sasl.*`); `oauth_token` is a
+    function that gives a bearer token for OAUTHBEARER. Each call ends within `timeout_ms`, retries
+    included. A pickled client is its configuration: the copy connects anew.
     """
 
     def __init__(
@@ -29,7 +31,8 @@ class Client(RecordCalls, AdminCalls, GroupCalls):
         timeout_ms: int = 30_000,
         connect_timeout_ms: int = 10_000,
         max_response_bytes: int = 512 << 20,
-        security_protocol: str = "PLAINTEXT",
+        security: Security | Mapping[str, str] = PLAINTEXT,
+        oauth_token: Callable[[], str] | None = None,
     ) -> None:
         super().__init__(
             ClientConfig(
@@ -38,7 +41,8 @@ class Client(RecordCalls, AdminCalls, GroupCalls):
                 timeout_ms=timeout_ms,
                 connect_timeout_ms=connect_timeout_ms,
                 max_response_bytes=max_response_bytes,
-                security_protocol=security_protocol,
+                security=security if isinstance(security, Security) else Security.of(security),
+                oauth_token=oauth_token,
             )
         )
 

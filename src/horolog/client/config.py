@@ -1,8 +1,10 @@
 """How a client reaches brokers: plain values, so that a task elsewhere can be given a copy."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from horolog.client.security import PLAINTEXT, Security
 from horolog.errors import Misconfigured
 
 __all__ = ["Address", "ClientConfig", "parse_bootstrap_servers"]
@@ -22,7 +24,8 @@ class Address(NamedTuple):
 class ClientConfig:
     """What a client needs to know, under the names of Kafka's own client settings.
 
-    `timeout_ms` bounds each call as a whole, retries included.
+    `timeout_ms` bounds each call as a whole, retries included. `oauth_token` gives a bearer token
+    when it is called; to be pickled it must be a function of a module.
     """
 
     bootstrap_servers: str
@@ -30,7 +33,8 @@ class ClientConfig:
     timeout_ms: int = 30_000
     connect_timeout_ms: int = 10_000
     max_response_bytes: int = 512 << 20
-    security_protocol: str = "PLAINTEXT"
+    security: Security = PLAINTEXT
+    oauth_token: Callable[[], str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what no connection could be made of.
@@ -39,11 +43,7 @@ class ClientConfig:
             Misconfigured: names the setting, its value and what is allowed.
         """
         parse_bootstrap_servers(self.bootstrap_servers)
-        if self.security_protocol.upper() != "PLAINTEXT":
-            raise Misconfigured(
-                f"security.protocol={self.security_protocol}: this client speaks PLAINTEXT only, "
-                "neither TLS nor SASL; give it a plaintext listener of the broker"
-            )
+        self.security.check_sasl(has_token_callback=self.oauth_token is not None)
         for name in ("timeout_ms", "connect_timeout_ms", "max_response_bytes"):
             if getattr(self, name) <= 0:
                 raise Misconfigured(f"{name}={getattr(self, name)}: must be greater than 0")

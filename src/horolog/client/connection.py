@@ -1,18 +1,25 @@
 """One socket to one broker: a request goes out, its answer comes back, in that order."""
 
+import math
 import socket
-from typing import NamedTuple, Self
+import time
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from horolog.client.config import Address
 from horolog.client.deadline import Deadline
+from horolog.client.security import AuthenticationFailed
 from horolog.errors import HorologError
 from horolog.wire.api import ApiKey
 from horolog.wire.frame import LENGTH_BYTES, parse_response_header, request_prefix
 from horolog.wire.malformed import MalformedResponse
 
-__all__ = ["Answer", "Connection", "NoAnswer"]
+if TYPE_CHECKING:
+    from horolog.client.security.tls import Tls
+
+__all__ = ["Answer", "AuthenticationFailed", "Connection", "NoAnswer"]
 
 JOIN_BELOW_BYTES = 64 << 10  # a copy is cheaper than a second system call
+_TLS_ALERT = b"\x15\x03"  # what a TLS listener answers to anything else
 
 
 class NoAnswer(HorologError):  # noqa: N818 - the house names errors by what happened
@@ -37,22 +44,37 @@ class Connection:
     """A connected socket. It serves one request at a time and is of no use after an error."""
 
     def __init__(
-        self, sock: socket.socket, address: Address, client_id: str, max_response_bytes: int
+        self,
+        sock: socket.socket,
+        address: Address,
+        client_id: str,
+        max_response_bytes: int,
+        tls: "Tls | None" = None,
     ) -> None:
         self.address = address
         self._socket: socket.socket | None = sock
         self._client_id = client_id
         self._max_response_bytes = max_response_bytes
+        self._tls = tls
         self._correlation_id = 0
+        self._expires_at_s = math.inf
+        self._has_answered = False  # more than ApiVersions, which needs no authentication
 
     @classmethod
     def open(
-        cls, address: Address, deadline: Deadline, *, client_id: str, max_response_bytes: int
+        cls,
+        address: Address,
+        deadline: Deadline,
+        *,
+        client_id: str,
+        max_response_bytes: int,
+        tls: "Tls | None" = None,
     ) -> Self:
-        """Connect.
+        """Connect, in TLS where that is given.
 
         Raises:
             NoAnswer: with the address and why.
+            AuthenticationFailed: one side does not accept the other's certificate.
         """
         try:
             sock = socket.create_connection(address, timeout=max(deadline.left_s(), 0.001))
@@ -60,7 +82,16 @@ class Connection:
             raise NoAnswer(f"{address} ({_reason(error)})") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return cls(sock, address, client_id, max_response_bytes)
+        if tls is not None:
+            try:
+                sock.settimeout(max(deadline.left_s(), 0.001))
+                sock = tls.wrap(sock, address.host)
+            except (OSError, ValueError) as error:
+                sock.close()
+                raise _refusal(tls, address, error) or NoAnswer(
+                    f"{address} (no TLS handshake: {_reason(error)})"
+                ) from error
+        return cls(sock, address, client_id, max_response_bytes, tls)
 
     def is_usable(self) -> bool:
         """Whether the broker has not hung up while nothing was asked."""
@@ -68,13 +99,22 @@ class Connection:
             return False
         try:
             self._socket.settimeout(0)
-            self._socket.recv(1, socket.MSG_PEEK)
-        except (BlockingIOError, InterruptedError):
-            return True
-        except OSError:
-            pass
-        self.close()  # an end of file, or bytes that nobody asked for
+            self._socket.recv(1)
+        except OSError as error:
+            is_quiet = isinstance(error, BlockingIOError | InterruptedError) or (
+                self._tls is not None and self._tls.would_block(error)
+            )
+            if is_quiet and time.monotonic() < self._expires_at_s:
+                return True
+        self.close()  # an end of file, bytes that nobody asked for, or it has expired
         return False
+
+    def expire_after(self, lifetime_s: float) -> None:
+        """Be of use for so long: the broker closes connections that have not authenticated since.
+
+        A new connection authenticates anew, which KIP-368 allows instead of doing so on this one.
+        """
+        self._expires_at_s = time.monotonic() + lifetime_s
 
     def ask(self, api_key: ApiKey, version: int, body: bytes, deadline: Deadline) -> Answer:
         """Send a request and wait for its answer.
@@ -94,12 +134,17 @@ class Connection:
                 )
         except OSError as error:
             self.close()
-            raise NoAnswer(
-                f"{self.address} did not answer {api_key.title} ({_reason(error)})", sent=True
+            hint = ""
+            if isinstance(error, ConnectionError) and not self._has_answered:
+                hint = "; does its listener require another security.protocol?"
+            raise _refusal(self._tls, self.address, error) or NoAnswer(
+                f"{self.address} did not answer {api_key.title} ({_reason(error)}{hint})",
+                sent=True,
             ) from error
         except MalformedResponse:
             self.close()
             raise
+        self._has_answered |= api_key is not ApiKey.API_VERSIONS
         return Answer(frame, position)
 
     def tell(self, api_key: ApiKey, version: int, body: bytes, deadline: Deadline) -> None:
@@ -121,12 +166,17 @@ class Connection:
                 self._socket.sendall(body)
         except OSError as error:
             self.close()
-            raise NoAnswer(
+            raise _refusal(self._tls, self.address, error) or NoAnswer(
                 f"{self.address} did not take {api_key.title} ({_reason(error)})", sent=True
             ) from error
 
     def _receive_frame(self, deadline: Deadline) -> memoryview:
-        length = int.from_bytes(self._receive(LENGTH_BYTES, deadline), "big", signed=True)
+        prefix = self._receive(LENGTH_BYTES, deadline)
+        if prefix[:2] == _TLS_ALERT:
+            raise MalformedResponse(
+                f"{self.address} answered in TLS: set security.protocol to SSL or SASL_SSL"
+            )
+        length = int.from_bytes(prefix, "big", signed=True)
         if not 4 <= length <= self._max_response_bytes:
             raise MalformedResponse(
                 f"{self.address} announced an answer of {length} bytes; from 4 to "
@@ -156,11 +206,17 @@ class Connection:
             self._socket = None
 
 
-def _reason(error: OSError | UnicodeError) -> str:
+def _refusal(tls: "Tls | None", address: Address, error: Exception) -> AuthenticationFailed | None:
+    """What another attempt would not mend."""
+    told = None if tls is None else tls.refusal(error, address.host)
+    return None if told is None else AuthenticationFailed(f"{address}: {told}")
+
+
+def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, socket.gaierror):
         return "no such host name"
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, UnicodeError):
         return "not a host name"
-    return (error.strerror or str(error)).lower()
+    return (getattr(error, "strerror", None) or str(error)).lower()

@@ -1,18 +1,24 @@
 """A connection with what the broker at its end can do: the highest version that both know."""
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from horolog import __version__
 from horolog.client.connection import Connection
 from horolog.client.deadline import Deadline
+from horolog.client.metadata import error_of
+from horolog.client.security import AuthenticationFailed
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.wire.api import SUPPORTED, ApiKey, Versions
 from horolog.wire.codec import decode_response, encode_request
 from horolog.wire.malformed import MalformedResponse
 
+if TYPE_CHECKING:
+    from horolog.client.security.sasl import Sasl
+
 __all__ = ["Link", "Reply"]
 
+_OF_A_SESSION: Final = 0.85  # as Kafka's clients: they authenticate again before it is over
 _UNSUPPORTED: Final = ErrorCode.unsupported_version.to_bytes(2, "big")
 
 
@@ -68,6 +74,41 @@ class Link:
         # A broker that does not know this version says so in version 0.
         is_refused = frame[position : position + 2] == _UNSUPPORTED
         return decode_response(ApiKey.API_VERSIONS, 0 if is_refused else version, frame, position)
+
+    def authenticate(self, sasl: "Sasl", deadline: Deadline) -> None:
+        """Authenticate with SASL (KIP-43, KIP-152), before any other request.
+
+        Raises:
+            AuthenticationFailed: broker and client do not accept each other.
+            NoToken: there is no token for OAUTHBEARER.
+            NoAnswer: the broker hung up, or the time is over.
+        """
+        address = self.connection.address
+        mechanism = sasl.mechanism
+        body = self.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": mechanism}, deadline).body
+        if body.error_code != ErrorCode.none:
+            raise AuthenticationFailed(
+                f"{address} does not take sasl.mechanism={mechanism}; it offers "
+                f"{', '.join(map(str, body.mechanisms)) or 'none'}"
+            )
+        version = self.version(ApiKey.SASL_AUTHENTICATE)
+        exchange = sasl.exchange()
+        try:
+            message = next(exchange)
+            while True:
+                request = {"auth_bytes": message}
+                body = self.ask(ApiKey.SASL_AUTHENTICATE, version, request, deadline).body
+                if body.error_code != ErrorCode.none:
+                    why = body.error_message or error_of(body.error_code).name.upper()
+                    raise AuthenticationFailed(f"authentication failed: {why}")
+                message = exchange.send(bytes(body.auth_bytes))
+        except StopIteration:
+            pass
+        except AuthenticationFailed as error:
+            raise AuthenticationFailed(f"{address}: {error} (sasl.mechanism={mechanism})") from None
+        lifetime_ms = getattr(body, "session_lifetime_ms", 0)
+        if lifetime_ms > 0:
+            self.connection.expire_after(_OF_A_SESSION * lifetime_ms / 1000)
 
     def version(self, api_key: ApiKey, *, lowest: int = 0, highest: int = 0x7FFF) -> int:
         """The highest version that both know.

@@ -28,6 +28,7 @@ class BrokerLog:
             options.bootstrap_servers,
             client_id=options.fetching.client_id,
             timeout_ms=options.fetching.request_timeout_ms,
+            security=options.security,
         )
 
     def __enter__(self) -> "BrokerLog":

@@ -41,6 +41,7 @@ def task_client(options: ReadOptions) -> Client:
         options.bootstrap_servers,
         client_id=options.fetching.client_id,
         timeout_ms=options.fetching.poll_timeout_ms,
+        security=options.security,
     )
 
 

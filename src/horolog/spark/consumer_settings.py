@@ -8,6 +8,8 @@ source is a change of its format and nothing else.
 import difflib
 from collections.abc import Mapping
 
+from horolog.client import Security
+from horolog.client.security import NAMES as SECURITY_SETTINGS
 from horolog.errors import Misconfigured
 
 PREFIX = "kafka."
@@ -22,7 +24,6 @@ OBEYED = (
     "fetch.min.bytes",
     "max.partition.fetch.bytes",
     "request.timeout.ms",
-    "security.protocol",
 )
 
 # Spark's Kafka source refuses the same five.
@@ -71,28 +72,39 @@ TUNING = (
     "socket.connection.setup.timeout.max.ms",
     "socket.connection.setup.timeout.ms",
 )
-# Without effect while security.protocol is PLAINTEXT, in Java as here.
-TUNING_PREFIXES = ("ssl.", "sasl.")
+
+
+def security_of(options: Mapping[str, str]) -> Security:
+    """What `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*` say.
+
+    Raises:
+        Misconfigured: a setting or value that no connection could be made with.
+    """
+    return Security.of(
+        {
+            name.removeprefix(PREFIX): value
+            for name, value in options.items()
+            if name.startswith(PREFIX)
+        }
+    )
 
 
 def check(options: Mapping[str, str]) -> None:
     """Refuse what a read cannot obey; `options` by lower-case name, others than `kafka.*` too.
 
     Raises:
-        Misconfigured: forbidden, no setting of Kafka's consumer, or another protocol.
+        Misconfigured: forbidden, or no setting of Kafka's consumer.
     """
-    for option, value in options.items():
+    for option in options:
         if not option.startswith(PREFIX):
             continue
         name = option.removeprefix(PREFIX)
         if name in FORBIDDEN:
             raise Misconfigured(f"Kafka option '{name}' is not supported: {FORBIDDEN[name]}")
-        if name == "security.protocol" and value.upper() != "PLAINTEXT":
-            raise Misconfigured(
-                f"Kafka option 'security.protocol' is '{value}'; horolog's client speaks "
-                "PLAINTEXT only"
-            )
-        if name not in OBEYED and name not in TUNING and not name.startswith(TUNING_PREFIXES):
-            close = difflib.get_close_matches(name, (*OBEYED, *TUNING), n=1)
+        if name.startswith(("ssl.", "sasl.")):
+            continue  # `security_of` refuses what is not supported
+        known = (*OBEYED, *TUNING, *SECURITY_SETTINGS)
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean '{PREFIX}{close[0]}'?" if close else ""
             raise Misconfigured(f"'{name}' is no setting of Kafka's consumer{hint}")

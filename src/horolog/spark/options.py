@@ -9,6 +9,8 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from horolog.client import Security
+from horolog.client.security import PLAINTEXT
 from horolog.errors import Misconfigured
 from horolog.spark import consumer_settings
 from horolog.spark.limits import (
@@ -62,6 +64,7 @@ class ReadOptions:
     read_committed: bool = False
     check_crcs: bool = True
     fetching: Fetching = Fetching()
+    security: Security = PLAINTEXT
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "ReadOptions":
@@ -73,6 +76,8 @@ class ReadOptions:
         given = {name.lower(): value for name, value in options.items()}
         _refuse_misspelt(given)
         consumer_settings.check(given)
+        security = consumer_settings.security_of(given)
+        security.check_sasl(has_token_callback=False)
         paths = _paths(given)
         bootstrap = given.get("kafka.bootstrap.servers", "").strip() or None
         if paths and bootstrap:
@@ -135,6 +140,7 @@ class ReadOptions:
             == "read_committed",
             check_crcs=flag(given, "kafka.check.crcs", default=True),
             fetching=_fetching(given),
+            security=security,
         )
 
     def batch_starting(self) -> Limit:

@@ -1,14 +1,15 @@
 """Which of Kafka's APIs are answered, and in which versions.
 
 `SUPPORTED` is the single source: a version is in it when kio has its schema, Apache Kafka 4.x
-serves it, and it can be answered right. The broker advertises what its handlers serve of it.
+serves it, and it can be answered right. The broker advertises what its handlers serve of it,
+which is all but `CLIENT_ONLY`.
 """
 
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-__all__ = ["FLEXIBLE_FROM", "SUPPORTED", "ApiKey", "Versions", "advertised"]
+__all__ = ["CLIENT_ONLY", "FLEXIBLE_FROM", "SUPPORTED", "ApiKey", "Versions", "advertised"]
 
 
 class ApiKey(IntEnum):
@@ -27,6 +28,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -36,6 +38,7 @@ class ApiKey(IntEnum):
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -75,6 +78,7 @@ SUPPORTED: Final = MappingProxyType(
         ApiKey.SYNC_GROUP: Versions(0, 5),
         ApiKey.DESCRIBE_GROUPS: Versions(0, 6),
         ApiKey.LIST_GROUPS: Versions(0, 5),
+        ApiKey.SASL_HANDSHAKE: Versions(1, 1),
         ApiKey.API_VERSIONS: Versions(0, 4),
         ApiKey.CREATE_TOPICS: Versions(2, 7),
         ApiKey.DELETE_TOPICS: Versions(1, 6),
@@ -85,6 +89,7 @@ SUPPORTED: Final = MappingProxyType(
         ApiKey.DESCRIBE_CONFIGS: Versions(1, 4),
         ApiKey.ALTER_CONFIGS: Versions(0, 2),
         ApiKey.DESCRIBE_LOG_DIRS: Versions(1, 5),
+        ApiKey.SASL_AUTHENTICATE: Versions(0, 2),
         ApiKey.CREATE_PARTITIONS: Versions(0, 3),
         ApiKey.DELETE_GROUPS: Versions(0, 2),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1),
@@ -93,8 +98,12 @@ SUPPORTED: Final = MappingProxyType(
     }
 )
 
+CLIENT_ONLY: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+"""What `horolog.client` asks of secured brokers and no handler here answers."""
+
 # The first version with compact strings, tagged fields and the longer headers (KIP-482).
-# Kept here so that a header can be read without loading a schema; OffsetDelete never got one.
+# Kept here so that a header can be read without loading a schema; OffsetDelete and SaslHandshake
+# never got one.
 FLEXIBLE_FROM: Final = MappingProxyType(
     {
         ApiKey.PRODUCE: 9,
@@ -110,6 +119,7 @@ FLEXIBLE_FROM: Final = MappingProxyType(
         ApiKey.SYNC_GROUP: 4,
         ApiKey.DESCRIBE_GROUPS: 5,
         ApiKey.LIST_GROUPS: 3,
+        ApiKey.SASL_HANDSHAKE: 0x7FFF,
         ApiKey.API_VERSIONS: 3,
         ApiKey.CREATE_TOPICS: 5,
         ApiKey.DELETE_TOPICS: 4,
@@ -119,6 +129,7 @@ FLEXIBLE_FROM: Final = MappingProxyType(
         ApiKey.DESCRIBE_CONFIGS: 4,
         ApiKey.ALTER_CONFIGS: 2,
         ApiKey.DESCRIBE_LOG_DIRS: 2,
+        ApiKey.SASL_AUTHENTICATE: 2,
         ApiKey.CREATE_PARTITIONS: 2,
         ApiKey.DELETE_GROUPS: 2,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,

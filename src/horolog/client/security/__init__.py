@@ -1,0 +1,16 @@
+"""TLS and SASL of a client, under the names of Kafka's own client settings.
+
+- settings: which settings there are, and which of them this client obeys
+- jaas: `sasl.jaas.config`
+- stores, jks, pkcs12: certificates and a private key, from PEM, JKS and PKCS#12
+- tls: the `ssl.SSLContext` that the settings ask for, and what failures mean
+- sasl: PLAIN, SCRAM and OAUTHBEARER, message by message
+- tokens: where OAUTHBEARER takes its token from
+
+`tls`, `stores`, `sasl` and `tokens` are imported when the settings require them.
+"""
+
+from horolog.client.security.errors import AuthenticationFailed, NoToken
+from horolog.client.security.settings import NAMES, PLAINTEXT, Security
+
+__all__ = ["NAMES", "PLAINTEXT", "AuthenticationFailed", "NoToken", "Security"]

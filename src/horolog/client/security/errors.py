@@ -1,0 +1,13 @@
+"""What can go wrong between a client and a broker that requires security."""
+
+from horolog.errors import HorologError
+
+__all__ = ["AuthenticationFailed", "NoToken"]
+
+
+class AuthenticationFailed(HorologError):  # noqa: N818 - the house names errors by what happened
+    """A broker and this client do not accept each other; another attempt would end alike."""
+
+
+class NoToken(AuthenticationFailed):
+    """There is no bearer token; says why, without what was sent for it."""

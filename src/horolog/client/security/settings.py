@@ -1,0 +1,276 @@
+"""The security settings of Kafka's clients: which are obeyed, and which are refused by name.
+
+The names, defaults and rules are those of Kafka's Java clients (SslConfigs and SaslConfigs of
+Apache Kafka 4). `NAMES` is the only table of them: commands and the Spark source hand on what they
+were given.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from horolog.client.security.jaas import parse_jaas
+from horolog.errors import Misconfigured
+
+__all__ = ["NAMES", "PLAINTEXT", "Hidden", "Security"]
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+_OBEYED: Final = frozenset(
+    {
+        "security.protocol",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.protocol",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+        "sasl.jaas.config",
+        "sasl.login.callback.handler.class",
+        "sasl.mechanism",
+        "sasl.oauthbearer.client.credentials.client.id",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.token.endpoint.url",
+    }
+)
+# Machinery of the JVM, or of logins that this client does not hold open.
+_WITHOUT_EFFECT: Final = frozenset(
+    {
+        "ssl.keymanager.algorithm",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.service.name",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.login.connect.timeout.ms",
+        "sasl.login.read.timeout.ms",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.login.retry.backoff.max.ms",
+        "sasl.login.retry.backoff.ms",
+        # How a server checks tokens.
+        "sasl.oauthbearer.clock.skew.seconds",
+        "sasl.oauthbearer.expected.audience",
+        "sasl.oauthbearer.expected.issuer",
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "sasl.oauthbearer.jwt.validator.class",
+        "sasl.oauthbearer.scope.claim.name",
+        "sasl.oauthbearer.sub.claim.name",
+    }
+)
+_JAVA_CLASS: Final = "it names a class of the JVM, which this client does not run"
+_ASSERTION: Final = "tokens are asked for with client credentials only, not with an assertion"
+_REFUSED: Final = {
+    "ssl.cipher.suites": "the suites are those of the system's OpenSSL",
+    "ssl.engine.factory.class": _JAVA_CLASS,
+    "sasl.client.callback.handler.class": _JAVA_CLASS,
+    "sasl.login.class": _JAVA_CLASS,
+    "sasl.oauthbearer.header.urlencode": "client id and secret are sent as they are given",
+    "sasl.oauthbearer.jwt.retriever.class": _JAVA_CLASS,
+    "sasl.oauthbearer.assertion.algorithm": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.aud": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.exp.seconds": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.iss": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.jti.include": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.nbf.seconds": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.sub": _ASSERTION,
+    "sasl.oauthbearer.assertion.file": _ASSERTION,
+    "sasl.oauthbearer.assertion.private.key.file": _ASSERTION,
+    "sasl.oauthbearer.assertion.private.key.passphrase": _ASSERTION,
+    "sasl.oauthbearer.assertion.template.file": _ASSERTION,
+}
+# As librdkafka and its bindings call them.
+_OF_LIBRDKAFKA: Final = {
+    "sasl.mechanisms": "sasl.mechanism",
+    "sasl.password": "sasl.jaas.config",
+    "sasl.username": "sasl.jaas.config",
+    "ssl.ca.location": "ssl.truststore.location with ssl.truststore.type=PEM",
+    "ssl.ca.pem": "ssl.truststore.certificates with ssl.truststore.type=PEM",
+    "ssl.certificate.location": "ssl.keystore.location with ssl.keystore.type=PEM",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain with ssl.keystore.type=PEM",
+    "ssl.key.location": "ssl.keystore.location with ssl.keystore.type=PEM",
+    "ssl.key.pem": "ssl.keystore.key with ssl.keystore.type=PEM",
+}
+
+NAMES: Final = frozenset({*_OBEYED, *_WITHOUT_EFFECT, *_REFUSED})
+"""Every security setting that Kafka's Java clients have."""
+
+_SECRET: Final = frozenset(
+    {
+        "sasl.jaas.config",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "ssl.key.password",
+        "ssl.keystore.key",
+        "ssl.keystore.password",
+        "ssl.truststore.password",
+    }
+)
+_PREFIXES: Final = ("ssl.", "sasl.")
+
+
+class Hidden(str):
+    """A secret text: its `repr` shows nothing of it, nor does that of what contains it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'[hidden]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How brokers are talked to: the protocol, and the settings that have an effect with it.
+
+    Plain values, so that tasks elsewhere can be given a copy; secrets are hidden in its `repr`.
+    """
+
+    protocol: str = "PLAINTEXT"
+    settings: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> "Security":
+        """Read the security settings among `given`; others are left alone.
+
+        Settings of TLS or SASL without effect under `security.protocol` are ignored, as in Java.
+
+        Raises:
+            Misconfigured: a setting that does not exist or is not supported, a value or a
+                combination that no connection could be made with. Secrets are not repeated.
+        """
+        for name in given:
+            _refuse_unknown(name)
+        protocol = given.get("security.protocol", "PLAINTEXT").strip().upper()
+        if protocol not in PROTOCOLS:
+            raise Misconfigured(
+                f"security.protocol={given['security.protocol']}: allowed are "
+                f"{', '.join(PROTOCOLS)}"
+            )
+        prefixes = [prefix for prefix in _PREFIXES if prefix[:-1].upper() in protocol.split("_")]
+        relevant = {
+            name: Hidden(value) if name in _SECRET else value
+            for name, value in sorted(given.items())
+            if name.startswith(tuple(prefixes)) and name not in _WITHOUT_EFFECT
+        }
+        for name in relevant:
+            if name in _REFUSED:
+                raise Misconfigured(f"{name} is not supported: {_REFUSED[name]}")
+        security = cls(protocol, tuple(relevant.items()))
+        if security.uses_tls:
+            _check_tls(relevant)
+        return security
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.protocol in {"SSL", "SASL_SSL"}
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether a connection authenticates before its first request."""
+        return self.protocol in {"SASL_PLAINTEXT", "SASL_SSL"}
+
+    def get(self, name: str) -> str | None:
+        """The value of a setting; None where it is not given or empty."""
+        return dict(self.settings).get(name) or None
+
+    def check_sasl(self, *, has_token_callback: bool) -> None:
+        """Refuse SASL settings that cannot authenticate.
+
+        Raises:
+            Misconfigured: the mechanism is not supported, or its credentials are not given.
+        """
+        if not self.uses_sasl:
+            return
+        mechanism = self.mechanism
+        if mechanism not in MECHANISMS:
+            default = "" if self.get("sasl.mechanism") else ", which is Kafka's default,"
+            raise Misconfigured(
+                f"sasl.mechanism={mechanism}{default} is not supported; supported are "
+                f"{', '.join(MECHANISMS)}"
+            )
+        if mechanism == "OAUTHBEARER" and has_token_callback:
+            return
+        jaas = self.get("sasl.jaas.config")
+        if mechanism == "OAUTHBEARER":
+            if jaas is None and self.get("sasl.oauthbearer.token.endpoint.url") is None:
+                raise Misconfigured(
+                    "OAUTHBEARER needs a token: give sasl.oauthbearer.token.endpoint.url, "
+                    "sasl.jaas.config, or a function as oauth_token"
+                )
+            return
+        if jaas is None:
+            raise Misconfigured(f"sasl.mechanism={mechanism} needs sasl.jaas.config")
+        options = parse_jaas(jaas).options
+        for option in ("username", "password"):
+            if option not in options:
+                raise Misconfigured(f"sasl.jaas.config has no {option}")
+
+    @property
+    def mechanism(self) -> str:
+        """`sasl.mechanism`, Kafka's default included."""
+        return (self.get("sasl.mechanism") or "GSSAPI").upper()
+
+
+PLAINTEXT: Final = Security()
+
+
+def _refuse_unknown(name: str) -> None:
+    if not name.startswith(_PREFIXES) or name in NAMES:
+        return
+    if name in _OF_LIBRDKAFKA:
+        raise Misconfigured(
+            f"'{name}' is a setting of librdkafka; Kafka's own name is {_OF_LIBRDKAFKA[name]}"
+        )
+    close = difflib.get_close_matches(name, NAMES, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else ""
+    raise Misconfigured(f"'{name}' is no setting of Kafka's clients{hint}")
+
+
+def _check_tls(settings: Mapping[str, str]) -> None:
+    algorithm = settings.get("ssl.endpoint.identification.algorithm", "https")
+    if algorithm.lower() not in {"", "https"}:
+        raise Misconfigured(
+            f"ssl.endpoint.identification.algorithm={algorithm}: allowed are https, and nothing "
+            "to accept certificates of other hosts"
+        )
+    for kind, inline in (
+        ("keystore", ("ssl.keystore.key", "ssl.keystore.certificate.chain")),
+        ("truststore", ("ssl.truststore.certificates",)),
+    ):
+        type_name = f"ssl.{kind}.type"
+        store_type = settings.get(type_name, "JKS").upper()
+        if store_type not in {"JKS", "PKCS12", "PEM"}:
+            raise Misconfigured(
+                f"{type_name}={settings[type_name]}: supported are JKS, PKCS12 and PEM"
+            )
+        given = [name for name in inline if settings.get(name)]
+        if given and store_type != "PEM":
+            raise Misconfigured(f"{given[0]} is PEM text: it needs {type_name}=PEM")
+        if given and settings.get(f"ssl.{kind}.location"):
+            raise Misconfigured(f"give {given[0]} or ssl.{kind}.location, not both")
+        if given and len(given) < len(inline):
+            missing = next(name for name in inline if name not in given)
+            raise Misconfigured(f"{given[0]} needs {missing} besides")
+        if store_type == "PEM" and settings.get(f"ssl.{kind}.password"):
+            raise Misconfigured(
+                f"ssl.{kind}.password has no meaning for PEM; the password of a private key is "
+                "ssl.key.password"
+            )

@@ -1,0 +1,183 @@
+"""Where OAUTHBEARER takes its token from: a function, a token endpoint, a file, or no proof at all.
+
+A token is asked for when a connection is made and kept until four fifths of its life are over.
+"""
+
+import base64
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from horolog.client.security.errors import NoToken
+from horolog.client.security.jaas import parse_jaas
+from horolog.client.security.settings import Security
+from horolog.clock import SystemClock
+from horolog.errors import Misconfigured
+
+__all__ = ["Token", "Tokens"]
+
+_TIMEOUT_S: Final = 10.0
+_MAX_ANSWER_BYTES: Final = 1 << 20
+_KEPT: Final = 0.8
+_HOUR_S: Final = 3600
+# RFC 6750's b64token; anything else could smuggle fields into the message.
+_TOKEN_CHARACTERS: Final = frozenset(
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/="
+)
+_SECURED_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
+_UNSECURED_HANDLER: Final = "OAuthBearerUnsecuredLoginCallbackHandler"
+
+
+class Token(NamedTuple):
+    """A bearer token, the seconds for which it may be kept, and SASL extensions (KIP-342)."""
+
+    value: str
+    lifetime_s: float
+    extensions: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"Token([hidden], lifetime_s={self.lifetime_s})"
+
+
+class Tokens:
+    """The tokens of one client."""
+
+    def __init__(self, security: Security, callback: Callable[[], str] | None = None) -> None:
+        """Choose the source.
+
+        Raises:
+            Misconfigured: the settings name none, or one that is not supported.
+        """
+        self._ask = _source_of(security, callback)
+        self._token: Token | None = None
+        self._until_s = 0.0
+
+    def current(self) -> Token:
+        """A token that is valid for a while.
+
+        Raises:
+            NoToken: there is none to be had.
+        """
+        now_s = time.monotonic()
+        if self._token is None or now_s >= self._until_s:
+            token = self._ask()
+            if not token.value or not _TOKEN_CHARACTERS.issuperset(token.value):
+                raise NoToken("what should be a bearer token holds other characters, or nothing")
+            self._token, self._until_s = token, now_s + _KEPT * token.lifetime_s
+        return self._token
+
+
+def _source_of(security: Security, callback: Callable[[], str] | None) -> Callable[[], Token]:
+    if callback is not None:
+        return lambda: Token(callback(), 0, {})
+    jaas = security.get("sasl.jaas.config")
+    options = {} if jaas is None else parse_jaas(jaas).options
+    handler = (security.get("sasl.login.callback.handler.class") or "").rpartition(".")[2]
+    url = security.get("sasl.oauthbearer.token.endpoint.url")
+    if handler not in {"", _SECURED_HANDLER, _UNSECURED_HANDLER}:
+        raise Misconfigured(
+            "sasl.login.callback.handler.class names a class of the JVM, which this client does "
+            "not run; give a function as oauth_token, or a token endpoint"
+        )
+    if handler == _UNSECURED_HANDLER or (not handler and url is None):
+        return _unsecured(options)
+    if url is None:
+        raise Misconfigured(f"{_SECURED_HANDLER} needs sasl.oauthbearer.token.endpoint.url")
+    extensions = _prefixed(options, "extension_")
+    scheme = urllib.parse.urlsplit(url).scheme.lower()
+    if scheme == "file":
+        return lambda: _from_file(url, extensions)
+    if scheme not in {"http", "https"}:
+        raise Misconfigured(
+            f"sasl.oauthbearer.token.endpoint.url={url}: expected https://..., http://... or "
+            "file:///..."
+        )
+    client_id = security.get("sasl.oauthbearer.client.credentials.client.id")
+    secret = security.get("sasl.oauthbearer.client.credentials.client.secret")
+    client_id, secret = client_id or options.get("clientId"), secret or options.get("clientSecret")
+    if not client_id or not secret:
+        raise Misconfigured(
+            "a token endpoint needs sasl.oauthbearer.client.credentials.client.id and .secret, or "
+            "clientId and clientSecret in sasl.jaas.config"
+        )
+    scope = security.get("sasl.oauthbearer.scope") or options.get("scope")
+    basic = base64.b64encode(f"{client_id}:{secret}".encode()).decode()
+    fields = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
+    request = urllib.request.Request(  # noqa: S310 - the scheme was checked
+        url,
+        data=urllib.parse.urlencode(fields).encode(),
+        headers={"Authorization": f"Basic {basic}", "Accept": "application/json"},
+    )
+    return lambda: _from_endpoint(request, url, extensions)
+
+
+def _from_endpoint(
+    request: urllib.request.Request, url: str, extensions: Mapping[str, str]
+) -> Token:
+    """OAuth's client credentials grant (RFC 6749, section 4.4)."""
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
+            found = json.loads(answer.read(_MAX_ANSWER_BYTES))
+        return Token(str(found["access_token"]), float(found.get("expires_in", 0)), extensions)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise NoToken(f"{url} answered {error.code} {error.reason}") from None
+    except OSError as error:
+        raise NoToken(f"{url} does not answer ({getattr(error, 'reason', error)})") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise NoToken(f"{url} answered with no access_token in JSON") from None
+
+
+def _from_file(url: str, extensions: Mapping[str, str]) -> Token:
+    path = urllib.request.url2pathname(urllib.parse.urlsplit(url).path)
+    try:
+        with open(path, encoding="ascii") as file:
+            return Token(file.read(_MAX_ANSWER_BYTES).strip(), 0, extensions)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "not a token"
+        raise NoToken(f"sasl.oauthbearer.token.endpoint.url={url}: {why}") from None
+
+
+def _unsecured(options: Mapping[str, str]) -> Callable[[], Token]:
+    """An unsigned token for tests, as Kafka's handler of that name makes it."""
+    strings = _prefixed(options, "unsecuredLoginStringClaim_")
+    principal = options.get("unsecuredLoginPrincipalClaimName", "sub")
+    claims: dict[str, Any] = dict(strings)
+    try:
+        numbers = _prefixed(options, "unsecuredLoginNumberClaim_")
+        claims.update({name: float(value) for name, value in numbers.items()})
+        lifetime_s = int(options.get("unsecuredLoginLifetimeSeconds", _HOUR_S))
+    except ValueError:
+        raise Misconfigured("sasl.jaas.config: a number of an unsecured token is none") from None
+    for name, value in _prefixed(options, "unsecuredLoginListClaim_").items():
+        claims[name] = value[1:].split(value[:1]) if value else []
+    if principal not in claims:
+        raise Misconfigured(
+            f"sasl.jaas.config has no unsecuredLoginStringClaim_{principal}, and no "
+            "sasl.oauthbearer.token.endpoint.url is given"
+        )
+    extensions = _prefixed(options, "unsecuredLoginExtension_")
+
+    def make() -> Token:
+        now_s = SystemClock().now_ms() / 1000
+        times = {"iat": now_s, "exp": now_s + lifetime_s}
+        parts = (_json({"alg": "none"}), _json({**times, **claims}), "")
+        return Token(".".join(parts), lifetime_s, extensions)
+
+    return make
+
+
+def _prefixed(options: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in options.items()
+        if name.startswith(prefix)
+    }
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
