@@ -20,7 +20,7 @@ Kafka's numbers and which of them may be retried come from kio's table.
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 @contextmanager
@@ -54,11 +54,32 @@ __all__ = [
     "RequestRefused",
     "StorageFailed",
     "code_for",
+    "printable",
 ]
 
 
+MOST_CHARACTERS: Final = 2000
+
+
+def printable(text: str) -> str:
+    """The text in one line, as logs, terminals and answers may carry it.
+
+    What a client sends may hold line ends and control characters, with which it could forge lines
+    of a log, and may be longer than an answer's error message can be. The former are escaped, as in
+    Python's literals; of the latter the end is left out.
+    """
+    if not text.isprintable():
+        text = "".join(
+            each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+        )
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
+
+
 class HorologError(Exception):
-    """The root of all errors that are not bugs."""
+    """The root of all errors that are not bugs; its text is printable."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class RequestRefused(HorologError):

@@ -416,6 +416,15 @@ def test_a_group_is_answered_once_however_often_it_is_asked_for(broker: RunningB
         assert [group.group_id for group in described.groups] == ["g"]
 
 
+def test_a_group_of_the_longest_name_is_not_found_either(broker: RunningBroker) -> None:
+    for group in ("g" * 32_767, "forged\n2030-01-01 ERROR"):
+        with RawConnection(broker.address) as connection:
+            (missing,) = connection.ask(ApiKey.DESCRIBE_GROUPS, 6, groups=[group]).groups
+        assert (missing.error_code, missing.group_id) == (69, group)
+        assert missing.error_message.startswith(f"Group {group[:6]}")
+        assert missing.error_message.isprintable()
+
+
 def test_many_groups_partitions_and_members_are_answered_as_few_are(broker: RunningBroker) -> None:
     broker.create_topic("many", partitions=1_200)
     with RawConnection(broker.address) as connection:

@@ -296,3 +296,29 @@ def alter(
             validate_only=False,
         )
     assert answer.responses[0].error_code == 0, answer
+
+
+@pytest.mark.parametrize("topic", ["t\n2030-01-01 ERROR horolog: forged", "\x1b[2J", "x" * 30_000])
+def test_what_a_client_names_cannot_forge_lines_of_the_log(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture, topic: str
+) -> None:
+    with RawConnection(broker.address) as connection, caplog.at_level(logging.WARNING):
+        connection.send(ApiKey.PRODUCE, 9, **produce_fields(topic, {7: batch(NOW_MS)}, acks=0))
+        assert connection.is_closed()
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.isprintable()
+    assert len(message) < 3000
+    assert "method" not in message
+
+
+def test_an_error_message_is_as_long_as_an_answer_can_carry(broker: RunningBroker) -> None:
+    answer = produce(broker, batch(NOW_MS), topic="x" * 32_767)
+    assert answer.error_code == 3
+    with RawConnection(broker.address) as connection:
+        (deleted,) = connection.ask(
+            ApiKey.DELETE_TOPICS,
+            6,
+            topics=[{"name": "\n" * 32_767, "topic_id": None}],
+            timeout_ms=1,
+        ).responses
+    assert deleted.error_message.isprintable()

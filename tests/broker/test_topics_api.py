@@ -257,3 +257,41 @@ def test_the_log_directory_is_described(broker: RunningBroker) -> None:
         0: 0,
         1: len(BATCH),
     }
+
+
+@pytest.mark.parametrize("version", [10, 11])
+@pytest.mark.parametrize("asked", [{"name": None}, {"topic_id": UUID(int=7)}])
+def test_versions_that_cannot_ask_by_id_are_refused_as_in_kafka(
+    broker: RunningBroker, version: int, asked: dict[str, Any]
+) -> None:
+    create(broker, "t")
+    with RawConnection(broker.address) as connection:
+        answer = connection.ask(
+            ApiKey.METADATA,
+            version,
+            topics=[{"name": "t", "topic_id": None}, {"name": "u"} | asked],
+        )
+        assert [topic.error_code for topic in answer.topics] == [42, 42]  # INVALID_REQUEST
+        assert [topic.name for topic in answer.topics] == ["t", "u" if "name" not in asked else ""]
+        assert (answer.brokers, answer.cluster_id, answer.controller_id) == ((), None, -1)
+        assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == 0
+    assert "u" not in broker.broker.topics
+
+
+def test_a_topic_without_name_and_id_is_refused_and_others_are_described(
+    broker: RunningBroker,
+) -> None:
+    made = create(broker, "t")
+    with RawConnection(broker.address) as connection:
+        answer = connection.ask(
+            ApiKey.METADATA,
+            12,
+            topics=[{"name": None, "topic_id": None}, {"name": None, "topic_id": made.topic_id}],
+        )
+    assert [topic.error_code for topic in answer.topics] == [42, 0]
+    assert [topic.name for topic in answer.topics] == [None, "t"]
+
+
+def test_a_topic_that_is_asked_for_twice_is_described_once(broker: RunningBroker) -> None:
+    create(broker, "t")
+    assert [topic.name for topic in describe(broker, "t", "u", "t")] == ["t", "u"]

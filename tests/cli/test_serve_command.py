@@ -43,6 +43,19 @@ def ended(*args: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
+def test_verbose_says_more_of_the_broker_not_of_the_libraries() -> None:
+    """Compiling the kernels alone would make twenty thousand lines."""
+    source = (
+        "import logging; from horolog.cli.serve import write_log_to_stderr\n"
+        "write_log_to_stderr(verbose=True)\n"
+        "for name in ('horolog.network', 'numba.core.byteflow', 'asyncio'):\n"
+        "    logging.getLogger(name).debug('said')"
+    )
+    command = [sys.executable, "-c", source]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert [line.split()[3] for line in said.splitlines()] == ["horolog.network:"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_broker_says_that_it_is_ready_and_stops_cleanly(
     tmp_path: Path, number: signal.Signals

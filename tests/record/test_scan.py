@@ -29,6 +29,7 @@ from horolog.record.scan import (
     RecordFacts,
     find_at_or_after,
     find_equal,
+    find_faults,
     scan_batch,
     timestamps,
 )
@@ -71,12 +72,58 @@ def test_a_lookup_finds_the_first_record_at_or_after(batch: GeneratedBatch, data
     target = data.draw(near | timestamps_ms())
     min_offset = batch.base_offset + data.draw(st.integers(-2, len(batch.sent) + 1))
     header = parse_header(batch.data)
-    later = [r for r in batch.records if r.timestamp >= target and r.offset >= min_offset]
+    later = [
+        r
+        for r in batch.records
+        if r.timestamp >= target and r.timestamp != NO_TIMESTAMP and r.offset >= min_offset
+    ]
     equal = [r for r in batch.records if r.timestamp == target and r.offset >= min_offset]
     found = find_at_or_after(batch.data, header, target, min_offset)
     assert found == ((later[0].timestamp, later[0].offset) if later else None)
     found = find_equal(batch.data, header, target, min_offset)
     assert found == ((target, equal[0].offset) if equal else None)
+
+
+@given(batch=batches(), data=st.data())
+def test_a_scan_from_an_offset_on_counts_the_times_from_there(
+    batch: GeneratedBatch, data: st.DataObject
+):
+    min_offset = batch.base_offset + data.draw(st.integers(-2, len(batch.sent) + 1))
+    header = parse_header(batch.data)
+    facts = scan_batch(batch.data, header, max_bytes=MAX_BYTES, min_offset=min_offset)
+    times = [
+        record.timestamp
+        for record in batch.records
+        if record.offset >= min_offset and record.timestamp != NO_TIMESTAMP
+    ]
+    assert facts.max_timestamp == max(times, default=None)
+    assert facts.min_timestamp == min(times, default=None)
+    assert facts.count == len(batch.sent)
+
+
+@given(
+    batch=batches(),
+    keys=st.booleans(),
+    bounds=st.none() | st.tuples(timestamps_ms(), st.integers(0, 99), st.integers(0, 99)),
+    limit=st.integers(1, 5),
+)
+def test_the_first_records_at_fault_are_found(
+    batch: GeneratedBatch, keys: bool, bounds: tuple[int, int, int] | None, limit: int
+):
+    def wrapped(number: int) -> int:
+        return (number - INT64_MIN) % (1 << 64) + INT64_MIN
+
+    faults = []
+    for position, record in enumerate(batch.records):
+        if keys and record.key is None:
+            faults.append((position, record.timestamp, True))
+        elif bounds is not None and record.timestamp != NO_TIMESTAMP:
+            now, before, after = bounds
+            age = wrapped(now - record.timestamp)
+            if age > before or wrapped(-age) > after:
+                faults.append((position, record.timestamp, False))
+    found = find_faults(batch.data, parse_header(batch.data), keys=keys, times=bounds, limit=limit)
+    assert found == faults[:limit]
 
 
 def test_a_lookup_from_any_offset_at_all_is_answered():
@@ -341,7 +388,11 @@ def test_a_malformation_is_the_same_wherever_the_pieces_end(records, count, says
 
 def _in_pieces(size: int):
     def pieces(codec, data, *, max_bytes):
-        return decompress_chunks(codec, data, max_bytes=max_bytes, chunk_bytes=size)
+        scratch = bytearray(size)
+        for piece in decompress_chunks(codec, data, max_bytes=max_bytes, chunk_bytes=size):
+            scratch[: len(piece)] = piece
+            yield memoryview(scratch)[: len(piece)]
+            scratch[:] = b"\xff" * size  # it is good no longer
 
     return pieces
 

@@ -164,8 +164,10 @@ class Dispatcher:
         try:
             awaited = response.send(None)
         except StopIteration as done:
-            return self._answered(header, request, done.value)
-        return self._task(self._finish(header, request, _resumed(response, awaited)))
+            response = done.value
+        else:
+            return self._task(self._finish(header, request, _resumed(response, awaited)))
+        return self._answered(header, request, response)
 
     def _answered(
         self, header: RequestHeader, request: Request, response: Response

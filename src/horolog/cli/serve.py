@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from horolog.broker import service
+from horolog.cli.log_lines import LogLines
 from horolog.cli.options import pairs
 from horolog.cli.times import parse_time
 from horolog.clock import ManualClock, SystemClock
@@ -85,8 +86,7 @@ def serve(
         given["log.dirs"] = str(log_dir)
     if adopt_defaults:
         given["horolog.adopt.defaults"] = "true"
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, format=_LOG_FORMAT)
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    write_log_to_stderr(verbose=verbose)
     turnable = manual_clock(clock)
     if turnable is not None:
         _LOG.warning("any client may turn the clock of this broker, and have its records expire")
@@ -97,6 +97,15 @@ def serve(
         typer.echo(ready_line(bound, resolved.advertised_listeners, resolved.log_dir))
 
     service.serve(settings, clock=turnable, on_ready=on_ready)
+
+
+def write_log_to_stderr(*, verbose: bool) -> None:
+    """Write the log as lines to stderr, `verbose` with what is said of each connection."""
+    lines = logging.StreamHandler()
+    lines.setFormatter(LogLines(_LOG_FORMAT))
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[lines])
+    for library in ("asyncio", "numba"):  # which say how they work, not what happens
+        logging.getLogger(library).setLevel(logging.WARNING)
 
 
 def manual_clock(text: str) -> ManualClock | None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers import authorized
-from horolog.errors import ErrorCode
+from horolog.errors import ErrorCode, printable
 from horolog.groups.values import GroupDescription, GroupState
 from horolog.wire.api import ApiKey
 
@@ -65,7 +65,7 @@ def _described(group_id: str, group: GroupDescription | None, version: int) -> d
         missing = ErrorCode.group_id_not_found if version >= 6 else ErrorCode.none
         return {
             "error_code": missing,
-            "error_message": f"Group {group_id} not found.",
+            "error_message": printable(f"Group {group_id} not found."),
             "group_id": group_id,
             "group_state": GroupState.DEAD.value,
             "protocol_type": "",

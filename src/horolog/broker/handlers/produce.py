@@ -150,9 +150,9 @@ def _reply(request: Request, topics: Sequence[ProducedTopic]) -> Reply | Apart |
     for topic in topics:
         for partition in topic.partitions:
             if partition.error_code:
+                name = f"{topic.name}-{partition.partition_index}"
                 raise Hangup(
-                    f"a produce request with acks=0 to {topic.name}-{partition.index} failed: "
-                    f"{partition.error_message}"
+                    f"a produce request with acks=0 to {name} failed: {partition.error_message}"
                 )
     return None
 

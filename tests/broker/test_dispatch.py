@@ -1,0 +1,93 @@
+"""From a frame to a handler: who may ask, and how a coroutine is begun and goes on."""
+
+import asyncio
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from running_broker import RunningBroker
+
+from horolog.broker.dispatch import Dispatcher
+from horolog.network.dispatching import Hangup
+from horolog.network.peer import Peer
+from horolog.wire.api import ApiKey
+from horolog.wire.codec import encode_request
+
+MakeBroker = Callable[..., RunningBroker]
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker) -> RunningBroker:
+    return make_broker()
+
+
+class Asking:
+    """Frames given to a dispatcher as connections give them."""
+
+    def __init__(self, broker: RunningBroker, **options: Any) -> None:
+        self._broker = broker
+        self.dispatcher = broker.call(lambda: Dispatcher(broker.broker, **options))
+        self.peer = Peer(broker.bound[0])
+
+    def ask(self, key: ApiKey, version: int, **fields: Any) -> Any:
+        """What dispatch returns, or what its future comes to."""
+        frame = struct.pack(">hhih", key, version, 1, -1) + encode_request(key, version, fields)
+
+        async def ask() -> Any:
+            answer = self.dispatcher(frame, self.peer)
+            return await answer if isinstance(answer, asyncio.Future) else answer
+
+        return self._broker.run(ask())
+
+    def close(self) -> None:
+        self._broker.call(self.dispatcher.close)
+
+
+@pytest.fixture
+def asking(broker: RunningBroker) -> Iterator[Asking]:
+    asking = Asking(broker)
+    yield asking
+    asking.close()
+
+
+def test_a_client_that_has_not_authenticated_may_ask_for_versions_only(asking: Asking) -> None:
+    assert asking.ask(ApiKey.API_VERSIONS, 0)
+    for key, fields in ((ApiKey.METADATA, {"topics": []}), (ApiKey.LIST_GROUPS, {})):
+        with pytest.raises(Hangup, match="before authentication"):
+            asking.ask(key, 0, **fields)
+    asking.peer.authenticate("User:alice")
+    assert asking.ask(ApiKey.METADATA, 0, topics=[])
+
+
+def test_every_request_is_authorised_once_before_its_handler(broker: RunningBroker) -> None:
+    asked = []
+
+    def authorise(peer: Peer, key: ApiKey) -> None:
+        asked.append((peer.principal, key))
+        if key is ApiKey.LIST_GROUPS:
+            raise Hangup("not for you")
+
+    asking = Asking(broker, authorise=authorise)
+    asking.peer.authenticate("User:alice")
+    assert asking.ask(ApiKey.METADATA, 0, topics=[{"name": "t"}])
+    with pytest.raises(Hangup, match="not for you"):
+        asking.ask(ApiKey.LIST_GROUPS, 0)
+    assert asked == [("User:alice", ApiKey.METADATA), ("User:alice", ApiKey.LIST_GROUPS)]
+    asking.close()
+
+
+def test_a_coroutine_that_has_not_to_wait_is_answered_at_once(
+    broker: RunningBroker, asking: Asking
+) -> None:
+    asking.peer.authenticate("User:alice")
+    broker.create_topic("t")
+
+    def ask() -> Any:
+        body = encode_request(ApiKey.METADATA, 0, {"topics": [{"name": "t"}]})
+        return asking.dispatcher(
+            struct.pack(">hhih", ApiKey.METADATA, 0, 1, -1) + body, asking.peer
+        )
+
+    assert isinstance(broker.call(ask), tuple)
+    assert asking.dispatcher.in_flight == 0

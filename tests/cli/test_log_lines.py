@@ -1,0 +1,39 @@
+"""Lines of the broker's log: whoever reads them knows that the broker wrote them."""
+
+import logging
+import sys
+
+from horolog.cli.log_lines import LogLines
+
+
+def formatted(message: str, *args: object, exc_info: bool = False) -> list[str]:
+    record = logging.LogRecord(
+        "horolog.test", logging.WARNING, "", 1, message, args, sys.exc_info() if exc_info else None
+    )
+    return LogLines("%(levelname)s %(name)s: %(message)s").format(record).split("\n")
+
+
+def test_a_message_is_one_line_whatever_it_names() -> None:
+    assert formatted("no topic %s", "a\nERROR horolog: forged\x1b[2J\u202e") == [
+        r"WARNING horolog.test: no topic a\nERROR horolog: forged\x1b[2J\u202e"
+    ]
+
+
+def test_what_is_readable_stays_as_it_is() -> None:
+    assert formatted("café \\ %d %s", 5, "é") == ["WARNING horolog.test: café \\ 5 é"]
+
+
+def test_a_message_has_an_end() -> None:
+    (line,) = formatted("%s", "x" * 1_000_000)
+    assert len(line) < 2100
+    assert line.endswith("...")
+
+
+def test_lines_of_a_traceback_are_told_from_lines_of_the_log() -> None:
+    try:
+        raise ValueError("first\nERROR horolog: forged")
+    except ValueError:
+        first, *rest = formatted("a bug", exc_info=True)
+    assert first == "WARNING horolog.test: a bug"
+    assert rest
+    assert all(line.startswith("    ") for line in rest)
