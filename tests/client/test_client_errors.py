@@ -139,7 +139,7 @@ def test_an_answer_to_another_request_is_not_taken_for_ours() -> None:
 def test_a_broken_answer_is_named_and_the_next_call_connects_anew() -> None:
     answers = {ApiKey.LIST_OFFSETS: in_turn(b"\x00\x00\x00\x00\x07", offsets())}
     with talk(answers) as (_, client):
-        with pytest.raises(MalformedResponse, match="ListOffsets v11 answer: topics at byte 10"):
+        with pytest.raises(MalformedResponse, match="ListOffsets v11 response: topics at byte 10"):
             client.list_offsets({CLICKS: LATEST})
         assert client.list_offsets({CLICKS: LATEST}) == {CLICKS: FoundOffset(40, -1, 3)}
 

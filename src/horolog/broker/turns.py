@@ -16,7 +16,7 @@ from horolog.network.peer import Peer
 SLICE_SECONDS: Final = 0.005
 
 
-class ClientGone(Exception):  # noqa: N818 - the house names errors by what happened
+class ClientGone(Exception):  # noqa: N818 - errors are named by what happened
     """The client has disconnected: nobody waits for the answer.
 
     Not a HorologError, so that no handler takes it for the error of one topic or partition.

@@ -22,7 +22,7 @@ JOIN_BELOW_BYTES = 64 << 10  # a copy is cheaper than a second system call
 _TLS_ALERT = b"\x15\x03"  # what a TLS listener answers to anything else
 
 
-class NoAnswer(HorologError):  # noqa: N818 - the house names errors by what happened
+class NoAnswer(HorologError):  # noqa: N818 - errors are named by what happened
     """A broker that cannot be reached, hung up or was silent for too long.
 
     `sent` tells whether the request may have been carried out all the same.

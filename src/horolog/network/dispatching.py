@@ -10,7 +10,7 @@ from horolog.network.reply import Reply
 from horolog.wire.packing import Bytes
 
 
-class Hangup(HorologError):  # noqa: N818 - the house names errors by what happened
+class Hangup(HorologError):  # noqa: N818 - errors are named by what happened
     """The only answer that the protocol leaves is to close the connection; says why."""
 
 

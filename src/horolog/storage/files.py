@@ -42,7 +42,7 @@ class NotRegular(StorageFailed):
     """A directory, symbolic link, FIFO, socket or device in the place of a regular file."""
 
 
-class WouldWait(Exception):  # noqa: N818 - the house names errors by what happened
+class WouldWait(Exception):  # noqa: N818 - errors are named by what happened
     """Not without waiting: what is wanted is not in memory, or takes long. See `at_once`."""
 
 

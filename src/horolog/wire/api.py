@@ -1,8 +1,7 @@
-"""Which of Kafka's APIs are answered, and in which versions.
+"""The supported APIs of Kafka and their versions.
 
-`SUPPORTED` is the single source: a version is in it when kio has its schema, Apache Kafka 4.x
-serves it, and it can be answered right. The broker advertises what its handlers serve of it,
-which is all but `CLIENT_ONLY`.
+`SUPPORTED` is the single source. It lists a version if kio has its schema, Apache Kafka 4.x
+serves it, and horolog implements it fully. The broker advertises all of them but `CLIENT_ONLY`.
 """
 
 from enum import IntEnum
@@ -13,7 +12,7 @@ __all__ = ["CLIENT_ONLY", "FLEXIBLE_FROM", "SUPPORTED", "ApiKey", "Versions", "a
 
 
 class ApiKey(IntEnum):
-    """Kafka's numbers for the requests known here."""
+    """Kafka's API keys of the supported requests."""
 
     PRODUCE = 0
     FETCH = 1
@@ -83,7 +82,7 @@ SUPPORTED: Final = MappingProxyType(
         ApiKey.CREATE_TOPICS: Versions(2, 7),
         ApiKey.DELETE_TOPICS: Versions(1, 6),
         ApiKey.DELETE_RECORDS: Versions(0, 2),
-        # 6 only adds two-phase commit (KIP-939), unstable in Kafka itself.
+        # Version 6 only adds two-phase commit (KIP-939), which is unstable in Kafka itself.
         ApiKey.INIT_PRODUCER_ID: Versions(0, 5),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4),
         ApiKey.DESCRIBE_CONFIGS: Versions(1, 4),
@@ -99,11 +98,11 @@ SUPPORTED: Final = MappingProxyType(
 )
 
 CLIENT_ONLY: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-"""What `horolog.client` asks of secured brokers and no handler here answers."""
+"""Requests that `horolog.client` sends to secured brokers; this broker does not serve them."""
 
 # The first version with compact strings, tagged fields and the longer headers (KIP-482).
-# Kept here so that a header can be read without loading a schema; OffsetDelete and SaslHandshake
-# never got one.
+# Listed here so that headers are read without loading a schema. OffsetDelete and SaslHandshake
+# have no such version.
 FLEXIBLE_FROM: Final = MappingProxyType(
     {
         ApiKey.PRODUCE: 9,
@@ -145,11 +144,11 @@ def is_flexible(api_key: ApiKey, version: int) -> bool:
 
 
 def advertised(api_key: ApiKey) -> Versions:
-    """The range to tell clients.
+    """The range that ApiVersions advertises.
 
-    Produce is told from 0 though 0 to 2 are refused: old librdkafka looks for those exact
-    versions before it turns on compression and message format 2, and Apache Kafka 4 tells the
-    same (KAFKA-18659).
+    Produce is advertised from version 0 although 0 to 2 are refused, as in Apache Kafka 4
+    (KAFKA-18659): old librdkafka checks for those versions before it enables compression and
+    message format 2.
     """
     served = SUPPORTED[api_key]
     return Versions(0, served.max) if api_key is ApiKey.PRODUCE else served

@@ -1,4 +1,4 @@
-"""Bytes to named tuples as Apache Kafka reads them, and the place of what is wrong in them."""
+"""Strict decoding of messages by Apache Kafka's rules, with the field and byte of each error."""
 
 import sys
 from struct import Struct
@@ -11,10 +11,11 @@ from horolog.wire.schema import Field, Shape
 __all__ = ["MAX_FIELDS", "TooManyFields", "Unreadable", "read_carefully"]
 
 MAX_FIELDS: Final = 250_000
-"""A field takes some microseconds; hostile bytes shall not keep a broker busy for longer."""
+"""The limit for large requests: a field takes some microseconds, and hostile bytes must not
+occupy the broker for longer."""
 
 
-class Unreadable(Exception):  # noqa: N818 - the house names errors by what happened
+class Unreadable(Exception):  # noqa: N818 - errors are named by what happened
     """Bytes that do not follow the protocol."""
 
     def __init__(self, what: str, position: int) -> None:
@@ -29,7 +30,7 @@ class Unreadable(Exception):  # noqa: N818 - the house names errors by what happ
 
 
 class TooManyFields(Unreadable):
-    """More fields than were to be read."""
+    """The message has more fields than the caller's limit."""
 
 
 def read_carefully(
@@ -40,13 +41,18 @@ def read_carefully(
     may_trail: bool,
     max_fields: int = sys.maxsize,
 ) -> Any:
-    """A whole message; records and bytes are slices of `data`, and so views of a view.
+    """Decode a whole message. Records and bytes are slices of `data`: views if `data` is one.
 
-    `may_trail` says whether bytes may follow it.
+    Args:
+        shape: the message's schema.
+        data: the buffer that ends with the message.
+        position: the message's first byte.
+        may_trail: whether bytes may follow the message.
+        max_fields: how many fields to read at most.
 
     Raises:
-        Unreadable: with the path of the field, the byte and what is wrong.
-        TooManyFields: one of these; there are more than `max_fields`.
+        Unreadable: with the path of the field, the byte and the reason.
+        TooManyFields: a subclass; the message has more than `max_fields` fields.
     """
     cursor = _Cursor(data, position, max_fields)
     message = cursor.structure(shape)
@@ -56,7 +62,7 @@ def read_carefully(
 
 
 class _Cursor:
-    """A place in a message that moves as things are read."""
+    """A read position that advances with every value."""
 
     def __init__(self, data: Bytes, position: int, max_fields: int) -> None:
         self.data = data
@@ -134,7 +140,7 @@ class _Cursor:
         return self.take(size)
 
     def string(self, size: int) -> str:
-        """Text that can be written again: what is no UTF-8 is replaced, which takes more bytes."""
+        """Decode text. Invalid UTF-8 is replaced, so that the text can be encoded again."""
         text = str(self.take(size), "utf-8", "replace")
         if size > MAX_STRING_BYTES // 3 and len(text.encode()) > MAX_STRING_BYTES:
             raise Unreadable(f"a string of more than {MAX_STRING_BYTES} bytes", self.position)
@@ -147,7 +153,7 @@ class _Cursor:
         return self.length(True) if is_flexible else self.fits(self.number(INT16))
 
     def length(self, is_flexible: bool) -> int | None:
-        """A count of bytes or elements, or null. An element takes a byte at least."""
+        """A count of bytes or elements, or null. Each element takes at least one byte."""
         return self.fits(self.uvarint() - 1 if is_flexible else self.number(INT32))
 
     def fits(self, count: int) -> int | None:

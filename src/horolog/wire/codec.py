@@ -1,4 +1,4 @@
-"""Kafka's messages as bytes and as objects, any API and version of `api.SUPPORTED`.
+"""Decode and encode Kafka's messages, for every API and version in `api.SUPPORTED`.
 
     request = decode_request(header.api_key, header.api_version, frame, header.body_position)
     for topic in request.topics: ...                       # a named tuple in kio's names
@@ -7,16 +7,17 @@
 - Times are `int` milliseconds and end in `_ms`, as in Kafka's own names: `request.timeout_ms`,
   `request.max_wait_ms`, `{"throttle_time_ms": 0}`. No timedelta or datetime ever appears.
 - Error codes are plain ints when read; `ErrorCode` members are ints when written.
-- Records and bytes are bytes; in a message over 64 KiB they are views of it, not copies, and of
-  such a request no more than `MAX_FIELDS` fields are read, or as few as one wants to wait for.
-- A string is valid UTF-8 of at most 32,767 bytes: whatever was read can be written.
+- Records and bytes are bytes. In a message over 64 KiB they are views of it, not copies; such a
+  request is read up to `MAX_FIELDS` fields, or fewer if the caller sets a limit.
+- A string is valid UTF-8 of at most 32,767 bytes: every decoded string can be encoded again.
 - A UUID of zeros is `None`, both ways. Null arrays, where allowed, are `None`.
-- Written from nested mappings in the names of any version, the newest first of all: what this
-  version lacks is dropped, what is missing takes its default: Kafka's own, null where null may be,
-  0 for `error_code` and `throttle_time_ms`. A field without default that is missing, or a name that
-  no version has, raises `Unwritable`, a ValueError: a bug, except for a user's number too large.
+- Messages are encoded from nested mappings with the field names of any version, preferably the
+  newest. Fields that this version lacks are dropped; missing ones take their default: Kafka's own,
+  null if nullable, 0 for `error_code` and `throttle_time_ms`. A missing field without default, or
+  a name that no version has, raises `Unwritable`, a ValueError: a bug, except for a user's number
+  that is too large.
 
-Schemas load on first use of a version, 5 to 10 ms each.
+A schema loads on the first use of its version and takes 5 to 10 ms.
 """
 
 import sys
@@ -47,12 +48,12 @@ __all__ = [
 def decode_request(
     api_key: ApiKey, version: int, frame: Bytes, position: int = 0, max_fields: int = MAX_FIELDS
 ) -> Any:
-    """The body of a request, which starts at `position` of `frame`.
+    """Decode the body of a request, which starts at `position` of `frame`.
 
     Raises:
-        MalformedRequest: the bytes do not follow the protocol; says which field, where and why.
-        TooManyFields: it is large and has more than `max_fields`, which are fewer than MAX_FIELDS:
-            to be decoded where that may take long.
+        MalformedRequest: the bytes do not follow the protocol; names field, byte and reason.
+        TooManyFields: a large request has more than `max_fields` fields, and `max_fields` is less
+            than MAX_FIELDS: decode it again in a thread.
     """
     try:
         return _reader("request", api_key, version)(frame, position, max_fields)
@@ -63,33 +64,33 @@ def decode_request(
 
 
 def decode_response(api_key: ApiKey, version: int, frame: Bytes, position: int = 0) -> Any:
-    """The body of an answer, which starts at `position` and ends with `frame`.
+    """Decode the body of a response, which starts at `position` and ends with `frame`.
 
     Raises:
-        MalformedResponse: the bytes do not follow the protocol; says which field, where and why.
+        MalformedResponse: the bytes do not follow the protocol; names field, byte and reason.
     """
     try:
         return _reader("response", api_key, version)(frame, position, sys.maxsize)
     except Unreadable as error:
-        raise MalformedResponse(f"{api_key.title} v{version} answer: {error}") from None
+        raise MalformedResponse(f"{api_key.title} v{version} response: {error}") from None
 
 
-def encode_response(api_key: ApiKey, version: int, answer: Mapping[str, Any]) -> bytes:
-    """The body of an answer.
+def encode_response(api_key: ApiKey, version: int, response: Mapping[str, Any]) -> bytes:
+    """Encode the body of a response.
 
     Raises:
-        Unwritable: a name that no version has, a value that does not fit, or one forgotten.
+        Unwritable: a name that no version has, a value that does not fit, or a missing one.
     """
     out = bytearray()
-    _writer("response", api_key, version)(out, answer)
+    _writer("response", api_key, version)(out, response)
     return bytes(out)
 
 
 def encode_request(api_key: ApiKey, version: int, request: Mapping[str, Any]) -> bytes:
-    """The body of a request.
+    """Encode the body of a request.
 
     Raises:
-        Unwritable: a name that no version has, a value that does not fit, or one forgotten.
+        Unwritable: a name that no version has, a value that does not fit, or a missing one.
     """
     out = bytearray()
     _writer("request", api_key, version)(out, request)
@@ -97,7 +98,7 @@ def encode_request(api_key: ApiKey, version: int, request: Mapping[str, Any]) ->
 
 
 def preload(api_key: ApiKey, version: int) -> None:
-    """Make ready to serve this version, so that the first request of it does not wait."""
+    """Load the schemas of this version, so that its first request does not wait for them."""
     _reader("request", api_key, version)
     _writer("response", api_key, version)
 

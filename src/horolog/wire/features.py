@@ -1,7 +1,7 @@
-"""What a horolog broker can do beyond Kafka's protocol; `docs/wire.md` describes each feature.
+"""horolog's extensions of Kafka's protocol; `docs/wire.md` describes each.
 
-A broker announces them as supported features in ApiVersions (KIP-584). A client uses one only
-where it is announced, so that Apache Kafka's brokers and clients never meet it.
+The broker advertises them as supported features in ApiVersions (KIP-584). A client uses one only
+if the broker advertises it, so extensions never reach Apache Kafka's brokers or clients.
 """
 
 from types import MappingProxyType
@@ -10,11 +10,11 @@ from typing import Final
 from horolog.wire.api import Versions
 
 APPEND_TIME_RESET: Final = "horolog.append.time.reset"
-"""IncrementalAlterConfigs takes this name for a topic, DescribeConfigs `APPEND_TIME_AHEAD`."""
+"""A topic setting that IncrementalAlterConfigs accepts; DescribeConfigs has `APPEND_TIME_AHEAD`."""
 
 APPEND_TIME_AHEAD: Final = "horolog.append.time.ahead"
 
 ALL_PARTITIONS: Final = "all"
-"""The value of `APPEND_TIME_RESET` that means every partition; else indexes with commas."""
+"""The value of `APPEND_TIME_RESET` for all partitions; otherwise a comma-separated list."""
 
 FEATURES: Final = MappingProxyType({APPEND_TIME_RESET: Versions(1, 1)})

@@ -1,4 +1,4 @@
-"""The answer to a fetch, packed by hand around the records, which are never copied.
+"""The Fetch response, encoded by hand around the records, which are never copied.
 
 v4   throttle_time_ms i32, topics[name, partitions[index i32, error_code i16, high_watermark i64,
      last_stable_offset i64, aborted_transactions[producer_id i64, first_offset i64] or null,
@@ -8,7 +8,7 @@ v7   error_code i16, session_id i32, after throttle_time_ms
 v11  preferred_read_replica i32, before the records
 v12  compact lengths; tagged in a partition: diverging_epoch 0, current_leader 1, snapshot_id 2
 v13  topics by id
-v16  tagged in the answer: node_endpoints 0
+v16  tagged in the response: node_endpoints 0
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 READ_COMMITTED: Final = 1
-"""The isolation level of a consumer that reads committed records only."""
+"""The isolation level of a consumer with `isolation.level=read_committed`."""
 
 _TOP_V7: Final = Struct(">ihi")
 _PARTITION_V4: Final = Struct(">ihqq")
@@ -39,21 +39,21 @@ _EPOCH_END: Final = Struct(">iqx")
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction whose records a committed reader leaves out."""
+    """An aborted transaction, whose records a `read_committed` consumer skips."""
 
     producer_id: int
     first_offset: int
 
 
 class EpochEnd(NamedTuple):
-    """Where an epoch ended, for a follower whose log has gone another way."""
+    """The end offset of a leader epoch, for a consumer or follower that diverged (KIP-595)."""
 
     epoch: int
     end_offset: int
 
 
 class FetchedPartition(NamedTuple):
-    """What one partition gave. As it stands without more, the shape of an error."""
+    """The result for one partition; the defaults make an error response."""
 
     partition_index: int
     error_code: int = 0
@@ -68,7 +68,7 @@ class FetchedPartition(NamedTuple):
 
 
 class FetchedTopic(NamedTuple):
-    """One topic of the answer; `topic_id` is what v13 and later send instead of the name."""
+    """One topic of the response; versions from 13 send `topic_id` instead of the name."""
 
     name: str
     topic_id: UUID | None
@@ -84,7 +84,7 @@ def encode_fetch_response(
     session_id: int = 0,
     node_endpoints: Sequence[Node] = (),
 ) -> list[Bytes]:
-    """The body of the answer as buffers to send one after another, records as they were given."""
+    """Encode the body as buffers to send in order; records are passed through uncopied."""
     is_flexible = version >= 12
     parts: list[Bytes] = []
     out = bytearray()
@@ -116,7 +116,7 @@ def encode_fetch_response(
 
 
 def _before_records(out: bytearray, version: int, it: FetchedPartition) -> None:
-    """All of a partition up to and with the length of its records."""
+    """Encode a partition up to and including the length of its records."""
     is_flexible = version >= 12
     out += _PARTITION_V5.pack(*it[:5]) if version >= 5 else _PARTITION_V4.pack(*it[:4])
     if it.aborted_transactions is None:

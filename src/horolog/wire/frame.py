@@ -1,11 +1,12 @@
-"""The frame around every message: its length, and the header of request or answer.
+"""The frame of every message: its length, and the header of the request or response.
 
     request:  length i32, api_key i16, api_version i16, correlation_id i32,
               client_id nullable string, [v2: tagged fields], body
-    answer:   length i32, correlation_id i32, [v1: tagged fields], body
+    response: length i32, correlation_id i32, [v1: tagged fields], body
 
-Flexible versions have the v2 and v1 headers; the client id keeps its two-byte length, and
-ApiVersions is always answered with header v0, as a client asks before it knows (KIP-511).
+Flexible versions have the v2 and v1 headers. The client id keeps its two-byte length, and an
+ApiVersions response always has header v0, because the client does not know the versions yet
+(KIP-511).
 """
 
 from collections.abc import Mapping
@@ -42,7 +43,7 @@ _API_KEYS = {int(key): key for key in ApiKey}
 
 
 class RequestHeader(NamedTuple):
-    """Who asks what; `body_position` counts from the start of the frame without its length."""
+    """The header of a request; `body_position` is an offset in the frame without its length."""
 
     api_key: ApiKey
     api_version: int
@@ -52,12 +53,12 @@ class RequestHeader(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What logs call it: `Metadata v12`."""
+        """The request's name in logs: `Metadata v12`."""
         return f"{self.api_key.title} v{self.api_version}"
 
 
 def frame_length(data: Bytes, max_bytes: int = MAX_REQUEST_BYTES, position: int = 0) -> int:
-    """The size of the request that follows the four bytes at a position.
+    """The size of the request that follows the four length bytes at `position`.
 
     Raises:
         MalformedRequest: negative, too small for a header, or larger than `max_bytes`.
@@ -75,11 +76,11 @@ def frame_length(data: Bytes, max_bytes: int = MAX_REQUEST_BYTES, position: int 
 def parse_request_header(frame: Bytes) -> RequestHeader:
     """The header of a request; `frame` is the request without its length.
 
-    The version may be one that is not served: the caller looks it up. For an ApiVersions newer
-    than ours only the part that never changes is read, so that it can be told our range.
+    The version may be unsupported; the caller checks it. Of an ApiVersions request with a newer
+    version only the fixed part is read, so that the response can carry the supported range.
 
     Raises:
-        MalformedRequest: an unknown API, or bytes that end within the header.
+        MalformedRequest: the API key is unknown, or the bytes end within the header.
     """
     if len(frame) < MIN_REQUEST_BYTES:
         raise MalformedRequest(f"a request of {len(frame)} bytes is too short for a header")
@@ -105,7 +106,7 @@ def parse_request_header(frame: Bytes) -> RequestHeader:
 
 
 def _skip_tags(frame: Bytes, position: int) -> int:
-    """Past the tagged fields of a header: Kafka has defined none yet."""
+    """The position after the tagged fields of a header; Kafka defines none yet."""
     try:
         if frame[position] == 0:
             return position + 1
@@ -135,7 +136,7 @@ def _uvarint(frame: Bytes, position: int) -> tuple[int, int]:
 
 
 def response_prefix(api_key: ApiKey, version: int, correlation_id: int, body_size: int) -> bytes:
-    """Length and header of an answer; the `body_size` bytes of its body follow."""
+    """Length and header of a response; the `body_size` bytes of its body follow."""
     if is_flexible(api_key, version) and api_key is not ApiKey.API_VERSIONS:
         return _PREFIX_AND_TAGS.pack(5 + body_size, correlation_id, 0)
     return _PREFIX.pack(4 + body_size, correlation_id)
@@ -152,13 +153,13 @@ def request_prefix(
 
 
 def parse_response_header(frame: Bytes, api_key: ApiKey, version: int) -> tuple[int, int]:
-    """Correlation id and body position of an answer without its length.
+    """Correlation id and body position of a response, given without its length.
 
     Raises:
-        MalformedResponse: bytes that end within the header.
+        MalformedResponse: the bytes end within the header.
     """
     if len(frame) < 4:
-        raise MalformedResponse(f"an answer of {len(frame)} bytes is too short for a header")
+        raise MalformedResponse(f"a response of {len(frame)} bytes is too short for a header")
     (correlation_id,) = INT32.unpack_from(frame)
     if api_key is ApiKey.API_VERSIONS or not is_flexible(api_key, version):
         return correlation_id, 4
@@ -169,7 +170,7 @@ def parse_response_header(frame: Bytes, api_key: ApiKey, version: int) -> tuple[
 
 
 def unsupported_api_versions(ranges: Mapping[ApiKey, Versions]) -> bytes:
-    """The body that answers an ApiVersions of a version not served: v0, error 35 (KIP-511)."""
+    """The response body to an unsupported version of ApiVersions: v0, error 35 (KIP-511)."""
     return (
         ErrorCode.unsupported_version.to_bytes(2, "big")
         + INT32.pack(len(ranges))

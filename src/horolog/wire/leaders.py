@@ -1,4 +1,4 @@
-"""Where the leader is now: the hints that produce and fetch answers carry (KIP-951)."""
+"""Leader discovery (KIP-951): the current leader and endpoint in Produce and Fetch responses."""
 
 from collections.abc import Sequence
 from struct import Struct
@@ -12,14 +12,14 @@ _LEADER: Final = Struct(">iix")
 
 
 class CurrentLeader(NamedTuple):
-    """The leader of a partition, for a client that asked another broker."""
+    """The current leader of a partition, for a client that sent its request elsewhere."""
 
     leader_id: int
     leader_epoch: int
 
 
 class Node(NamedTuple):
-    """Where a broker is reached."""
+    """A broker's id and endpoint."""
 
     node_id: int
     host: str
@@ -28,12 +28,12 @@ class Node(NamedTuple):
 
 
 def current_leader_field(tag: int, leader: CurrentLeader) -> tuple[int, bytes]:
-    """The tagged field of a partition."""
+    """The tagged field `current_leader` of a partition."""
     return tag, _LEADER.pack(*leader)
 
 
 def nodes_field(nodes: Sequence[Node]) -> bytes:
-    """All tagged fields of an answer: the nodes under tag 0, if any."""
+    """All tagged fields of a response: `node_endpoints` under tag 0, if any."""
     if not nodes:
         return EMPTY_TAGS
     packed = b"".join(

@@ -1,4 +1,4 @@
-"""The two errors that bytes from a socket can cause, by who sent them."""
+"""The errors for bytes that do not follow the protocol, from a client or from a broker."""
 
 from horolog.errors import Damaged, ErrorCode, RequestRefused
 
@@ -6,11 +6,11 @@ __all__ = ["MalformedRequest", "MalformedResponse"]
 
 
 class MalformedRequest(RequestRefused):
-    """A request that does not follow Kafka's protocol; says which field, where and why."""
+    """A request that does not follow Kafka's protocol; names field, byte and reason."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.invalid_request, message)
 
 
 class MalformedResponse(Damaged):
-    """An answer that does not follow Kafka's protocol; says which field, where and why."""
+    """A response that does not follow Kafka's protocol; names field, byte and reason."""

@@ -1,7 +1,7 @@
-"""How Kafka writes the smallest things: numbers, strings, lengths, tagged fields.
+"""Kafka's primitive types: numbers, strings, lengths, tagged fields.
 
-Each function returns the bytes. "Compact" lengths are unsigned varints of length + 1, zero for
-null (KIP-482).
+Each function returns the encoded bytes. "Compact" lengths are unsigned varints of length + 1,
+zero for null (KIP-482).
 """
 
 from struct import Struct
@@ -41,11 +41,11 @@ NUMBERS: Final = {
     "int64": INT64,
     "float64": Struct(">d"),
 }
-"""What takes the same number of bytes always, under kio's names."""
+"""The types of fixed size, under kio's names."""
 NO_UUID: Final = bytes(16)
 EMPTY_TAGS: Final = b"\x00"
 MAX_STRING_BYTES: Final = 0x7FFF
-"""Of any string, compact or not, as in Apache Kafka."""
+"""The limit of every string, compact or not, as in Apache Kafka."""
 
 _SMALL: Final = tuple(bytes([n]) for n in range(128))
 
@@ -85,12 +85,12 @@ def compact_string(text: str | None) -> bytes:
 
 
 def uuid_bytes(value: UUID | None) -> bytes:
-    """Sixteen bytes, zeros for none."""
+    """Sixteen bytes; zeros for `None`."""
     return NO_UUID if value is None else value.bytes
 
 
 def tagged(*fields: tuple[int, bytes]) -> bytes:
-    """The block of tagged fields that closes a flexible structure; `fields` in rising order."""
+    """The tagged fields at the end of a flexible structure; `fields` ascend by tag."""
     if not fields:
         return EMPTY_TAGS
     return uvarint(len(fields)) + b"".join(

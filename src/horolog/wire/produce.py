@@ -1,4 +1,4 @@
-"""The answer to a produce request, packed by hand: one goes out for every request.
+"""The Produce response, encoded by hand because it is on the hot path.
 
 v0   topics[name, partitions[index i32, error_code i16, base_offset i64]]
 v1   throttle_time_ms i32, after the topics
@@ -6,10 +6,10 @@ v2   log_append_time_ms i64: the append time, or -1 where the topic keeps create
 v5   log_start_offset i64
 v8   record_errors[batch_index i32, message], error_message (KIP-467)
 v9   compact lengths, tagged fields
-v10  tagged: current_leader of a partition, node_endpoints of the answer (KIP-951)
+v10  tagged: current_leader of a partition, node_endpoints of the response (KIP-951)
 v13  topics by id
 
-Versions 0 to 2 are never served, only refused in a shape that their senders can read.
+Versions 0 to 2 are never served, only refused with a response that their senders can decode.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _NOTHING_MORE: Final = {8: b"\x00\x00\x00\x00\xff\xff", 9: b"\x01\x00\x00"}
 
 
 class ProducedPartition(NamedTuple):
-    """What became of one partition's batch; times in milliseconds, -1 for none."""
+    """The result for one partition's batch; times in milliseconds, -1 if absent."""
 
     partition_index: int
     error_code: int = 0
@@ -43,7 +43,7 @@ class ProducedPartition(NamedTuple):
 
 
 class ProducedTopic(NamedTuple):
-    """One topic of the answer; `topic_id` is what v13 and later send instead of the name."""
+    """One topic of the response; versions from 13 send `topic_id` instead of the name."""
 
     name: str
     topic_id: UUID | None
@@ -57,7 +57,7 @@ def encode_produce_response(
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[Node] = (),
 ) -> bytes:
-    """The body of the answer."""
+    """Encode the body."""
     is_flexible = version >= 9
     out = bytearray()
     out += uvarint(len(topics) + 1) if is_flexible else INT32.pack(len(topics))

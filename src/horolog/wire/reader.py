@@ -1,16 +1,15 @@
-"""Bytes to named tuples: one quick reader per message and version, and a careful one for the rest.
+"""Decoding to named tuples: a fast reader per message and version, and a strict fallback.
 
-The quick reader runs through a message in a few microseconds and gives up at whatever is unusual:
-bytes that end too early, null where none may be, text that is no UTF-8, tagged fields. What it
-gives up on is read again by the careful reader, which follows Kafka's rules in all of that and,
-where they are broken, names the field and the byte.
+The fast reader decodes a message in a few microseconds and gives up on anything unusual: truncated
+bytes, null where not allowed, invalid UTF-8, tagged fields. The careful reader then decodes the
+message again by Kafka's rules and names the field and the byte of an error.
 
-Large messages are the careful reader's alone. It does not copy records and bytes (they are views
-of the message), and of a request it reads no more than a fixed number of fields, where a hundred
-megabytes of empty topics would otherwise keep the broker busy for a minute.
+Large messages go to the careful reader only. It does not copy records and bytes (they are views of
+the message) and limits the fields of a request: a hundred megabytes of empty topics would
+otherwise occupy the broker for a minute.
 
-(kio's own native reader is not used: it reserves memory for as many elements as an array claims to
-have, and seven bytes from a socket are enough to end the process.)
+kio's native reader is not used: it allocates as many elements as an array claims to have, so seven
+bytes from a socket can exhaust the memory of the process.
 """
 
 from collections.abc import Callable
@@ -28,22 +27,22 @@ from horolog.wire.schema import Field, Shape
 __all__ = ["LARGE_BYTES", "Reader", "reader_of"]
 
 Reader: TypeAlias = Callable[[Bytes, int, int], Any]
-"""Reads the message at a position, as far as it has no more fields than given, if it is large."""
+"""Decodes the message at a position; the third argument limits the fields of a large one."""
 Step: TypeAlias = Callable[[Bytes, int, list[Any]], int]
-"""Reads something at a position, appends it to a list and returns the position after it."""
+"""Decodes a value at a position, appends it to a list and returns the position after it."""
 
 LARGE_BYTES: Final = 64 << 10
 
 
-class _GiveUp(ValueError):  # noqa: N818 - the house names errors by what happened
-    """Something unusual, for the careful reader to judge."""
+class _GiveUp(ValueError):  # noqa: N818 - errors are named by what happened
+    """The message needs the careful reader."""
 
 
 def reader_of(shape: Shape, *, is_request: bool) -> Reader:
-    """The reader of whole messages, which raises `Unreadable` and nothing else.
+    """The reader of whole messages; it raises only `Unreadable`.
 
-    Apache Kafka (4.3.1, tried) ignores what follows a request, and so do we; what follows an answer
-    shows that it was misread.
+    Bytes after a request are ignored, as by Apache Kafka (tested with 4.3.1). Bytes after a
+    response are an error: they show that it was decoded with the wrong schema.
     """
     read_quickly = _structure(shape)
 
@@ -58,7 +57,7 @@ def reader_of(shape: Shape, *, is_request: bool) -> Reader:
                     return message[0]
             except (ValueError, IndexError, StructError):
                 pass
-            data = bytes(data)  # so that small records are copies, whoever reads them
+            data = bytes(data)  # so that small records are copies, whichever reader decodes them
         return read_carefully(shape, data, position, may_trail=is_request, max_fields=max_fields)
 
     return read
@@ -117,7 +116,7 @@ def _field(each: Field, is_flexible: bool) -> Step:
         if count == -1 and each.is_nullable:
             values.append(None)
             return position
-        # An element takes a byte at least.
+        # Each element takes at least one byte.
         if not 0 <= count <= len(data) - position:
             raise _GiveUp
         items: list[Any] = []

@@ -1,11 +1,11 @@
-"""What a message of one API and version looks like, taken from kio's dataclasses.
+"""The schema of a message by API and version, derived from kio's dataclasses.
 
-The only module that knows kio. Two of its choices are undone here: durations and moments are
-plain `int`s of milliseconds, under Kafka's own names (`timeout_ms`, `max_wait_ms`,
-`log_append_time_ms`), and error codes are plain `int`s, as a newer peer may send one that we do
-not know. What is read becomes a named tuple with kio's names for all else.
+Only this module and `errors` import kio. It differs from kio in two ways: durations and times are
+`int` milliseconds under Kafka's own names (`timeout_ms`, `max_wait_ms`, `log_append_time_ms`), and
+error codes are `int`s, because a newer peer may send an unknown one. A decoded message is a named
+tuple; all other fields keep kio's names.
 
-Loading one version costs 5 to 10 ms, so it happens on first use and nothing is loaded at import.
+Loading one version takes 5 to 10 ms, so it happens on first use and never at import.
 """
 
 from collections import namedtuple
@@ -22,7 +22,7 @@ __all__ = ["REQUIRED", "Field", "Kind", "Shape", "knows", "load"]
 Kind: TypeAlias = Literal["request", "response"]
 
 REQUIRED: Final = object()
-"""The default of a field that must be given."""
+"""The default of a mandatory field."""
 
 _PLAIN: Final = {
     "timedelta_i32": "int32",
@@ -48,10 +48,10 @@ class Field(NamedTuple):
 class Shape(NamedTuple):
     """One structure on the wire."""
 
-    tuple_type: type[Any]  # the named tuple that reading makes of it, `fields` in order
+    tuple_type: type[Any]  # the named tuple of a decoded structure, with `fields` in order
     is_flexible: bool
-    plain: tuple[Field, ...]  # always there, in wire order
-    tagged: tuple[Field, ...]  # there only if not as usual, in rising order of tags (KIP-482)
+    plain: tuple[Field, ...]  # always present, in wire order
+    tagged: tuple[Field, ...]  # present only if not the default, by ascending tag (KIP-482)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -145,7 +145,7 @@ def _default(declared: Any, shape: Shape | None, *, is_nullable: bool) -> Any:
     if value is MISSING:
         if is_nullable:
             return None
-        # No throttling and no error are what an answer that is silent about them means.
+        # A response without these fields means: not throttled, no error.
         return 0 if kafka_type == "error_code" or declared.name == "throttle_time" else REQUIRED
     if isinstance(value, timedelta):
         return value // timedelta(milliseconds=1)

@@ -1,8 +1,8 @@
-"""Dictionaries to bytes: one writer per message and version, built once and kept by the codec.
+"""Encoding from dictionaries: one writer per message and version, built once and cached.
 
-A message is written from nested mappings and sequences in the field names of any version: fields
-that this version lacks are dropped, missing ones take their default. A name that no version has
-is a slip of the caller and raises.
+A message is encoded from nested mappings and sequences with the field names of any version. Fields
+that this version lacks are dropped; missing ones take their default. A name that no version has
+is a bug of the caller and raises.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,12 +30,12 @@ Encode: TypeAlias = Callable[[Any], bytes]
 _MISSING: Final = object()
 
 
-class Unwritable(ValueError):  # noqa: N818 - the house names errors by what happened
-    """A value that its field cannot hold, a field forgotten, or a name that no version has."""
+class Unwritable(ValueError):  # noqa: N818 - errors are named by what happened
+    """A value that its field cannot hold, a missing field, or a name that no version has."""
 
 
 def writer_of(shape: Shape, kind: Kind, api_key: ApiKey) -> Writer:
-    """The writer of one structure and all that it holds."""
+    """The writer of a structure and everything nested in it."""
     names = frozenset(each.name for each in shape.fields)
     plain: list[tuple[str, Writer, Any]] = []
     marked: list[tuple[str, int, Writer, Any]] = []
@@ -46,13 +46,13 @@ def writer_of(shape: Shape, kind: Kind, api_key: ApiKey) -> Writer:
         else:
             marked.append((each.name, each.tag, write_value, each.default))
 
-    def write(out: bytearray, answer: Mapping[str, Any]) -> None:
+    def write(out: bytearray, response: Mapping[str, Any]) -> None:
         given = 0
         name = ""
         value: Any = None
         try:
             for name, write_value, default in plain:
-                value = answer.get(name, _MISSING)
+                value = response.get(name, _MISSING)
                 if value is _MISSING:
                     if default is REQUIRED:
                         raise Unwritable(f"{shape.name}.{name} has no default and was not given")
@@ -63,8 +63,8 @@ def writer_of(shape: Shape, kind: Kind, api_key: ApiKey) -> Writer:
             if marked:
                 present = []
                 for name, tag, write_value, default in marked:
-                    value = answer.get(name)
-                    given += name in answer
+                    value = response.get(name)
+                    given += name in response
                     # An empty list is the default `()`, and defaults are not sent.
                     if value is not None and value != default and (value or default != ()):
                         data = bytearray()
@@ -75,8 +75,8 @@ def writer_of(shape: Shape, kind: Kind, api_key: ApiKey) -> Writer:
                 out.append(0)
         except (StructError, TypeError, AttributeError) as error:
             raise Unwritable(f"{shape.name}.{name} cannot hold {short_repr(value)}") from error
-        if given != len(answer):
-            for name in answer.keys() - names:
+        if given != len(response):
+            for name in response.keys() - names:
                 if not knows(kind, api_key, name):
                     raise Unwritable(f"no version of {api_key.title} {kind} has a field {name!r}")
 
@@ -119,7 +119,7 @@ def _compact_length(count: int | None) -> bytes:
 
 
 def _encoder(each: Field, is_flexible: bool) -> Encode:
-    """How one primitive becomes bytes; null is refused where the field does not allow it."""
+    """The encoder of a primitive; it refuses null unless the field is nullable."""
     number = NUMBERS.get(each.type)
     if number is not None:
         return number.pack
@@ -130,14 +130,14 @@ def _encoder(each: Field, is_flexible: bool) -> Encode:
             encode: Encode = compact_string if is_flexible else string
         case _:
             raise NotImplementedError(f"no field of type {each.type!r} is known")
-    # In an array the null that is allowed is the array's, never an element's.
+    # A nullable array may be null itself; its elements may not.
     return encode if each.is_nullable and not each.is_array else partial(_not_null, encode)
 
 
 def _write_bytes(
     write_length: Callable[[int | None], bytes], each: Field, out: bytearray, value: Any
 ) -> None:
-    """Bytes of any size, copied once."""
+    """Append bytes of any size with a single copy."""
     if value is None and each.is_nullable and not each.is_array:
         out += write_length(None)
         return
