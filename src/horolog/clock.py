@@ -1,9 +1,10 @@
-"""The only reader of the clock: record time, and the time that has passed, in milliseconds.
+"""Clocks: record time (wall clock) and monotonic time, both in milliseconds.
 
-Record time (`now_ms`) is the wall clock: stamping, bounds, rolling, retention, expiry of
-offsets and producers. An operator or NTP may set it forward or back at any moment. A delay
-within this process (`file.delete.delay.ms`) is measured with `monotonic_ms`, which nobody
-sets. Network timeouts use the event loop's own time and follow neither.
+Only this module reads the system's clocks. Record time (`now_ms`) is the wall clock, used for
+append times, timestamp bounds, rolling, retention and the expiry of offsets and producers. An
+operator or NTP may set it forward or back at any time. Delays within the process
+(`file.delete.delay.ms`) use `monotonic_ms`, which cannot be set. Network timeouts use the event
+loop's time and depend on neither.
 """
 
 import re
@@ -18,9 +19,9 @@ HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
 Moment: TypeAlias = int | str | datetime
-"""Milliseconds since 1970, ISO-8601 with a zone (`2026-11-20T09:00Z`), an aware datetime."""
+"""Milliseconds since 1970, ISO 8601 text with a zone (`2026-11-20T09:00Z`), an aware datetime."""
 Duration: TypeAlias = int | str | timedelta
-"""Milliseconds, a text such as `8d`, `90m`, `1h30m`, `-250ms`, a timedelta."""
+"""Milliseconds, text such as `8d`, `90m`, `1h30m`, `-250ms`, or a timedelta."""
 
 _UNITS_MS = {
     "ms": 1,
@@ -38,14 +39,14 @@ _MS = timedelta(milliseconds=1)
 
 
 class Clock(Protocol):
-    """Record time, and a time that never goes back."""
+    """Record time and monotonic time."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch; may jump either way."""
+        """Milliseconds since the epoch; may jump in either direction."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since a moment of no meaning; never goes back, and never jumps."""
+        """Milliseconds since an arbitrary origin; never decreases and never jumps."""
         ...
 
 
@@ -57,7 +58,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000  # noqa: TID251 - this is the one place
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since the machine was started, or another moment."""
+        """Milliseconds since an arbitrary origin."""
         return time.monotonic_ns() // 1_000_000
 
 
@@ -65,7 +66,7 @@ _MACHINE = SystemClock()
 
 
 class _State(NamedTuple):
-    """Of a frozen clock what it shows, of a running one how far it is ahead of the machine's."""
+    """A frozen clock's time, or a running clock's difference from the system's clock."""
 
     wall_ms: int
     monotonic_ms: int
@@ -75,13 +76,13 @@ class _State(NamedTuple):
 class ManualClock:
     """A clock for tests: frozen, or running from the time it was set to.
 
-    ManualClock("2020-01-01T00:00Z")   frozen there until it is moved
-    ManualClock.following()            shows the machine's time until it is moved
+    ManualClock("2020-01-01T00:00Z")   frozen at that time until moved
+    ManualClock.following()            the system's time until moved
 
-    Moving it forward lets that much time pass: `monotonic_ms` moves as well. Moving it back
-    corrects the wall clock alone, and so does `step` in both directions.
+    A move forward also advances `monotonic_ms`. A move back changes only the wall clock, and so
+    does `step` in both directions.
 
-    May be moved and read by several threads.
+    Thread-safe.
     """
 
     def __init__(self, now: Moment = 1_700_000_000_000) -> None:
@@ -90,7 +91,7 @@ class ManualClock:
 
     @classmethod
     def following(cls) -> "ManualClock":
-        """A clock that shows the machine's time, for now."""
+        """A clock that follows the system's clock until it is moved."""
         clock = cls()
         clock.follow()
         return clock
@@ -104,7 +105,7 @@ class ManualClock:
         return state.wall_ms if state.is_frozen else state.wall_ms + _MACHINE.now_ms()
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that have passed, since a moment of no meaning."""
+        """Elapsed milliseconds since an arbitrary origin."""
         state = self._state
         if state.is_frozen:
             return state.monotonic_ms
@@ -112,20 +113,20 @@ class ManualClock:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it stands still."""
+        """Whether time only changes by calls."""
         return self._state.is_frozen
 
     def advance(self, by: Duration) -> int:
-        """Move by so much, backwards if negative; the new time. It runs on if it ran."""
+        """Move by a duration, back if negative; return the time. A running clock keeps running."""
         by_ms = duration_ms(by)
         with self._turning:
             self._put(self.now_ms() + by_ms, frozen=self.is_frozen)
         return self.now_ms()
 
     def step(self, by: Duration) -> int:
-        """Set the wall clock forward or back while no time passes; the new time.
+        """Step the wall clock by a duration without changing `monotonic_ms`; return the new time.
 
-        What NTP or an operator does to a machine's clock: `monotonic_ms` stays as it is.
+        This is what NTP or an operator does to a machine's clock.
         """
         by_ms = duration_ms(by)
         with self._turning:
@@ -133,34 +134,34 @@ class ManualClock:
         return self.now_ms()
 
     def set(self, to: Moment) -> int:
-        """Jump to a moment; the new time. It runs on from there if it ran."""
+        """Set the time; return it. A running clock keeps running from there."""
         to_ms = moment_ms(to)
         with self._turning:
             self._put(to_ms, frozen=self.is_frozen)
         return self.now_ms()
 
     def freeze(self, at: Moment | None = None) -> int:
-        """Stand still, here or at a moment; the time it shows from now on."""
+        """Freeze the clock, now or at a given time; return the frozen time."""
         at_ms = None if at is None else moment_ms(at)
         with self._turning:
             self._put(self.now_ms() if at_ms is None else at_ms, frozen=True)
         return self.now_ms()
 
     def run(self) -> int:
-        """Run on from where it stands, as fast as the machine's clock; the time now."""
+        """Run from the current time at the speed of the system's clock; return the time."""
         with self._turning:
             self._put(self.now_ms(), frozen=False)
         return self.now_ms()
 
     def follow(self) -> int:
-        """Show the machine's time again, and run with it; the time now."""
+        """Follow the system's clock; return the time."""
         with self._turning:
             self._put(_MACHINE.now_ms(), frozen=False)
             self._state = self._state._replace(wall_ms=0)  # exactly
         return self.now_ms()
 
     def _put(self, now_ms: int, *, frozen: bool, passes: bool = True) -> None:
-        """Set the wall clock; `passes`: a move forward is time that passes."""
+        """Set the wall clock; with `passes`, a move forward also advances `monotonic_ms`."""
         _check_range(now_ms)
         passed_ms = max(0, now_ms - self.now_ms()) if passes else 0
         monotonic_ms = self.monotonic_ms() + passed_ms
@@ -174,8 +175,8 @@ def moment_ms(moment: Moment) -> int:
     """Milliseconds since the epoch.
 
     Raises:
-        ValueError: a text that is no time, or a time without a zone; says what to write.
-        TypeError: neither a number, a text nor a datetime.
+        ValueError: the text is not a time, or has no zone; the message shows the format.
+        TypeError: neither a number, text nor a datetime.
     """
     if isinstance(moment, str):
         if _NUMBER.fullmatch(moment.strip()):
@@ -198,8 +199,8 @@ def duration_ms(duration: Duration) -> int:
     """Milliseconds.
 
     Raises:
-        ValueError: a text that is no duration; says what to write.
-        TypeError: neither a number, a text nor a timedelta.
+        ValueError: the text is not a duration; the message shows the format.
+        TypeError: neither a number, text nor a timedelta.
     """
     if isinstance(duration, timedelta):
         return duration // _MS
@@ -219,7 +220,7 @@ def duration_ms(duration: Duration) -> int:
 
 
 def format_duration(ms: int) -> str:
-    """A length of time in words, in the largest unit of which there are two: `99 days`."""
+    """Format a duration in the largest unit that gives at least 2: `99 days`."""
     for unit, unit_ms in (("days", DAY_MS), ("hours", HOUR_MS), ("minutes", MINUTE_MS)):
         if ms >= 2 * unit_ms:
             return f"{ms // unit_ms} {unit}"
@@ -233,7 +234,7 @@ def _whole(value: int, complaint: str) -> int:
 
 
 def _check_range(now_ms: int) -> int:
-    """A record has 64 bits for its time."""
+    """Refuse a time that does not fit a record's 64 bits."""
     if not -(1 << 63) <= now_ms < 1 << 63:
         raise ValueError(f"{now_ms} ms is beyond 64 bits")
     return now_ms

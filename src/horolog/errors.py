@@ -1,20 +1,20 @@
-"""Everything that can go wrong, sorted by who has to act.
+"""The exceptions of horolog, grouped by who has to act.
 
     HorologError
     ├── RequestRefused        the caller acts: answered with a Kafka error code
-    │   └── BatchRefused          the request is in order, the log will not have its batch
-    │       └── RecordsRejected       and which records of the batch were at fault
-    ├── Damaged               nobody's request is wrong, the bytes are
+    │   └── BatchRefused          the request is valid, the log refuses its batch
+    │       └── RecordsRejected       and lists the invalid records of the batch
+    ├── Damaged               bytes are corrupt, in a message or on disk
     │   ├── CorruptBatch          from a socket: refuse it; from disk: truncate there
     │   ├── CorruptIndex          rebuild it from the log
-    │   └── CorruptFile           a checkpoint or metadata file that cannot be read
-    ├── StorageFailed         the disk refused: full, gone, read-only
+    │   └── CorruptFile           a checkpoint or metadata file is unreadable
+    ├── StorageFailed         the disk failed: full, removed, read-only
     └── Misconfigured         the operator acts: the process does not start
 
-A bug is none of these. Bugs are assertion failures; nothing catches them but
-the connection, which logs the traceback and closes.
+Bugs are none of these. They are assertion failures or other exceptions, which only the
+connection catches: it logs the traceback and closes.
 
-Kafka's numbers and which of them may be retried come from kio's table.
+Kafka's error codes, and which of them are retriable, come from kio's table.
 """
 
 import sys
@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 @contextmanager
 def _absent(module: str) -> Iterator[None]:
-    """Let an import not find `module`, unless it is loaded already."""
+    """Make imports of `module` fail, unless it is loaded already."""
     if module in sys.modules:
         yield
         return
@@ -36,7 +36,7 @@ def _absent(module: str) -> Iterator[None]:
         del sys.modules[module]
 
 
-# kio offers strategies to hypothesis where that is installed: half of a broker's start.
+# kio imports hypothesis if it is installed, which would double the broker's start time.
 with _absent("hypothesis"):
     from kio.schema.errors import ErrorCode
 
@@ -62,11 +62,10 @@ MOST_CHARACTERS: Final = 2000
 
 
 def printable(text: str) -> str:
-    """The text in one line, as logs, terminals and answers may carry it.
+    """The text in one line, safe for logs, terminals and responses.
 
-    What a client sends may hold line ends and control characters, with which it could forge lines
-    of a log, and may be longer than an answer's error message can be. The former are escaped, as in
-    Python's literals; of the latter the end is left out.
+    Line ends and control characters, with which a client could forge log lines, are escaped as in
+    Python's literals. Text over `MOST_CHARACTERS` is cut: a response limits its error message.
     """
     if not text.isprintable():
         text = "".join(
@@ -76,14 +75,14 @@ def printable(text: str) -> str:
 
 
 class HorologError(Exception):
-    """The root of all errors that are not bugs; its text is printable."""
+    """The base of all errors that are not bugs; its text is printable."""
 
     def __str__(self) -> str:
         return printable(super().__str__())
 
 
 class RequestRefused(HorologError):
-    """A request that Kafka answers with an error code and we with a sentence besides."""
+    """A request that is answered with a Kafka error code and, where possible, a message."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -98,14 +97,14 @@ class RecordError(NamedTuple):
 
 
 class BatchRefused(RequestRefused):
-    """A batch that the log would not have, in a request that is in order.
+    """The log refuses a batch of a valid request.
 
-    Kafka tells the log start offset with such an answer, and with no other refusal.
+    Kafka returns the log start offset with this refusal and with no other.
     """
 
 
 class RecordsRejected(BatchRefused):
-    """A batch refused for what some of its records say (KIP-32, KIP-937, KIP-467)."""
+    """A batch refused because of some of its records (KIP-32, KIP-937, KIP-467)."""
 
     def __init__(self, code: ErrorCode, message: str, errors: Sequence[RecordError]) -> None:
         super().__init__(code, message)
@@ -113,14 +112,14 @@ class RecordsRejected(BatchRefused):
 
 
 class Damaged(HorologError):
-    """Bytes that are not what they claim to be."""
+    """Corrupt bytes."""
 
 
 class CorruptBatch(Damaged):
-    """A record batch that breaks format v2.
+    """A record batch that violates format v2.
 
-    `reason` says how, without the place. `position` counts bytes from the start of the buffer, or
-    of the file at `path`.
+    `reason` omits the position. `position` is in bytes from the start of the buffer, or of the
+    file at `path`.
     """
 
     def __init__(
@@ -145,15 +144,15 @@ class CorruptFile(Damaged):
 
 
 class StorageFailed(HorologError):
-    """The disk refused a read or a write; what was acknowledged before still stands."""
+    """A read or a write failed; records acknowledged before remain valid."""
 
 
 class Misconfigured(HorologError):
-    """A setting or a directory that the process cannot start with."""
+    """The process cannot start with this setting or directory."""
 
 
 def code_for(error: HorologError) -> ErrorCode:
-    """What a client is told. The only place where errors become Kafka's numbers."""
+    """The Kafka error code of an exception; the only mapping between the two."""
     match error:
         case RequestRefused():
             return error.code

@@ -75,7 +75,7 @@ def test_a_wildcard_alone_is_refused_with_the_line_to_add(host: str) -> None:
                 "listeners": "PLAINTEXT://a:1,IN://a:1",
                 "listener.security.protocol.map": "IN:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             },
-            "already taken",
+            "the port of another listener",
         ),
         ({"advertised.listeners": "OTHER://h:1"}, "there is no listener OTHER; allowed are PLAIN"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "clients cannot connect to this"),

@@ -93,11 +93,13 @@ def test_a_password_is_never_repeated() -> None:
 def test_a_refused_setting_may_keep_its_default() -> None:
     assert topic_settings()["remote.storage.enable"].read("false") is False
     assert broker_settings()["authorizer.class.name"].read("") == ""
-    with pytest.raises(ValueError, match="there are no access rights"):
+    with pytest.raises(ValueError, match="there is no authorization"):
         broker_settings()["authorizer.class.name"].read("org.apache.kafka.Authorizer")
 
 
 @pytest.mark.parametrize("text", ["compact", "compact,delete", "delete, compact"])
 def test_compaction_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ValueError, match=r"cleanup\.policy=compact is refused: .* no compaction"):
+    with pytest.raises(
+        ValueError, match=r"cleanup\.policy=compact is refused: compaction is not supported"
+    ):
         topic_settings()["cleanup.policy"].read(text)

@@ -117,7 +117,7 @@ def test_the_brokers_number_may_be_given_by_its_older_name() -> None:
 def test_one_log_directory_is_served() -> None:
     assert Settings({"log.dir": "a"}).broker_config().log_dir == "a"
     assert Settings({"log.dir": "a", "log.dirs": "b"}).broker_config().log_dir == "b"
-    with pytest.raises(Misconfigured, match=r"log\.dirs=a,b: one directory is served"):
+    with pytest.raises(Misconfigured, match=r"log\.dirs=a,b: only one directory is supported"):
         Settings({"log.dirs": "a, b"}).broker_config()
 
 
@@ -140,7 +140,7 @@ def test_a_limit_for_what_is_no_address_is_refused(text: str) -> None:
         ({"nonsense": "1"}, "Unknown broker config name: nonsense"),
         ({"num.partitions": "0"}, "num.partitions: allowed is an int, at least 1"),
         ({"log.retention.ms": "0"}, "at least 1, or -1"),
-        ({"log.cleanup.policy": "compact"}, "no compaction"),
+        ({"log.cleanup.policy": "compact"}, "compaction is not supported"),
         ({"zookeeper.connect": "localhost:2181"}, "there is no ZooKeeper"),
         ({"sasl.enabled.mechanisms": "PLAIN"}, "there is no SASL"),
     ],

@@ -14,7 +14,7 @@ from horolog.config.tables import broker_setting, broker_settings, topic_setting
 KAFKA_LIST = Path(__file__).with_name("kafka_4.3.1_settings.txt")
 OURS = {scope: table() for scope, table in (("topic", topic_settings), ("broker", broker_settings))}
 
-# Where a default of Kafka's would be wrong for a broker that stands alone.
+# Where a default of Kafka's would be wrong for a single broker.
 OTHER_DEFAULTS = {
     "listeners",  # Kafka's wildcard address needs a host name that clients can use
     "log.dir",  # not below /tmp, where data is lost at the next boot

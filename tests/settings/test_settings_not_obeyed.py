@@ -101,8 +101,8 @@ def test_a_broker_does_not_start_with_what_must_not_be_ignored(setting: Setting)
     ("name", "value", "why"),
     [
         ("remote.storage.enable", "true", "there is no tiered storage"),
-        ("cleanup.policy", "compact", "there is no compaction"),
-        ("cleanup.policy", "delete,compact", "there is no compaction"),
+        ("cleanup.policy", "compact", "compaction is not supported"),
+        ("cleanup.policy", "delete,compact", "compaction is not supported"),
         ("retention.ms", "-2", "allowed is a long, at least -1"),
         ("retention.ms", "a week", "not a whole number"),
         ("segment.ms", str(1 << 63), "beyond 64 bits"),

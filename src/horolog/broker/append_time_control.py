@@ -18,7 +18,7 @@ from typing import Final
 
 from horolog.broker.broker import WORKERS, Broker
 from horolog.broker.partition import Partition
-from horolog.config import Change, ConfigEntry, Kind, Operation, Source
+from horolog.config import Change, DescribedSetting, Kind, Operation, Source
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.metadata.topics import Topic
 from horolog.wire.features import ALL_PARTITIONS, APPEND_TIME_AHEAD, APPEND_TIME_RESET
@@ -108,7 +108,7 @@ def _indexes(topic: Topic, text: str) -> Sequence[int]:
 
 def describe_append_times(
     broker: Broker, topic: Topic, names: Collection[str] | None
-) -> list[ConfigEntry]:
+) -> list[DescribedSetting]:
     """How far append times are ahead of the clock, where that is asked for by name."""
     if not names or APPEND_TIME_AHEAD not in names:
         return []
@@ -125,7 +125,7 @@ def describe_append_times(
         "most_ahead_ms": max(ahead, default=0),
     }
     return [
-        ConfigEntry(
+        DescribedSetting(
             APPEND_TIME_AHEAD,
             json.dumps(shown),
             Source.DEFAULT,

@@ -16,7 +16,7 @@ from typing import Final
 
 from horolog.broker.broker import Broker
 from horolog.clock import ManualClock, duration_ms, moment_ms
-from horolog.config import Change, ConfigEntry, Kind, Operation, Source
+from horolog.config import Change, DescribedSetting, Kind, Operation, Source
 from horolog.errors import ErrorCode, RequestRefused
 
 FROZEN: Final = "horolog.clock.frozen"
@@ -87,7 +87,7 @@ def split_values(
     return _turn(broker, deeds), others
 
 
-def describe_clock(broker: Broker, names: Collection[str] | None) -> list[ConfigEntry]:
+def describe_clock(broker: Broker, names: Collection[str] | None) -> list[DescribedSetting]:
     """The clock as it stands, for DescribeConfigs; nothing where it cannot be turned.
 
     Told as defaults, for there are tools that write back whatever was set.
@@ -102,7 +102,7 @@ def describe_clock(broker: Broker, names: Collection[str] | None) -> list[Config
         EXPIRE: "false",
     }
     return [
-        ConfigEntry(name, shown[name], Source.DEFAULT, False, False, (), kind, documentation)
+        DescribedSetting(name, shown[name], Source.DEFAULT, False, False, (), kind, documentation)
         for name, (kind, documentation) in _NAMES.items()
         if not names or name in names
     ]

@@ -1,8 +1,8 @@
 """Broker and topic settings under Kafka's own names: type, default, bounds, synonyms.
 
-`Settings` holds what was given where; `TopicConfig` and `BrokerConfig` are what follows.
-Every setting of Kafka 4, and what comes of it here, stands in `topic_settings.txt` and
-`broker_settings.txt`, from which `docs/settings.md` is made.
+`Settings` holds the given values and their sources; `TopicConfig` and `BrokerConfig` are the
+effective ones. `topic_settings.txt` and `broker_settings.txt` list every setting of Kafka 4 and
+its status here; `docs/settings.md` is generated from them.
 """
 
 from horolog.config.alter import (
@@ -15,7 +15,7 @@ from horolog.config.alter import (
 )
 from horolog.config.broker import BrokerConfig
 from horolog.config.describe import (
-    ConfigEntry,
+    DescribedSetting,
     Synonym,
     describe_broker,
     describe_cluster,
@@ -33,7 +33,7 @@ __all__ = [
     "LONG_MAX",
     "BrokerConfig",
     "Change",
-    "ConfigEntry",
+    "DescribedSetting",
     "Endpoint",
     "Kind",
     "Operation",

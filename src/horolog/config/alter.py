@@ -1,8 +1,7 @@
 """Changes of settings while the broker runs: AlterConfigs and IncrementalAlterConfigs (KIP-339).
 
-Nothing is changed here; what comes back is what should be stored. A refusal carries
-Kafka's code: `invalid_config` for topics, `invalid_request` for brokers (as Kafka has it
-until KAFKA-13609 is settled).
+Pure functions: they return the settings to store. A refusal carries Kafka's error code:
+`invalid_config` for topics, `invalid_request` for brokers (as in Kafka, see KAFKA-13609).
 """
 
 from collections import Counter
@@ -20,7 +19,7 @@ from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 
 
 class Operation(IntEnum):
-    """What to do with a setting; the numbers of IncrementalAlterConfigs."""
+    """How to change a setting; the values of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -29,7 +28,7 @@ class Operation(IntEnum):
 
 
 class Change(NamedTuple):
-    """One setting to change; deleting needs no value."""
+    """One change of a setting; `value` is ignored for DELETE."""
 
     name: str
     operation: Operation
@@ -37,7 +36,7 @@ class Change(NamedTuple):
 
 
 def check_topic(settings: Settings, overrides: Mapping[str, str | None]) -> TopicConfig:
-    """What a topic with these settings would obey; `RequestRefused` if they make no sense."""
+    """The effective settings of a topic with these overrides; `RequestRefused` if invalid."""
     given = {name: _required(name, value) for name, value in overrides.items()}
     try:
         return settings.topic_config(given)
@@ -48,7 +47,7 @@ def check_topic(settings: Settings, overrides: Mapping[str, str | None]) -> Topi
 def alter_topic(
     settings: Settings, overrides: Mapping[str, str], changes: Sequence[Change]
 ) -> dict[str, str]:
-    """The topic's own settings after `changes`, checked as a whole."""
+    """The topic's overrides after `changes`, validated as a whole."""
     _refuse_doubles(changes)
     after = dict(overrides)
     for change in changes:
@@ -63,7 +62,7 @@ def alter_topic(
 
 
 def alter_broker(settings: Settings, changes: Sequence[Change], *, cluster_wide: bool) -> Settings:
-    """The settings after `changes` to this broker's dynamic layer, or to the cluster's."""
+    """The settings after `changes` to this broker's dynamic configuration, or the cluster's."""
     _refuse_doubles(changes)
     layer = dict(settings.dynamic_default if cluster_wide else settings.dynamic_broker)
     for change in changes:
@@ -78,7 +77,7 @@ def alter_broker(settings: Settings, changes: Sequence[Change], *, cluster_wide:
 def replace_broker(
     settings: Settings, values: Mapping[str, str | None], *, cluster_wide: bool
 ) -> Settings:
-    """The settings with a whole dynamic layer replaced (AlterConfigs)."""
+    """The settings after replacing a whole dynamic configuration (AlterConfigs)."""
     layer = {name: _required(name, value) for name, value in values.items()}
     for name in layer:
         _changeable(name, cluster_wide=cluster_wide)
@@ -88,7 +87,7 @@ def replace_broker(
 
 
 def checked(settings: Settings) -> Settings:
-    """The same, if a broker can run with them; else `RequestRefused`."""
+    """Return the settings if a broker can run with them; `RequestRefused` otherwise."""
     try:
         settings.broker_config()
     except Misconfigured as cause:

@@ -1,8 +1,8 @@
 """One broker's settings as values: typed, with Kafka's names in Python's spelling.
 
-Only what the broker obeys is here. What it accepts without effect, or refuses, is in
-`horolog.config.broker_table` with the reason. Times are milliseconds unless the name
-says otherwise.
+Only the settings that the broker obeys. `broker_settings.txt` lists those that it accepts
+without effect, or refuses, with the reason. Times are milliseconds unless the name says
+otherwise.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ INT_MAX = (1 << 31) - 1
 class BrokerConfig:
     """Every broker setting that is obeyed. Immutable: a change makes a new one.
 
-    The broker's defaults for topics (`log.retention.ms`, ...) are not here: they end in
-    a `TopicConfig`, see `Settings.topic_config`.
+    The broker's defaults for topics (`log.retention.ms`, ...) are part of `TopicConfig`, see
+    `Settings.topic_config`.
     """
 
-    # Who I am, and where I am reached.
+    # Identity and endpoints.
     node_id: int = 1
     broker_rack: str | None = None
     listeners: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
@@ -64,7 +64,7 @@ class BrokerConfig:
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
 
-    # Our own.
+    # horolog's own.
     horolog_adopt_defaults: bool = False
     horolog_group_max_bytes: int = 16 << 20
     horolog_groups_max_bytes: int = 128 << 20

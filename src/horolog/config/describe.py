@@ -1,4 +1,4 @@
-"""Settings as DescribeConfigs tells them: value, where it comes from, and what stood behind it."""
+"""Settings as DescribeConfigs returns them: value, source and synonyms."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
@@ -10,15 +10,15 @@ from horolog.config.values import Kind, Value, to_text
 
 
 class Synonym(NamedTuple):
-    """One place that a value could come from; hidden values are `None`."""
+    """A value from one source, strongest first; sensitive values are `None`."""
 
     name: str
     value: str | None
     source: Source
 
 
-class ConfigEntry(NamedTuple):
-    """One setting as it stands; a hidden or absent value is `None`."""
+class DescribedSetting(NamedTuple):
+    """A setting with its effective value; a sensitive or absent value is `None`."""
 
     name: str
     value: str | None
@@ -31,14 +31,14 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody gave it (answers before version 1 say only this)."""
+        """Whether the value is the default (the only source in responses before version 1)."""
         return self.source is Source.DEFAULT
 
 
 def describe_topic(
     settings: Settings, overrides: Mapping[str, str], names: Collection[str] | None = None
-) -> list[ConfigEntry]:
-    """Every setting of a topic, or those of `names` that exist; `overrides` are its own."""
+) -> list[DescribedSetting]:
+    """All settings of a topic, or the existing ones in `names`; `overrides` are the topic's."""
     entries = []
     for setting in _asked_for(topic_settings(), names):
         given = list(settings.given_for_topic(setting, overrides))
@@ -50,8 +50,10 @@ def describe_topic(
     return entries
 
 
-def describe_broker(settings: Settings, names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """Every setting of the broker, or those of `names` that exist."""
+def describe_broker(
+    settings: Settings, names: Collection[str] | None = None
+) -> list[DescribedSetting]:
+    """All settings of the broker, or the existing ones in `names`."""
     entries = []
     for setting in _asked_for(broker_settings(), names):
         given = list(settings.given_for_broker(setting))
@@ -62,14 +64,16 @@ def describe_broker(settings: Settings, names: Collection[str] | None = None) ->
     return entries
 
 
-def describe_cluster(settings: Settings, names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """What was set cluster-wide while running, and nothing else."""
+def describe_cluster(
+    settings: Settings, names: Collection[str] | None = None
+) -> list[DescribedSetting]:
+    """The cluster-wide dynamic settings only."""
     alone = Settings(dynamic_default=settings.dynamic_default)
     return [entry for entry in describe_broker(alone, names) if not entry.is_default]
 
 
 def documentation(setting: Setting) -> str:
-    """What a setting is for, and what comes of it here."""
+    """The purpose of a setting, and its status here."""
     if setting.status is Status.OBEYED:
         return setting.doc
     return f"{setting.doc} {setting.status.value.capitalize()}: {setting.why}."
@@ -87,13 +91,13 @@ def _entry(
     defaults: tuple[Synonym, ...],
     *,
     read_only: bool,
-) -> ConfigEntry:
+) -> DescribedSetting:
     value = to_text(given[0][1]) if given else setting.default
     named = tuple(
         Synonym(place.name, None if setting.sensitive else place.text, place.source)
         for place, _ in given
     )
-    return ConfigEntry(
+    return DescribedSetting(
         name=setting.name,
         value=None if setting.sensitive else value,
         source=given[0][0].source if given else Source.DEFAULT,

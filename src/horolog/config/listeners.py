@@ -1,9 +1,9 @@
-"""Where a broker listens and what it tells clients: `listeners`, `advertised.listeners`.
+"""The broker's endpoints: `listeners` and `advertised.listeners`.
 
     listeners=PLAINTEXT://127.0.0.1:9092,PLAINTEXT://[::1]:9092
               name        host      port
 
-A port of 0 takes a free one, and an advertised port of 0 means the port that was taken.
+Port 0 binds a free port; an advertised port of 0 means the bound port.
 """
 
 import re
@@ -27,7 +27,7 @@ class Endpoint(NamedTuple):
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether it listens on every address."""
+        """Whether the listener binds every address."""
         return self.host in _WILDCARDS
 
     def __str__(self) -> str:
@@ -35,12 +35,12 @@ class Endpoint(NamedTuple):
 
 
 def host_port(host: str, port: int) -> str:
-    """The pair as one writes it; IPv6 addresses in brackets."""
+    """Format host and port; IPv6 addresses in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_endpoint(text: str, setting: str) -> Endpoint:
-    """Read NAME://HOST:PORT; `ValueError` names the setting and shows the form."""
+    """Parse NAME://HOST:PORT; `ValueError` names the setting and the allowed form."""
     match = _ENDPOINT.fullmatch(text)
     if not match or int(match["port"]) > 65535:
         raise ValueError(
@@ -51,7 +51,7 @@ def parse_endpoint(text: str, setting: str) -> Endpoint:
 
 
 def parse_protocols(text: str) -> dict[str, str]:
-    """Read `listener.security.protocol.map`: NAME:PROTOCOL,NAME:PROTOCOL."""
+    """Parse `listener.security.protocol.map`: NAME:PROTOCOL,NAME:PROTOCOL."""
     protocols = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, protocol = part.partition(":")
@@ -70,12 +70,12 @@ def resolve_listeners(
     protocols: Mapping[str, str],
     controllers: Collection[str],
 ) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
-    """Where to listen and what to tell clients, without the listeners of controllers.
+    """The endpoints to bind and those to advertise, without controller listeners.
 
-    A listener that is not advertised is told as it is.
+    A listener without an advertised endpoint is advertised as it is.
 
     Raises:
-        ValueError: A listener that cannot be served, or an address that no client could use.
+        ValueError: A listener is unsupported, or clients cannot connect to an advertised address.
     """
     skipped = {name.upper() for name in controllers}
     served = _serving(listeners, "listeners", skipped)
@@ -107,20 +107,20 @@ def _require_plaintext(endpoint: Endpoint, protocols: Mapping[str, str]) -> None
         )
     if protocol != "PLAINTEXT":
         raise ValueError(
-            f"listeners={endpoint} asks for {protocol}, and this broker speaks PLAINTEXT only: "
-            "it knows neither TLS nor SASL yet"
+            f"listeners={endpoint} uses {protocol}, but this broker supports PLAINTEXT only: "
+            "TLS and SASL are not implemented yet"
         )
 
 
 def _require_distinct(endpoints: Sequence[Endpoint]) -> None:
-    # One name may serve IPv4 and IPv6 side by side (KIP-797).
+    # One name may serve both IPv4 and IPv6 (KIP-797).
     names = Counter((endpoint.name, ":" in endpoint.host) for endpoint in endpoints)
     ports = Counter((endpoint.host, endpoint.port) for endpoint in endpoints if endpoint.port)
     for endpoint in endpoints:
         if names[endpoint.name, ":" in endpoint.host] > 1:
             raise ValueError(f"listeners: the name {endpoint.name} is given twice")
         if ports[endpoint.host, endpoint.port] > 1:
-            raise ValueError(f"listeners: {endpoint} takes a port that is already taken")
+            raise ValueError(f"listeners: {endpoint} has the port of another listener")
 
 
 def _require_usable(advertised: Sequence[Endpoint], served: Collection[str]) -> None:
@@ -140,7 +140,7 @@ def _require_usable(advertised: Sequence[Endpoint], served: Collection[str]) -> 
 def _require_address(endpoint: Endpoint) -> None:
     if endpoint.is_wildcard:
         raise ValueError(
-            f"listeners={endpoint} listens on every address, and clients must be told one. "
+            f"listeners={endpoint} listens on every address, and clients need one to connect to. "
             f"Add the line advertised.listeners={endpoint.name}://HOST:{endpoint.port} "
             f"(on the command line: --advertise HOST:{endpoint.port}), HOST being localhost for "
             "clients on this machine and this machine's name or address for others"

@@ -1,10 +1,10 @@
-r"""Java's properties format, as `server.properties` has it.
+r"""Java's properties format, as used by `server.properties`.
 
     key = value        `=`, `:` or blanks end a key
-    # or ! begins a comment; a backslash at its end continues a line
+    # or ! starts a comment; a backslash at the end continues a line
     \t \n \r \f \uXXXX are characters; any other escaped character is itself
 
-What a Java program would read is read here, with UTF-8 in place of Latin-1.
+The result is that of `java.util.Properties`, with UTF-8 instead of Latin-1.
 """
 
 import re
@@ -19,10 +19,10 @@ _KEY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DO
 
 
 def parse_properties(text: str, origin: str = "properties") -> dict[str, str]:
-    """The settings of a file; of one given twice the last counts.
+    """Parse a properties file; the last value of a repeated key wins.
 
     Raises:
-        Misconfigured: An escape that Java would refuse; names `origin` and the line.
+        Misconfigured: Java would refuse an escape; names `origin` and the line.
     """
     values = {}
     for number, line in _logical_lines(text):
@@ -34,7 +34,7 @@ def parse_properties(text: str, origin: str = "properties") -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their continuations joined, each with the number of its first."""
+    """Lines with their continuations joined, each with the number of its first line."""
     joined: list[str] = []
     first = 0
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):

@@ -1,4 +1,4 @@
-"""What a setting allows beyond its type. The words of the table are the rule, and explain it."""
+"""Validation of settings beyond their type, parsed from the column "allowed" of the tables."""
 
 import re
 from collections.abc import Callable
@@ -16,14 +16,14 @@ _REPLICAS = "* or partition:broker,partition:broker,..."
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`words` say what is allowed, and `accepts` tells whether a parsed value is."""
+    """`words` describe the allowed values; `accepts` checks a parsed value."""
 
     words: str
     accepts: Test
 
 
 def rule_of(words: str) -> Rule | None:
-    """The rule that a column of the table spells; `None` where it is empty."""
+    """Parse a rule; `None` if `words` is empty."""
     if not words:
         return None
     if words == _REPLICAS:

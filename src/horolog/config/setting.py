@@ -1,4 +1,4 @@
-"""One row of the settings tables: name, type, default, rule, words, and whether it is obeyed."""
+"""One row of the settings tables: name, type, default, rule, description and status."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from horolog.config.values import Kind, Value, parse
 
 
 class Status(Enum):
-    """What comes of a setting that somebody gives."""
+    """The effect of setting a value."""
 
     OBEYED = "obeyed"
     ACCEPTED = "accepted without effect"
@@ -31,16 +31,16 @@ class Setting:
     Attributes:
         name: Kafka's name.
         kind: Kafka's type.
-        default: Its default as text; `None` if it is absent unless given.
-        rule: What is allowed beyond the type.
-        doc: What it is for, in a sentence.
-        status: What comes of it here, and in `why` the reason unless it is obeyed.
+        default: The default as text; `None` if the setting has none.
+        rule: The allowed values beyond the type.
+        doc: The purpose, in a sentence.
+        status: Its effect here; `why` is the reason unless it is obeyed.
         update: How a broker setting may change; topic settings always may.
         falls_back_to: The broker settings that a topic setting falls back to, strongest first.
         aliases: Older names of the same setting, weaker than its own.
-        refused_values: Values that Kafka knows and that are refused here, with the reason.
+        refused_values: Values that Kafka allows and horolog refuses, with the reason.
         internal: Kafka has it for its tests and never lists it.
-        gone: Kafka 4 removed it; it is listed only where it is given.
+        gone: Kafka 4 removed it; it is listed only where it is set.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Setting:
 
     @property
     def field_name(self) -> str:
-        """The attribute of `TopicConfig` or `BrokerConfig` that an obeyed setting ends in."""
+        """The attribute of `TopicConfig` or `BrokerConfig` that holds an obeyed setting."""
         return self.name.replace(".", "_")
 
     @property
@@ -69,13 +69,13 @@ class Setting:
 
     @property
     def allowed(self) -> str:
-        """What may be given, in words."""
+        """The allowed values, in words."""
         kind = self.kind.name.lower()
         article = "an" if kind == "int" else "a"
         return f"{article} {kind}" + (f", {self.rule.words}" if self.rule else "")
 
     def read(self, text: str, given_as: str | None = None) -> Value:
-        """The value of `text`; `ValueError` with name, value and what is allowed."""
+        """Parse `text`; `ValueError` names the setting, the value and the allowed values."""
         name = given_as or self.name
         shown = "[hidden]" if self.sensitive else text
         complaint = f"Invalid value {shown} for configuration {name}: "

@@ -1,13 +1,13 @@
-"""What is set where, and what follows from it.
+"""Given settings by source, and the effective configuration that they resolve to.
 
-A topic setting is looked for, strongest first, among the topic's own settings, the
-broker's dynamic ones, the cluster-wide dynamic ones, and the file that the broker
-was started with; then Kafka's default stands.
+The effective value of a topic setting comes from the first of: the topic's own settings, the
+broker's dynamic settings, the cluster-wide dynamic settings, the file that the broker was
+started with, Kafka's default.
 
-The bounds on time (KIP-937) are resolved name by name and then combined: a bound of
-its own wins, unless it is 2^63-1, over the deprecated `message.timestamp.difference.max.ms`,
-and that wins over a default. (Kafka 3.9 cannot tell its default from a given 2^63-1.
-Kafka 4's default of one hour for the future would hide every difference if it counted
+The timestamp bounds (KIP-937) are resolved one by one and then combined: `before.max.ms` and
+`after.max.ms` win over the deprecated `message.timestamp.difference.max.ms` unless they are
+2^63-1, and the difference wins over a default. (Kafka 3.9 cannot distinguish its default from a
+given 2^63-1. Kafka 4's default of one hour for `after` would hide every difference if it counted
 as given.)
 """
 
@@ -33,7 +33,7 @@ _DIFFERENCE = "message.timestamp.difference.max.ms"
 
 
 class Source(IntEnum):
-    """Where a value was given; the numbers are those of a DescribeConfigs answer (KIP-226)."""
+    """The source of a value; the numbers are those of a DescribeConfigs response (KIP-226)."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -43,7 +43,7 @@ class Source(IntEnum):
 
 
 class Given(NamedTuple):
-    """A value as it was given: where, under which name, and as which text."""
+    """A value as given: its source, name and text."""
 
     source: Source
     name: str
@@ -52,17 +52,17 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a broker was told: in its file, cluster-wide while running, and alone while running."""
+    """The given settings of a broker: static, dynamic cluster-wide, and dynamic of this broker."""
 
     static: Mapping[str, str] = field(default_factory=dict)
     dynamic_default: Mapping[str, str] = field(default_factory=dict)
     dynamic_broker: Mapping[str, str] = field(default_factory=dict)
 
     def topic_config(self, overrides: Mapping[str, str] | None = None) -> TopicConfig:
-        """What a topic with these settings of its own obeys.
+        """The effective settings of a topic with these overrides.
 
         Raises:
-            ValueError: An unknown name or a bad value, in a sentence.
+            ValueError: A name is unknown or a value invalid.
         """
         overrides = overrides or {}
         for name, text in overrides.items():
@@ -74,7 +74,7 @@ class Settings:
         return TopicConfig(**values)
 
     def broker_config(self) -> BrokerConfig:
-        """What the broker obeys; `Misconfigured` with a sentence where that makes no sense."""
+        """The effective settings of the broker; `Misconfigured` if they are invalid."""
         try:
             return self._broker_config()
         except ValueError as cause:
@@ -83,7 +83,7 @@ class Settings:
     def given_for_topic(
         self, setting: Setting, overrides: Mapping[str, str]
     ) -> Iterator[tuple[Given, Value]]:
-        """Every value given for a topic setting, the one that counts first."""
+        """Every value given for a topic setting, the effective one first."""
         for name in (setting.name, *setting.aliases):
             if name in overrides:
                 text = overrides[name]
@@ -96,7 +96,7 @@ class Settings:
                         yield Given(source, name, layer[name]), _in_ms(value, fallback.name)
 
     def given_for_broker(self, setting: Setting) -> Iterator[tuple[Given, Value]]:
-        """Every value given for a broker setting, the one that counts first."""
+        """Every value given for a broker setting, the effective one first."""
         for source, layer in self._layers():
             for name in (setting.name, *setting.aliases):
                 if name in layer:
@@ -108,7 +108,7 @@ class Settings:
     def bound_from_difference(
         self, setting: Setting, overrides: Mapping[str, str]
     ) -> tuple[Given, Value] | None:
-        """The deprecated difference, where it decides about a bound on time."""
+        """The deprecated difference, if it determines this timestamp bound."""
         if setting.name not in (_BEFORE, _AFTER):
             return None
         own = next(self.given_for_topic(setting, overrides), None)
@@ -172,7 +172,7 @@ class Settings:
         directories = self._broker_value("log.dirs") or self._broker_value("log.dir")
         if len(directories) != 1:
             raise ValueError(
-                f"log.dirs={','.join(directories)}: one directory is served; "
+                f"log.dirs={','.join(directories)}: only one directory is supported; "
                 "run one broker for each, or join the disks below one file system"
             )
         return str(directories[0])
@@ -192,7 +192,7 @@ def _typed(field_name: str, value: Any) -> Any:
 
 
 def _connection_limits(text: str) -> dict[str, int]:
-    """By address, spelled as sockets spell it."""
+    """Limits by address, spelled as `socket` spells it."""
     limits = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         host, _, count = part.rpartition(":")
@@ -203,6 +203,6 @@ def _connection_limits(text: str) -> dict[str, int]:
         except ValueError:
             raise ValueError(
                 f"Invalid value {part} for configuration max.connections.per.ip.overrides: "
-                "allowed is ADDRESS:COUNT, the address in digits (names are not looked up)"
+                "allowed is ADDRESS:COUNT with an IP address (host names are not resolved)"
             ) from None
     return limits

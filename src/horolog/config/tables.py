@@ -1,6 +1,6 @@
 """The two tables of settings, read from `topic_settings.txt` and `broker_settings.txt`.
 
-Loaded when first asked for, so that importing `horolog.config` costs nothing.
+Loaded on first use, so that importing `horolog.config` stays cheap.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from horolog.config.rules import rule_of
 from horolog.config.setting import Setting, Status, UpdateMode
 from horolog.config.values import Kind
 
-# Older names: KIP-32 calls the bound and the type by these, for topics and brokers alike.
+# Older names; KIP-32 has the first three, for topics and brokers alike.
 _ALIASES = {
     "message.timestamp.difference.max.ms": ("max.message.time.difference.ms",),
     "log.message.timestamp.difference.max.ms": ("max.message.time.difference.ms",),
@@ -19,7 +19,7 @@ _ALIASES = {
     "node.id": ("broker.id",),
 }
 _REFUSED_VALUES = {
-    name: {"compact": "there is no compaction yet; allowed is delete, or nothing"}
+    name: {"compact": "compaction is not supported yet; allowed is delete, or nothing"}
     for name in ("cleanup.policy", "log.cleanup.policy")
 }
 _STATUS = {
@@ -42,15 +42,15 @@ def broker_settings() -> Mapping[str, Setting]:
 
 
 def topic_setting(name: str) -> Setting:
-    """The topic setting called `name`, now or earlier; `ValueError` if there is none."""
+    """The topic setting with this name or alias; `ValueError` if there is none."""
     return _find(name, topic_settings(), "topic")
 
 
 def broker_setting(name: str) -> Setting:
-    """The broker setting called `name`, now or earlier; `ValueError` if there is none."""
+    """The broker setting with this name or alias; `ValueError` if there is none."""
     if name.startswith("listener.name."):
         raise ValueError(
-            f"Unknown broker config name: {name}. Listeners have no settings of their own here"
+            f"Unknown broker config name: {name}. Settings per listener are not supported"
         )
     return _find(name, broker_settings(), "broker")
 

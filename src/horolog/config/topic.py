@@ -1,7 +1,7 @@
 """One topic's settings as values: typed, with Kafka's names in Python's spelling.
 
-`segment.bytes` becomes `segment_bytes`. Times are milliseconds. The defaults are
-those of Apache Kafka 4.x; the rules for each are in `horolog.config.topic_table`.
+`segment.bytes` becomes `segment_bytes`. Times are milliseconds. The defaults are those of
+Apache Kafka 4.x; `topic_settings.txt` has the rules.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Setting values between text and Python: Kafka's types, read as strictly as Kafka reads them."""
+"""Parsing and formatting of setting values, as strict as Kafka's for each type."""
 
 import math
 import re
@@ -11,7 +11,7 @@ _BITS = {"INT": 32, "SHORT": 16, "LONG": 64}
 
 
 class Kind(IntEnum):
-    """A setting's type; the numbers are those of a DescribeConfigs answer (KIP-569)."""
+    """A setting's type; the numbers are those of a DescribeConfigs response (KIP-569)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -25,7 +25,7 @@ class Kind(IntEnum):
 
 
 def parse(kind: Kind, text: str) -> Value:
-    """Read a value; `ValueError` says in a few words what it is not."""
+    """Parse a value; `ValueError` with a short reason, such as "not a whole number"."""
     text = text.strip()
     match kind:
         case Kind.BOOLEAN:
@@ -41,7 +41,7 @@ def parse(kind: Kind, text: str) -> Value:
 
 
 def to_text(value: Value) -> str:
-    """The value as Kafka shows it."""
+    """Format a value as Kafka does."""
     match value:
         case bool():
             return "true" if value else "false"

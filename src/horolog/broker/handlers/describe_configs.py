@@ -14,7 +14,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.clock_control import describe_clock
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers.config_resources import ResourceType, check_broker, unknown_type
-from horolog.config import ConfigEntry, describe_broker, describe_cluster, describe_topic
+from horolog.config import DescribedSetting, describe_broker, describe_cluster, describe_topic
 from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.wire.api import ApiKey
 
@@ -90,14 +90,14 @@ class _Descriptions:
             case number:
                 raise unknown_type(number)
 
-    def _described(self, entries: Sequence[ConfigEntry]) -> list[dict[str, Any]]:
+    def _described(self, entries: Sequence[DescribedSetting]) -> list[dict[str, Any]]:
         return [
             _described(entry, synonyms=self._synonyms, documentation=self._documentation)
             for entry in entries
         ]
 
 
-def _described(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> dict[str, Any]:
+def _described(entry: DescribedSetting, *, synonyms: bool, documentation: bool) -> dict[str, Any]:
     return {
         "name": entry.name,
         "value": entry.value,
