@@ -1,7 +1,10 @@
 """Produce, as the protocol has it: codes, texts, stamps, and what must not reach the log."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +12,8 @@ import pytest
 from raw_connection import RawConnection, produce_fields
 from running_broker import RunningBroker
 
+from horolog.broker.fair_pool import FairPool
+from horolog.broker.handlers import produce as produce_handler
 from horolog.clock import HOUR_MS, ManualClock
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
@@ -49,6 +54,28 @@ def test_offsets_are_given_in_order(broker: RunningBroker) -> None:
     assert (answer.error_code, answer.base_offset) == (0, 2)
     assert answer.log_append_time_ms == -1
     assert answer.log_start_offset == 0
+
+
+def test_only_batches_after_the_first_are_checked_in_threads_because_time_has_passed(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("two", partitions=2)
+    seconds = SimpleNamespace(monotonic=count().__next__)  # as where the process is paused
+    monkeypatch.setattr(produce_handler, "time", seconds)
+    in_threads: list[Hashable] = []
+    submit = FairPool.submit
+
+    def watched(pool: FairPool, owner: Hashable, call: Callable[[], Any]) -> Future[Any]:
+        in_threads.append(owner)
+        return submit(pool, owner, call)
+
+    monkeypatch.setattr(FairPool, "submit", watched)
+    assert produce(broker, batch(NOW_MS)).base_offset == 0
+    assert not in_threads
+    with RawConnection(broker.address) as connection:
+        fields = produce_fields("two", {0: batch(NOW_MS), 1: batch(NOW_MS)})
+        connection.ask(ApiKey.PRODUCE, 9, **fields)
+    assert len(in_threads) == 1
 
 
 def test_append_time_is_the_clocks_and_never_goes_back(

@@ -56,14 +56,17 @@ def produce(
     if request.is_large:
         return _produce_in_turns(request, broker)
     now_ms = broker.clock.now_ms()
-    inline_until = time.monotonic() + INLINE_SECONDS
+    inline_until: float | None = None  # the first batch has all of that time
     topics: list[ProducedTopic] = []
     appending: list[_Appending] = []
     for asked in request.body.topic_data:
         topic = _find_topic(request, broker, asked)
         outcomes: list[ProducedPartition] = []
         for wanted in asked.partition_data:
-            in_thread = time.monotonic() > inline_until
+            if inline_until is None:
+                inline_until, in_thread = time.monotonic() + INLINE_SECONDS, False
+            else:
+                in_thread = time.monotonic() > inline_until
             _append(request, broker, topic, wanted, now_ms, in_thread, outcomes, appending)
         topics.append(_named(asked, topic, outcomes))
     if appending:
