@@ -1,7 +1,7 @@
 """What DescribeConfigs tells."""
 
 from horolog.config import (
-    ConfigEntry,
+    DescribedSetting,
     Kind,
     Settings,
     Source,
@@ -12,7 +12,7 @@ from horolog.config import (
 )
 
 
-def one(entries: list[ConfigEntry]) -> ConfigEntry:
+def one(entries: list[DescribedSetting]) -> DescribedSetting:
     (entry,) = entries
     return entry
 

@@ -62,10 +62,10 @@ def test_a_wildcard_alone_is_refused_with_the_line_to_add(host: str) -> None:
 @pytest.mark.parametrize(
     ("static", "complaint"),
     [
-        ({"listeners": "SSL://h:1"}, "asks for SSL, and this broker speaks PLAINTEXT only"),
+        ({"listeners": "SSL://h:1"}, "uses SSL, but this broker supports PLAINTEXT only"),
         (
             {"listeners": "IN://h:1", "listener.security.protocol.map": "IN:SASL_SSL"},
-            "asks for SASL_SSL",
+            "uses SASL_SSL",
         ),
         ({"listeners": "IN://h:1"}, "add it to listener.security.protocol.map as IN:PLAINTEXT"),
         ({"listener.security.protocol.map": "IN:TLS"}, "allowed is NAME:PROTOCOL"),

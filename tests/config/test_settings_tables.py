@@ -158,7 +158,7 @@ def test_an_unknown_name_is_refused_with_the_likely_one() -> None:
         broker_setting("segment.ms")
     with pytest.raises(ValueError, match=r"Unknown broker config name: nonsense$"):
         broker_setting("nonsense")
-    with pytest.raises(ValueError, match="no settings of their own"):
+    with pytest.raises(ValueError, match="Settings per listener are not supported"):
         broker_setting("listener.name.external.ssl.keystore.location")
 
 
