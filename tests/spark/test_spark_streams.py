@@ -81,7 +81,12 @@ def test_what_is_available_is_read_once_over_restarts(
 ) -> None:
     append(client, "clicks", 0, range(30))
     append(client, "clicks", 1, range(30, 40))
-    frame = clicks(startingOffsets="earliest", maxOffsetsPerTrigger="20", includeHeaders="true")
+    frame = clicks(
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger="20",
+        includeHeaders="true",
+        commitOffsetsToGroup="lag",
+    )
     run = Run(spark, frame, tmp_path)
     assert run.to_the_end() == [*range(40)]
     assert run.offsets() == [
@@ -95,6 +100,11 @@ def test_what_is_available_is_read_once_over_restarts(
     append(client, "clicks", 1, range(40, 45))
     assert run.to_the_end() == [*range(45)]
     assert run.to_the_end() == [*range(45)]
+    committed = client.offset_fetch("lag")
+    assert {each: it and it.offset for each, it in committed.items()} == {
+        ("clicks", 0): 30,
+        ("clicks", 1): 15,
+    }
 
 
 def test_a_first_batch_that_fails_loses_nothing_after_a_restart(

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from running_broker import RunningBroker
 
 from horolog.client import Client
-from horolog.errors import Misconfigured
+from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.record.builder import Record, build_batch
 from horolog.spark import columns, stream
 from horolog.spark.bounds import DataLost
@@ -328,6 +328,56 @@ def test_a_topic_that_was_made_again_is_lost_data(orders: RunningBroker, client:
     assert lenient.next() == rows(0, range(3))
     append(client, "orders", 0, 2)
     assert lenient.next() == rows(0, range(3, 5))
+
+
+def test_what_is_done_is_committed_to_the_users_group(
+    orders: RunningBroker, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(orders, startingOffsets="earliest", commitOffsetsToGroup="lag")
+    assert query.plan()
+    assert client.offset_fetch("lag") == {}
+    query.run()
+    committed = client.offset_fetch("lag")
+    assert {each: it and it.offset for each, it in committed.items()} == {
+        ("orders", 0): 30,
+        ("orders", 1): 10,
+    }
+    append(client, "orders", 0, 5)
+    start, query.reader.commit = query.begins_at(), lambda end: None
+    assert query.next() == rows(0, range(30, 35))
+    assert query.next() is None  # Spark asks, and commits nothing after the last micro-batch
+    assert client.offset_fetch("lag")["orders", 0].offset == 35
+    assert start != query.begins_at()
+    assert caplog.records == []
+
+
+def test_a_commit_that_is_refused_does_not_end_the_query(
+    orders: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise RequestRefused(ErrorCode.unknown_member_id, "the group has members")
+
+    monkeypatch.setattr(Client, "offset_commit", refuse)
+    query = Query(orders, startingOffsets="earliest", commitOffsetsToGroup="lag")
+    query.next()
+    append(client, "orders", 0, 5)
+    assert query.next() == rows(0, range(30, 35))
+    assert "The offsets of this query are not committed: the group has members" in caplog.text
+    with pytest.raises(Misconfigured, match="names no group"):
+        Query(orders, commitOffsetsToGroup=" ")
+
+
+def test_a_stream_goes_on_over_a_restart_of_the_broker(
+    orders: RunningBroker, client: Client
+) -> None:
+    query = Query(orders, startingOffsets="earliest")
+    query.next()
+    assert query.next() is None
+    orders.restart()
+    assert query.next() is None
+    append(client, "orders", 1, 2)
+    orders.restart()
+    assert query.next() == rows(1, range(10, 12))
 
 
 def test_an_idle_stream_hears_of_records_at_once(

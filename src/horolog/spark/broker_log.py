@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from horolog.client import MAX_TIMESTAMP, Client, FoundOffset, NoAnswer
+from horolog.client import MAX_TIMESTAMP, Client, CommittedOffset, FoundOffset, NoAnswer
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.spark.bounds import Bounds
 from horolog.spark.limits import EARLIEST, LATEST, Assigned, Topics, subscribed
@@ -97,6 +97,19 @@ class BrokerLog:
             partition: None if (answer := found[partition]) is None else answer.offset
             for partition in times_ms
         }
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets for a group that has no members.
+
+        Raises:
+            RequestRefused: it has some, or the coordinator refuses for another reason.
+            NoAnswer: it does not answer.
+        """
+        committed = {
+            (each.topic, each.partition): CommittedOffset(offset)
+            for each, offset in offsets.items()
+        }
+        self._client.offset_commit(group, committed)
 
     # What to read.
 

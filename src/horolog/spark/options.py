@@ -2,7 +2,7 @@
 
 Names ignore case. What Kafka's source refuses is refused here, with a sentence;
 what its Java consumer would only be tuned by is accepted without effect (`consumer_settings`).
-Of our own are `path`, `columns` and `includeTimestampMs`.
+Of our own are `path`, `columns`, `includeTimestampMs` and `commitOffsetsToGroup`.
 """
 
 import difflib
@@ -58,6 +58,7 @@ class ReadOptions:
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 15 * 60_000
+    commits_to_group: str | None = None
     include_headers: bool = False
     include_timestamp_ms: bool = False
     columns: tuple[str, ...] | None = None
@@ -126,6 +127,7 @@ class ReadOptions:
             max_records_per_partition=positive(given, "maxRecordsPerPartition"),
             max_offsets_per_trigger=most,
             min_offsets_per_trigger=least,
+            commits_to_group=_group(given),
             max_trigger_delay_ms=duration(given, "maxTriggerDelay", "15m"),
             include_headers=flag(given, "includeHeaders", default=False),
             include_timestamp_ms=flag(given, "includeTimestampMs", default=False),
@@ -176,7 +178,7 @@ class ReadOptions:
         return Everywhere.LATEST if self.starting is None else self.starting
 
 
-_OWN = ("path", "paths", "columns", "includeTimestampMs")
+_OWN = ("path", "paths", "columns", "includeTimestampMs", "commitOffsetsToGroup")
 _KAFKA_SOURCE = (
     "subscribe",
     "subscribePattern",
@@ -227,6 +229,14 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
     if any(not path.strip() for path in paths):
         raise Misconfigured("A path given to load() is empty")
     return tuple(dict.fromkeys(absolute(path) for path in paths))
+
+
+def _group(given: Mapping[str, str]) -> str | None:
+    """The consumer group that a stream's offsets are committed to."""
+    group = given.get("commitoffsetstogroup")
+    if group is not None and not group.strip():
+        raise Misconfigured("Option 'commitOffsetsToGroup' names no group")
+    return group
 
 
 def _columns(given: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -10,6 +10,7 @@ What is kept between micro-batches, and over a restart, is in their offsets alon
 (`stream_offsets`).
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -24,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from horolog.client import NoAnswer
 from horolog.errors import HorologError, RequestRefused
 from horolog.spark import planning
 from horolog.spark.bounds import data_lost, later_starts, stream_starts
@@ -35,6 +37,8 @@ from horolog.spark.reading import read_task
 from horolog.spark.stream_offsets import Offsets, StreamOffset, limited
 from horolog.spark.wanted import Wanted
 from horolog.storage.names import TopicPartition
+
+_logger = logging.getLogger(__name__)
 
 IDLE_WAIT_MS = 200
 """How long a look at a log without news waits for some; Spark asks again at once."""
@@ -81,6 +85,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle_since: dict[str, Any] | None = None  # the offset that had nothing behind it
         self._last_batch_at: float | None = None
         self._said: set[str] = set()
+        self._told_group: dict[str, Any] | None = None
 
     # What Spark asks of the driver.
 
@@ -105,6 +110,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         """Where the next micro-batch ends; `start` itself where there is nothing to read."""
         with in_one_sentence():
+            self._tell_group(start)
             if self._idle_since == start and self._targets is None:
                 self._wait()
             at = StreamOffset.from_json(start)
@@ -138,6 +144,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ranges = StreamOffset.from_json(end).ranges_from(StreamOffset.from_json(start))
             tasks = planning.shared_out(self.options, ranges, self.cores)
         return [InputPartition(task) for task in tasks]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """All up to here is done."""
+        with in_one_sentence():
+            self._tell_group(end)
 
     def stop(self) -> None:
         """Hang up."""
@@ -179,7 +190,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._targets is not None:
             present = [each for each in present if each in self._targets]
         for partition in sorted(start.offsets.keys() - set(present)):
-            self._lost(f"{partition} does not exist any more")
+            self._lost(f"{partition} does not exist any more, or is no longer subscribed to")
         ends = log.latest(present)
         self._ends = dict(ends)
         positions = {each: at for each in present if (at := start.offsets.get(each)) is not None}
@@ -222,8 +233,25 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Let a moment pass unless something comes, so that an idle query costs little."""
         try:
             self._opened().wait_for_records(self._ends, IDLE_WAIT_MS)
-        except RequestRefused:
+        except (RequestRefused, NoAnswer):  # the look that comes next says what is wrong
             self._discovered_at = None
+
+    def _tell_group(self, done: dict[str, Any]) -> None:
+        """Commit what is done to the user's group, for tools that show lag.
+
+        Spark may end a query without a `commit()` of its last micro-batch, but not without
+        asking for one more.
+        """
+        group = self.options.commits_to_group
+        if group is None or done == self._told_group:
+            return
+        if self._initial is not None and done == self._initial.to_json():
+            return
+        self._told_group = done
+        try:
+            self._opened().commit(group, StreamOffset.from_json(done).offsets)
+        except (RequestRefused, NoAnswer) as error:
+            _logger.warning("The offsets of this query are not committed: %s", error)
 
     def _starts_anywhere_the_same(self) -> bool:
         """Whether the stream would start where it does, if it started later."""
