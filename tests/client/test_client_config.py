@@ -1,6 +1,8 @@
 """Addresses and settings of a client."""
 
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -60,3 +62,12 @@ def test_a_client_is_pickled_as_its_configuration() -> None:
 
 def test_an_ipv6_address_is_written_with_brackets() -> None:
     assert str(Address("::1", 9092)) == "[::1]:9092"
+
+
+def test_the_client_imports_neither_arrow_nor_tls_before_they_are_needed() -> None:
+    code = (
+        "import sys, horolog.client; print([m for m in ('pyarrow', 'ssl', 'numpy') "
+        "if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

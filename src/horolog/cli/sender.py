@@ -5,12 +5,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from horolog.cli.lines import Line
-from horolog.cli.partitioning import partition_of_key
 from horolog.cli.topic_facts import partition_numbers
 from horolog.client import Client, Produced
 from horolog.errors import ErrorCode, RecordsRejected
 from horolog.record.builder import build_batch
 from horolog.record.compression import Codec
+from horolog.record.partitioning import partition_of_key
 
 _BATCH_BYTES = 500_000  # well below max.message.bytes, 1 MiB by default
 _CREATION_TRIES = 10

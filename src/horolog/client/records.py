@@ -157,7 +157,7 @@ class RecordCalls(Asking):
                 min_bytes=min_bytes,
                 read_committed=read_committed,
             )
-            version = leader.version(ApiKey.FETCH, highest=_highest_for(known.topic_id))
+            version = leader.version(ApiKey.FETCH, highest=highest_for(known.topic_id))
             body = leader.ask(ApiKey.FETCH, version, request, deadline).body
             what = f"fetch of {topic}-{partition} from offset {offset}"
             refuse(getattr(body, "error_code", 0), what)
@@ -205,7 +205,7 @@ class RecordCalls(Asking):
                     min_bytes=1,
                     read_committed=read_committed,
                 )
-                highest = _highest_for(ids if all(ids) else None)
+                highest = highest_for(ids if all(ids) else None)
                 version = leader.version(ApiKey.FETCH, highest=highest)
                 body = leader.ask(ApiKey.FETCH, version, request, deadline).body
                 if any(it.records or it.error_code for t in body.responses for it in t.partitions):
@@ -237,7 +237,7 @@ class RecordCalls(Asking):
         def attempt(deadline: Deadline) -> Produced:
             known = self.brokers.topic(topic, deadline, auto_create=True)
             leader = self.brokers.leader(topic, partition, deadline)
-            version = leader.version(ApiKey.PRODUCE, highest=_highest_for(known.topic_id))
+            version = leader.version(ApiKey.PRODUCE, highest=highest_for(known.topic_id))
             request = {
                 "transactional_id": None,
                 "acks": acks,
@@ -255,7 +255,7 @@ class RecordCalls(Asking):
                 return Produced(None, None, None)
             body = leader.ask(ApiKey.PRODUCE, version, request, deadline).body
             what = f"produce to {topic}-{partition}"
-            return _produced(_only_partition(body.responses, what, "partition_responses"), what)
+            return produced_of(_only_partition(body.responses, what, "partition_responses"), what)
 
         return self._persist(attempt, may_repeat=False)
 
@@ -293,7 +293,7 @@ def _fetch_request(
     }
 
 
-def _highest_for(topic_id: object) -> int:
+def highest_for(topic_id: object) -> int:
     """A broker that gave no topic id is asked by name."""
     return 0x7FFF if topic_id is not None else _FIRST_WITH_TOPIC_IDS - 1
 
@@ -323,7 +323,7 @@ def _fetched(it: Any) -> Fetched:
     )
 
 
-def _produced(it: Any, what: str) -> Produced:
+def produced_of(it: Any, what: str) -> Produced:
     message = getattr(it, "error_message", None)
     record_errors = getattr(it, "record_errors", ())
     if record_errors:

@@ -252,6 +252,11 @@ def restamp(
     )
 
 
+def next_sequence(sequence: int, records: int) -> int:
+    """The sequence of the record that follows so many, wrapping after 2147483647 (KIP-98)."""
+    return (sequence + records) % _SEQUENCES
+
+
 def pack_header(header: BatchHeader, records: Buffer) -> bytes:
     """The 61 bytes of `header` with the CRC that these records give it; `header.crc` is ignored."""
     crc = crc32c.crc32c(records, crc32c.crc32c(_CRC_COVERED.pack(*header[5:])))

@@ -9,7 +9,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, pack_header
+from horolog.record.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    next_sequence,
+    pack_header,
+)
 from horolog.record.compression import Buffer, Codec, compress
 from horolog.record.kernels import column_twins, layout
 from horolog.record.kernels.loading import COLUMN_KERNELS
@@ -51,18 +58,25 @@ def encode_batches(
     base_offset: int | None = None,
     batch_bytes: int = BATCH_BYTES,
     level: int | None = None,
+    producer: tuple[int, int] = (-1, -1),
+    base_sequence: int = -1,
 ) -> Iterator[bytes]:
-    """As `encode`, batch by batch; without `base_offset` each begins at 0, as producers send it."""
-    offset = base_offset
+    """As `encode`, batch by batch; without `base_offset` each begins at 0, as producers send it.
+
+    An idempotent `producer` gives its id and epoch, and the sequence of its first record.
+    """
+    offset, sequence = base_offset, base_sequence
     for rows in _record_batches(table):
         writer = _Writer(rows, batch_bytes)
         while (records := writer.next_records()) is not None:
             payload: Buffer = records.payload
             if codec is not Codec.NONE:
                 payload = compress(codec, payload, level)
-            yield _batch(records, payload, codec, offset or 0)
+            yield _batch(records, payload, codec, offset or 0, producer, sequence)
             if offset is not None:
                 offset += records.rows
+            if sequence >= 0:
+                sequence = next_sequence(sequence, records.rows)
 
 
 class _Records(NamedTuple):
@@ -74,7 +88,14 @@ class _Records(NamedTuple):
     max_timestamp: int
 
 
-def _batch(records: _Records, payload: Buffer, codec: Codec, base_offset: int) -> bytes:
+def _batch(
+    records: _Records,
+    payload: Buffer,
+    codec: Codec,
+    base_offset: int,
+    producer: tuple[int, int],
+    base_sequence: int,
+) -> bytes:
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
@@ -85,9 +106,9 @@ def _batch(records: _Records, payload: Buffer, codec: Codec, base_offset: int) -
         last_offset_delta=records.rows - 1,
         base_timestamp=records.base_timestamp,
         max_timestamp=records.max_timestamp,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=base_sequence,
         records_count=records.rows,
     )
     return b"".join((pack_header(header, payload), payload))

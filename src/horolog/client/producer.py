@@ -1,0 +1,455 @@
+"""Producing Arrow tables: rows to partitions, batches and requests, without an object per record.
+
+    table -> chunks of some megabytes -> rows by partition -> batches (`record.column_writer`)
+          -> one request a leader, sent by a thread while the next batches are written
+
+This module imports pyarrow; the rest of the client does not.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from horolog.client.appends import ProducerId
+from horolog.client.client import Client
+from horolog.client.records import Produced, TopicPartition
+from horolog.clock import SystemClock
+from horolog.errors import RecordError, RecordsRejected
+from horolog.record.batch import next_sequence, parse_header
+from horolog.record.column_writer import encode_batches
+from horolog.record.compression import Codec
+from horolog.record.partitioning import partitions_of_keys
+
+__all__ = ["METADATA", "Producer", "Written"]
+
+BATCH_BYTES: Final = 900_000
+"""Uncompressed size of a batch: below what brokers take by default (`max.message.bytes`)."""
+
+METADATA: Final = pa.schema(
+    [("partition", pa.int32()), ("offset", pa.int64()), ("timestamp_ms", pa.int64())]
+)
+"""What `Producer.send` tells of each record: Java's RecordMetadata, as columns."""
+
+_CHUNK_BYTES: Final = 8 << 20
+_MOST_CHUNK_BYTES: Final = 64 << 20
+_REQUEST_BYTES: Final = 16 << 20
+_ALL: Final = -1
+_TAKEN: Final = frozenset({"key", "value", "headers", "partition", "timestamp", "timestamp_ms"})
+_PASSED_OVER: Final = frozenset({"topic", "offset", "timestamp_type", "timestampType"})
+
+
+@dataclass(slots=True)
+class Written:
+    """What one `send` has appended; complete only if it returned.
+
+    Attributes:
+        records: How many.
+        offsets: For each partition the first and the last offset, where the broker said.
+        metadata: A row for each row sent, in its order, if that was asked for: `METADATA`. The
+            offset is null where the broker did not say (acks 0); the time is the broker's append
+            time where the topic has one, else the time that was sent (KIP-32).
+    """
+
+    records: int = 0
+    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+    metadata: pa.Table | None = None
+
+
+class Producer:
+    """Sends Arrow data through a client, which it does not close; for one thread at a time.
+
+        with Client("127.0.0.1:9092") as client, Producer(client) as producer:
+            producer.send("clicks", table)
+
+    Args:
+        client: Used by a thread of the producer while `send` runs.
+        codec: How batches are compressed.
+        acks: 0, 1 or -1 (all).
+        idempotent: Whether a retry never appends twice (needs acks -1, Kafka's default).
+        batch_bytes: The uncompressed size that batches are filled to.
+        now_ms: The clock of records without a time.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        codec: Codec = Codec.NONE,
+        acks: int = _ALL,
+        idempotent: bool | None = None,
+        batch_bytes: int = BATCH_BYTES,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        if acks not in {0, 1, _ALL}:
+            raise ValueError(f"acks={acks}: allowed are 0, 1 and -1 (all)")
+        if idempotent and acks != _ALL:
+            raise ValueError("an idempotent producer needs acks=-1 (all)")
+        self._client = client
+        self._codec = codec
+        self._acks = acks
+        self._is_idempotent = acks == _ALL if idempotent is None else idempotent
+        self._batch_bytes = batch_bytes
+        self._now_ms = now_ms or SystemClock().now_ms
+        self._id: ProducerId | None = None
+        self._sequences: dict[TopicPartition, int] = {}
+        self._turn = 0
+        self._sender = ThreadPoolExecutor(1, "horolog-producer")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the thread; nothing waits to be sent between calls of `send`."""
+        self._sender.shutdown()
+
+    def send(self, topic: str, data: Any, *, metadata: bool = False) -> Written:
+        """Append the rows of a table, in their order within each partition, and wait for it.
+
+        `data` is a pyarrow table, record batch or reader, or anything that exports an Arrow
+        stream: a polars or pandas DataFrame, a DuckDB relation. Columns: `value`; `key`,
+        `headers` (list of structs of key and value), `partition`, and `timestamp_ms` or
+        `timestamp` (floored to milliseconds) where they are there. Strings are written as UTF-8.
+        A null time is the clock's (KIP-32), a null partition the key's (murmur2, as Kafka's
+        producers), and rows without a key fill one partition after another.
+
+        Raises:
+            RecordsRejected: a broker refuses a batch; `errors` number the rows of `data`.
+            RequestRefused: or for another reason.
+            NoAnswer: a leader does not answer; `sent` tells whether it may have appended.
+            ValueError: a column is missing, unknown or of a type that cannot be written.
+        """
+        written = Written()
+        told: list[pa.RecordBatch] = []
+        reader = _reader(data)
+        _check_columns(reader.schema)
+        partitions = self._client.partitions_of(topic, auto_create=True)
+        target = min(max(_CHUNK_BYTES, 2 * len(partitions) * self._batch_bytes), _MOST_CHUNK_BYTES)
+        row = 0
+        for chunk in _chunks(reader, target):
+            job = _Chunk(topic, self._rows(chunk), row, chunk.num_rows if metadata else 0)
+            self._send_chunk(job, partitions, written)
+            if metadata:
+                told.append(job.metadata())
+            row += chunk.num_rows
+        if metadata:
+            written.metadata = pa.Table.from_batches(told, METADATA)
+        return written
+
+    def _rows(self, chunk: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that are written, every time given."""
+        columns = {
+            name: chunk.column(name)
+            for name in ("key", "value", "headers", "partition")
+            if name in chunk.schema.names
+        }
+        if "timestamp_ms" in chunk.schema.names:
+            times = chunk.column("timestamp_ms")
+            if not pa.types.is_integer(times.type) and not pa.types.is_null(times.type):
+                raise ValueError(f"Column timestamp_ms of type {times.type} is no integer")
+            times = times.cast(pa.int64())
+        elif "timestamp" in chunk.schema.names:
+            times = _milliseconds(chunk.column("timestamp"))
+        else:
+            times = pa.nulls(chunk.num_rows, pa.int64())
+        if times.null_count:
+            times = pc.fill_null(times, self._now_ms())
+        return pa.RecordBatch.from_pydict({**columns, "timestamp_ms": times})
+
+    def _send_chunk(self, chunk: "_Chunk", partitions: Sequence[int], written: Written) -> None:
+        if self._is_idempotent and self._id is None:
+            self._id = self._client.init_producer_id()
+            self._sequences.clear()
+        chosen, self._turn = _chosen(chunk, partitions, self._turn, self._batch_bytes)
+        waiting: Future[None] | None = None
+        for sending in self._requests(chunk, chunk.grouped(chosen)):
+            if waiting is not None:
+                waiting.result()
+            waiting = self._sender.submit(self._send_request, chunk, sending, written)
+        if waiting is not None:
+            waiting.result()
+
+    def _requests(
+        self, chunk: "_Chunk", groups: Mapping[int, "_Group"]
+    ) -> Iterator[dict[TopicPartition, "_Batch"]]:
+        """What goes into one request after another: at most a batch of each partition."""
+        writing = {
+            partition: self._batches((chunk.topic, partition), group)
+            for partition, group in groups.items()
+        }
+        while writing:
+            sending: dict[TopicPartition, _Batch] = {}
+            size = 0
+            for partition in list(writing):
+                batch = next(writing[partition], None)
+                if batch is None:
+                    del writing[partition]
+                    continue
+                sending[chunk.topic, partition] = batch
+                size += len(batch.data)
+                if size >= _REQUEST_BYTES:
+                    yield sending
+                    sending, size = {}, 0
+            if sending:
+                yield sending
+
+    def _batches(self, partition: TopicPartition, group: "_Group") -> Iterator["_Batch"]:
+        sequence = self._sequences.get(partition, 0) if self._id is not None else -1
+        row = group.start
+        for data in encode_batches(
+            group.rows,
+            codec=self._codec,
+            batch_bytes=self._batch_bytes,
+            producer=(-1, -1) if self._id is None else self._id,
+            base_sequence=sequence,
+        ):
+            count = parse_header(data).records_count
+            yield _Batch(data, row, count)
+            row += count
+
+    def _send_request(
+        self, chunk: "_Chunk", sending: Mapping[TopicPartition, "_Batch"], written: Written
+    ) -> None:
+        produced: dict[TopicPartition, Produced] = {}
+        try:
+            self._client.append(
+                {partition: batch.data for partition, batch in sending.items()},
+                produced,
+                acks=self._acks,
+                is_idempotent=self._is_idempotent,
+            )
+        except RecordsRejected as refusal:
+            raise chunk.with_rows(refusal, sending) from None
+        finally:
+            if len(produced) < len(sending):
+                # A broker may have appended what is not answered. Another batch under the same
+                # sequence would count as its repeat and be dropped: begin with another id.
+                self._id = None
+            for partition, result in produced.items():
+                batch = sending[partition]
+                if self._id is not None:
+                    sequence = self._sequences.get(partition, 0)
+                    self._sequences[partition] = next_sequence(sequence, batch.rows)
+                chunk.note(partition[1], batch, result)
+                _count(written, partition[1], batch, result)
+
+
+class _Group(NamedTuple):
+    """The rows of one partition; `start` is where they begin in the sorted chunk."""
+
+    rows: pa.RecordBatch
+    start: int
+
+
+class _Batch(NamedTuple):
+    """A batch, and which rows of the sorted chunk it holds."""
+
+    data: bytes
+    start: int
+    rows: int
+
+
+class _Chunk:
+    """Some rows of what is sent: in which order they are written, and what became of them."""
+
+    def __init__(self, topic: str, rows: pa.RecordBatch, first_row: int, told: int) -> None:
+        self.topic = topic
+        self.rows = rows
+        self.first_row = first_row
+        self._order: npt.NDArray[np.intp] | None = None
+        self._offsets = np.full(told, -1, np.int64)
+        self._partitions = np.zeros(told, np.int32)
+        self._times = (
+            rows.column("timestamp_ms").to_numpy().copy() if told else np.empty(0, np.int64)
+        )
+
+    def grouped(self, chosen: npt.NDArray[np.int32] | int) -> dict[int, _Group]:
+        """The rows by partition, in their order."""
+        rows = (
+            self.rows.drop_columns(["partition"])
+            if "partition" in self.rows.schema.names
+            else self.rows
+        )
+        if isinstance(chosen, int):
+            return {chosen: _Group(rows, 0)}
+        self._order = np.argsort(chosen, kind="stable")
+        ordered = chosen[self._order]
+        starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
+        rows = rows.take(pa.array(self._order))
+        stops = [*starts[1:].tolist(), len(ordered)]
+        return {
+            int(ordered[start]): _Group(rows.slice(start, stop - start), start)
+            for start, stop in zip(starts.tolist(), stops, strict=True)
+        }
+
+    def note(self, partition: int, batch: _Batch, produced: Produced) -> None:
+        """What became of a batch."""
+        if not len(self._offsets):
+            return
+        where: Any = slice(batch.start, batch.start + batch.rows)
+        if self._order is not None:
+            where = self._order[where]
+        self._partitions[where] = partition
+        if produced.base_offset is not None:
+            self._offsets[where] = np.arange(
+                produced.base_offset, produced.base_offset + batch.rows
+            )
+        if produced.log_append_time_ms is not None:
+            self._times[where] = produced.log_append_time_ms
+
+    def metadata(self) -> pa.RecordBatch:
+        """A row for each row, as `METADATA`."""
+        offsets = pa.array(self._offsets, mask=self._offsets < 0)
+        columns = [pa.array(self._partitions), offsets, pa.array(self._times)]
+        return pa.RecordBatch.from_arrays(columns, schema=METADATA)
+
+    def with_rows(
+        self, refusal: RecordsRejected, sending: Mapping[TopicPartition, _Batch]
+    ) -> RecordsRejected:
+        """The refusal with the numbers of rows of what was given to `send`."""
+        named = next(
+            (b for (topic, it), b in sending.items() if f" {topic}-{it}:" in str(refusal)), None
+        )
+        if named is None:
+            return refusal
+        rows = []
+        for error in refusal.errors:
+            if 0 <= error.batch_index < named.rows:
+                row = named.start + error.batch_index
+                row = row if self._order is None else int(self._order[row])
+                rows.append(RecordError(self.first_row + row, error.message))
+        told = "; ".join(f"row {each.batch_index}: {each.message}" for each in rows[:3])
+        return RecordsRejected(refusal.code, f"{refusal} ({told})" if told else str(refusal), rows)
+
+
+def _count(written: Written, partition: int, batch: _Batch, produced: Produced) -> None:
+    written.records += batch.rows
+    if produced.base_offset is not None:
+        first = written.offsets.get(partition, (produced.base_offset, 0))[0]
+        written.offsets[partition] = (first, produced.base_offset + batch.rows - 1)
+
+
+def _reader(data: Any) -> pa.RecordBatchReader:
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(data.schema, [data])
+    if isinstance(data, pa.Table):
+        return data.to_reader()
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    raise ValueError(
+        f"{type(data).__name__} is no Arrow data: give a table, or an object that exports a stream"
+    )
+
+
+def _check_columns(schema: pa.Schema) -> None:
+    names = set(schema.names)
+    if "value" not in names:
+        raise ValueError(f"To write records, a table needs the column value; it has {schema.names}")
+    unknown = names - _TAKEN - _PASSED_OVER
+    if unknown:
+        raise ValueError(
+            f"No record has the columns {sorted(unknown)}; written are {sorted(_TAKEN)}"
+        )
+    if {"timestamp", "timestamp_ms"} <= names:
+        raise ValueError("Give timestamp or timestamp_ms: each says which time records have")
+
+
+def _chunks(reader: pa.RecordBatchReader, target: int) -> Iterator[pa.RecordBatch]:
+    """Record batches of about so many bytes each, whatever the sizes of those that come."""
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for batch in reader:
+        if not batch.num_rows:
+            continue
+        rows = max(1, batch.num_rows * target // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, rows):
+            piece = batch.slice(start, rows)
+            gathered.append(piece)
+            size += piece.nbytes
+            if size >= target:
+                yield _one(gathered)
+                gathered, size = [], 0
+    if gathered:
+        yield _one(gathered)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _milliseconds(times: pa.Array) -> pa.Array:
+    """Timestamps as milliseconds since the epoch, floored, also before 1970."""
+    if not pa.types.is_timestamp(times.type):
+        raise ValueError(f"Column timestamp of type {times.type} is no timestamp")
+    unit = times.type.unit
+    numbers = times.cast(pa.int64())
+    if unit == "s":
+        return pc.multiply_checked(numbers, 1000)
+    if unit == "ms":
+        return numbers
+    divisor = 1000 if unit == "us" else 1_000_000
+    quotient = pc.divide(numbers, divisor)  # towards zero
+    is_above = pc.greater(pc.multiply(quotient, divisor), numbers)
+    return pc.if_else(is_above, pc.subtract(quotient, 1), quotient)
+
+
+def _chosen(
+    chunk: _Chunk, partitions: Sequence[int], turn: int, batch_bytes: int
+) -> tuple[npt.NDArray[np.int32] | int, int]:
+    """The partition of each row, or of all; and whose turn it is then among keyless rows."""
+    rows, count = chunk.rows, len(partitions)
+    given = rows.column("partition") if "partition" in rows.schema.names else None
+    if given is None and count == 1:
+        return partitions[0], turn
+    chosen = np.zeros(rows.num_rows, np.int32)
+    numbers = np.array(partitions, np.int32)
+    open_rows = np.arange(rows.num_rows)
+    if given is not None:
+        given = given.cast(pa.int32())
+        chosen = pc.fill_null(given, -1).to_numpy(zero_copy_only=False).astype(np.int32)
+        wrong = ~np.isin(chosen, numbers) & pc.is_valid(given).to_numpy(zero_copy_only=False)
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise ValueError(
+                f"Row {chunk.first_row + row} names partition {chosen[row]}; there are {count}"
+            )
+        open_rows = np.flatnonzero(pc.is_null(given).to_numpy(zero_copy_only=False))
+    if not len(open_rows):
+        return chosen, turn
+    keys = rows.column("key").cast(pa.large_binary()) if "key" in rows.schema.names else None
+    keyless = open_rows
+    if keys is not None:
+        has_key = pc.is_valid(keys).to_numpy(zero_copy_only=False)
+        keyed, keyless = open_rows[has_key[open_rows]], open_rows[~has_key[open_rows]]
+        if len(keyed):
+            ends, data = _parts(keys)
+            of_keys = partitions_of_keys(ends, data, count)
+            chosen[keyed] = numbers[of_keys[keyed]]
+    if len(keyless):
+        run = max(1, batch_bytes * rows.num_rows // max(1, rows.nbytes))
+        turns = turn + np.arange(len(keyless)) // run
+        chosen[keyless] = numbers[turns % count]
+        turn = int(turns[-1]) + 1
+    return chosen, turn
+
+
+def _parts(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    _, ends, data = column.buffers()
+    taken = np.frombuffer(ends, np.int64, column.offset + len(column) + 1)[column.offset :]
+    return taken, np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)

@@ -1,0 +1,298 @@
+"""Arrow tables to a broker: where rows go, what they carry, and retries without doubles."""
+
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from patience import PATIENCE_S
+from running_broker import RunningBroker
+from scripted_broker import HangUp, ScriptedBroker
+
+from horolog.client import Client, NoAnswer, ResourceType
+from horolog.client.producer import Producer
+from horolog.client.tables import scan
+from horolog.clock import ManualClock
+from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
+from horolog.record.batch import iter_headers, parse_header
+from horolog.record.builder import read_records
+from horolog.record.compression import Codec
+from horolog.record.partitioning import partition_of_key
+from horolog.wire.api import ApiKey
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    running = RunningBroker(tmp_path_factory.mktemp("log"), clock=ManualClock(NOW_MS))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def client(broker: RunningBroker) -> Iterator[Client]:
+    with Client(broker.address, timeout_ms=int(1000 * PATIENCE_S)) as asking:
+        yield asking
+
+
+@pytest.fixture
+def topic(client: Client) -> str:
+    name = f"clicks-{uuid.uuid4()}"
+    client.create_topics({name: 3})
+    return name
+
+
+def producer_of(client: Client, **more: Any) -> Producer:
+    return Producer(client, now_ms=lambda: NOW_MS, **more)
+
+
+def rows_of(client: Client, topic: str, **more: Any) -> list[dict[str, Any]]:
+    columns = ("offset", "key", "value", "timestamp_ms", "headers")
+    return scan(client, topic, columns=columns, **more).read_all().to_pylist()
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_every_row_is_found_where_the_metadata_says(
+    client: Client, topic: str, codec: Codec
+) -> None:
+    table = pa.table(
+        {
+            "key": [None if row % 5 == 0 else f"key {row % 17}" for row in range(3_000)],
+            "value": [None if row % 7 == 0 else b"v%d" % row * 20 for row in range(3_000)],
+            "timestamp_ms": [NOW_MS - row for row in range(3_000)],
+            "headers": [[{"key": "row", "value": b"%d" % row}] for row in range(3_000)],
+        }
+    )
+    with producer_of(client, codec=codec, batch_bytes=5_000) as producer:
+        written = producer.send(topic, table, metadata=True)
+    assert written.records == 3_000
+    assert written.metadata is not None
+    found = {(row["partition"], row["offset"]): row for row in rows_of(client, topic)}
+    assert len(found) == 3_000
+    assert {partition for partition, _ in found} == {0, 1, 2}
+    for sent, told in zip(table.to_pylist(), written.metadata.to_pylist(), strict=True):
+        row = found[told["partition"], told["offset"]]
+        assert {**sent, "key": sent["key"] and sent["key"].encode()} == {
+            name: row[name] for name in sent
+        }
+        assert told["timestamp_ms"] == sent["timestamp_ms"]
+        if sent["key"] is not None:
+            assert told["partition"] == partition_of_key(sent["key"].encode(), 3)
+    for partition, (first, last) in written.offsets.items():
+        assert first == 0
+        assert last == max(offset for at, offset in found if at == partition)
+
+
+def test_rows_keep_their_order_within_a_partition(client: Client, topic: str) -> None:
+    keys = [f"k{row % 11}" for row in range(2_000)]
+    table = pa.table({"key": keys, "value": [str(row) for row in range(2_000)]})
+    with producer_of(client, batch_bytes=1_000) as producer:
+        producer.send(topic, table)
+    for partition in range(3):
+        values = [int(row["value"]) for row in rows_of(client, topic, partitions=[partition])]
+        assert values == sorted(values)
+
+
+def test_rows_go_to_the_partition_that_they_name(client: Client, topic: str) -> None:
+    table = pa.table(
+        {"key": ["a", "a", "a", None], "value": ["0", "1", "2", "3"], "partition": [2, 0, None, 1]}
+    )
+    with producer_of(client) as producer:
+        told = producer.send(topic, table, metadata=True).metadata
+        assert told is not None
+        assert told["partition"].to_pylist() == [2, 0, partition_of_key(b"a", 3), 1]
+        wrong = pa.table({"value": ["0", "1"], "partition": [0, 3]})
+        with pytest.raises(ValueError, match="Row 1 names partition 3; there are 3"):
+            producer.send(topic, wrong)
+
+
+def test_rows_without_a_key_stay_together_and_take_turns(client: Client, topic: str) -> None:
+    table = pa.table({"value": [b"x" * 100] * 10})
+    with producer_of(client) as producer:
+        turns = [set(producer.send(topic, table).offsets) for _ in range(3)]
+    assert [len(each) for each in turns] == [1, 1, 1]
+    assert set.union(*turns) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ({}, [NOW_MS, NOW_MS]),
+        ({"timestamp_ms": pa.array([None, 5], pa.int64())}, [NOW_MS, 5]),
+        ({"timestamp_ms": pa.array([-1, -5], pa.int64())}, [-1, -5]),
+        ({"timestamp": pa.array([None, 5], pa.timestamp("ms"))}, [NOW_MS, 5]),
+        ({"timestamp": pa.array([-1, 1999], pa.timestamp("us"))}, [-1, 1]),
+        ({"timestamp": pa.array([-1_000_001, 2_999_999], pa.timestamp("ns"))}, [-2, 2]),
+        ({"timestamp": pa.array([-3, 4], pa.timestamp("s"))}, [-3000, 4000]),
+        (
+            {"timestamp": [datetime(1969, 12, 31, 23, 59, 59, 999_500, UTC), None]},
+            [-1, NOW_MS],
+        ),
+    ],
+)
+def test_times_are_floored_and_a_null_is_the_producers_clock(
+    client: Client, topic: str, column: dict[str, Any], expected: list[int]
+) -> None:
+    client.alter_configs(
+        {(ResourceType.TOPIC, topic): {"message.timestamp.before.max.ms": str((1 << 63) - 1)}}
+    )
+    with producer_of(client) as producer:
+        producer.send(topic, pa.table({"value": ["a", "b"], "partition": [0, 0], **column}))
+    assert [row["timestamp_ms"] for row in rows_of(client, topic)] == expected
+
+
+def test_metadata_has_the_append_time_where_the_topic_has_one(client: Client, topic: str) -> None:
+    name = f"{topic}-appended"
+    client.create_topics({name: 1}, configs={"message.timestamp.type": "LogAppendTime"})
+    with producer_of(client) as producer:
+        told = producer.send(
+            name, pa.table({"value": ["a", "b"], "timestamp_ms": [1, 2]}), metadata=True
+        ).metadata
+    assert told is not None
+    assert told["timestamp_ms"].to_pylist() == [NOW_MS, NOW_MS]
+
+
+def test_a_refused_batch_names_the_rows_of_the_table(client: Client, topic: str) -> None:
+    client.alter_configs({(ResourceType.TOPIC, topic): {"message.timestamp.after.max.ms": "1000"}})
+    late = [NOW_MS] * 6
+    late[4] = NOW_MS + 5_000
+    table = pa.table({"value": ["v"] * 6, "timestamp_ms": late, "partition": [1, 0, 1, 0, 1, 0]})
+    with producer_of(client) as producer:
+        with pytest.raises(RecordsRejected, match="row 4") as refused:
+            producer.send(topic, table)
+        assert refused.value.code is ErrorCode.invalid_timestamp
+        assert [error.batch_index for error in refused.value.errors] == [4]
+        # The others of the request are there once, and the producer goes on.
+        assert producer.send(topic, table.slice(0, 4)).records == 4
+    values = [row["partition"] for row in rows_of(client, topic)]
+    assert sorted(values) == [0, 0, 0, 0, 0, 1, 1]
+
+
+def test_a_larger_table_than_a_chunk_is_sent_whole(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horolog.client.producer._CHUNK_BYTES", 10_000)
+    table = pa.table({"value": [str(row).encode() * 10 for row in range(5_000)]})
+    with producer_of(client, batch_bytes=1_000) as producer:
+        written = producer.send(topic, table, metadata=True)
+    assert written.metadata is not None
+    assert written.records == len(written.metadata) == 5_000
+    found = {(row["partition"], row["offset"]): row["value"] for row in rows_of(client, topic)}
+    told = written.metadata.to_pylist()
+    sent = [each["value"] for each in table.to_pylist()]
+    assert [found[row["partition"], row["offset"]] for row in told] == sent
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (pa.table({"key": ["a"]}), "needs the column value"),
+        (pa.table({"value": ["a"], "keys": ["b"]}), r"no record has the columns \['keys'\]"),
+        (pa.table({"value": ["a"], "timestamp": ["b"]}), "is no timestamp"),
+        (pa.table({"value": ["a"], "timestamp_ms": ["b"]}), "is no integer"),
+        (pa.table({"value": [1]}), "cannot be written"),
+        ([1, 2], "list is no Arrow data"),
+    ],
+)
+def test_what_is_no_record_is_refused(client: Client, topic: str, data: Any, said: str) -> None:
+    with producer_of(client) as producer, pytest.raises(ValueError, match=f"(?i){said}"):
+        producer.send(topic, data)
+
+
+def test_acks_0_and_1_are_sent_without_a_producer_id(client: Client, topic: str) -> None:
+    for acks in (0, 1):
+        with producer_of(client, acks=acks) as producer:
+            told = producer.send(
+                topic, pa.table({"value": ["a"], "partition": [0]}), metadata=True
+            ).metadata
+        assert told is not None
+        assert told["offset"].to_pylist() == ([None] if acks == 0 else [1])
+    records = client.fetch(topic, 0, 0).records
+    assert [header.producer_id for _, header in iter_headers(records)] == [-1, -1]
+
+
+def produced(error: int = 0, offset: int = 40) -> dict[str, Any]:
+    partition = {"index": 5, "error_code": error, "base_offset": offset, "record_errors": ()}
+    topic = {"name": "clicks", "topic_id": None, "partition_responses": [partition]}
+    return {"responses": [topic]}
+
+
+def script(*answers: Any) -> ScriptedBroker:
+    left = list(answers)
+    return ScriptedBroker(
+        {
+            ApiKey.PRODUCE: lambda _: left.pop(0) if len(left) > 1 else left[0],
+            ApiKey.INIT_PRODUCER_ID: {"producer_id": 7, "producer_epoch": 0},
+        }
+    )
+
+
+def sent_to(broker: ScriptedBroker) -> list[tuple[int, int, list[bytes | None]]]:
+    """Producer id, sequence and values of each batch."""
+    batches = [
+        each.topic_data[0].partition_data[0].records for each in broker.asked(ApiKey.PRODUCE)
+    ]
+    return [
+        (header.producer_id, header.base_sequence, [r.value for r in read_records(batch)])
+        for batch in batches
+        for header in [parse_header(batch)]
+    ]
+
+
+VALUE = pa.table({"value": ["a", "b"]})
+
+
+def test_an_idempotent_batch_is_sent_again_as_it_was_when_its_answer_is_lost() -> None:
+    with script(HangUp(), produced(ErrorCode.not_leader_or_follower), produced()) as broker:
+        with Client(broker.bootstrap) as client, producer_of(client) as producer:
+            assert producer.send("clicks", VALUE).offsets == {5: (40, 41)}
+            producer.send("clicks", VALUE)
+        first, *others, second = sent_to(broker)
+        assert first == (7, 0, [b"a", b"b"])
+        assert others == [first, first]
+        assert second == (7, 2, [b"a", b"b"])
+
+
+def test_a_batch_that_the_broker_knows_already_counts_as_appended() -> None:
+    with (
+        script(HangUp(), produced(ErrorCode.duplicate_sequence_number, -1)) as broker,
+        Client(broker.bootstrap) as client,
+        producer_of(client) as producer,
+    ):
+        written = producer.send("clicks", VALUE, metadata=True)
+        assert (written.records, written.offsets) == (2, {})
+        assert written.metadata is not None
+        assert written.metadata["offset"].to_pylist() == [None, None]
+
+
+def test_without_idempotence_a_batch_whose_answer_is_lost_is_not_sent_twice() -> None:
+    with (
+        script(HangUp()) as broker,
+        Client(broker.bootstrap) as client,
+        producer_of(client, acks=1) as producer,
+    ):
+        with pytest.raises(NoAnswer, match="may have been carried out"):
+            producer.send("clicks", VALUE)
+        assert len(broker.asked(ApiKey.PRODUCE)) == 1
+
+
+def test_after_a_failure_the_producer_goes_on_under_another_id() -> None:
+    fatal = produced(ErrorCode.out_of_order_sequence_number)
+    with script(fatal, produced()) as broker:
+        with Client(broker.bootstrap) as client, producer_of(client) as producer:
+            with pytest.raises(RequestRefused, match="OUT_OF_ORDER"):
+                producer.send("clicks", VALUE)
+            producer.send("clicks", VALUE)
+        assert len(broker.asked(ApiKey.INIT_PRODUCER_ID)) == 2
+        assert [sequence for _, sequence, _ in sent_to(broker)] == [0, 0]
+
+
+def test_a_producer_that_cannot_be_is_refused() -> None:
+    with Client("127.0.0.1:9") as client:
+        with pytest.raises(ValueError, match="acks=2"):
+            Producer(client, acks=2)
+        with pytest.raises(ValueError, match="needs acks=-1"):
+            Producer(client, acks=1, idempotent=True)
