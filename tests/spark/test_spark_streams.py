@@ -1,11 +1,13 @@
 """What a user does with `readStream`, on a real Spark."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from pyspark.errors import PySparkException, StreamingQueryException
 from running_broker import RunningBroker
 
@@ -153,8 +155,9 @@ def test_a_partition_that_is_added_is_read_from_its_beginning(
         query.processAllAvailable()
         client.create_partitions({"clicks": 3})
         append(client, "clicks", 2, range(3, 6))
-        while len(run.values()) < 6:  # once the new partition is known
-            query.processAllAvailable()
+        give_up = time.monotonic() + PATIENCE_S
+        while len(run.values()) < 6 and time.monotonic() < give_up:
+            query.processAllAvailable()  # until the new partition is known
         assert json.loads(query.lastProgress["sources"][0]["latestOffset"])["version"] == 1
     finally:
         query.stop()
