@@ -302,10 +302,15 @@ def test_two_threads_that_open_a_file_at_once_share_it(tmp_path: Path) -> None:
     path = str(tmp_path / "a")
     files.create(path)
     files.close()
-    before = open_descriptors()
-    first, second = files.start(path), files.start(path)
-    assert first() == second() == inode_of(files.get(path))
-    assert open_descriptors() == before + 1
+    got: list[OpenFile] = []
+    threads = [threading.Thread(target=lambda: got.append(files.get(path))) for _ in range(2)]
+    first = files.start(path)
+    for thread in threads:  # while the first has opened it and not kept it
+        thread.start()
+        thread.join(PATIENCE_S)
+    first()
+    assert got == [files.get(path)] * 2
+    assert files.open_count == 1
 
 
 def test_nothing_is_kept_open_that_was_being_opened_when_all_was_closed(tmp_path: Path) -> None:
