@@ -288,7 +288,7 @@ def test_jitter_rolls_earlier_but_never_later(tmp_path: Path) -> None:
     with new_log(tmp_path, config) as log:
         for _ in range(12):
             log.roll(NOW)
-            jitter = log.segments[-1].jitter_ms
+            jitter = log.active.jitter_ms
             waits.append(jitter)
             assert 0 <= jitter < 400
             append(log, NOW)

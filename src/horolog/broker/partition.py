@@ -53,7 +53,7 @@ class Partition:
         self._writes = WriteQueue(log, workers, checkers, max_uncompressed_bytes, self._tell)
         self._hot_offset = self._next_hot_offset = log.log_end_offset
         self._bytes_since_hot = 0
-        self._has_transactions = any(s.txn_index_path for s in log.segments) or any(
+        self._has_transactions = any(s.has_aborted for s in log.segments) or any(
             state.transaction_first_offset is not None for _, state in log.producers
         )
 

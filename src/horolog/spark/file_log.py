@@ -18,16 +18,12 @@ from horolog.spark.merge import merge
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import SegmentRange
 from horolog.spark.replicas import Replica, epoch_spans, find_replicas
-from horolog.spark.segment_facts import (
-    Segment,
-    first_position,
-    largest_ms,
-    open_walk,
-)
+from horolog.spark.segments import Segment
 from horolog.spark.transactions import AbortedTransaction, TransactionScan
 from horolog.spark.wanted import Wanted
-from horolog.storage.batch_reader import BatchReader
+from horolog.storage.batch_reader import FEWEST_BYTES, BatchReader
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
+from horolog.storage.segment_reader import SegmentReader
 
 _MAX_BATCH_BYTES = 1 << 30
 
@@ -179,8 +175,7 @@ class FileLog:
             return pieces
 
         def may_be_late_enough(piece: Piece) -> bool:
-            largest = largest_ms(piece.root.files, piece.segment)
-            return largest is None or largest >= from_ms
+            return _may_reach(piece.segment.open(piece.root.files), from_ms)
 
         late = pieces[0].root.map(may_be_late_enough, pieces)
         return [piece for piece, is_late in zip(pieces, late, strict=True) if is_late]
@@ -211,17 +206,10 @@ class FileLog:
 
     def _find_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         for piece in self._pieces[partition]:
-            files = piece.root.files
-            largest = largest_ms(files, piece.segment)
-            if largest is not None and largest < timestamp_ms:
+            segment = piece.segment.open(piece.root.files)
+            if not _may_reach(segment, timestamp_ms):
                 continue
-            at = first_position(
-                files,
-                piece.segment,
-                open_walk(files, piece.segment),
-                start=piece.start,
-                from_ms=timestamp_ms,
-            )
+            at = segment.position_for(timestamp_ms, piece.start)
             for walk, position, header in _headers(piece, at):
                 if header.max_timestamp < timestamp_ms:
                     continue
@@ -252,9 +240,17 @@ def _merged(found: list[tuple[Root, Replica]]) -> Iterator[Piece]:
                 yield Piece(root, segment, end, max(start, first), min(end, last))
 
 
+def _may_reach(segment: SegmentReader, timestamp_ms: int) -> bool:
+    """Whether a segment may hold a record at or after a time."""
+    known = segment.proved_largest()
+    if known is None:
+        return True
+    return known.largest is not None and known.largest.timestamp >= timestamp_ms
+
+
 def _headers(piece: Piece, position: int) -> Iterator[tuple[BatchReader, int, BatchHeader]]:
     """The batches of a piece, from a position of its file on."""
-    walk = open_walk(piece.root.files, piece.segment)
+    walk = piece.segment.open(piece.root.files).batches(FEWEST_BYTES)
     for at, header in walk.whole_headers(position):
         if header.base_offset >= piece.end:
             return

@@ -16,8 +16,9 @@ from horolog.spark.bounds import data_lost
 from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import SegmentRange
-from horolog.spark.segment_facts import Segment, first_position, open_walk
+from horolog.spark.segments import Segment
 from horolog.spark.wanted import Wanted
+from horolog.storage.batch_reader import FEWEST_BYTES
 from horolog.storage.files import FileMissing
 
 TABLE_BYTES = 2 << 20  # larger tables are slower on their way to Spark
@@ -60,12 +61,12 @@ def _read(
     options: ReadOptions,
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    walk = open_walk(root.files, segment)
-    position = first_position(root.files, segment, walk, start=wanted.start, from_ms=what.from_ms)
+    reader = segment.open(root.files)
+    position = reader.position_for(what.from_ms, wanted.start)
     # Without a limit in time, all that lies within the offsets is worth reading.
     is_selective = what.from_ms is not None or what.to_ms is not None or bool(wanted.aborted)
     wants = _BatchTest(wanted, what).wants if is_selective else None
-    buffers = walk.wanted(position, wanted.end, wants)
+    buffers = reader.batches(FEWEST_BYTES).wanted(position, wanted.end, wants)
     with nullcontext(buffers) if root.is_local else ahead(buffers) as coming:
         for buffer in coming:
             try:

@@ -16,8 +16,9 @@ from typing import NamedTuple
 from horolog.errors import CorruptBatch, CorruptFile, Misconfigured
 from horolog.spark.file_systems import Root
 from horolog.spark.merge import EpochSpan
-from horolog.spark.segment_facts import Segment, open_walk, tail_of
+from horolog.spark.segments import Segment
 from horolog.storage import names
+from horolog.storage.batch_reader import FEWEST_BYTES
 from horolog.storage.checkpoints import EpochStart, read_epochs, read_offsets
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.names import TopicPartition
@@ -127,12 +128,12 @@ def _end_of(files: Files, segments: list[Segment]) -> int | None:
     """
     while segments:
         try:
-            size, end = tail_of(files, segments[-1])
+            end = segments[-1].open(files).whole_end(check_crcs=True)
         except FileMissing:
             segments.pop()
         else:
-            segments[-1] = segments[-1]._replace(size=size)
-            return end
+            segments[-1] = segments[-1]._replace(size=end.size)
+            return end.next_offset
     return None
 
 
@@ -165,9 +166,8 @@ def epoch_spans(files: Files, replica: Replica) -> list[EpochSpan]:
 def _epochs_of_headers(files: Files, replica: Replica) -> list[EpochStart]:
     epochs = [EpochStart(-1, replica.start)]
     for segment in replica.segments:
-        walk = open_walk(files, segment)
         try:
-            for _, header in walk.whole_headers(0):
+            for _, header in segment.open(files).batches(FEWEST_BYTES).whole_headers():
                 if header.leader_epoch > epochs[-1].epoch:
                     start = max(header.base_offset, replica.start)
                     epochs.append(EpochStart(header.leader_epoch, start))

@@ -333,9 +333,11 @@ class BatchReader:
 
 
 def find_batch(
-    files: Files, file: OpenFile, offset: int, start: int, end: int
+    files: Files, file: OpenFile, offset: int, start: int, end: int, within: int | None = None
 ) -> tuple[int, BatchHeader] | None:
     """The first batch in `[start, end)` that ends at or after `offset`; None if none does.
+
+    With `within` only batches that begin at most so many bytes behind `start` count.
 
     The batches before it are passed by their lengths, since every fetch walks here.
 
@@ -359,6 +361,8 @@ def find_batch(
             return start + place, parse_header(chunk, place)
         place = following
     for position, header in BatchReader(files, file, end).headers(start + place):
+        if within is not None and position - start > within:
+            return None
         if header.last_offset >= offset:
             return position, header
     return None

@@ -24,11 +24,12 @@ from horolog.errors import CorruptBatch, ErrorCode, RequestRefused, StorageFaile
 from horolog.record.batch import restamp
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage import names, retention
+from horolog.storage.active_segment import ActiveSegment
 from horolog.storage.append_times import AppendTimes
 from horolog.storage.checkpoints import AppendTimeReset
 from horolog.storage.epochs import NO_EPOCH, LeaderEpochs
 from horolog.storage.files import Files, SyncFailed
-from horolog.storage.index.abort import AbortedTransaction, read_aborted
+from horolog.storage.index.abort import AbortedTransaction
 from horolog.storage.leftovers import base_offsets
 from horolog.storage.lookup import (
     LargestTimes,
@@ -83,6 +84,7 @@ class Log:
         partition: TopicPartition,
         config: TopicConfig,
         segments: Sequence[Segment],
+        active: ActiveSegment,
         *,
         topic_id: UUID | None,
         producers: Producers,
@@ -102,6 +104,8 @@ class Log:
         self.config = config
         self.directory = directory
         self.segments: tuple[Segment, ...] = tuple(segments)
+        self.active = active
+        """Appends to the last of them."""
         self.log_start_offset = log_start_offset
         self.recovery_point = recovery_point
         self.leader_epoch = leader_epoch
@@ -232,7 +236,7 @@ class Log:
                     duplicate=True,
                     ahead_ms=0,
                 )
-        active = self.segments[-1]
+        active = self.active
         if at_once and not active.is_ready:
             return None
         if not active.is_growing:
@@ -240,13 +244,13 @@ class Log:
             active.reopen()
         stamps = prepared.timestamp_type is TimestampType.LOG_APPEND_TIME
         timestamp = self._append_times.next(now_ms) if stamps else prepared.max_timestamp
-        base_offset = active.end.next_offset
+        base_offset = active.segment.end.next_offset
         resets = stamps and timestamp > now_ms and self.log_start_offset >= base_offset
         if resets:  # no record that can be read carries the floor
             if at_once:
                 return None
             self._reset_append_time(now_ms)
-            active, timestamp = self.segments[-1], now_ms
+            active, timestamp = self.active, now_ms
         last_offset = base_offset + header.last_offset_delta
         flushes = last_offset + 1 - self.recovery_point >= self.config.flush_messages
         rolled = self._must_roll(prepared, timestamp, now_ms)
@@ -255,7 +259,7 @@ class Log:
         self._is_settled = False
         if rolled:
             self._roll(now_ms)
-            active = self.segments[-1]
+            active = self.active
         rolled |= resets
         if self.epochs.latest != self.leader_epoch:
             self.epochs.assign(self.leader_epoch, base_offset)
@@ -285,13 +289,14 @@ class Log:
         )
 
     def _must_roll(self, prepared: Prepared, timestamp: int, now_ms: int) -> bool:
-        active, config = self.segments[-1], self.config
-        if active.size == 0:
+        active, config = self.active, self.config
+        end = active.segment.end
+        if end.size == 0:
             return False
-        if active.end.next_offset == self._append_times.reset_offset:
+        if end.next_offset == self._append_times.reset_offset:
             return True  # its records are from before the reset
         header = prepared.header
-        last_offset = active.end.next_offset + header.last_offset_delta
+        last_offset = end.next_offset + header.last_offset_delta
         if not active.has_room(header.size, last_offset, config.segment_bytes):
             return True
         return (
@@ -307,14 +312,14 @@ class Log:
 
     def _roll(self, now_ms: int) -> None:
         self._is_settled = False
-        active = self.segments[-1]
-        active.finish()
-        base_offset = active.end.next_offset
+        self.active.finish()
+        base_offset = self.log_end_offset
         self._append_times.save()
         self.producers.write(self._files, self.directory, base_offset)
-        segment = new_segment(self._files, self.directory, base_offset, self.config, now_ms)
+        active = new_segment(self._files, self.directory, base_offset, self.config, now_ms)
         self._new_names = True
-        self.segments = (*self.segments, segment)
+        self.active = active
+        self.segments = (*self.segments, active.segment)
 
     def reset_append_time(self, now_ms: int) -> AppendTimeReset | None:
         """Lower the append time of the records to come to the clock; None if it is not ahead.
@@ -388,12 +393,7 @@ class Log:
         end it; it counts as aborted unless its commit was decided (`take_as_committed`), and so
         everything up to the log end is stable.
         """
-        found = [
-            entry
-            for segment in self.segments
-            if (path := segment.txn_index_path) is not None
-            for entry in read_aborted(self._files, path)
-        ]
+        found = [entry for segment in self.segments for entry in segment.aborted()]
         found += [
             AbortedTransaction(producer_id, first_offset, end_offset, end_offset)
             for producer_id, first_offset in self._unended
@@ -565,13 +565,16 @@ class Log:
             self._append_times.save()  # what was cut off had been given out all the same
             kept = tuple(s for s in self.segments if s.base_offset < offset)
             dropped = self.segments[len(kept) :]
-            if not kept:
-                kept = (new_segment(self._files, self.directory, offset, self.config, now_ms),)
+            if kept:
+                active = active_segment(self._files, kept[-1], self.config, now_ms)
+            else:
+                active = new_segment(self._files, self.directory, offset, self.config, now_ms)
+                kept = (active.segment,)
                 dropped = tuple(s for s in dropped if s.base_offset != offset)
-            self.segments = kept
+            self.active, self.segments = active, kept
             for segment in reversed(dropped):
                 self._remove(segment)
-            kept[-1].truncate_to(offset, now_ms)
+            active.truncate_to(offset, now_ms)
             end_offset = self.log_end_offset
             self.recovery_point = min(self.recovery_point, end_offset)
             self.log_start_offset = min(self.log_start_offset, end_offset)
@@ -704,7 +707,7 @@ class Log:
         with self._exclusively(), self._flushing:
             if self.is_in_doubt:
                 self._flush_again()
-            active, end_offset, unsynced = self.segments[-1], self.log_end_offset, []
+            active, end_offset, unsynced = self.active, self.log_end_offset, []
             if self.epochs.latest != self.leader_epoch > 0:
                 # Clients were told of it; the next start must not lead in an older one.
                 self.epochs.assign(self.leader_epoch, end_offset, sync=False)
@@ -714,7 +717,7 @@ class Log:
                 self._append_times.save()
                 if end_offset > 0:  # as Kafka, which snapshots nothing for nothing
                     self.producers.write(self._files, self.directory, end_offset)
-                unsynced += active.paths
+                unsynced += active.segment.paths
             if self.recovery_point < end_offset:
                 for segment in self._from(self.recovery_point):
                     unsynced += segment.paths
@@ -745,14 +748,25 @@ class Log:
 
 def new_segment(
     files: Files, directory: str, base_offset: int, config: TopicConfig, now_ms: int
-) -> Segment:
-    """An empty segment to append to."""
-    return Segment.create(
-        files, directory, base_offset, config, created_ms=now_ms, jitter_ms=jitter_ms(config)
+) -> ActiveSegment:
+    """An empty segment to append to.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    return ActiveSegment.create(
+        files, directory, base_offset, config, created_ms=now_ms, jitter_ms=_jitter_ms(config)
     )
 
 
-def jitter_ms(config: TopicConfig) -> int:
+def active_segment(
+    files: Files, segment: Segment, config: TopicConfig, now_ms: int
+) -> ActiveSegment:
+    """A segment that is there, to be appended to."""
+    return ActiveSegment(files, segment, config, created_ms=now_ms, jitter_ms=_jitter_ms(config))
+
+
+def _jitter_ms(config: TopicConfig) -> int:
     """By how much earlier one segment ends: its share of `segment.jitter.ms`."""
     bound = min(config.segment_jitter_ms, config.segment_ms)
     return random.randrange(bound) if bound > 0 else 0  # noqa: S311 - spreads rolls, no secret

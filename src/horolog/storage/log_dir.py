@@ -283,7 +283,7 @@ class LogDir:
         files.make_directory(directory)
         try:
             write_topic_id(files, f"{directory}/{names.PARTITION_METADATA}", topic_id)
-            segment = new_segment(files, directory, 0, config, now_ms)
+            active = new_segment(files, directory, 0, config, now_ms)
         except StorageFailed:
             files.remove_tree(directory)  # or the next try would find it there
             raise
@@ -292,7 +292,8 @@ class LogDir:
             directory,
             key,
             config,
-            [segment],
+            [active.segment],
+            active,
             topic_id=topic_id,
             producers=Producers(),
             epochs=LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}"),

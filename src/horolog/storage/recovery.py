@@ -21,6 +21,7 @@ from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptFile, CorruptIndex, StorageFailed
 from horolog.record.batch import HEADER_SIZE, BatchHeader
 from horolog.storage import leftovers, names
+from horolog.storage.active_segment import ActiveSegment
 from horolog.storage.append_times import AppendTimes
 from horolog.storage.batch_reader import EVERYTHING
 from horolog.storage.checkpoint_ids import Checkpointed
@@ -32,9 +33,8 @@ from horolog.storage.checkpoints import (
 )
 from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files
-from horolog.storage.index.abort import read_aborted
 from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.log import Log, jitter_ms, new_segment
+from horolog.storage.log import Log, active_segment, new_segment
 from horolog.storage.names import TopicPartition
 from horolog.storage.producer_replay import mend_aborted, replay
 from horolog.storage.producers import Producers, remove_snapshot
@@ -122,7 +122,7 @@ class _Loader:
             self._recover() if not plan.is_clean else self._open_active()
             self._compare_with_recovery_point()
         log_start_offset = self._log_start(partition, checkpointed)
-        self._ensure_segment(log_start_offset, present)
+        active = self._ensure_segment(log_start_offset, present)
         self._mend_missing_indexes(present)
         end_offset = self.segments[-1].end.next_offset
         self.append_times.truncate(end_offset)
@@ -147,6 +147,7 @@ class _Loader:
             partition,
             plan.config,
             self.segments,
+            active,
             topic_id=topic_id,
             producers=producers,
             epochs=epochs,
@@ -175,8 +176,6 @@ class _Loader:
                 base_offset,
                 self.plan.config,
                 size=self.files.size(path),
-                created_ms=self.plan.now_ms,
-                jitter_ms=jitter_ms(self.plan.config),
                 has_aborted=names.segment_file(base_offset, names.TXN_INDEX) in present,
             )
             self.segments.append(segment)
@@ -316,7 +315,8 @@ class _Loader:
             return ours
         return max(told, ours)
 
-    def _ensure_segment(self, start: int, present: set[str]) -> None:
+    def _ensure_segment(self, start: int, present: set[str]) -> ActiveSegment:
+        """The segment to append to: the last of those that are there, or else a new one."""
         if self.segments and (end := self.segments[-1].end.next_offset) < start:
             self._set_aside(
                 self.segments,
@@ -327,10 +327,12 @@ class _Loader:
             for offset in leftovers.base_offsets(present, names.SNAPSHOT):
                 remove_snapshot(self.files, self.directory, offset)
                 present.discard(names.segment_file(offset, names.SNAPSHOT))
-        if not self.segments:
-            self.segments.append(
-                new_segment(self.files, self.directory, start, self.plan.config, self.plan.now_ms)
-            )
+        config, now_ms = self.plan.config, self.plan.now_ms
+        if self.segments:
+            return active_segment(self.files, self.segments[-1], config, now_ms)
+        active = new_segment(self.files, self.directory, start, config, now_ms)
+        self.segments.append(active.segment)
+        return active
 
     def _compare_with_recovery_point(self) -> None:
         """Say it if records are gone that the disk once had."""
@@ -360,10 +362,9 @@ class _Loader:
 
     def _mend_aborted(self, snapshots: list[int]) -> None:
         for index, segment in enumerate(self.segments):
-            path, is_unsure = segment.txn_index_path, segment.base_offset in self.with_markers
+            is_unsure = segment.base_offset in self.with_markers
             try:
-                if path is not None:
-                    read_aborted(self.files, path)
+                segment.aborted()
             except CorruptIndex as error:
                 self.report.notes.append(f"Made again from the log: {error}")
                 is_unsure = True

@@ -21,81 +21,85 @@ repaired by the reader that notices.
 import logging
 import threading
 from contextlib import suppress
+from itertools import islice
+from typing import Final, NamedTuple
 
-from horolog.config import TopicConfig
-from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
+from horolog.errors import CorruptBatch, CorruptIndex
 from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
-from horolog.storage.batch_reader import HEADERS, BatchReader, ReadAhead, find_batch
-from horolog.storage.files import FileMissing, Files, OpenFile
+from horolog.storage.batch_reader import find_batch
+from horolog.storage.files import FileMissing
 from horolog.storage.index.builder import IndexBuilder, is_later
 from horolog.storage.index.offset import OffsetIndex, OffsetPosition
 from horolog.storage.index.seal import Seal, file_crc, read_seal, seal_of, tail_crc, write_seal
 from horolog.storage.index.time import TimeEntry, TimeIndex
+from horolog.storage.log_file import LogFile
 from horolog.storage.segment_end import SegmentEnd
 
 _logger = logging.getLogger(__name__)
 
 _NEAR_BYTES = 8 << 20  # farther from the last offset entry there is one missing
+_BATCHES_OF_AN_APPEND = 1_000  # that one entry of a follower's index may be about
+_MOST_HEADERS = 50_000  # read to prove an entry, before a scan by a task is the better way
+ANY_SIZE: Final = 1 << 31
+"""Of an index that is only read."""
 
 
-class LogFile:
-    """The `.log` file of a segment, found under its name or the one it has once deleted."""
+class Trust(NamedTuple):
+    """What is done about indexes that nothing vouches for."""
 
-    __slots__ = ("files", "is_abandoned", "path")
+    repairs: bool = False
+    """All headers of the segment are read, and the indexes rebuilt where they are wrong.
 
-    def __init__(self, files: Files, path: str) -> None:
-        self.files = files
-        self.path = path
-        self.is_abandoned = False
-        """Its directory has another name, and what now has this path is another's."""
+    Without it they are used as far as batches prove them, and nothing is ever written.
+    """
+    interval_bytes: int = 4096
+    """`index.interval.bytes` of what is rebuilt."""
 
-    def open(self) -> OpenFile:
-        """The file, open.
 
-        Raises:
-            StorageFailed: it is not there.
-        """
-        try:
-            file = self.files.get(self.path)
-        except FileMissing:
-            try:
-                file = self.files.get(self.path + names.DELETED)
-            except FileMissing:
-                raise StorageFailed(f"{self.path} is gone") from None
-        if self.is_abandoned:  # asked last: until then no other file can have had this path
-            raise StorageFailed(f"{self.path} is gone")
-        return file
+PROVE: Final = Trust()
 
-    def batches(self, size: int, ahead: ReadAhead = HEADERS) -> BatchReader:
-        """Its batches in the first `size` bytes.
 
-        Raises:
-            StorageFailed: it is not there.
-        """
-        return BatchReader(self.files, self.open(), size, ahead)
+class Proved(NamedTuple):
+    """A largest timestamp that is known; of a segment without times it is None."""
+
+    largest: TimeEntry | None
 
 
 class Indexes:
     """The offset index and the time index of a segment; see the module."""
 
-    def __init__(self, log: LogFile, stem: str, base_offset: int, config: TopicConfig) -> None:
-        files, max_bytes = log.files, config.segment_index_bytes
+    def __init__(
+        self,
+        log: LogFile,
+        base_offset: int,
+        trust: Trust,
+        *,
+        max_bytes: int = ANY_SIZE,
+    ) -> None:
+        """The indexes beside a log.
+
+        Args:
+            log: they are about.
+            base_offset: of the segment.
+            trust: what is believed, and what is done about indexes that are not.
+            max_bytes: an index of a segment that is appended to gets.
+        """
+        files, stem = log.files, log.path.removesuffix(names.LOG)
         self.offsets = OffsetIndex(files, stem + names.OFFSET_INDEX, base_offset, max_bytes)
         self.times = TimeIndex(files, stem + names.TIME_INDEX, base_offset, max_bytes)
-        self.are_full = False
-        """Whether one of them has no room for another entry, so that the segment must end."""
         self._log = log
         self._files = files
         self._stem = stem
         self._base_offset = base_offset
-        self._interval_bytes = config.index_interval_bytes
-        self._bytes_since_entry = 0
-        self._largest: TimeEntry | None = None
+        self._trust = trust
+        self.largest_seen: TimeEntry | None = None
+        """Largest timestamp of all batches; only where `_largest_known`. Set by appends."""
         self._largest_known = False
-        self._largest_to_search: TimeEntry | None = None
-        self._checked = False
+        self._proved: Proved | None = None
+        self.is_checked = False
+        """They are what the log says. Reset where an entry or a file turns out otherwise."""
         self._is_sealed = False
         self._is_damaged = False  # the log is, so that its indexes cannot be checked
         self.is_growing = False
@@ -104,48 +108,19 @@ class Indexes:
         self._replacing = threading.Lock()
         self._is_abandoned = False  # the files have other names now, and are not made again
 
-    # Of the segment that is appended to.
+    def abandon(self) -> None:
+        """Replace no file from here on: other files may have these names."""
+        with self._replacing:
+            self._is_abandoned = True
+
+    # Of the segment that is appended to: `IndexWriter` adds the entries.
 
     def create(self) -> None:
         """Begin with empty files that have room for all entries."""
         self.offsets.entries.create()
         self.times.entries.create()
         self._files.remove(self._stem + names.SEAL)
-        self._largest_known = self._checked = self.is_growing = True
-        self._measure()
-
-    def add(
-        self, position: int, size: int, last_offset: int, max_timestamp: int
-    ) -> TimeEntry | None:
-        """Take note of the batch that was written at `position`; the largest timestamp so far.
-
-        Raises:
-            StorageFailed: the disk refused; nothing was noted.
-        """
-        largest = self._largest
-        if is_later(max_timestamp, largest):
-            largest = TimeEntry(max_timestamp, last_offset)
-        if self._bytes_since_entry > self._interval_bytes:
-            try:
-                self._add_entries(position, last_offset, largest)
-                self._measure()
-            except FileMissing:
-                # Somebody took it away: the next append ends the segment, which makes it again.
-                self._checked, self.are_full = False, True
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += size
-        self._largest = largest
-        return largest
-
-    def _add_entries(self, position: int, last_offset: int, largest: TimeEntry | None) -> None:
-        count = len(self.offsets.entries)
-        self.offsets.append(last_offset, position)
-        if largest is not None:
-            try:
-                self.times.maybe_append(*largest)
-            except StorageFailed:
-                self.offsets.entries.keep(count)
-                raise
+        self._largest_known = self.is_checked = self.is_growing = True
 
     def finish(self, log_size: int, next_offset: int) -> None:
         """Write the last time entry, cut both files to what is in use, and seal them."""
@@ -153,19 +128,15 @@ class Indexes:
         if not self._are_whole():
             self._make_again(log_size)
         else:
-            if self._largest is not None:
-                self.times.maybe_append(*self._largest)
+            if self.largest_seen is not None:
+                self.times.maybe_append(*self.largest_seen)
             self.offsets.entries.trim()
             self.times.entries.trim()
             self._seal(log_size, next_offset)
         self.is_growing = False
 
     def reopen(self, log_size: int) -> None:
-        """Make room again in the indexes of a finished segment, to append to it.
-
-        Bytes are counted from the last entry as if nothing had happened, so that indexes
-        made again are the same; Kafka begins to count anew and leaves a wider gap.
-        """
+        """Make room again in the indexes of a finished segment, to append to it."""
         self.check(log_size)
         with self._repair:  # no reader mends them from here on
             if not self._are_whole():
@@ -173,17 +144,12 @@ class Indexes:
             self._files.remove(self._stem + names.SEAL)
             self.offsets.entries.allocate()
             self.times.entries.allocate()
-            self._bytes_since_entry = log_size - self.offsets.last.position
             self.is_growing = True
-        self._measure()
 
     def _are_whole(self) -> bool:
-        return self._checked and all(
+        return self.is_checked and all(
             self._files.exists(index.entries.path) for index in (self.offsets, self.times)
         )
-
-    def _measure(self) -> None:
-        self.are_full = self.offsets.is_full or self.times.is_full
 
     def truncate_to(self, offset: int, log_size: int) -> None:
         """Forget the entries at and after `offset`, and the largest timestamp, to grow again.
@@ -198,7 +164,7 @@ class Indexes:
         self._files.remove(self._stem + names.SEAL)
         self.offsets.truncate_to(offset)
         self.times.truncate_to(offset)
-        self._largest, self._largest_known = None, False
+        self.largest_seen, self._largest_known = None, False
 
     def relearn_largest(self, log_size: int) -> int | None:
         """Find the largest timestamp of what truncation left; the offset after it, if any."""
@@ -210,23 +176,10 @@ class Indexes:
             if is_later(header.max_timestamp, largest):
                 largest = TimeEntry(header.max_timestamp, header.last_offset)
             next_offset = header.next_offset
-        self._largest, self._largest_known = largest, True
+        self.largest_seen, self._largest_known = largest, True
         return next_offset
 
-    @property
-    def are_ready(self) -> bool:
-        """Whether the next `add` finds the files open that it writes to."""
-        return self._bytes_since_entry <= self._interval_bytes or (
-            self._files.is_open(self.offsets.entries.path)
-            and self._files.is_open(self.times.entries.path)
-        )
-
     # Of any segment.
-
-    def abandon(self) -> None:
-        """Replace no file from here on: other files may have these names."""
-        with self._replacing:
-            self._is_abandoned = True
 
     def largest(self, log_size: int) -> TimeEntry | None:
         """The largest timestamp, and the last offset of the batch that first reached it.
@@ -239,37 +192,44 @@ class Indexes:
             with self._repair:
                 if not self._largest_known and self.seal_facts(log_size) is None:
                     self._make_again(log_size)
-        return self._largest
+        return self.largest_seen
 
     def largest_to_search(self, log_size: int) -> TimeEntry | None:
-        """As `largest`; without a seal on the word of the last time entry if its batch proves it.
-
-        That nothing before is later is taken from the entry until `check` has read all headers;
-        what follows is read. So a large log that others wrote is not read before it is searched.
-        """
+        """As `largest`, where there is no seal by `proved_largest`."""
         if self._largest_known or self.is_growing:
             return self.largest(log_size)
-        if self._largest_to_search is None:
+        proved = self.proved_largest(log_size)
+        return self.largest(log_size) if proved is None else proved.largest
+
+    def proved_largest(self, log_size: int) -> "Proved | None":
+        """What the seal says, or else the last time entry if its batch proves it; None if neither.
+
+        That nothing before that batch is later is taken from the entry until `check` has read
+        all headers; what follows is read. So a large log that others wrote is not read as a
+        whole before it is searched.
+        """
+        if not self._largest_known and self._proved is None:
             self._files.may_wait()
             if self.seal_facts(log_size) is None:
-                self._largest_to_search = self._largest_from_last_entry(log_size)
-        if self._largest_known or self._largest_to_search is None:
-            return self.largest(log_size)
-        return self._largest_to_search
+                self._proved = self._largest_from_last_entry(log_size)
+        return Proved(self.largest_seen) if self._largest_known else self._proved
 
-    def _largest_from_last_entry(self, log_size: int) -> TimeEntry | None:
+    def _largest_from_last_entry(self, log_size: int) -> "Proved | None":
         try:
             entry = self.times.last
             found = None if entry.timestamp == NO_TIMESTAMP else self._batch_of(entry, log_size)
             if found is None:
                 return None
             largest: TimeEntry | None = entry
-            for _, header in self._log.batches(log_size).headers(found[0]):
+            headers = self._log.batches(log_size).headers(found[0])
+            for steps, (_, header) in enumerate(headers):
+                if steps > _MOST_HEADERS and not self._trust.repairs:
+                    return None
                 if is_later(header.max_timestamp, largest):
                     largest = TimeEntry(header.max_timestamp, header.last_offset)
         except (FileMissing, CorruptIndex, CorruptBatch):
             return None
-        return largest
+        return Proved(largest)
 
     def vouched_for(self, log_size: int) -> bool:
         """Whether the largest timestamp is proved, and the time index where it is used.
@@ -287,17 +247,17 @@ class Indexes:
         Raises:
             CorruptBatch: the log itself is damaged, so that it cannot be known.
         """
-        if not self._checked and not self.is_growing:
+        if not self.is_checked and not self.is_growing:
             self._files.may_wait()
             with self._repair:
-                if not self._checked and not self.is_growing:
+                if not self.is_checked and not self.is_growing:
                     seal = self._valid_seal(log_size)
-                    if seal is None or not self._matches_crc(seal):
+                    if seal is not None and self._matches_crc(seal):
+                        self.largest_seen, self._largest_known = seal.largest, True
+                        self.is_checked = True
+                    elif self._trust.repairs:
                         self._make_again(log_size)
-                    else:
-                        self._largest, self._largest_known = seal.largest, True
-                        self._checked = True
-        return self._checked
+        return self.is_checked
 
     def position_before(self, offset: int, log_size: int) -> int:
         """Where to start walking to find the batch of an offset: at that batch or before it."""
@@ -311,7 +271,7 @@ class Indexes:
 
     def position_for(self, timestamp: int, from_offset: int, end: SegmentEnd) -> int:
         """Where to start walking to find a moment, at or after an offset."""
-        if self._is_sealed and not self._checked:
+        if self._is_sealed and not self.is_checked:
             self._is_sealed = False  # tried once
             with suppress(CorruptBatch):
                 self.check(end.size)  # reads no more than the indexes, if the seal is theirs
@@ -319,7 +279,7 @@ class Indexes:
             if is_again and not self.check(end.size):
                 break
             entry = self._time_before(timestamp, end)
-            if entry is None or not (is_again or self._checked or len(self.times.entries)):
+            if entry is None or not (is_again or self.is_checked or len(self.times.entries)):
                 continue
             if entry.timestamp == NO_TIMESTAMP or entry.offset <= from_offset:
                 break
@@ -339,24 +299,24 @@ class Indexes:
         start = self._entry_before(entry.offset, log_size).position
         if not 0 <= start < log_size:
             return None
+        within = None if self.is_checked else _NEAR_BYTES
         try:
-            found = find_batch(self._files, self._log.open(), entry.offset, start, log_size)
+            log = self._log.open()
+            found = find_batch(self._files, log, entry.offset, start, log_size, within)
         except CorruptBatch:
             return None
         if found is None:
             return None
-        position, header = found
+        _, header = found
         names_it = header.base_offset <= entry.offset and header.max_timestamp == entry.timestamp
-        is_near = self._checked or position - start <= _NEAR_BYTES
-        return found if names_it and is_near else None
+        return found if names_it else None
 
     def adopt(self, facts: IndexBuilder) -> None:
         """Take over what a walk over all headers found, and write the indexes it built."""
-        self._largest, self._largest_known = facts.largest, True
-        self._bytes_since_entry = facts.end - facts.last_entry_position
+        self.largest_seen, self._largest_known = facts.largest, True
         self._replace(self.offsets, facts.offset_entries)
         self._replace(self.times, facts.time_entries)
-        self._checked = True
+        self.is_checked = True
         self.is_growing = self._is_damaged = False
         self._seal(facts.end, facts.next_offset)
 
@@ -368,7 +328,7 @@ class Indexes:
         """
         facts = IndexBuilder(
             self._base_offset,
-            self._interval_bytes,
+            self._trust.interval_bytes,
             self.offsets.entries.read() if keep else b"",
             self.times.entries.read() if keep else b"",
         )
@@ -378,7 +338,7 @@ class Indexes:
         """What the seal says of the log, if it is of this one; the indexes are compared in use."""
         seal = self._valid_seal(log_size)
         if seal is not None:
-            self._largest, self._largest_known, self._is_sealed = seal.largest, True, True
+            self.largest_seen, self._largest_known, self._is_sealed = seal.largest, True, True
         return seal
 
     def _entry_before(self, offset: int, log_size: int) -> OffsetPosition:
@@ -404,25 +364,37 @@ class Indexes:
     @property
     def _may_be_newer(self) -> bool:
         """Whether an entry beyond a reader's end was written after the reader took that end."""
-        return self.is_growing or self._checked
+        return self.is_growing or self.is_checked
 
     def _points_to_its_batch(self, entry: OffsetPosition, log_size: int) -> bool:
-        """Kafka before 0.11 wrote the first offset of the batch, since then it is the last."""
+        """Whether the batch of an entry's offset begins where it says.
+
+        Or behind that: a follower of Kafka until 3.9 indexes the end of several batches that it
+        appended at once, at the first of them.
+        """
         if not 0 < entry.position <= log_size - HEADER_SIZE:
             return False
         try:
             header = parse_header(
                 self._files.read_at(self._log.open(), HEADER_SIZE, entry.position)
             )
+            if header.base_offset <= entry.offset <= header.last_offset:
+                return True
+            batches = self._log.batches(log_size).headers(entry.position)
+            for _, header in islice(batches, _BATCHES_OF_AN_APPEND):
+                if not self._base_offset <= header.base_offset <= entry.offset:
+                    return False
+                if entry.offset <= header.last_offset:
+                    return True
         except CorruptBatch:
-            return False
-        return header.base_offset <= entry.offset <= header.last_offset
+            pass
+        return False
 
     def _distrust(self) -> None:
         self._files.may_wait()
-        if self._checked:
+        if self.is_checked:
             _logger.warning("%s does not fit its log", self.offsets.entries.path)
-        self._checked = False
+        self.is_checked = False
         if not self.is_growing:
             self.offsets.reload()
             self.times.reload()
@@ -442,7 +414,7 @@ class Indexes:
             if self._may_replace:
                 self.adopt(facts)
             else:
-                self._largest, self._largest_known = facts.largest, True
+                self.largest_seen, self._largest_known = facts.largest, True
 
     @property
     def _may_replace(self) -> bool:
@@ -462,26 +434,23 @@ class Indexes:
 
     def _seal(self, log_size: int, next_offset: int) -> None:
         end = (log_size, next_offset)
-        seal = seal_of(self._files, self._log.open(), self._stem, end, self._largest)
+        seal = seal_of(self._files, self._log.open(), self._stem, end, self.largest_seen)
         write_seal(self._files, self._stem + names.SEAL, seal)
 
     def _valid_seal(self, log_size: int) -> Seal | None:
         seal = read_seal(self._files, self._stem + names.SEAL)
         if seal is None:
             return None
-        sizes = (seal.log_size, seal.offset_index_size, seal.time_index_size)
-        found = (
-            log_size,
-            self._files.size(self.offsets.entries.path),
-            self._files.size(self.times.entries.path),
-        )
-        if sizes != found:
+        if seal.log_size != log_size:
             return None
         is_same = tail_crc(self._files, self._log.open(), log_size) == seal.log_tail_crc
         return seal if is_same else None
 
     def _matches_crc(self, seal: Seal) -> bool:
+        files, offsets, times = self._files, self.offsets.entries.path, self.times.entries.path
         return (
-            file_crc(self._files, self.offsets.entries.path) == seal.offset_index_crc
-            and file_crc(self._files, self.times.entries.path) == seal.time_index_crc
+            files.size(offsets) == seal.offset_index_size
+            and files.size(times) == seal.time_index_size
+            and file_crc(files, offsets) == seal.offset_index_crc
+            and file_crc(files, times) == seal.time_index_crc
         )

@@ -11,6 +11,7 @@ from storelogs import EVERY_BATCH, NOW, append, batch, index_entries, new_log, p
 
 from horolog.config import TopicConfig
 from horolog.record.batch import HEADER_SIZE, parse_header, restamp
+from horolog.storage.active_segment import ActiveSegment
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.time import TimeEntry
@@ -20,25 +21,25 @@ BASE = 40
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[..., Segment]:
-    def make(config: TopicConfig = EVERY_BATCH) -> Segment:
-        return Segment.create(Files(), str(tmp_path), BASE, config, created_ms=NOW)
+def make(tmp_path: Path) -> Callable[..., ActiveSegment]:
+    def make(config: TopicConfig = EVERY_BATCH) -> ActiveSegment:
+        return ActiveSegment.create(Files(), str(tmp_path), BASE, config, created_ms=NOW)
 
     return make
 
 
-def put(segment: Segment, *timestamps: int, size: int = 20) -> None:
+def put(active: ActiveSegment, *timestamps: int, size: int = 20) -> None:
     """Append as a log does, with the offsets that follow."""
     sent = batch(*timestamps, value=b"v" * size)
     header = parse_header(sent)
-    base = segment.end.next_offset
+    base = active.segment.end.next_offset
     stamped = restamp(header, sent, base_offset=base, leader_epoch=3)
     last = base + header.last_offset_delta
-    segment.append(stamped, memoryview(sent)[HEADER_SIZE:], last, header.max_timestamp)
+    active.append(stamped, memoryview(sent)[HEADER_SIZE:], last, header.max_timestamp)
 
 
 def test_a_new_segment_has_kafkas_three_files_preallocated(
-    make: Callable[..., Segment], tmp_path: Path
+    make: Callable[..., ActiveSegment], tmp_path: Path
 ) -> None:
     make(TopicConfig())
     sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
@@ -51,16 +52,16 @@ def test_a_new_segment_has_kafkas_three_files_preallocated(
 
 
 def test_every_batch_but_the_first_is_indexed_with_an_interval_of_zero(
-    make: Callable[..., Segment], tmp_path: Path
+    make: Callable[..., ActiveSegment], tmp_path: Path
 ) -> None:
-    segment = make()
+    active = make()
     size = 0
     sizes = []
     for number in range(4):
-        put(segment, NOW + number, NOW)
-        sizes.append(segment.size - size)
-        size = segment.size
-    segment.finish()
+        put(active, NOW + number, NOW)
+        sizes.append(active.segment.size - size)
+        size = active.segment.size
+    active.finish()
     offsets = index_entries(tmp_path / "00000000000000000040.index", 8)
     assert offsets == [
         (3).to_bytes(4, "big") + sizes[0].to_bytes(4, "big"),
@@ -75,24 +76,24 @@ def test_every_batch_but_the_first_is_indexed_with_an_interval_of_zero(
 
 
 def test_the_interval_must_be_exceeded_by_what_lies_before_the_batch(
-    make: Callable[..., Segment], tmp_path: Path
+    make: Callable[..., ActiveSegment], tmp_path: Path
 ) -> None:
     size = len(batch(NOW))
     for interval, entries in ((size * 2 - 1, 2), (size * 2, 1)):
-        segment = make(TopicConfig(index_interval_bytes=interval))
+        active = make(TopicConfig(index_interval_bytes=interval))
         for number in range(5):
-            put(segment, NOW + number)
-        assert len(segment.indexes.offsets.entries) == entries
+            put(active, NOW + number)
+        assert len(active.segment.indexes.offsets.entries) == entries
 
 
 def test_finishing_writes_the_largest_time_and_trims(
-    make: Callable[..., Segment], tmp_path: Path
+    make: Callable[..., ActiveSegment], tmp_path: Path
 ) -> None:
-    segment = make(TopicConfig())
-    put(segment, NOW + 5)
-    put(segment, NOW)
+    active = make(TopicConfig())
+    put(active, NOW + 5)
+    put(active, NOW)
     assert (tmp_path / "00000000000000000040.timeindex").stat().st_size == 10485756
-    segment.finish()
+    active.finish()
     assert (tmp_path / "00000000000000000040.index").read_bytes() == b""
     expected = (NOW + 5).to_bytes(8, "big") + bytes(4)
     assert (tmp_path / "00000000000000000040.timeindex").read_bytes() == expected
@@ -100,12 +101,12 @@ def test_finishing_writes_the_largest_time_and_trims(
 
 @pytest.mark.parametrize("times", [(-1,), (-5000, -1), (-5000,)])
 def test_without_a_time_after_1970_the_time_index_ends_empty(
-    make: Callable[..., Segment], tmp_path: Path, times: tuple[int, ...]
+    make: Callable[..., ActiveSegment], tmp_path: Path, times: tuple[int, ...]
 ) -> None:
-    segment = make()
+    active = make()
     for timestamp in times * 3:
-        put(segment, timestamp)
-    segment.finish()
+        put(active, timestamp)
+    active.finish()
     assert (tmp_path / "00000000000000000040.timeindex").read_bytes() == b""
     assert (tmp_path / "00000000000000000040.index").stat().st_size > 0
 
@@ -120,20 +121,19 @@ def test_without_a_time_after_1970_the_time_index_ends_empty(
     ],
 )
 def test_the_largest_time_is_the_first_of_its_kind_and_minus_one_is_none(
-    make: Callable[..., Segment], times: list[int], expected: TimeEntry | None
+    make: Callable[..., ActiveSegment], times: list[int], expected: TimeEntry | None
 ) -> None:
-    segment = make()
+    active = make()
     for timestamp in times:
-        put(segment, timestamp)
-    assert segment.largest() == expected
-    segment.finish()
+        put(active, timestamp)
+    assert active.segment.largest() == expected
+    active.finish()
     again = Segment(
         Files(),
-        str(Path(segment.log.path).parent),
+        str(Path(active.segment.log.path).parent),
         BASE,
         EVERY_BATCH,
-        size=segment.size,
-        created_ms=NOW,
+        size=active.segment.size,
     )
     assert again.largest() == expected
 
@@ -152,21 +152,23 @@ def test_indexes_made_again_from_the_log_are_those_that_appending_wrote(
 ) -> None:
     directory = tmp_path_factory.mktemp("log")
     config = TopicConfig(index_interval_bytes=interval)
-    segment = Segment.create(Files(), str(directory), BASE, config, created_ms=NOW)
+    active = ActiveSegment.create(Files(), str(directory), BASE, config, created_ms=NOW)
     for times, size in batches:
-        put(segment, *times, size=size)
-    segment.finish()
-    facts = IndexBuilder(BASE, interval).add_all(segment.headers(0, segment.size))
+        put(active, *times, size=size)
+    active.finish()
+    facts = IndexBuilder(BASE, interval).add_all(active.segment.headers(0, active.segment.size))
     assert (directory / "00000000000000000040.index").read_bytes() == facts.offset_entries
     assert (directory / "00000000000000000040.timeindex").read_bytes() == facts.time_entries
-    assert facts.largest == segment.largest()
-    assert (facts.end, facts.next_offset) == segment.end[:2]
+    assert facts.largest == active.segment.largest()
+    assert (facts.end, facts.next_offset) == active.segment.end[:2]
 
 
 # Rolling.
 
 
-def test_a_segment_without_batches_has_waited_by_the_clock(make: Callable[..., Segment]) -> None:
+def test_a_segment_without_batches_has_waited_by_the_clock(
+    make: Callable[..., ActiveSegment],
+) -> None:
     assert make().waited_ms(NOW + 5, NOW + 100) == 100
 
 
@@ -182,74 +184,74 @@ def test_a_segment_without_batches_has_waited_by_the_clock(make: Callable[..., S
     ],
 )
 def test_how_long_a_segment_has_waited(
-    make: Callable[..., Segment], first: int, incoming: int, now: int, expected: int
+    make: Callable[..., ActiveSegment], first: int, incoming: int, now: int, expected: int
 ) -> None:
-    segment = make()
-    put(segment, first)
-    put(segment, NOW + 40_000)
-    assert segment.waited_ms(incoming, now) == expected
+    active = make()
+    put(active, first)
+    put(active, NOW + 40_000)
+    assert active.waited_ms(incoming, now) == expected
 
 
-def test_the_largest_time_of_the_first_batch_counts(make: Callable[..., Segment]) -> None:
-    segment = make()
-    put(segment, NOW, NOW + 30, NOW + 10)
-    assert segment.first_timestamp == NOW + 30
+def test_the_largest_time_of_the_first_batch_counts(make: Callable[..., ActiveSegment]) -> None:
+    active = make()
+    put(active, NOW, NOW + 30, NOW + 10)
+    assert active.segment.first_timestamp == NOW + 30
 
 
-def test_the_first_time_is_read_again_from_the_log(make: Callable[..., Segment]) -> None:
-    segment = make()
-    put(segment, NOW + 30)
-    put(segment, NOW + 99)
-    directory = str(Path(segment.log.path).parent)
-    again = Segment(Files(), directory, BASE, EVERY_BATCH, size=segment.size, created_ms=NOW)
+def test_the_first_time_is_read_again_from_the_log(make: Callable[..., ActiveSegment]) -> None:
+    active = make()
+    put(active, NOW + 30)
+    put(active, NOW + 99)
+    directory = str(Path(active.segment.log.path).parent)
+    again = Segment(Files(), directory, BASE, EVERY_BATCH, size=active.segment.size)
     assert again.first_timestamp == NOW + 30
 
 
-def test_there_is_room_up_to_the_last_byte_and_offset(make: Callable[..., Segment]) -> None:
-    segment = make()
-    put(segment, NOW)
-    free = 1000 - segment.size
-    assert segment.has_room(free, BASE + 1, 1000)
-    assert not segment.has_room(free + 1, BASE + 1, 1000)
-    assert segment.has_room(1, BASE + (1 << 31) - 1, 1000)
-    assert not segment.has_room(1, BASE + (1 << 31), 1000)
+def test_there_is_room_up_to_the_last_byte_and_offset(make: Callable[..., ActiveSegment]) -> None:
+    active = make()
+    put(active, NOW)
+    free = 1000 - active.segment.size
+    assert active.has_room(free, BASE + 1, 1000)
+    assert not active.has_room(free + 1, BASE + 1, 1000)
+    assert active.has_room(1, BASE + (1 << 31) - 1, 1000)
+    assert not active.has_room(1, BASE + (1 << 31), 1000)
 
 
 @pytest.mark.parametrize(("index_bytes", "room_for"), [(24, 1), (36, 2), (48, 3), (16, 0)])
 def test_a_full_index_leaves_no_room(
-    make: Callable[..., Segment], index_bytes: int, room_for: int
+    make: Callable[..., ActiveSegment], index_bytes: int, room_for: int
 ) -> None:
     """The last slot of the time index is kept for the entry that finishing writes."""
-    segment = make(replace(EVERY_BATCH, segment_index_bytes=index_bytes))
+    active = make(replace(EVERY_BATCH, segment_index_bytes=index_bytes))
     for number in range(room_for + 1):
-        assert segment.has_room(1, BASE + 1, 1 << 30) == (room_for > 0 or number == -1)
-        put(segment, NOW + number)
-    assert not segment.has_room(1, BASE + 1, 1 << 30)
+        assert active.has_room(1, BASE + 1, 1 << 30) == (room_for > 0 or number == -1)
+        put(active, NOW + number)
+    assert not active.has_room(1, BASE + 1, 1 << 30)
 
 
 # Reading.
 
 
-def test_an_offset_is_found_in_its_batch(make: Callable[..., Segment]) -> None:
+def test_an_offset_is_found_in_its_batch(make: Callable[..., ActiveSegment]) -> None:
     for config in (EVERY_BATCH, TopicConfig()):
-        segment = make(config)
+        active = make(config)
         for number in range(50):
-            put(segment, NOW + number, NOW, NOW)
+            put(active, NOW + number, NOW, NOW)
         for offset in range(BASE, BASE + 150):
-            found = segment.locate(offset)
+            found = active.segment.locate(offset)
             assert found is not None
             _, header = found
             assert header.base_offset <= offset <= header.last_offset
-        assert segment.locate(BASE + 150) is None
+        assert active.segment.locate(BASE + 150) is None
 
 
 def test_a_slice_may_end_within_a_batch_but_holds_one_if_asked(
-    make: Callable[..., Segment],
+    make: Callable[..., ActiveSegment],
 ) -> None:
-    segment = make()
-    put(segment, NOW)
-    first = segment.size
-    put(segment, NOW)
+    active = make()
+    put(active, NOW)
+    first = active.segment.size
+    put(active, NOW)
     for limit, at_least_one, expected in (
         (10_000, True, 2 * first),
         (first + 10, True, first + 10),
@@ -258,21 +260,21 @@ def test_a_slice_may_end_within_a_batch_but_holds_one_if_asked(
         (first - 1, False, 0),
         (first, False, first),
     ):
-        found = segment.slice(BASE, limit, min_one_batch=at_least_one)
+        found = active.segment.slice(BASE, limit, min_one_batch=at_least_one)
         assert found is not None
         assert found.size == expected
         assert len(found.read()) == expected
 
 
 def test_preallocated_space_is_given_back_at_the_end(
-    make: Callable[..., Segment], tmp_path: Path
+    make: Callable[..., ActiveSegment], tmp_path: Path
 ) -> None:
-    segment = make(TopicConfig(preallocate=True, segment_bytes=100_000))
+    active = make(TopicConfig(preallocate=True, segment_bytes=100_000))
     log = tmp_path / "00000000000000000040.log"
     assert log.stat().st_size == 100_000
-    put(segment, NOW)
-    segment.finish()
-    assert log.stat().st_size == segment.size
+    put(active, NOW)
+    active.finish()
+    assert log.stat().st_size == active.segment.size
 
 
 def test_a_reader_that_holds_a_deleted_segment_goes_on_reading(tmp_path: Path) -> None:

@@ -1,0 +1,199 @@
+"""The last segment of a log: appends, rolls and truncates; readers have its `Segment`.
+
+One thread at a time. What it appends is published with the segment's end, as one value.
+"""
+
+import logging
+from contextlib import suppress
+
+from horolog.config import TopicConfig
+from horolog.errors import StorageFailed
+from horolog.record.compression import Buffer
+from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.storage import names
+from horolog.storage.files import Files
+from horolog.storage.index.growing import IndexWriter
+from horolog.storage.segment import Segment
+from horolog.storage.segment_end import SegmentEnd
+
+MAX_RELATIVE_OFFSET = (1 << 31) - 1
+
+_logger = logging.getLogger(__name__)
+
+
+class ActiveSegment:
+    """Appends to one segment; has it made ready for that when first asked to (`reopen`)."""
+
+    __slots__ = (
+        "_entries",
+        "_files",
+        "_interval_bytes",
+        "_torn",
+        "created_ms",
+        "jitter_ms",
+        "segment",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        segment: Segment,
+        config: TopicConfig,
+        *,
+        created_ms: int,
+        jitter_ms: int = 0,
+    ) -> None:
+        """For a segment whose end is known.
+
+        Args:
+            files: the way to the disk.
+            segment: to append to.
+            config: of the topic.
+            created_ms: the clock when it was created or opened.
+            jitter_ms: by how much earlier than `segment.ms` it is rolled.
+        """
+        self.segment = segment
+        self.created_ms = created_ms
+        self.jitter_ms = jitter_ms
+        self._files = files
+        self._interval_bytes = config.index_interval_bytes
+        self._entries: IndexWriter | None = None  # None until it is reopened
+        self._torn = False  # bytes that are no part of the log may follow its end
+
+    @classmethod
+    def create(
+        cls,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        config: TopicConfig,
+        *,
+        created_ms: int,
+        jitter_ms: int = 0,
+    ) -> "ActiveSegment":
+        """A new, empty segment, with its three files.
+
+        Raises:
+            StorageFailed: the disk refused; there is none of them, unless it refused that too.
+        """
+        segment = Segment(files, directory, base_offset, config, size=0, has_aborted=False)
+        active = cls(files, segment, config, created_ms=created_ms, jitter_ms=jitter_ms)
+        try:
+            files.create(segment.log.path, config.segment_bytes if config.preallocate else 0)
+            active._torn = config.preallocate
+            segment.indexes.create()
+        except StorageFailed:
+            # The log goes on where it was, and beyond the offset at which this one begins.
+            stem = segment.log.path.removesuffix(names.LOG)
+            for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
+                with suppress(StorageFailed):
+                    files.remove(stem + suffix)
+            raise
+        active._entries = IndexWriter(files, segment.indexes, config.index_interval_bytes)
+        return active
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether it can be appended to as it is; else it must be reopened."""
+        return self._entries is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next append finds the files open that it writes to."""
+        entries = self._entries
+        return (
+            entries is not None and entries.is_ready and self._files.is_open(self.segment.log.path)
+        )
+
+    def append(self, stamped: bytes, records: Buffer, last_offset: int, max_timestamp: int) -> None:
+        """Write one batch: its header and its records.
+
+        Raises:
+            StorageFailed: the disk refused; nothing of the batch is in the log.
+        """
+        segment, entries = self.segment, self._entries
+        assert entries is not None, "reopen comes first"
+        end = segment.end
+        position = end.size
+        size = len(stamped) + len(records)
+        try:
+            self._files.write_at(segment.log.open(), (stamped, records), position)
+            largest = entries.add(position, size, last_offset, max_timestamp)
+        except StorageFailed:
+            self._take_back(position)
+            raise
+        if position == 0:
+            segment.set_first(max_timestamp)
+        segment.end = SegmentEnd(
+            position + size, last_offset + 1, position, end.next_offset, largest
+        )
+
+    def _take_back(self, position: int) -> None:
+        self._torn = True
+        log = self.segment.log
+        try:
+            self._files.truncate(log.open(), position)
+        except StorageFailed as error:
+            # Readers stop at the end, and the next append writes over it.
+            _logger.warning("%s: a refused append could not be cut off: %s", log.path, error)
+
+    def has_room(self, size: int, last_offset: int, segment_bytes: int) -> bool:
+        """Whether the log and its indexes can take a batch of this size and last offset."""
+        segment = self.segment
+        return (
+            segment.end.size <= segment_bytes - size
+            and last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
+            and not (self._entries is not None and self._entries.are_full)
+        )
+
+    def waited_ms(self, max_timestamp: int, now_ms: int) -> int:
+        """How much later an incoming batch is than the first one, by record time if there is any.
+
+        Kafka's rule (not KIP-33's, which compares single messages): the largest timestamp
+        of the first batch against the largest of the incoming one. A segment that begins
+        without a time counts from its creation by the wall clock.
+        """
+        first = self.segment.first_timestamp
+        if first is None:
+            return now_ms - self.created_ms
+        return max_timestamp - first if max_timestamp != NO_TIMESTAMP else 0
+
+    def finish(self) -> None:
+        """Write the last time entry, cut all files to what is in use, and seal the indexes."""
+        segment = self.segment
+        if self._torn:
+            self._files.truncate(segment.log.open(), segment.end.size)
+            self._torn = False
+        segment.indexes.finish(segment.end.size, segment.end.next_offset)
+        self._entries = None
+
+    def reopen(self) -> None:
+        """Make a finished segment ready to be appended to.
+
+        Bytes are counted from the last entry as if nothing had happened, so that rebuilt
+        indexes are the same; Kafka begins to count anew and leaves a wider gap.
+        """
+        segment = self.segment
+        indexes, size = segment.indexes, segment.end.size
+        # First: lookups go by this where the indexes grow.
+        segment.end = segment.end._replace(largest=indexes.largest(size))
+        indexes.reopen(size)
+        since = size - indexes.offsets.last.position
+        self._entries = IndexWriter(self._files, indexes, self._interval_bytes, since)
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Remove the batch that holds `offset` and all that follow, to append after the rest."""
+        segment = self.segment
+        indexes = segment.indexes
+        found = segment.locate(offset)
+        position = segment.end.size if found is None else found[0]
+        indexes.truncate_to(offset, segment.end.size)
+        self._files.truncate(segment.log.open(), position)
+        next_offset = indexes.relearn_largest(position)
+        if next_offset is None:
+            next_offset = segment.base_offset
+            self.created_ms = now_ms
+            segment.forget_first()
+        segment.end = SegmentEnd(position, next_offset, largest=indexes.largest(position))
+        segment.forget_aborted_from(next_offset)
+        self.reopen()

@@ -1,0 +1,245 @@
+"""One segment, read: its `.log` and the files beside it.
+
+    <base>.log         batches of format v2, one after the other (batch_reader.py)
+    <base>.index       where offsets are in it (index/offset.py)
+    <base>.timeindex   from where to look for a moment (index/time.py)
+    <base>.seal        what both must look like, once the segment is finished (index/seal.py)
+    <base>.txnindex    its aborted transactions, if there are any (index/abort.py)
+
+The broker, recovery, tools and Spark's file source read segments here. Nothing of a topic's
+settings is needed: whether indexes are checked and repaired, or used as far as their batches
+prove them, is a `Trust`; how far is read ahead, a `ReadAhead`.
+
+A reader takes `end` first and never looks past it. Indexes only narrow a search: with wrong
+or missing ones every answer is the same, just slower.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+
+from horolog.errors import CorruptBatch
+from horolog.record.batch import BatchHeader
+from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.storage import names
+from horolog.storage.batch_reader import HEADERS, BatchReader, ReadAhead, find_batch
+from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTransaction, read_aborted
+from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Proved, Trust
+from horolog.storage.index.time import TimeEntry
+from horolog.storage.log_file import LogFile
+from horolog.storage.segment_end import SegmentEnd
+from horolog.storage.slices import Slice
+
+_UNFLUSHED_BYTES = 16 << 20  # before the end of a log, where a crash may have left holes
+
+
+class SegmentReader:
+    """See the module. A timestamp below zero counts like any other; -1 is none (KIP-228)."""
+
+    def __init__(
+        self,
+        files: Files,
+        stem: str,
+        base_offset: int,
+        size: int,
+        *,
+        trust: Trust = PROVE,
+        max_index_bytes: int = ANY_SIZE,
+        has_aborted: bool | None = None,
+    ) -> None:
+        """A segment whose files are there.
+
+        Args:
+            files: the way to the disk, or to an object store.
+            stem: path of its files without their suffixes.
+            base_offset: as its files are named.
+            size: bytes of its log that are to be read; whole batches, unless `whole_end` is asked.
+            trust: what is done about indexes that nothing vouches for.
+            max_index_bytes: an index gets, if it is appended to.
+            has_aborted: whether there is a file of aborted transactions; if None, it is looked for.
+        """
+        self.base_offset = base_offset
+        self.end = SegmentEnd(size, base_offset)
+        """Of a segment that is not appended to only the size is known."""
+        self.log = LogFile(files, stem + names.LOG)
+        self.indexes = Indexes(self.log, base_offset, trust, max_bytes=max_index_bytes)
+        self._files = files
+        self._stem = stem
+        self._first_timestamp: int | None = None
+        self._first_known = False
+        self._has_aborted = has_aborted
+
+    @property
+    def size(self) -> int:
+        """Bytes of whole batches in the log."""
+        return self.end.size
+
+    @property
+    def hurries(self) -> bool:
+        """See `Files.hurries`."""
+        return self._files.hurries
+
+    def may_wait(self) -> None:
+        """See `Files.may_wait`."""
+        self._files.may_wait()
+
+    def headers(self, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of every batch in a stretch of the file; see `BatchReader`."""
+        return self.log.batches(end).headers(start)
+
+    def read_batch(self, position: int, header: BatchHeader) -> bytes:
+        """The bytes of one batch."""
+        return self._files.read_at(self.log.open(), header.size, position)
+
+    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """Where the batch lies that holds `offset`, or else the next one; None beyond the end."""
+        end = self.end
+        if end.last_base_offset is not None and offset >= end.last_base_offset:
+            start = end.last_position
+        else:
+            start = self.indexes.position_before(offset, end.size)
+        return find_batch(self._files, self.log.open(), offset, start, end.size)
+
+    def slice(
+        self, offset: int, max_bytes: int, *, min_one_batch: bool, before: int | None = None
+    ) -> Slice | None:
+        """What a fetch from `offset` is given; None if this segment has nothing there.
+
+        The slice begins with the batch that holds the offset and may end within a batch,
+        as Kafka's do; it is empty where not even the first batch fits. It ends before the
+        batch that holds the offset `before`, and is empty where that is the first.
+        """
+        end = self.end.size
+        found = self.locate(offset)
+        if found is None:
+            return None
+        position, header = found
+        if before is not None:
+            if header.next_offset > before:
+                return Slice(self._files, None, 0, 0)
+            limit = self.locate(before)
+            end = end if limit is None else min(end, limit[0])
+        # What was appended since `end` was read is not shown, but for the batch that was found.
+        size = min(max_bytes, max(end - position, header.size))
+        if size < header.size:
+            size = header.size if min_one_batch else 0
+        return Slice(self._files, self.log.open(), position, size)
+
+    def largest(self) -> TimeEntry | None:
+        """The largest timestamp and the last offset of its batch; see `Indexes.largest`."""
+        return self.indexes.largest(self.end.size)
+
+    def largest_to_search(self) -> TimeEntry | None:
+        """The same for a lookup; see `Indexes.largest_to_search`."""
+        end = self.end  # taken first: when the segment is finished meanwhile, it says the same
+        return (
+            end.largest
+            if self.indexes.is_growing
+            else self.indexes.largest_to_search(self.end.size)
+        )
+
+    def proved_largest(self) -> Proved | None:
+        """See `Indexes.proved_largest`; None also where not all of the log can be read."""
+        return self.indexes.proved_largest(self.end.size)
+
+    def modified_ms(self) -> int:
+        """When the log was last changed: all that is known of a segment without times."""
+        return self._files.modified_ms(self.log.open().path)
+
+    def batches(self, ahead: ReadAhead = HEADERS) -> BatchReader:
+        """All batches up to the end, to be walked.
+
+        Raises:
+            FileMissing: the segment is gone.
+        """
+        return self.log.batches(self.end.size, ahead)
+
+    def position_for(self, timestamp: int | None, from_offset: int) -> int:
+        """Where to start walking for offsets from `from_offset` and times from `timestamp` on.
+
+        No batch in front of that has a record of both.
+        """
+        end = self.end
+        if end.size == 0:
+            return 0
+        if timestamp is None:
+            return self.indexes.position_before(from_offset, end.size)
+        return self.indexes.position_for(timestamp, from_offset, end)
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """The largest timestamp of the first batch; None if it has none, or there is no batch."""
+        if not self._first_known:
+            for _, header in self.headers(0, self.end.size):
+                self.set_first(header.max_timestamp)
+                break
+        return self._first_timestamp
+
+    def set_first(self, max_timestamp: int) -> None:
+        """The largest timestamp of the first batch is this."""
+        self._first_timestamp = None if max_timestamp == NO_TIMESTAMP else max_timestamp
+        self._first_known = True
+
+    def forget_first(self) -> None:
+        """The first batch is gone."""
+        self._first_timestamp, self._first_known = None, False
+
+    def whole_end(self, *, check_crcs: bool = False) -> SegmentEnd:
+        """Where the whole batches end: a broker may be appending behind that, or may have died.
+
+        What follows is a part of a batch, zeros, or, where checksums are checked, a batch whose
+        checksum does not match: recovery would cut it off.
+
+        Raises:
+            FileMissing: the segment is gone.
+            CorruptBatch: there are messages of a format before v2, which are not read yet.
+        """
+        size, indexes = self.end.size, self.indexes
+        seal = indexes.seal_facts(size)
+        if seal is not None:
+            return SegmentEnd(size, seal.next_offset)
+        log, end = self.batches(), SegmentEnd(0, self.base_offset)
+        unchecked: deque[tuple[int, BatchHeader]] = deque()
+        start = indexes.position_before(self.base_offset + ANY_SIZE, size)
+        for begin in dict.fromkeys((start, 0)):  # the last entry may be of the batch that is torn
+            with suppress(CorruptBatch):
+                for position, header in log.whole_headers(begin):
+                    if header.base_offset < end.next_offset:
+                        break
+                    end = SegmentEnd(position + header.size, header.next_offset)
+                    unchecked.append((position, header))
+                    while end.size - unchecked[0][0] > _UNFLUSHED_BYTES:
+                        unchecked.popleft()
+            if end.size:
+                break
+        old = log.old_message(end.size)
+        if old is not None:
+            raise CorruptBatch(
+                f"messages of v{old.magic}, a format before v2, which are not read yet",
+                end.size,
+                path=self.log.path,
+            )
+        for position, header in unchecked if check_crcs else ():
+            try:
+                log.check(position, header)
+            except CorruptBatch:
+                return SegmentEnd(position, header.base_offset)
+        return end
+
+    # Aborted transactions.
+
+    @property
+    def has_aborted(self) -> bool:
+        """Whether there is a file of aborted transactions: only a Kafka writes any."""
+        if self._has_aborted is None:
+            self._has_aborted = self._files.exists(self._stem + names.TXN_INDEX)
+        return self._has_aborted
+
+    def aborted(self) -> list[AbortedTransaction]:
+        """The aborted transactions that ended in this segment.
+
+        Raises:
+            CorruptIndex: their file is not what its format says.
+        """
+        return read_aborted(self._files, self._stem + names.TXN_INDEX) if self.has_aborted else []
