@@ -15,6 +15,8 @@ from horolog.metadata import salvage
 from horolog.metadata.rows import BROKER_SCOPE, TOPIC_SCOPE, SettingRow, Stored, TopicRow
 from horolog.metadata.salvage import open_store
 from horolog.metadata.store import FILE_NAME, MetadataStore
+from horolog.metadata.verify import check_store
+from horolog.storage.verify import Severity
 
 NOW_MS = 1_700_000_000_000
 FIRST = 1 << 52
@@ -137,6 +139,23 @@ def test_wherever_a_bit_is_flipped_nothing_is_made_up_and_nothing_lost_in_silenc
                 assert len(stored.topics) + len(stored.offsets) > 500, "most can be read"
             assert opened(path)[0] == stored
     assert salvaged > 20
+
+
+@pytest.mark.parametrize("table", ["topics", "settings", "groups", "offsets", "counters"])
+def test_sql_that_is_no_text_stops_no_start(path: Path, sound: bytes, table: str) -> None:
+    """SQLite quotes it in its message, which cannot be decoded either."""
+    start = sound.index(b"CREATE TABLE " + table.encode())
+    for place in range(start, start + 60, 3):
+        shutil.rmtree(path.parent)
+        path.parent.mkdir()
+        path.write_bytes(sound)
+        flip(path, place, 0x80)
+        told = [each.severity for each in check_store(path.parent)]
+        stored, next_id = opened(path)
+        assert_nothing_is_made_up(stored)
+        assert next_id >= FIRST + 5000
+        assert len(stored.topics) == len(TOPIC_ROWS)
+        assert Severity.FAULT in told
 
 
 @pytest.mark.parametrize("how", DAMAGES)

@@ -43,6 +43,7 @@ from horolog.metadata.rows import (
 )
 from horolog.metadata.store import (
     FIRST_SCHEMA_VERSION,
+    SQLITE_ERRORS,
     MetadataStore,
     OldSchema,
     StoreDamaged,
@@ -192,7 +193,7 @@ def _read_damaged(path: Path) -> _Found:
         for with_new_header in (False, True):
             try:
                 found = _read_copy(path, scratch, with_new_header=with_new_header)
-            except (sqlite3.Error, StoreDamaged) as error:
+            except (*SQLITE_ERRORS, StoreDamaged) as error:
                 what = "with a new first page" if with_new_header else "as it is"
                 _logger.warning("%s cannot be read %s: %s", path, what, error)
                 continue
@@ -233,7 +234,7 @@ def _read_copy(path: Path, scratch: str, *, with_new_header: bool) -> _Found:
 def _has_sound_pages(db: sqlite3.Connection) -> bool:
     try:
         (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.Error:
+    except SQLITE_ERRORS:
         return False
     return bool(found == "ok")
 
@@ -247,7 +248,7 @@ def _read_table(db: sqlite3.Connection, table: Table, found: _Found) -> None:
         try:
             for values in db.execute(f"SELECT * FROM {table.name} ORDER BY {order}"):  # noqa: S608
                 _take(table, values, found, lost)
-        except (sqlite3.Error, OverflowError) as error:
+        except (*SQLITE_ERRORS, OverflowError) as error:
             found.unread.add(table)
             _logger.debug("%s, read %s: %s", table.name, direction, error)
         else:

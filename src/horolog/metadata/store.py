@@ -43,6 +43,9 @@ SCHEMA_VERSION = 2
 FIRST_SCHEMA_VERSION = 1
 """As 2, without checksums."""
 
+# What sqlite3 raises; the second where it cannot decode its own message, which quotes damaged SQL.
+SQLITE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
+
 # SQLite's result codes for what is no damage: a lock, a right, a full or failing disk.
 _NO_DAMAGE: Final = frozenset(
     {
@@ -257,7 +260,7 @@ class MetadataStore:
                 if self._db.in_transaction:  # some failures have ended it already
                     self._db.execute("ROLLBACK")
                 raise
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             raise StorageFailed(f"{self._path}: {error}") from error
 
 
@@ -309,7 +312,7 @@ def _named(path: Path) -> Iterator[None]:
     """Errors of SQLite and of rows, as what has to be done about them."""
     try:
         yield
-    except (sqlite3.Error, ValueError) as error:
+    except (*SQLITE_ERRORS, ValueError) as error:
         code = getattr(error, "sqlite_errorcode", None)
         if code is not None and code & 0xFF in _NO_DAMAGE:
             raise Misconfigured(

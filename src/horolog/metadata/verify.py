@@ -39,6 +39,7 @@ from horolog.metadata.store import (
     FILE_NAME,
     FIRST_SCHEMA_VERSION,
     SCHEMA_VERSION,
+    SQLITE_ERRORS,
     application_id,
     create_schema,
 )
@@ -178,7 +179,7 @@ class _StoreCheck:
                 yield from wrong
                 if not wrong and not self._is_old:
                     yield from self._rows(db)
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             yield fault(self._path, f"SQLite cannot read it: {error}", _MEND)
 
     def _schema(self, db: sqlite3.Connection) -> Findings:
