@@ -14,7 +14,7 @@ from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.capacity import Capacity
 from horolog.groups.group import Group
 from horolog.groups.values import (
-    Answer,
+    Completed,
     GroupLimits,
     GroupState,
     Join,
@@ -50,7 +50,7 @@ class Story:
         self.answered: dict[object, Joined | Synced] = {}
         self.waiting: set[object] = set()
 
-    def _take(self, answers: list[Answer]) -> None:
+    def _take(self, answers: list[Completed]) -> None:
         for waiter, value in answers:
             assert waiter is not None
             assert waiter not in self.answered, "answered twice"

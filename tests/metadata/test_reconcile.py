@@ -10,7 +10,7 @@ from horolog.metadata.reconcile import (
     MAX_CREATED,
     Found,
     FoundPartitions,
-    Plan,
+    StartPlan,
     reconcile,
     stored_count,
 )
@@ -26,7 +26,7 @@ def plan(
     found: Mapping[str, FoundPartitions],
     blocked: Mapping[str, Mapping[int, str]] | None = None,
     **more: Any,
-) -> Plan:
+) -> StartPlan:
     blocked = blocked or {}
     both = {name: Found(found.get(name, {}), blocked.get(name, {})) for name in {*found, *blocked}}
     return reconcile(rows, both, new_id=lambda: NEW, **more)

@@ -137,7 +137,7 @@ def test_a_store_that_is_checkpointed_while_it_is_copied_is_copied_again(
         return open_(path, flags, *more, **named)
 
     monkeypatch.setattr("horolog.metadata.verify.os.open", open_slowly)
-    assert "deletion of logs was begun" in only(killed, is_clean=False).what
+    assert "deletion of logs is incomplete" in only(killed, is_clean=False).what
     store[0].close()
 
 
@@ -303,7 +303,7 @@ def sum_again(log_dir: Path) -> None:
 def test_a_row_that_is_not_what_was_written_is_a_fault(log_dir: Path) -> None:
     execute(log_dir, "UPDATE offsets SET committed = 5 WHERE group_id = 'group-1'")
     assert only(log_dir).severity is FAULT
-    assert "not what its checksum says" in only(log_dir).what
+    assert "checksum does not match" in only(log_dir).what
 
 
 def test_rows_about_topics_that_are_not_stored_are_told(log_dir: Path) -> None:

@@ -34,7 +34,7 @@ from horolog.config import BrokerConfig, Endpoint, Settings
 from horolog.errors import HorologError, StorageFailed
 from horolog.groups.capacity import Capacity
 from horolog.groups.values import GroupLimits
-from horolog.metadata.topics import Topics, unknown_topic
+from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.file_records import FileSlots
 
 _LOG = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Broker:
         self.searchers = FairPool(SEARCHERS, "horolog-search")
         self._waits: dict[Wait, None] = {}
         self._ends_waits = False
-        self.topics = Topics()
+        self.topics = TopicRegistry()
         for topic in opened.topics:
             self.topics.put(topic)
         self.partitions = Partitions(

@@ -30,7 +30,7 @@ from horolog.metadata.store import MetadataStore
 from horolog.metadata.topics import (
     NewPartitions,
     Topic,
-    Topics,
+    TopicRegistry,
     check_assignment,
     check_partition_increase,
     partitions_of_new_topic,
@@ -57,7 +57,7 @@ class Controller:
     def __init__(
         self,
         live: LiveSettings,
-        topics: Topics,
+        topics: TopicRegistry,
         partitions: Partitions,
         groups: GroupCoordinator,
         metadata: MetadataThread,

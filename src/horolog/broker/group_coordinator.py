@@ -24,7 +24,7 @@ from horolog.groups.group import Group
 from horolog.groups.offsets import CommittedOffsets, TopicPartition
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
 from horolog.groups.values import (
-    Answer,
+    Completed,
     GroupDescription,
     GroupLimits,
     GroupState,
@@ -457,7 +457,7 @@ class GroupCoordinator:
     # --- performing -------------------------------------------------------------------
 
     def _asked(
-        self, entry: _Entry, group: Group, ask: Callable[[Waiter, int], list[Answer]]
+        self, entry: _Entry, group: Group, ask: Callable[[Waiter, int], list[Completed]]
     ) -> "asyncio.Future[Any]":
         """Where a group will put its answer. A request that is refused leaves no waiter."""
         waiter = self._loop.create_future()
@@ -467,7 +467,9 @@ class GroupCoordinator:
             waiter.add_done_callback(self._waiters.discard)
         return waiter
 
-    def _perform(self, entry: _Entry, group: Group, decide: Callable[[int], list[Answer]]) -> None:
+    def _perform(
+        self, entry: _Entry, group: Group, decide: Callable[[int], list[Completed]]
+    ) -> None:
         """Hand out the answers of a decision, store what changed, and set the next timer."""
         was_empty = group.state is GroupState.EMPTY
         try:
@@ -480,7 +482,7 @@ class GroupCoordinator:
             entry.empty_since_ms = self._clock.now_ms() if is_empty else None
             self._note_membership(entry)
 
-    def _hand_out(self, answers: list[Answer]) -> None:
+    def _hand_out(self, answers: list[Completed]) -> None:
         """Resolve the waiters, so many in one turn of the loop that others are served too."""
         for waiter, value in answers[:_ANSWERS_AT_ONCE]:
             assert isinstance(waiter, asyncio.Future)

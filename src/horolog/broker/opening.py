@@ -19,7 +19,7 @@ from horolog.broker.stored_settings import StoredSettings, read_stored_settings
 from horolog.clock import Clock
 from horolog.config import BrokerConfig, Settings, TopicConfig
 from horolog.errors import StorageFailed
-from horolog.metadata.reconcile import Found, Plan, reconcile
+from horolog.metadata.reconcile import Found, StartPlan, reconcile
 from horolog.metadata.rows import Stored
 from horolog.metadata.salvage import open_store
 from horolog.metadata.store import FILE_NAME, MetadataStore
@@ -92,7 +92,7 @@ class _Opening:
     stored: Stored
     stored_settings: StoredSettings
     clock: Clock
-    plan: Plan = field(default_factory=Plan)
+    plan: StartPlan = field(default_factory=StartPlan)
     owned: dict[str, uuid.UUID] = field(default_factory=dict)
     overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     compacted: set[str] = field(default_factory=set)
@@ -160,7 +160,7 @@ class _Opening:
         self.owned.update((row.name, row.topic_id) for row in self.plan.rows if not row.adopted)
         return {TopicPartition(*key): why for key, why in self.plan.left_alone.items()}
 
-    def _reconciled(self, found: FoundPartitions) -> Plan:
+    def _reconciled(self, found: FoundPartitions) -> StartPlan:
         by_topic: dict[str, tuple[dict[int, uuid.UUID | None], dict[int, str]]] = {}
         for (topic, index), topic_id in found.ids.items():
             by_topic.setdefault(topic, ({}, {}))[0][index] = topic_id

@@ -1,5 +1,5 @@
 """Consumer groups: members, generations, assignments and committed offsets.
 
-Decisions only: requests and time come in, answers go out. Sockets, timers and the store
-are driven by `horolog.broker.group_coordinator`.
+Pure state machines: requests and time in, results out. `horolog.broker.group_coordinator` has
+the sockets, the timers and the store.
 """

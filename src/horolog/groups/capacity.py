@@ -1,17 +1,17 @@
-"""How much memory the members of all groups may occupy together."""
+"""The memory limit for the members of all groups."""
 
 from horolog.errors import ErrorCode, RequestRefused
 
 
 class Capacity:
-    """Bytes in use, and their bound."""
+    """Bytes in use, and their limit."""
 
     def __init__(self, max_bytes: int = 128 << 20) -> None:
         self.max_bytes = max_bytes
         self.used_bytes = 0
 
     def check(self, growth_bytes: int) -> None:
-        """Refuse with COORDINATOR_NOT_AVAILABLE, which clients retry, what does not fit now."""
+        """Raise COORDINATOR_NOT_AVAILABLE, which clients retry, if the growth does not fit."""
         if self.used_bytes + growth_bytes > self.max_bytes:
             raise RequestRefused(
                 ErrorCode.coordinator_not_available,

@@ -1,15 +1,15 @@
-"""One consumer group of the classic protocol: requests and time in, answers out.
+"""The state machine of a consumer group in the classic protocol.
 
-    Empty ──join──> PreparingRebalance ──all joined, or time up──> CompletingRebalance
+    Empty ──join──> PreparingRebalance ──all joined, or timeout──> CompletingRebalance
       ^                    ^    ^                                       │
-      │ nobody left        │    └──────── someone joins or goes ────────┤ leader assigns
+      │ no members         │    └─────── member joins or leaves ────────┤ leader assigns
       └────────────────────┘                                            v
-                           └──────────── someone joins or goes ───── Stable
+                           └─────────── member joins or leaves ────── Stable
 
-Pure: it knows no socket and no timer. A request that must wait leaves its waiter here,
-and some later call hands it back with its answer. `next_deadline_ms` says when `tick`
-wants to be called. Times are milliseconds of the event loop's own clock, not record
-time. What a caller got wrong is raised as RequestRefused.
+Pure: no sockets and no timers. A request that must wait leaves its waiter in the group, and a
+later call returns the waiter with its result. `next_deadline_ms` is when to call `tick`. Times
+are milliseconds of the event loop's clock, not record time. Invalid requests raise
+RequestRefused.
 """
 
 import uuid
@@ -20,7 +20,7 @@ from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.capacity import Capacity
 from horolog.groups.members import CONSUMER_PROTOCOL_TYPE, Member, Members
 from horolog.groups.values import (
-    Answer,
+    Completed,
     GroupDescription,
     GroupLimits,
     GroupState,
@@ -41,15 +41,15 @@ _EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = (
 )
 
 _MAX_GENERATION: Final = (1 << 31) - 1
-_MAX_ID_PREFIX: Final = 255  # of a member id that begins with what the client calls itself
+_MAX_ID_PREFIX: Final = 255  # of the client id that starts a member id
 
-# What a group and an id that is not used yet occupy, roughly.
+# The approximate memory of a group and of a pending member id.
 _GROUP_BYTES: Final = 1024
-_PROMISED_BYTES: Final = 512
+_PENDING_ID_BYTES: Final = 512
 
 
 class Group:
-    """The state of one group. Every public call that can free a waiter returns answers."""
+    """The state of one group. Public methods return the waiters that they complete."""
 
     def __init__(
         self,
@@ -68,19 +68,19 @@ class Group:
         self._charged_bytes = 0  # of the capacity, for this group
         self._new_id = new_id
         self._members = Members()
-        self._promised: dict[str, int] = {}  # ids handed out, not yet used -> deadline
-        self._unsynced: set[str] = set()  # members that have not asked for this assignment
+        self._pending_ids: dict[str, int] = {}  # generated member ids not used yet -> deadline
+        self._unsynced: set[str] = set()  # members without a SyncGroup in this generation
         self._rebalance_at_ms: int | None = None
         self._sync_until_ms: int | None = None
-        self._extension_left_ms: int | None = None  # set while a first rebalance gathers
+        self._extension_left_ms: int | None = None  # set during the initial rebalance delay
         self._more_came = False
         self._wake_at_ms: int | None = None  # never later than the earliest deadline
-        self._answers: list[Answer] = []
+        self._completed: list[Completed] = []
 
-    # --- what members ask -------------------------------------------------------------
+    # --- requests of members ----------------------------------------------------------
 
-    def join(self, join: Join, waiter: Waiter, now_ms: int) -> list[Answer]:
-        """Take a member in, or back in."""
+    def join(self, join: Join, waiter: Waiter, now_ms: int) -> list[Completed]:
+        """Add a member, or let it rejoin (JoinGroup)."""
         self._check_joinable(join)
         if join.member_id:
             self._join_again(join, waiter, now_ms)
@@ -88,8 +88,8 @@ class Group:
             self._join_first(join, waiter, now_ms)
         return self.tick(now_ms)
 
-    def sync(self, sync: Sync, waiter: Waiter, now_ms: int) -> list[Answer]:
-        """Give a member its assignment, at once or when the leader has brought it."""
+    def sync(self, sync: Sync, waiter: Waiter, now_ms: int) -> list[Completed]:
+        """Give a member its assignment, now or when the leader sends it (SyncGroup)."""
         member = self._known(sync.member_id, sync.instance_id)
         self._check_generation(sync.generation)
         for given, ours in (
@@ -116,7 +116,7 @@ class Group:
             case GroupState.STABLE:
                 self._unsynced.discard(member.member_id)
                 member.sync_waiter = waiter
-                self._answer_sync(member, now_ms)
+                self._complete_sync(member, now_ms)
             case _:
                 raise _unknown_member(sync.member_id)
         return self.tick(now_ms)
@@ -124,7 +124,7 @@ class Group:
     def heartbeat(
         self, member_id: str, instance_id: str | None, generation: int, now_ms: int
     ) -> None:
-        """A sign of life; refused with REBALANCE_IN_PROGRESS when the member must rejoin."""
+        """Extend a session; raises REBALANCE_IN_PROGRESS if the member must rejoin."""
         if self.state in (_EMPTY, _DEAD):
             raise _unknown_member(member_id)
         member = self._known(member_id, instance_id)
@@ -133,15 +133,15 @@ class Group:
         if self.state is _PREPARING:
             raise _rebalancing()
 
-    def leave(self, member_id: str, instance_id: str | None, now_ms: int) -> list[Answer]:
-        """Let one member go, named by its id, or by its instance id alone."""
+    def leave(self, member_id: str, instance_id: str | None, now_ms: int) -> list[Completed]:
+        """Remove a member, identified by its member id or by its instance id alone."""
         if instance_id is not None and not member_id:
             static = self._members.of_instance(instance_id)
             if static is None:
                 raise _unknown_member(instance_id)
             member_id = static.member_id
-        if member_id in self._promised and instance_id is None:
-            del self._promised[member_id]
+        if member_id in self._pending_ids and instance_id is None:
+            del self._pending_ids[member_id]
         else:
             self._remove(self._known(member_id, instance_id), now_ms)
         return self.tick(now_ms)
@@ -149,25 +149,25 @@ class Group:
     def check_commit(
         self, member_id: str, instance_id: str | None, generation: int, now_ms: int
     ) -> None:
-        """Refuse a commit of offsets by one who does not hold this generation's assignment."""
+        """Refuse an offset commit of a member without an assignment in this generation."""
         if generation < 0 and self.state is _EMPTY:
-            return  # offsets kept without a membership
+            return  # a client that assigns its own partitions
         if generation < 0 and not member_id and instance_id is None:
             raise _unknown_member(member_id)
         member = self._known(member_id, instance_id)
         self._check_generation(generation)
         if self.state is _COMPLETING:
-            raise _rebalancing()  # whose partitions these are is being decided
+            raise _rebalancing()  # partitions are being reassigned
         self._extend_session(member, now_ms)
 
-    # --- what time does ---------------------------------------------------------------
+    # --- timeouts ---------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        """When to call `tick`, if nothing else happens before; it may be too early."""
+        """When to call `tick` if nothing else happens before; may be earlier than needed."""
         return self._wake_at_ms
 
-    def tick(self, now_ms: int) -> list[Answer]:
-        """End sessions, promises and rebalances whose time is up."""
+    def tick(self, now_ms: int) -> list[Completed]:
+        """Expire sessions, pending member ids and rebalances."""
         is_due = self._wake_at_ms is not None and now_ms >= self._wake_at_ms
         if is_due:
             self._end_sessions(now_ms)
@@ -176,13 +176,13 @@ class Group:
         if is_due:
             self._wake_at_ms = self._earliest_deadline_ms()
         self._charge()
-        answers, self._answers = self._answers, []
-        return answers
+        completed, self._completed = self._completed, []
+        return completed
 
     def _end_sessions(self, now_ms: int) -> None:
-        for member_id, deadline in list(self._promised.items()):
+        for member_id, deadline in list(self._pending_ids.items()):
             if now_ms >= deadline:
-                del self._promised[member_id]
+                del self._pending_ids[member_id]
         for member in self._members:
             if member.session_is_over(now_ms):
                 self._remove(member, now_ms)
@@ -195,32 +195,32 @@ class Group:
             for member in self._members
             if member.is_new or (member.join_waiter is None and member.sync_waiter is None)
         ]
-        deadlines.extend(self._promised.values())
+        deadlines.extend(self._pending_ids.values())
         deadlines.extend(
             at for at in (self._rebalance_at_ms, self._sync_until_ms) if at is not None
         )
         return min(deadlines, default=None)
 
     def _wake_by(self, deadline_ms: int) -> int:
-        """A new deadline: have `tick` called by then."""
+        """Add a deadline, by which `tick` must be called."""
         if self._wake_at_ms is None or deadline_ms < self._wake_at_ms:
             self._wake_at_ms = deadline_ms
         return deadline_ms
 
-    # --- what others want to know -----------------------------------------------------
+    # --- queries ----------------------------------------------------------------------
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no members and no member id is promised."""
-        return self.state in (_EMPTY, _DEAD) and not self._promised
+        """Whether the group has no members and no pending member ids."""
+        return self.state in (_EMPTY, _DEAD) and not self._pending_ids
 
     @property
     def is_unused(self) -> bool:
-        """Whether it is idle and has never had members."""
+        """Whether the group is idle and never had members."""
         return self.is_idle and not self.generation and self.protocol_type is None
 
     def describe(self) -> GroupDescription:
-        """The group as DescribeGroups shows it; metadata only once it is settled."""
+        """The group for DescribeGroups; with metadata only in state Stable."""
         settled = self.protocol_name if self.state is _STABLE else None
         return GroupDescription(
             self.group_id,
@@ -231,7 +231,7 @@ class Group:
         )
 
     def subscriptions(self) -> Callable[[str], bool]:
-        """A predicate: is the topic subscribed to? True for all topics if that is unknown."""
+        """A predicate: is the topic subscribed? True for all topics if that is unknown."""
         if self.state is _EMPTY:
             return lambda topic: False
         topics = None
@@ -242,7 +242,7 @@ class Group:
         return topics.__contains__
 
     def kill(self) -> None:
-        """The group is deleted; only an idle one can be."""
+        """Mark the group as deleted; it must be idle."""
         assert self.is_idle
         self.state = GroupState.DEAD
         self._capacity.used_bytes -= self._charged_bytes
@@ -252,12 +252,12 @@ class Group:
 
     @property
     def held_bytes(self) -> int:
-        """What the group occupies in memory, roughly; committed offsets apart."""
-        promised = len(self._promised) * _PROMISED_BYTES
-        return _GROUP_BYTES + len(self.group_id) + promised + self._members.held_bytes
+        """The approximate memory of the group, without committed offsets."""
+        pending = len(self._pending_ids) * _PENDING_ID_BYTES
+        return _GROUP_BYTES + len(self.group_id) + pending + self._members.held_bytes
 
     def _charge(self) -> None:
-        """Charge the capacity what the group occupies now."""
+        """Update the capacity with the group's present memory."""
         held_bytes = self.held_bytes
         self._capacity.used_bytes += held_bytes - self._charged_bytes
         self._charged_bytes = held_bytes
@@ -295,7 +295,7 @@ class Group:
         if not join.protocol_type or not 0 < len(join.protocols) <= limits.max_protocols:
             raise RequestRefused(
                 ErrorCode.inconsistent_group_protocol,
-                f"a member must bring 1 to {limits.max_protocols} protocols of one type",
+                f"a member must have 1 to {limits.max_protocols} protocols of one type",
             )
         known = self._members.get(join.member_id)
         if known is None and join.instance_id is not None:
@@ -313,28 +313,30 @@ class Group:
             )
 
     def _join_first(self, join: Join, waiter: Waiter, now_ms: int) -> None:
-        """A Join without a member id: a newcomer, or a static member after a restart."""
+        """A Join without a member id: a new member, or a static member after a restart."""
         static = None if join.instance_id is None else self._members.of_instance(join.instance_id)
         prefix = join.client_id if join.instance_id is None else join.instance_id
         member_id = f"{prefix[:_MAX_ID_PREFIX]}-{self._new_id()}"
         if static is not None:
             self._replace_static(static, member_id, join, waiter, now_ms)
             return
-        if len(self._members) + len(self._promised) >= self._limits.max_size:
+        if len(self._members) + len(self._pending_ids) >= self._limits.max_size:
             raise RequestRefused(
                 ErrorCode.group_max_size_reached,
                 f"the group may have {self._limits.max_size} members",
             )
         if join.instance_id is None and join.expects_member_id:
-            self._promised[member_id] = self._wake_by(now_ms + join.session_timeout_ms)
-            self._answers.append(Answer(waiter, Joined(ErrorCode.member_id_required, member_id)))
+            self._pending_ids[member_id] = self._wake_by(now_ms + join.session_timeout_ms)
+            self._completed.append(
+                Completed(waiter, Joined(ErrorCode.member_id_required, member_id))
+            )
             return
         self._add(member_id, join, waiter, now_ms)
 
     def _join_again(self, join: Join, waiter: Waiter, now_ms: int) -> None:
-        """A Join with a member id: the first use of a promised one, or a member's return."""
-        if join.member_id in self._promised and join.instance_id is None:
-            del self._promised[join.member_id]
+        """A Join with a member id: the first use of a pending one, or a rejoin."""
+        if join.member_id in self._pending_ids and join.instance_id is None:
+            del self._pending_ids[join.member_id]
             self._add(join.member_id, join, waiter, now_ms)
             return
         member = self._known(join.member_id, join.instance_id)
@@ -342,12 +344,12 @@ class Group:
         leads = member.member_id == self._members.leader
         must_rebalance = changed or (self.state is _STABLE and leads)
         if self.state is not _PREPARING and not must_rebalance:
-            # Its last answer was lost, or it only checks: the generation stands.
+            # The last response was lost, or nothing changed: the generation is kept.
             self._members.rejoin(member, join)
-            self._answer_join(member, waiter, now_ms, self._settled(member))
+            self._complete_join(member, waiter, now_ms, self._joined_result(member))
             return
         self._members.rejoin(member, join)
-        # One that asks again has lost its connection: the older wait is over.
+        # A second Join follows a lost connection: it replaces the waiting one.
         self._dismiss(member, ErrorCode.rebalance_in_progress)
         self._members.wait_for_join(member, waiter)
         self._rebalance(now_ms)
@@ -355,7 +357,7 @@ class Group:
     def _replace_static(
         self, member: Member, member_id: str, join: Join, waiter: Waiter, now_ms: int
     ) -> None:
-        """The same instance came back without its id: the old holder is fenced (KIP-345)."""
+        """Replace a static member that joins without its member id; fence the old one (KIP-345)."""
         old_id = member.member_id
         led = old_id == self._members.leader
         self._dismiss(member, ErrorCode.fenced_instance_id)
@@ -371,16 +373,16 @@ class Group:
             self._members.wait_for_join(member, waiter)
             self._rebalance(now_ms)
             return
-        answer = self._settled(member)
+        result = self._joined_result(member)
         if led and join.may_skip_assignment:
-            answer = answer._replace(
+            result = result._replace(
                 skip_assignment=True, members=self._members.for_leader(self.protocol_name)
             )
         elif led:
-            # An older client that believed it leads would assign anew, and in a stable
-            # group nobody would hear of it.
-            answer = answer._replace(leader=old_id, members=())
-        self._answer_join(member, waiter, now_ms, answer)
+            # An older client that is named leader would assign again, and the members of a
+            # stable group would not receive that assignment.
+            result = result._replace(leader=old_id, members=())
+        self._complete_join(member, waiter, now_ms, result)
 
     def _add(self, member_id: str, join: Join, waiter: Waiter, now_ms: int) -> None:
         deadline_ms = self._wake_by(now_ms + self._limits.new_member_timeout_ms)
@@ -393,8 +395,8 @@ class Group:
         self._members.wait_for_join(member, waiter)
         self._rebalance(now_ms)
 
-    def _settled(self, member: Member) -> Joined:
-        """The answer to a member of the present generation."""
+    def _joined_result(self, member: Member) -> Joined:
+        """The JoinGroup result for a member of this generation."""
         leads = member.member_id == self._members.leader
         return Joined(
             ErrorCode.none,
@@ -409,15 +411,15 @@ class Group:
     # --- rebalancing ------------------------------------------------------------------
 
     def _rebalance(self, now_ms: int) -> None:
-        """Everybody must join again; does nothing while they are about it."""
+        """Require all members to rejoin; does nothing during a rebalance."""
         if self.state is _PREPARING:
             return
         for member in self._members:
             if member.sync_waiter is not None:
-                self._answer_sync(member, now_ms, ErrorCode.rebalance_in_progress)
+                self._complete_sync(member, now_ms, ErrorCode.rebalance_in_progress)
         timeout_ms = self._members.rebalance_timeout_ms()
         if self.state is _EMPTY:
-            # Wait a little for others who are starting at the same time (KIP-134).
+            # Wait for other members that start at the same time (KIP-134).
             delay_ms = self._limits.initial_rebalance_delay_ms
             self._extension_left_ms = max(timeout_ms - delay_ms, 0)
             self._rebalance_at_ms = self._wake_by(now_ms + delay_ms)
@@ -430,7 +432,7 @@ class Group:
         self.state = GroupState.PREPARING_REBALANCE
 
     def _advance_rebalance(self, now_ms: int) -> None:
-        """Complete the rebalance when all are here, or the time for it has passed."""
+        """Complete the rebalance when all members joined or its timeout elapsed."""
         assert self._rebalance_at_ms is not None
         time_is_up = now_ms >= self._rebalance_at_ms
         if self._extension_left_ms is not None:
@@ -442,7 +444,7 @@ class Group:
                 self._rebalance_at_ms = self._wake_by(now_ms + delay_ms)
                 self._more_came = False
                 return
-        all_joined = not self._promised and self._members.joined == len(self._members)
+        all_joined = not self._pending_ids and self._members.joined == len(self._members)
         if all_joined or time_is_up:
             self._complete_rebalance(now_ms)
 
@@ -451,7 +453,7 @@ class Group:
             if member.join_waiter is None and member.instance_id is None:
                 self._members.remove(member)
         if not self._members.elect_among_joined() and len(self._members):
-            # Only static members, all silent: their sessions decide, not this rebalance.
+            # Only static members, none of which joined: they leave when their sessions expire.
             timeout_ms = max(self._members.rebalance_timeout_ms(), 1)
             self._rebalance_at_ms = self._wake_by(now_ms + timeout_ms)
             return
@@ -472,18 +474,18 @@ class Group:
             if waiter is None:
                 self._extend_session(member, now_ms)
             else:
-                self._answer_join(member, waiter, now_ms, self._settled(member))
+                self._complete_join(member, waiter, now_ms, self._joined_result(member))
 
     def _assign(self, assignments: dict[str, bytes | memoryview], now_ms: int) -> None:
-        """The leader has spoken: everyone who waits gets its part."""
+        """Store the leader's assignments and complete all waiting SyncGroups."""
         self.state = GroupState.STABLE
         for member in self._members:
             self._members.assign(member, assignments.get(member.member_id, b""))
             if member.sync_waiter is not None:
-                self._answer_sync(member, now_ms)
+                self._complete_sync(member, now_ms)
 
     def _drop_unsynced(self, now_ms: int) -> None:
-        """Members that took the join answer and never asked for their part are gone."""
+        """Remove members that sent no SyncGroup before the timeout."""
         self._sync_until_ms = None
         silent = [m for m in self._members if m.member_id in self._unsynced]
         self._unsynced.clear()
@@ -493,7 +495,7 @@ class Group:
     # --- members ----------------------------------------------------------------------
 
     def _known(self, member_id: str, instance_id: str | None) -> Member:
-        """The member that speaks, or its refusal."""
+        """The requesting member; raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         if instance_id is not None:
             static = self._members.of_instance(instance_id)
             if static is None:
@@ -527,24 +529,26 @@ class Group:
         self._rebalance(now_ms)
 
     def _dismiss(self, member: Member, why: ErrorCode) -> None:
-        """Answer whatever the member waits for with an error."""
+        """Complete the waiting requests of the member with an error."""
         join_waiter = self._members.take_join_waiter(member)
         if join_waiter is not None:
-            self._answers.append(Answer(join_waiter, Joined(why, member.member_id)))
+            self._completed.append(Completed(join_waiter, Joined(why, member.member_id)))
         if member.sync_waiter is not None:
-            self._answers.append(Answer(member.sync_waiter, Synced(why)))
+            self._completed.append(Completed(member.sync_waiter, Synced(why)))
             member.sync_waiter = None
 
-    def _answer_join(self, member: Member, waiter: Waiter, now_ms: int, answer: Joined) -> None:
+    def _complete_join(self, member: Member, waiter: Waiter, now_ms: int, result: Joined) -> None:
         self._extend_session(member, now_ms)
-        self._answers.append(Answer(waiter, answer))
+        self._completed.append(Completed(waiter, result))
 
-    def _answer_sync(self, member: Member, now_ms: int, error: ErrorCode = ErrorCode.none) -> None:
+    def _complete_sync(
+        self, member: Member, now_ms: int, error: ErrorCode = ErrorCode.none
+    ) -> None:
         self._extend_session(member, now_ms)
-        answer = Synced(error)
+        result = Synced(error)
         if error is ErrorCode.none:
-            answer = Synced(error, self.protocol_type, self.protocol_name, member.assignment)
-        self._answers.append(Answer(member.sync_waiter, answer))
+            result = Synced(error, self.protocol_type, self.protocol_name, member.assignment)
+        self._completed.append(Completed(member.sync_waiter, result))
         member.sync_waiter = None
 
 

@@ -1,4 +1,4 @@
-"""The members of one group: who belongs, who leads, which protocol all of them speak."""
+"""The members of one group, its leader and the protocols that all members support."""
 
 import struct
 from collections import Counter
@@ -16,7 +16,7 @@ from horolog.groups.values import (
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
-# Reading so many names takes some 20 ms; the subscriptions of a group with more are not read.
+# Decoding this many names takes some 20 ms; larger subscriptions are treated as unknown.
 MAX_SUBSCRIBED_NAMES = 50_000
 
 
@@ -24,8 +24,8 @@ MAX_SUBSCRIBED_NAMES = 50_000
 class Member:
     """One member; a waiter is set while its Join or Sync is unanswered.
 
-    `deadline_ms` is when its session ends, on the loop's own clock. It does not count
-    while a request of the member waits here, except for a member that `is_new`.
+    `deadline_ms` is when its session expires, on the event loop's clock. It is ignored while a
+    request of the member waits, except if the member `is_new`.
     """
 
     member_id: str
@@ -44,7 +44,7 @@ class Member:
 
     @classmethod
     def joining(cls, member_id: str, join: Join, deadline_ms: int) -> "Member":
-        """The member that a Join brings into being."""
+        """A new member from its Join."""
         return cls(
             member_id=member_id,
             instance_id=join.instance_id,
@@ -58,20 +58,20 @@ class Member:
         )
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What the member says under one protocol; empty if it does not speak it."""
+        """The member's metadata for a protocol; empty if it does not support it."""
         return next((bytes(p.metadata) for p in self.protocols if p.name == protocol_name), b"")
 
     def session_is_over(self, now_ms: int) -> bool:
-        """Whether the member has been silent too long."""
+        """Whether the session has expired."""
         if now_ms < self.deadline_ms:
             return False
         return self.is_new or (self.join_waiter is None and self.sync_waiter is None)
 
 
 class Members:
-    """The members in the order they came; the first leads unless it is lost.
+    """The members in order of arrival; the first is the leader until it leaves.
 
-    `held_bytes` is what they occupy together; `joined` counts those whose Join waits here.
+    `held_bytes` is their memory; `joined` counts members with a waiting Join.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Members:
         self.joined = 0
         self._by_id: dict[str, Member] = {}
         self._id_of_instance: dict[str, str] = {}
-        self._speakers: Counter[str] = Counter()  # members that speak a protocol, by its name
+        self._speakers: Counter[str] = Counter()  # supporting members by protocol name
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -89,16 +89,16 @@ class Members:
         return iter(list(self._by_id.values()))
 
     def get(self, member_id: str) -> Member | None:
-        """The member of that id."""
+        """The member with this id, or None."""
         return self._by_id.get(member_id)
 
     def of_instance(self, instance_id: str) -> Member | None:
-        """The static member (KIP-345) of that name."""
+        """The static member (KIP-345) with this instance id, or None."""
         member_id = self._id_of_instance.get(instance_id)
         return None if member_id is None else self._by_id[member_id]
 
     def add(self, member: Member) -> None:
-        """Take a member in."""
+        """Add a member."""
         assert member.member_id not in self._by_id
         self._by_id[member.member_id] = member
         if member.instance_id is not None:
@@ -109,7 +109,7 @@ class Members:
         self._speakers.update(_names(member.protocols))
 
     def remove(self, member: Member) -> None:
-        """Remove a member that waits for nothing; another leads if it was the leader."""
+        """Remove a member without waiting requests; elect another leader if it was the leader."""
         assert member.join_waiter is None
         del self._by_id[member.member_id]
         if member.instance_id is not None:
@@ -120,7 +120,7 @@ class Members:
         self._forget_protocols(member)
 
     def rejoin(self, member: Member, join: Join) -> None:
-        """Take over what a member says of itself this time."""
+        """Update a member from its new Join."""
         held_bytes = member_bytes(join) + len(member.assignment)
         self.held_bytes += held_bytes - member.held_bytes
         self._forget_protocols(member)
@@ -134,20 +134,20 @@ class Members:
         member.rebalance_timeout_ms = join.rebalance_timeout_ms
 
     def assign(self, member: Member, assignment: bytes | memoryview) -> None:
-        """Keep a member's part, instead of the one before."""
+        """Replace a member's assignment."""
         growth = len(assignment) - len(member.assignment)
         member.assignment = bytes(assignment)
         member.held_bytes += growth
         self.held_bytes += growth
 
     def wait_for_join(self, member: Member, waiter: Waiter) -> None:
-        """The member's Join waits here."""
+        """Store the waiter of the member's Join."""
         assert member.join_waiter is None
         member.join_waiter = waiter
         self.joined += 1
 
     def take_join_waiter(self, member: Member) -> Waiter | None:
-        """The waiter of the member's Join, which waits here no longer."""
+        """Remove and return the waiter of the member's Join."""
         waiter, member.join_waiter = member.join_waiter, None
         self.joined -= waiter is not None
         return waiter
@@ -159,7 +159,7 @@ class Members:
                 del self._speakers[name]
 
     def rename(self, member: Member, member_id: str) -> None:
-        """A static member came back under a new id; its place and its lead stay."""
+        """Give a static member a new member id; it keeps its position and leadership."""
         assert member.instance_id is not None
         old_id = member.member_id
         member.member_id = member_id
@@ -169,7 +169,7 @@ class Members:
             self.leader = member_id
 
     def elect_among_joined(self) -> bool:
-        """Have a leader whose Join waits here; False if nobody's does."""
+        """Elect a leader among members with a waiting Join; False if there is none."""
         leader = None if self.leader is None else self._by_id.get(self.leader)
         if leader is None or leader.join_waiter is None:
             joined = (m.member_id for m in self._by_id.values() if m.join_waiter is not None)
@@ -177,20 +177,20 @@ class Members:
         return self.joined > 0
 
     def common_protocols(self) -> set[str]:
-        """The names of the protocols that every member speaks."""
+        """The names of the protocols that every member supports."""
         count = len(self._by_id)
         return {name for name, speakers in self._speakers.items() if speakers == count}
 
     def speak_in_common(self, names: set[str], besides: Member | None) -> bool:
-        """Whether all members, `besides` apart, speak one of these; True if there are none."""
+        """Whether all members but `besides` support one of `names`; True without members."""
         others = len(self._by_id) - (besides is not None)
         own = set() if besides is None else _names(besides.protocols)
         return not others or any(self._speakers[name] - (name in own) == others for name in names)
 
     def favourite_protocol(self) -> str:
-        """Every member votes for the first of its protocols that all speak."""
+        """The protocol with the most votes; a member votes for its first common one."""
         candidates = self.common_protocols()
-        assert candidates, "members are only let in with a protocol in common"
+        assert candidates, "members join only with a common protocol"
         votes = Counter(
             next(p.name for p in member.protocols if p.name in candidates)
             for member in self._by_id.values()
@@ -198,18 +198,18 @@ class Members:
         return votes.most_common(1)[0][0]
 
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance may take: as long as the slowest member allows."""
+        """The largest rebalance timeout of the members, in milliseconds."""
         return max((m.rebalance_timeout_ms for m in self._by_id.values()), default=0)
 
     def for_leader(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
-        """What the leader is told to make its assignment from."""
+        """The members and metadata that the leader assigns partitions from."""
         return tuple(
             JoinedMember(m.member_id, m.instance_id, m.metadata(protocol_name))
             for m in self._by_id.values()
         )
 
     def described(self, protocol_name: str | None) -> tuple[MemberDescription, ...]:
-        """The members as DescribeGroups shows them."""
+        """The members for DescribeGroups."""
         return tuple(
             MemberDescription(
                 m.member_id,
@@ -223,7 +223,7 @@ class Members:
         )
 
     def subscribed_topics(self, protocol_name: str | None) -> set[str] | None:
-        """The topics that consumers subscribe to; None if illegible, or too many to read."""
+        """The subscribed topics of all consumers; None if undecodable or too many."""
         topics: set[str] = set()
         names_left = MAX_SUBSCRIBED_NAMES
         for member in self._by_id.values():

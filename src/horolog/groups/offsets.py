@@ -1,4 +1,4 @@
-"""The offsets that groups have committed, and when they have outlived their use."""
+"""The committed offsets of groups, and their expiry."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -16,27 +16,27 @@ class CommittedOffsets:
             self.put(row)
 
     def put(self, row: OffsetRow) -> None:
-        """The latest commit of a partition stands."""
+        """Replace the committed offset of a partition."""
         self._groups.setdefault(row.group_id, {})[row.topic, row.partition] = row
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetRow | None:
-        """What a group has committed for a partition."""
+        """The committed offset of a partition, or None."""
         return self._groups.get(group_id, {}).get((topic, partition))
 
     def of_group(self, group_id: str) -> dict[TopicPartition, OffsetRow]:
-        """All that a group has committed, as it is now."""
+        """A snapshot of all committed offsets of a group."""
         return dict(self._groups.get(group_id, {}))
 
     def count(self, group_id: str) -> int:
-        """For how many partitions a group has committed."""
+        """The number of partitions with a committed offset."""
         return len(self._groups.get(group_id, ()))
 
     def group_ids(self) -> Iterator[str]:
-        """The groups that have committed anything."""
+        """The groups with committed offsets."""
         return iter(list(self._groups))
 
     def drop(self, group_id: str, keys: Iterable[TopicPartition]) -> None:
-        """Forget some of a group's offsets."""
+        """Remove some of a group's offsets."""
         group = self._groups.get(group_id, {})
         for key in keys:
             group.pop(key, None)
@@ -44,11 +44,11 @@ class CommittedOffsets:
             self._groups.pop(group_id, None)
 
     def drop_group(self, group_id: str) -> None:
-        """Forget all of a group's offsets."""
+        """Remove all of a group's offsets."""
         self._groups.pop(group_id, None)
 
     def drop_topic(self, group_id: str, topic: str) -> None:
-        """Forget what a group has committed for a topic."""
+        """Remove a group's offsets of a topic."""
         group = self._groups.get(group_id, {})
         self.drop(group_id, [key for key in group if key[0] == topic])
 
@@ -60,11 +60,11 @@ class CommittedOffsets:
         empty_since_ms: int | None,
         subscriptions: Callable[[], Callable[[str], bool]],
     ) -> list[TopicPartition]:
-        """The offsets of a group that nobody needs any more (KIP-211).
+        """The expired offsets of a group (KIP-211).
 
-        `empty_since_ms` is when the last member left; None where there never was one (the
-        offsets of a client that assigns its own partitions count from their commit) or
-        where there is one now. `subscriptions` makes a predicate: is the topic subscribed to?
+        `empty_since_ms` is when the last member left; None if the group has members, or never had
+        any (the offsets of a client that assigns its own partitions expire from their commit).
+        `subscriptions` returns a predicate: is the topic subscribed?
         """
         over = []
         for key, row in self._groups.get(group_id, {}).items():

@@ -1,11 +1,11 @@
-"""What is stored of groups: rows, and the changes that are written together."""
+"""The stored rows of groups, and the changes that are written in one transaction."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 
 class OffsetRow(NamedTuple):
-    """One committed offset; `expire_ms` only when the client asked for its own retention."""
+    """One committed offset; `expire_ms` is set if the client requested a retention."""
 
     group_id: str
     topic: str
@@ -18,7 +18,7 @@ class OffsetRow(NamedTuple):
 
 
 class GroupRow(NamedTuple):
-    """A group; `empty_since_ms` while nobody belongs to it."""
+    """A group; `empty_since_ms` is set while it has no members."""
 
     group_id: str
     protocol_type: str
@@ -26,7 +26,7 @@ class GroupRow(NamedTuple):
 
 
 class GroupChange(NamedTuple):
-    """What is to be written of groups together; what is dropped goes before what is set."""
+    """Changes of groups in one transaction; rows are dropped before others are set."""
 
     groups: Sequence[GroupRow] = ()
     offsets: Sequence[OffsetRow] = ()

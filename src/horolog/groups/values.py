@@ -1,4 +1,4 @@
-"""What goes into a consumer group and what comes out of it, as plain values."""
+"""Inputs and results of the group state machine, as plain values."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,12 +8,12 @@ from horolog.errors import ErrorCode
 
 NO_GENERATION = -1
 
-# Whoever waits for an answer; the group only hands it back.
+# Identifies a waiting request; opaque to the group, which returns it with the result.
 Waiter = object
 
 
 class GroupState(StrEnum):
-    """Where a group stands, in the words of ListGroups and DescribeGroups."""
+    """The state of a group, as ListGroups and DescribeGroups name it."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -24,11 +24,11 @@ class GroupState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLimits:
-    """The broker settings a group obeys; times in milliseconds.
+    """The broker settings for groups; times in milliseconds.
 
-    `max_bytes` bounds what its members' protocols and assignments occupy together.
-    `new_member_timeout_ms` bounds the wait of a member that has never had an answer:
-    its client may be gone, and no heartbeat of it would tell.
+    `max_bytes` limits the memory of the members' protocols and assignments.
+    `new_member_timeout_ms` limits the wait of a member before its first response: it sends no
+    heartbeats yet, so a lost client would not be noticed otherwise.
     """
 
     min_session_timeout_ms: int = 6_000
@@ -41,22 +41,22 @@ class GroupLimits:
 
 
 class Protocol(NamedTuple):
-    """An assignment strategy that a member can follow, with what it tells the leader.
+    """An assignment strategy that a member supports, with its metadata for the leader.
 
-    In a request it may be a view of the request; a group keeps a copy.
+    In a request `metadata` may be a view of the request; a group stores a copy.
     """
 
     name: str
     metadata: bytes | memoryview
 
     def kept(self) -> "Protocol":
-        """The same, without the request that it came in."""
+        """A copy that does not refer to the request's buffer."""
         return Protocol(self.name, bytes(self.metadata))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """A member's wish to belong.
+    """A JoinGroup request of a member.
 
     `expects_member_id`: the client (JoinGroup 4 and later) takes a refusal that carries
     its new id and asks again with it (KIP-394). `may_skip_assignment`: it understands a
@@ -77,7 +77,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """A member asks for its assignment; the leader brings everybody's."""
+    """A SyncGroup request of a member; the leader's contains all assignments."""
 
     member_id: str
     generation: int
@@ -87,20 +87,20 @@ class Sync:
     assignments: tuple[tuple[str, bytes | memoryview], ...] = ()
 
 
-# What a member or a protocol occupies besides the bytes that its client sends.
+# The memory of a member and of a protocol beyond the bytes that its client sends.
 _MEMBER_BYTES = 1024
 _PROTOCOL_BYTES = 128
 
 
 def member_bytes(join: Join) -> int:
-    """What a member occupies in memory, roughly, before it is assigned anything."""
+    """The approximate memory of a member without an assignment."""
     strings = len(join.client_id) + len(join.client_host) + len(join.instance_id or "")
     protocols = sum(len(p.name) + len(p.metadata) + _PROTOCOL_BYTES for p in join.protocols)
     return _MEMBER_BYTES + strings + protocols
 
 
 class JoinedMember(NamedTuple):
-    """What the leader learns of each member."""
+    """A member in the leader's JoinGroup response."""
 
     member_id: str
     instance_id: str | None
@@ -108,7 +108,7 @@ class JoinedMember(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """The answer to a Join."""
+    """The result of a Join."""
 
     error: ErrorCode
     member_id: str
@@ -121,7 +121,7 @@ class Joined(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """The answer to a Sync."""
+    """The result of a Sync."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -129,15 +129,15 @@ class Synced(NamedTuple):
     assignment: bytes = b""
 
 
-class Answer(NamedTuple):
-    """To be given now to one who waits."""
+class Completed(NamedTuple):
+    """A waiting request that is now complete, and its result."""
 
     waiter: Waiter
     value: Joined | Synced
 
 
 class MemberDescription(NamedTuple):
-    """A member as DescribeGroups shows it."""
+    """A member for DescribeGroups."""
 
     member_id: str
     instance_id: str | None
@@ -148,7 +148,7 @@ class MemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group as DescribeGroups shows it."""
+    """A group for DescribeGroups."""
 
     group_id: str
     state: GroupState

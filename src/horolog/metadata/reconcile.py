@@ -1,8 +1,8 @@
-"""At start: compare the stored topics with the directories on disk, and plan what to do.
+"""Reconciliation at start: compares the stored topics with the directories on disk.
 
-A kill can come between a row and its directories, and operators copy directories in and
-out. Pure: rows and directories in, a plan out. A plan never deletes, and never opens for
-writing, what a row does not vouch for.
+A kill may leave rows and directories inconsistent, and operators copy directories in and out.
+Pure: rows and directories in, a plan out. A plan deletes a directory, or opens it for writing,
+only if a row confirms its topic.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
@@ -13,10 +13,10 @@ from uuid import UUID
 from horolog.metadata.rows import AS_FOUND, TopicRow
 from horolog.storage.names import INTERNAL_TOPICS
 
-# Partition index to the topic id in its partition.metadata, None where there is none.
+# From partition index to the topic id in its partition.metadata; None if it has none.
 FoundPartitions = Mapping[int, UUID | None]
 
-# Kafka's bound on the partitions of one request: a kill leaves no more to be created.
+# Kafka's limit of new partitions per request: an interrupted creation lacks no more than that.
 MAX_CREATED: Final = 10_000
 
 
@@ -24,8 +24,8 @@ MAX_CREATED: Final = 10_000
 class Found:
     """The partitions of one topic on disk.
 
-    `partitions` are directories; `blocked` are names that something other than a
-    directory has, and what that is.
+    `partitions` are directories; `blocked` maps a partition whose path is not a directory to what
+    it is.
     """
 
     partitions: FoundPartitions = field(default_factory=dict)
@@ -33,13 +33,12 @@ class Found:
 
 
 @dataclass(slots=True)
-class Plan:
-    """What is to be served, and what has to be done before.
+class StartPlan:
+    """The partitions to serve, and the changes to make first.
 
-    `partitions` are those of every topic served, in ascending order; `create` and `delete`
-    are directories; `put` and `forget` are rows; `adopted` are topics without a row;
-    `left_alone` are partitions whose directories are not opened, and why; `warnings` are
-    for the broker's log.
+    `partitions` lists those of every served topic, ascending; `create` and `delete` are
+    directories; `put` and `forget` are rows; `adopted` are topics without a row; `left_alone` maps
+    partitions whose directories are not opened to the reason; `warnings` go to the broker's log.
     """
 
     rows: list[TopicRow] = field(default_factory=list)
@@ -53,7 +52,7 @@ class Plan:
     warnings: list[str] = field(default_factory=list)
 
     def serve(self, row: TopicRow, partitions: Iterable[int]) -> None:
-        """Serve a topic."""
+        """Add a topic to those served."""
         self.rows.append(row)
         self.partitions[row.name] = tuple(sorted(partitions))
 
@@ -67,29 +66,28 @@ def reconcile(
     compacted: Container[str] = (),
     internal: Collection[str] = (),
     is_salvaged: bool = False,
-) -> Plan:
-    """Compare both ways.
+) -> StartPlan:
+    """Compare rows with directories and return a plan.
 
-    A stored topic gets the directories it lacks within its number of partitions; one beyond
-    that number is left alone. A topic whose deletion was begun is deleted. A topic without a
-    row is adopted with the partitions that are there, and so is one whose directories carry
-    another topic's id: it may be the only copy of something.
+    Missing directories of a stored topic are created up to its number of partitions; directories
+    beyond it are left alone. An interrupted deletion is completed. A topic without a row is
+    adopted with the partitions on disk, and so is a topic whose directories have another topic id:
+    they may be the only copy of their records.
 
     Args:
         rows: the stored topics.
         found: the partitions on disk, by topic.
-        new_id: makes a topic id.
-        adopt_defaults: an adopted topic becomes one like all others, and expires.
-        compacted: topics that a Kafka compacted: `adopt_defaults` does not apply to them, for
-            their old records are as good as their new ones.
+        new_id: generates a topic id.
+        adopt_defaults: adopted topics get the broker's defaults, so that their records expire.
+        compacted: topics that Kafka compacted. `adopt_defaults` does not apply to them: the
+            latest record of a key must not expire.
         internal: Kafka's internal topics that have directories.
-        is_salvaged: rows may have been lost, so that `adopt_defaults` does not apply to topics
-            without one.
+        is_salvaged: rows may be lost, so `adopt_defaults` does not apply to topics without one.
     """
-    plan = Plan()
+    plan = StartPlan()
     rows = list(rows)
     staying = [row for row in reversed(rows) if _stays(row, found.get(row.name))]
-    owners = {row.topic_id: row.name for row in staying}  # of two the first has it
+    owners = {row.topic_id: row.name for row in staying}  # of duplicates the first row wins
     for row in rows:
         here = found.get(row.name, Found())
         if row.name in INTERNAL_TOPICS:
@@ -114,14 +112,14 @@ def reconcile(
 
 
 def _stays(row: TopicRow, found: Found | None) -> bool:
-    """Whether a row is there after this start."""
+    """Whether the row remains after this start."""
     if row.deleting:
         return False
     is_by_directories = row.adopted or row.partitions == AS_FOUND or row.name in INTERNAL_TOPICS
     return found is not None or not is_by_directories
 
 
-def _refuse_internal(plan: Plan, row: TopicRow, has_directories: bool) -> None:
+def _refuse_internal(plan: StartPlan, row: TopicRow, has_directories: bool) -> None:
     if has_directories:
         plan.warnings.append(
             f"{row.name} is stored as a topic, but the name is one of Kafka's internal topics: its "
@@ -135,7 +133,7 @@ def _refuse_internal(plan: Plan, row: TopicRow, has_directories: bool) -> None:
 class _Reconciliation:
     """The comparison for one topic."""
 
-    plan: Plan
+    plan: StartPlan
     row: TopicRow
     found: Found
     owners: dict[UUID, str]
@@ -159,15 +157,15 @@ class _Reconciliation:
             self._adopt_as_new(self.found.partitions)
 
     def _delete(self) -> None:
-        strangers: dict[int, UUID | None] = {}
+        foreign: dict[int, UUID | None] = {}
         for index, topic_id in self.found.partitions.items():
             if topic_id not in (None, self.row.topic_id) or not self._counts(index):
-                strangers[index] = topic_id
+                foreign[index] = topic_id
             else:
                 self.plan.delete.append((self.row.name, index))
         self.plan.forget.append(self.row.name)
-        if strangers:
-            self._adopt_as_new(strangers)
+        if foreign:
+            self._adopt_as_new(foreign)
 
     def _adopted(self) -> None:
         partitions, row = self.found.partitions, self.row
@@ -177,25 +175,25 @@ class _Reconciliation:
                 return
             self.plan.warnings.append(f"the adopted topic {row.name} is gone from the disk")
             self.plan.forget.append(row.name)
-        elif all(self._is_strange(id_) for id_ in partitions.values()):
+        elif all(self._is_foreign(id_) for id_ in partitions.values()):
             self._replace_id(partitions)
         else:
             self._adopt(row, {*partitions, *self._blocked()})
 
-    def _is_strange(self, topic_id: UUID | None) -> bool:
-        """Whether a directory names a topic id that is not this topic's, nor any other's."""
+    def _is_foreign(self, topic_id: UUID | None) -> bool:
+        """Whether a directory has a topic id that no stored topic has."""
         return topic_id not in (None, self.row.topic_id) and topic_id not in self.owners
 
     def _own(self) -> None:
         row = self.row
         within = {i: id_ for i, id_ in self.found.partitions.items() if self._counts(i)}
-        strangers = {i: id_ for i, id_ in within.items() if id_ not in (None, row.topic_id)}
-        if strangers and row.topic_id not in within.values():
+        foreign = {i: id_ for i, id_ in within.items() if id_ not in (None, row.topic_id)}
+        if foreign and row.topic_id not in within.values():
             self._replace_id(self.found.partitions)
             return
         self._leave_beyond()
         self._leave_blocked()
-        for index, topic_id in strangers.items():
+        for index, topic_id in foreign.items():
             self.plan.left_alone[row.name, index] = (
                 f"its partition.metadata has the topic id {topic_id}, and {row.name} has "
                 f"{row.topic_id}; remove that file if the directory belongs to the topic"
@@ -203,7 +201,7 @@ class _Reconciliation:
         self._serve_own(row, {*within, *self._blocked()})
 
     def _serve_own(self, row: TopicRow, there: Collection[int]) -> None:
-        """Serve a topic of ours; what it lacks is created."""
+        """Serve a stored topic; create its missing directories."""
         if row.partitions == AS_FOUND:
             if there:
                 self.plan.serve(row, there)
@@ -229,7 +227,7 @@ class _Reconciliation:
         self.plan.serve(row, range(row.partitions))
 
     def _replace_id(self, partitions: FoundPartitions) -> None:
-        """Adopt a stored topic under the id that its directories carry."""
+        """Adopt a stored topic under the topic id of its directories."""
         topic_id = self._unused_id(partitions)
         if self.owners.get(self.row.topic_id) == self.row.name:
             del self.owners[self.row.topic_id]
@@ -260,7 +258,7 @@ class _Reconciliation:
         self.plan.serve(row, partitions)
 
     def _unused_id(self, partitions: FoundPartitions) -> UUID:
-        """The id of the lowest partition whose id no other topic has; else a new one."""
+        """The first topic id of the partitions that no other topic has; otherwise a new one."""
         for index in sorted(partitions):
             topic_id = partitions[index]
             if topic_id is not None and self.owners.setdefault(topic_id, self.row.name) == (
@@ -277,7 +275,7 @@ class _Reconciliation:
         for index in self.found.partitions:
             if not self._counts(index):
                 self.plan.left_alone[self.row.name, index] = (
-                    f"{self.row.name} has {self.row.partitions} partition(s); the directory is no "
+                    f"{self.row.name} has {self.row.partitions} partition(s); the directory is not "
                     "part of it and is left alone"
                 )
 
@@ -286,7 +284,7 @@ class _Reconciliation:
             self.plan.left_alone[self.row.name, index] = why
 
     def _blocked(self) -> set[int]:
-        """The partitions that the topic has, and whose names something else has on disk."""
+        """The topic's partitions whose paths are not directories."""
         return {index for index in self.found.blocked if index < self.row.partitions}
 
 

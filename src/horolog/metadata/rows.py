@@ -1,7 +1,7 @@
-"""What the store keeps, as values; and how each is checked when it is read back.
+"""The rows of the store as values, and their validation when they are read back.
 
-Every row is stored with a checksum, for SQLite has none: a flipped bit may leave a row that
-looks sound, and on the word of a row topics are deleted and records expire.
+Every row is stored with a checksum, because SQLite has none: a flipped bit may leave a row that
+looks valid, and rows decide which topics are deleted and which records expire.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,17 +14,17 @@ from horolog.groups.rows import GroupRow, OffsetRow
 from horolog.storage import names
 
 AS_FOUND: Final = 0
-"""In place of a topic's number of partitions: those whose directories are there."""
+"""A number of partitions that means: those that have directories."""
 
 TOPIC_SCOPE = "topic"
 BROKER_SCOPE = "broker"
 
 
 class TopicRow(NamedTuple):
-    """A topic. Its partitions are 0 to `partitions` - 1, or with `AS_FOUND` those on disk.
+    """A topic. Its partitions are 0 to `partitions` - 1, or those on disk if `AS_FOUND`.
 
-    An adopted one has those on disk in any case. A salvaged one is adopted because its row or
-    its settings were damaged: `horolog.adopt.defaults` does not make it expire.
+    An adopted topic always has the partitions on disk. A salvaged one is adopted because its row
+    or its settings were damaged: its records do not expire even with `horolog.adopt.defaults`.
     """
 
     name: str
@@ -45,24 +45,24 @@ class SettingRow(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """All that was remembered when the broker last stopped."""
+    """The whole content of the store, as of the last stop."""
 
     topics: list[TopicRow]
     settings: list[SettingRow]
     groups: list[GroupRow]
     offsets: list[OffsetRow]
     is_salvaged: bool = False
-    """Topics may be missing: those on disk without a row must not expire."""
+    """Rows of topics may be lost: topics on disk without a row must not expire."""
 
 
 class Table(NamedTuple):
-    """A table of the store: its columns without the checksum, and how a row of it is read."""
+    """A table of the store: its columns without the checksum, and the reader of its rows."""
 
     name: str
     columns: str
     key: str
     read: Callable[[Sequence[Any]], Any]
-    """Raises ValueError for values that no version has written."""
+    """Raises ValueError for values that no version of horolog writes."""
 
     @property
     def schema(self) -> str:
@@ -74,7 +74,7 @@ class Table(NamedTuple):
 
     @property
     def insert(self) -> str:
-        """The statement that writes one of its rows."""
+        """The statement that writes a row."""
         marks = ", ".join("?" * (self.columns.count(",") + 2))
         return f"INSERT OR REPLACE INTO {self.name} VALUES ({marks})"  # noqa: S608
 
@@ -84,12 +84,12 @@ class Table(NamedTuple):
 
 
 def checksum(table: str, values: Sequence[Any]) -> int:
-    """CRC-32C of a row; of which table it is counts too."""
+    """CRC-32C of a table's name and the values of a row."""
     return crc32c.crc32c(ascii((table, *values)).encode())
 
 
 def topic_values(row: TopicRow) -> tuple[Any, ...]:
-    """A topic as it is stored."""
+    """The column values of a topic."""
     adopted = (1 + row.is_salvaged) if row.adopted else 0
     return (row.name, row.topic_id.bytes, row.partitions, adopted, int(row.deleting))
 
@@ -178,7 +178,7 @@ OFFSETS: Final = Table(
 COUNTERS: Final = Table(
     "counters", "name TEXT NOT NULL, value INTEGER NOT NULL", "name", _read_counter
 )
-# In this order their root pages are those after the first page (see salvage.py).
+# The root pages of the tables follow the first page in this order (see salvage.py).
 TABLES: Final = (TOPICS, SETTINGS, GROUPS, OFFSETS, COUNTERS)
 # Counters: the first producer id that is free; whether `Stored.is_salvaged`.
 NEXT_PRODUCER_ID: Final = "next_producer_id"

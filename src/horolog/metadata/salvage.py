@@ -1,18 +1,18 @@
-"""Opening the store, whatever has become of its file.
+"""Opens the store and salvages a damaged file.
 
-What can be read of a damaged file goes into a new one, and the damaged one is kept beside
-it as `horolog-metadata.sqlite.<n>.set-aside`, with its write-ahead log unless SQLite has
-merged that already. What a lost row would have said must not be guessed:
+The readable rows of a damaged file are copied to a new one. The damaged file is kept as
+`horolog-metadata.sqlite.<n>.set-aside`, with its write-ahead log unless SQLite has merged that
+already. Lost rows are handled conservatively:
 
-- Where a topic or a setting may be lost, all topics are adopted (and salvaged: also with
-  `horolog.adopt.defaults`): nothing of them expires or is deleted until they are given
-  settings. A topic without a row is adopted from its directories.
-- A deletion goes on only on the word of a row whose checksum is right.
-- Producer ids go on far beyond any that can have been given out.
-- Committed offsets that cannot be read are lost; how many rows were read is logged.
+- If a topic or a setting may be lost, all topics are adopted (and salvaged: also with
+  `horolog.adopt.defaults`): their records are kept until the topics get settings. A topic
+  without a row is adopted from its directories.
+- A deletion continues only if the checksum of its row is right.
+- Producer ids continue beyond any id that a broker can have allocated.
+- Committed offsets that cannot be read are lost; the number of rows read is logged.
 
     <path>.tmp       a new file being written
-    <path>.rebuilt   whole: it takes the place of <path> once the damaged one is out of the way
+    <path>.rebuilt   complete: replaces <path> after the damaged file is renamed
 """
 
 import logging
@@ -60,7 +60,7 @@ _WAL: Final = "-wal"
 _SHM: Final = "-shm"
 _REBUILT: Final = ".rebuilt"
 _SCRATCH: Final = ".scratch"
-_PRODUCER_IDS_A_MS: Final = 1000  # more than any broker can have given out
+_PRODUCER_IDS_A_MS: Final = 1000  # more than any broker can allocate
 _HEADER_PAGES = slice(28, 32)
 _HEADER_CHANGES = slice(24, 28)
 _HEADER_VALID_FOR = slice(92, 96)
@@ -68,16 +68,16 @@ _HEADER_PAGE_SIZE = slice(16, 18)
 
 
 def open_store(path: Path, first_producer_id: int, now_ms: int) -> tuple[MetadataStore, Stored]:
-    """Open the store of a log directory that is locked, or what can be saved of it.
+    """Open the store of a locked log directory, and salvage it if it is damaged.
 
     Args:
         path: the file.
-        first_producer_id: where producer ids begin.
-        now_ms: the clock, in milliseconds.
+        first_producer_id: the lowest producer id.
+        now_ms: record time in milliseconds.
 
     Raises:
-        Misconfigured: it cannot be opened for another reason than damage.
-        StorageFailed: the disk refused; everything is as it was.
+        Misconfigured: the file cannot be opened for another reason than damage.
+        StorageFailed: a read or write failed; the files are unchanged.
     """
     _finish_rebuilding(path)
     was_irregular = _clear_the_way(path)
@@ -101,9 +101,9 @@ def open_store(path: Path, first_producer_id: int, now_ms: int) -> tuple[Metadat
 
 
 def _check_wal(path: Path) -> None:
-    """Say where SQLite is about to ignore commits, and keep them: it says nothing itself.
+    """Log and copy commits in the write-ahead log that SQLite is about to ignore silently.
 
-    Power may have been lost before the disk had them in order, so topics do not stop expiring.
+    A power failure also leaves such a log, so topics are not adopted because of it.
     """
     wal = Path(f"{path}{_WAL}")
     for finding in check_wal(wal, str(wal), ""):
@@ -131,17 +131,17 @@ def _opened(path: Path) -> tuple[MetadataStore, Stored]:
 
 
 class _Found:
-    """What could be read of a damaged store."""
+    """The readable content of a damaged store."""
 
     def __init__(self) -> None:
         self.rows: dict[Table, dict[tuple[Any, ...], tuple[Any, ...]]] = {
             table: {} for table in TABLES
         }
-        """The values of each row by its key."""
+        """The values of each row, by key."""
         self.lost: dict[Table, int] = {}
-        """Rows that are there and damaged."""
+        """The number of damaged rows by table."""
         self.unread: set[Table] = set()
-        """Tables of which pages are damaged, so that nobody knows how many rows are missing."""
+        """Tables with damaged pages, where the number of lost rows is unknown."""
         self.has_checksums = True
 
     @property
@@ -150,21 +150,21 @@ class _Found:
 
     @property
     def count(self) -> int:
-        """How many rows were read."""
+        """The number of rows read."""
         return sum(map(len, self.rows.values()))
 
     @property
     def may_lack_topics(self) -> bool:
-        """Whether a topic or a setting may be missing."""
+        """Whether a topic or a setting may be lost."""
         return any(table in self.unread or table in self.lost for table in (TOPICS, SETTINGS))
 
     def guard(self, next_producer_id: int) -> None:
-        """See to it that nothing is deleted, and no producer id given twice, by what is lost."""
+        """Make sure that lost rows cause no deletion and no reuse of producer ids."""
         topics = self.rows[TOPICS]
         for key, values in topics.items():
             row: TopicRow = TOPICS.read(values)
             if row.deleting and not self.has_checksums:
-                _logger.error("The deletion of %s is not believed: it is adopted", row.name)
+                _logger.error("The deletion of %s may be a damaged row: it is adopted", row.name)
                 row = row._replace(deleting=False, adopted=True, is_salvaged=True)
             if self.may_lack_topics and not row.deleting:
                 row = row._replace(adopted=True, is_salvaged=True)
@@ -187,7 +187,7 @@ def _nothing() -> _Found:
 
 
 def _read_damaged(path: Path) -> _Found:
-    """All rows that can be read, of a copy."""
+    """Read all readable rows from a copy."""
     scratch, best = f"{path}{_SCRATCH}", _nothing()
     try:
         for with_new_header in (False, True):
@@ -227,7 +227,7 @@ def _read_copy(path: Path, scratch: str, *, with_new_header: bool) -> _Found:
         for table in TABLES:
             _read_table(db, table, found)
         if not found.is_damaged and not _has_sound_pages(db):
-            found.unread = set(TABLES)  # rows may be missing without a trace
+            found.unread = set(TABLES)  # any number of rows may be lost
     return found
 
 
@@ -240,7 +240,7 @@ def _has_sound_pages(db: sqlite3.Connection) -> bool:
 
 
 def _read_table(db: sqlite3.Connection, table: Table, found: _Found) -> None:
-    """Read from both ends: a damaged page ends each way."""
+    """Read in both directions, because a damaged page ends each scan."""
     lost: set[object] = set()
     for direction in ("ASC", "DESC"):
         columns = table.key.split(", ")
@@ -278,12 +278,12 @@ def _take(table: Table, values: Sequence[Any], found: _Found, lost: set[object])
 
 
 def _text(data: bytes) -> str:
-    """A text, damaged or not: one that is not UTF-8 fails its checksum, and nothing else."""
+    """Decode text; invalid UTF-8 is replaced and only fails the checksum of its row."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def _put_first_page(path: Path) -> None:
-    """Replace a damaged first page, which says where each table begins: always the same."""
+    """Replace a damaged first page. It locates the tables and is the same in every store."""
     fresh = Path(f"{path}.new")
     _remove(str(fresh))
     create_store(fresh, {})
@@ -303,14 +303,14 @@ def _put_first_page(path: Path) -> None:
 
 
 def _rebuild(path: Path, found: _Found) -> str | None:
-    """Put a new file with these rows in place; where the damaged one is now."""
+    """Replace the store by a new file with these rows; return the damaged file's new path."""
     rebuilt = Path(f"{path}{_REBUILT}")
     create_store(rebuilt, {table: rows.values() for table, rows in found.rows.items()})
     return _finish_rebuilding(path)
 
 
 def _finish_rebuilding(path: Path) -> str | None:
-    """Have a rebuilt file take its place, also after a kill midway."""
+    """Complete the replacement by a rebuilt file, also one that a kill interrupted."""
     rebuilt = f"{path}{_REBUILT}"
     if not os.path.lexists(rebuilt):
         return None
@@ -324,10 +324,10 @@ def _finish_rebuilding(path: Path) -> str | None:
 
 
 def _clear_the_way(path: Path) -> bool:
-    """Set aside what is no regular file; whether the store itself was none.
+    """Set aside anything that is not a regular file; return whether the store itself was.
 
     Raises:
-        Misconfigured: it is a symbolic link, as an operator may have made who knows no better.
+        Misconfigured: the path is a symbolic link, which an operator may have created.
     """
     if path.is_symlink():
         raise Misconfigured(
@@ -341,14 +341,14 @@ def _clear_the_way(path: Path) -> bool:
                 os.replace(f"{path}{suffix}", aside)
                 _logger.error("%s is not a regular file and was set aside under this name", aside)
         if not os.path.lexists(path) and os.path.lexists(f"{path}{_WAL}"):
-            _set_aside(path)  # of a file that was moved away: it does not belong to a new one
+            _set_aside(path)  # a leftover log of a moved file must not be applied to a new one
         return not _is_regular_or_absent(str(path))
     except OSError as error:
         raise StorageFailed(f"{path} cannot be set aside: {error}") from error
 
 
 def _set_aside(path: Path) -> str:
-    """Rename the file and its write-ahead log, so that they can be opened together later."""
+    """Rename the file and its write-ahead log so that they can be opened together later."""
     aside = _free_name(str(path))
     for suffix in (_WAL, ""):  # a file without its log would be taken for the whole
         with suppress(FileNotFoundError):
@@ -380,7 +380,7 @@ def _remove(*paths: str) -> None:
 def _tell(path: Path, why: str | None, found: _Found, aside: str | None) -> None:
     read = ", ".join(f"{len(found.rows[table])} of {table.name}" for table in TABLES)
     _logger.error(
-        "%s. A new file was made of the rows that can be read (%s); the damaged one is %s",
+        "%s. A new file was made from the readable rows (%s); the damaged one is %s",
         *(why or f"{path} is damaged", read, aside),
     )
     for table in TABLES:
@@ -390,8 +390,8 @@ def _tell(path: Path, why: str | None, found: _Found, aside: str | None) -> None
             _logger.error("%d row(s) of %s are damaged and left out", found.lost[table], table.name)
     if found.may_lack_topics:
         _logger.error(
-            "All topics are adopted: nothing of them expires or is deleted until they are given "
-            "settings again, of which some may be lost"
+            "All topics are adopted, because some settings may be lost: their records are kept "
+            "until the topics get settings again"
         )
     if any(table in found.unread or table in found.lost for table in (GROUPS, OFFSETS)):
-        _logger.error("Consumer groups may begin again by their auto.offset.reset")
+        _logger.error("Consumer groups may have to start from their auto.offset.reset")

@@ -1,14 +1,14 @@
-"""What one broker must remember besides records: an SQLite file in the log directory.
+"""The broker's durable state besides records: an SQLite file in the log directory.
 
-Topics with their ids and settings, dynamic broker settings, committed offsets, and how
-far producer ids have been given out. Every method is one transaction: a kill leaves
-either all of it or nothing. Topics, settings and producer ids are on disk when a method
-returns; committed offsets survive a kill of the process, as Kafka's do.
+It holds topics with their ids and settings, dynamic broker settings, committed offsets and the
+next producer id. Every method is one transaction: a kill leaves all of it or nothing. Topics,
+settings and producer ids are synced to disk before a method returns; committed offsets survive a
+kill of the process, as Kafka's do.
 
-Damage is noticed when the file is opened: pages are checked, and rows have checksums
-(rows.py). `salvage.open_store` opens a damaged file too.
+Damage is detected on open: pages are checked, and rows have checksums (rows.py).
+`salvage.open_store` also opens a damaged file.
 
-Not thread-safe: one thread at a time, and never the event loop, for a commit may sync.
+Not thread-safe. Never call it on the event loop, because a commit may sync.
 """
 
 import os
@@ -43,10 +43,10 @@ SCHEMA_VERSION = 2
 FIRST_SCHEMA_VERSION = 1
 """As 2, without checksums."""
 
-# What sqlite3 raises; the second where it cannot decode its own message, which quotes damaged SQL.
+# sqlite3 raises the second if it cannot decode its own message, which quotes damaged SQL.
 SQLITE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
 
-# SQLite's result codes for what is no damage: a lock, a right, a full or failing disk.
+# SQLite's result codes that are not damage: a lock, missing permission, a full or failing disk.
 _NO_DAMAGE: Final = frozenset(
     {
         sqlite3.SQLITE_PERM,
@@ -64,25 +64,25 @@ _NO_DAMAGE: Final = frozenset(
 
 
 class StoreDamaged(StorageFailed):
-    """The file is there and is not what was written."""
+    """The file exists and is damaged."""
 
 
 class OldSchema(StoreDamaged):
-    """The file is that of an earlier horolog."""
+    """The file has the schema of an earlier version."""
 
 
 class MetadataStore:
-    """The open file; made if there is none.
+    """The open file; created if absent.
 
     Raises:
-        StoreDamaged: what is there is not what was written; see `salvage.open_store`.
-        Misconfigured: it cannot be opened, or a newer horolog has written it.
+        StoreDamaged: the file is damaged; see `salvage.open_store`.
+        Misconfigured: the file cannot be opened, or a newer version has written it.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.refusal: str | None = None
-        """Why nothing is taken any more: what is committed would not be found again."""
+        """Why writes are refused: a commit could not be read back."""
         if not path.exists():
             create_store(path, {})
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -110,7 +110,7 @@ class MetadataStore:
             )
 
     def _check_header(self) -> None:
-        """Of a file format that SQLite does not know it would read, and write nothing."""
+        """Check the file format: SQLite opens an unknown one read-only."""
         with self._path.open("rb") as file:
             formats = file.read(20)[18:]
         if formats != b"\2\2":
@@ -122,14 +122,14 @@ class MetadataStore:
             raise StoreDamaged(f"{self._path} has a damaged page: {' '.join(found.split())}")
 
     def close(self) -> None:
-        """Close the file; what was committed stays."""
+        """Close the file."""
         self._db.close()
 
     def load(self) -> Stored:
-        """Everything, for the start of a broker.
+        """Read the whole content, for the start of a broker.
 
         Raises:
-            StoreDamaged: a row is not what was written.
+            StoreDamaged: a row is damaged.
         """
         with _named(self._path):
             counters = dict(self._rows(COUNTERS))
@@ -150,9 +150,9 @@ class MetadataStore:
     # --- topics and settings ----------------------------------------------------------
 
     def put_topic(self, topic: TopicRow, overrides: Mapping[str, str] | None = None) -> None:
-        """Create a topic or replace what is known of it; `overrides` replace its settings.
+        """Create or replace a topic; `overrides`, if given, replace its settings.
 
-        Offsets of a topic of that name whose deletion could not be finished are dropped.
+        Offsets of a topic of that name whose deletion is incomplete are dropped.
         """
         with self._transaction(synced=True):
             before = self._db.execute(
@@ -169,7 +169,7 @@ class MetadataStore:
                 self._set(TOPIC_SCOPE, topic.name, overrides)
 
     def forget_topic(self, name: str) -> None:
-        """Drop a topic with its settings and all offsets committed for it."""
+        """Delete a topic with its settings and all offsets committed for it."""
         with self._transaction(synced=True):
             self._db.execute("DELETE FROM topics WHERE name = ?", (name,))
             self._db.execute(
@@ -178,12 +178,12 @@ class MetadataStore:
             self._db.execute("DELETE FROM offsets WHERE topic = ?", (name,))
 
     def end_salvage(self) -> None:
-        """Note that every topic on disk has a row again."""
+        """Record that every topic on disk has a row again."""
         with self._transaction(synced=True):
             self._db.execute("DELETE FROM counters WHERE name = ?", (IS_SALVAGED,))
 
     def change_settings(self, scope: str, resource: str, changes: Mapping[str, str | None]) -> None:
-        """Set overrides; None removes one."""
+        """Set overrides; None deletes one."""
         with self._transaction(synced=True):
             self._set(scope, resource, changes)
 
@@ -199,7 +199,7 @@ class MetadataStore:
                 self._db.execute(SETTINGS.insert, SETTINGS.checked(row))
 
     def reserve_producer_ids(self, count: int, at_least: int) -> int:
-        """The first of `count` producer ids that nobody has had, none below `at_least`."""
+        """Reserve `count` unused producer ids from `at_least`; return the first."""
         with self._transaction(synced=True):
             row = self._db.execute(
                 "SELECT value FROM counters WHERE name = ?", (NEXT_PRODUCER_ID,)
@@ -212,13 +212,13 @@ class MetadataStore:
     # --- groups -----------------------------------------------------------------------
 
     def write_groups(self, changes: Sequence[GroupChange]) -> list[Exception | None]:
-        """Write many changes in order, in one transaction if possible; the error of each.
+        """Write changes in order, in one transaction if possible; return the error of each.
 
-        A change that cannot be written fails alone: the others are then written one by one.
+        If a change cannot be written, all are written one by one, so that only that one fails.
         """
         try:
             self._write_together(changes)
-        except Exception as error:  # noqa: BLE001 - returned to whoever asked for the change
+        except Exception as error:  # noqa: BLE001 - returned to the caller
             if len(changes) == 1:
                 return [error]
         else:
@@ -257,7 +257,7 @@ class MetadataStore:
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # some failures have ended it already
+                if self._db.in_transaction:  # some errors roll back by themselves
                     self._db.execute("ROLLBACK")
                 raise
         except SQLITE_ERRORS as error:
@@ -265,10 +265,10 @@ class MetadataStore:
 
 
 def create_store(path: Path, rows: Mapping[Table, Iterable[Sequence[Any]]]) -> None:
-    """Write a whole new store with these rows; it is there with all of them, or not at all.
+    """Write a new store with these rows atomically.
 
     Raises:
-        StorageFailed: the disk refused.
+        StorageFailed: a write failed.
     """
     temporary = f"{path}{names.TEMPORARY}"
     with _named(path):
@@ -286,7 +286,7 @@ def create_store(path: Path, rows: Mapping[Table, Iterable[Sequence[Any]]]) -> N
 
 
 def create_schema(db: sqlite3.Connection) -> None:
-    """Make the tables in a new file."""
+    """Create the tables in a new file."""
     for table in TABLES:
         db.execute(table.schema)
     db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
@@ -294,12 +294,12 @@ def create_schema(db: sqlite3.Connection) -> None:
 
 
 def application_id(version: int) -> int:
-    """The schema version once more, so that a flipped bit does not look like a later one."""
+    """A second copy of the schema version, so that a flipped bit does not pass for a newer one."""
     return int.from_bytes(b"hm", "big") << 16 | version
 
 
 def sync_directory(path: Path) -> None:
-    """Wait until the disk has the names in a directory."""
+    """Sync a directory, so that new and renamed files survive a power failure."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -309,14 +309,14 @@ def sync_directory(path: Path) -> None:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Errors of SQLite and of rows, as what has to be done about them."""
+    """Translate errors of SQLite and of rows to StoreDamaged, StorageFailed or Misconfigured."""
     try:
         yield
     except (*SQLITE_ERRORS, ValueError) as error:
         code = getattr(error, "sqlite_errorcode", None)
         if code is not None and code & 0xFF in _NO_DAMAGE:
             raise Misconfigured(
-                f"{path} cannot be opened: {error}. See to the disk and to the rights of the "
+                f"{path} cannot be opened: {error}. Check the disk and the permissions of the "
                 "file, and that no other process has it open"
             ) from error
         raise StoreDamaged(f"{path} is damaged: {error}") from error

@@ -1,4 +1,4 @@
-"""The topics there are, and the rules for making one; in Apache Kafka's own words."""
+"""The broker's topics, and the rules for creating one; error messages are Apache Kafka's."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +19,9 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z", re.ASCII)
 class Topic:
     """One topic. `partitions` ascend, from 0 without gaps unless it was adopted with gaps.
 
-    `adopted`: somebody else wrote its directories and nobody has given it settings here,
-    so nothing of it may expire or be deleted. `compacted`: and that was a Kafka which
-    compacts it, so that nothing without a key may be written to it. `unsettled`: a stored
-    setting of it makes no sense, so that nobody knows how long its records are to be kept.
+    `adopted`: its directories were found on disk and it has no settings here, so its records do
+    not expire. `compacted`: adopted from a Kafka that compacts it, so records without a key are
+    refused. `unsettled`: a stored setting is invalid, so its retention is unknown.
     """
 
     name: str
@@ -35,22 +34,22 @@ class Topic:
 
     @property
     def may_expire(self) -> bool:
-        """Whether its records may be removed by age and size."""
+        """Whether retention by age and size applies."""
         return not self.adopted and not self.unsettled
 
     @property
     def is_internal(self) -> bool:
-        """Whether clients may not write to it."""
+        """Whether clients cannot write to it."""
         return self.name in INTERNAL_TOPICS
 
 
-class Topics:
-    """All topics, by name and by id."""
+class TopicRegistry:
+    """All topics, indexed by name and by id."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
-        self._by_folded: dict[str, set[str]] = {}  # names that Kafka's metrics cannot tell apart
+        self._by_folded: dict[str, set[str]] = {}  # names that collide in Kafka's metrics
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(list(self._by_name.values()))
@@ -62,7 +61,7 @@ class Topics:
         return name in self._by_name
 
     def put(self, topic: Topic) -> None:
-        """Add a topic or replace what is known of it."""
+        """Add or replace a topic."""
         old = self._by_name.get(topic.name)
         if old is not None:
             self._by_id.pop(old.topic_id, None)
@@ -71,7 +70,7 @@ class Topics:
         self._by_id[topic.topic_id] = topic
 
     def remove(self, name: str) -> None:
-        """Forget a topic."""
+        """Remove a topic."""
         topic = self._by_name.pop(name)
         del self._by_id[topic.topic_id]
         alike = self._by_folded[_folded(name)]
@@ -80,29 +79,29 @@ class Topics:
             del self._by_folded[_folded(name)]
 
     def find(self, name: str) -> Topic | None:
-        """The topic of that name, if there is one."""
+        """The topic with this name, or None."""
         return self._by_name.get(name)
 
     def find_id(self, topic_id: UUID | None) -> Topic | None:
-        """The topic of that id, if there is one."""
+        """The topic with this id, or None."""
         return None if topic_id is None else self._by_id.get(topic_id)
 
     def named(self, name: str | None) -> Topic:
-        """The topic of that name, or its refusal."""
+        """The topic with this name; raises UNKNOWN_TOPIC_OR_PARTITION."""
         topic = None if name is None else self._by_name.get(name)
         if topic is None:
             raise unknown_topic(name)
         return topic
 
     def with_id(self, topic_id: UUID | None) -> Topic:
-        """The topic of that id, or its refusal."""
+        """The topic with this id; raises UNKNOWN_TOPIC_ID."""
         topic = None if topic_id is None else self._by_id.get(topic_id)
         if topic is None:
             raise RequestRefused(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
         return topic
 
     def check_new_name(self, name: str) -> None:
-        """Refuse a name that is taken, illegal, reserved, or too like another."""
+        """Refuse a name that exists, is invalid, is reserved, or collides with another."""
         check_name(name)
         if name in INTERNAL_TOPICS:
             raise RequestRefused(
@@ -120,13 +119,13 @@ class Topics:
 
 
 class NewPartitions:
-    """What one request may still create: 10,000 partitions in all, as in Kafka."""
+    """The partitions that one request may still create: 10,000 in total, as in Kafka."""
 
     def __init__(self) -> None:
         self._left = MAX_NEW_PARTITIONS
 
     def take(self, count: int) -> None:
-        """Count partitions that are to be created, or refuse them."""
+        """Count new partitions; refuse those over the limit."""
         if count > self._left:
             raise RequestRefused(
                 ErrorCode.policy_violation,
@@ -137,7 +136,7 @@ class NewPartitions:
 
 
 def unknown_topic(name: str | None) -> RequestRefused:
-    """The refusal of a topic that is not there."""
+    """The error for an unknown topic."""
     return RequestRefused(
         ErrorCode.unknown_topic_or_partition, f"This server does not host the topic {name!r}."
     )
@@ -148,7 +147,7 @@ def _folded(name: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be a topic's name."""
+    """Refuse an invalid topic name."""
     why = None
     if not name:
         why = "the empty string is not allowed"
@@ -174,10 +173,10 @@ def partitions_of_new_topic(
     broker_id: int,
     default_count: int,
 ) -> int:
-    """How many partitions a new topic gets on this one broker, or why it gets none.
+    """The number of partitions of a new topic; raises RequestRefused with Kafka's error code.
 
-    `assignments` are broker ids by partition, empty if the broker is to choose; `repeated`
-    is a partition that was assigned twice, if any was.
+    `assignments` are broker ids by partition, empty if the broker chooses; `repeated` is a
+    partition that is assigned twice, or None.
     """
     if assignments:
         if replication_factor != -1:
@@ -225,7 +224,7 @@ def partitions_of_new_topic(
 
 
 def check_assignment(partition: int, brokers: Sequence[int], broker_id: int) -> None:
-    """Refuse an assignment to anything but this broker."""
+    """Refuse an assignment to other brokers than this one."""
     if list(brokers) != [broker_id]:
         raise RequestRefused(
             ErrorCode.invalid_replica_assignment,
@@ -235,7 +234,7 @@ def check_assignment(partition: int, brokers: Sequence[int], broker_id: int) -> 
 
 
 def check_partition_increase(topic: Topic, count: int) -> None:
-    """Refuse a number of partitions that is no increase."""
+    """Refuse a number of partitions that is not larger than the present one."""
     present, highest = len(topic.partitions), topic.partitions[-1]
     if present <= highest and count <= highest:
         raise RequestRefused(

@@ -5,8 +5,8 @@ even to read, finish what a killed broker left in the write-ahead log, and meet 
 a live one. So both files are copied to a temporary directory, again if the broker wrote a
 checkpoint meanwhile, and SQLite sees only the copy.
 
-SQLite pages have no checksums, rows have one of ours. The write-ahead log has checksums, and
-SQLite drops everything behind the first frame that fails; here that is told.
+SQLite pages have no checksums, but rows have one of horolog's. The write-ahead log has checksums;
+SQLite silently drops everything after the first frame that fails, and this check reports it.
 """
 
 import os
@@ -64,7 +64,7 @@ def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False)
 
     Args:
         log_dir: the log directory.
-        is_live: a broker is at work there, so that rows and directories may differ.
+        is_live: a broker is running, so rows and directories may differ.
         is_clean: the last broker was stopped, not killed.
     """
     path = log_dir / FILE_NAME
@@ -81,7 +81,7 @@ def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False)
             copy = _copy_of_both(path, wal, Path(aside))
         except OSError as error:
             yield fault(
-                str(path), f"It cannot be read or copied: {error}", "see to disk and rights"
+                str(path), f"It cannot be read or copied: {error}", "check disk and permissions"
             )
             return
         if copy is None:
@@ -100,7 +100,7 @@ def _without_store(log_dir: Path, path: Path, wal: Path) -> Findings:
     elif any(log_dir.glob(f"*/*{names.SEAL}")):
         yield note(
             str(path),
-            "There is none, though horolog has been at work here: a start adopts all topics, "
+            "There is none, although horolog has used this directory: a start adopts all topics, "
             "without settings and committed offsets",
         )
 
@@ -118,14 +118,14 @@ def _copy_of_both(path: Path, wal: Path, target: Path) -> Path | None:
 
 
 class _Content(NamedTuple):
-    """What tells one content of a file from another: its length, or the checksum of it."""
+    """A fingerprint of a file's content: length and checksum."""
 
     size: int
     crc: int
 
 
 def _copied(source: Path, target: Path) -> _Content | None:
-    """Copy a file; of a write-ahead log the first 32 bytes tell whether it was begun anew."""
+    """Copy a file; the first 32 bytes of a write-ahead log show whether it was restarted."""
     with suppress(FileNotFoundError):
         target.unlink()
     is_log = source.name.endswith("-wal")
@@ -147,7 +147,7 @@ def _read(source: Path, target: Path | None, only: int | None = None) -> _Conten
 
 
 class _StoreCheck:
-    """A check of one copy; lives as long as that takes."""
+    """The check of one copy."""
 
     def __init__(self, copy: Path, path: str) -> None:
         self.topics: list[TopicRow] | None = None
@@ -224,13 +224,13 @@ class _StoreCheck:
             table = read_as.name
             wrong: list[str] = []
             count = 0
-            strangers: set[str] = set()
+            unknown: set[str] = set()
             columns = _columns(db, table)
             for *values, stored_sum in db.execute(f"SELECT * FROM {table}"):  # noqa: S608
                 row = tuple(values)
                 why = _wrong_type(row, columns)
                 if why is None and stored_sum != checksum(table, row):
-                    why = "it is not what its checksum says"
+                    why = "its checksum does not match"
                 why = why or _unreadable(read_as, row) or wrong_with(row, topics)
                 if why is not None:
                     count += 1
@@ -241,16 +241,16 @@ class _StoreCheck:
                 elif (table == "offsets" and row[1] not in topics) or (
                     table == "settings" and row[0] == TOPIC_SCOPE and row[1] not in topics
                 ):
-                    strangers.add(row[1])
+                    unknown.add(row[1])
             if wrong:
                 more = f"; {count - 1} more rows are wrong" if count > 1 else ""
                 yield fault(self._path, wrong[0] + more, _MEND)
                 is_whole &= table != "topics"
-            if strangers:
+            if unknown:
                 yield note(
                     self._path,
-                    f"Rows of {table} are about {len(strangers)} topics that are not stored, "
-                    f"{min(strangers)!r} for one",
+                    f"Rows of {table} are about {len(unknown)} topics that are not stored, "
+                    f"for example {min(unknown)!r}",
                 )
         if is_whole:
             self.topics = rows
@@ -268,7 +268,7 @@ def _columns(db: sqlite3.Connection, table: str) -> list[tuple[str, str, int]]:
     return [(row[1], row[2], row[3]) for row in db.execute(f"PRAGMA table_info({table})")]
 
 
-Topics = dict[str, int]
+PartitionCounts = dict[str, int]
 """The stored topics, and how many partitions each is stored with."""
 
 
@@ -290,12 +290,12 @@ def _unreadable(table: Table, row: tuple[object, ...]) -> str | None:
     return _refusal(lambda: table.read(row))
 
 
-def _sound(row: tuple[object, ...], known: Topics) -> str | None:
+def _sound(row: tuple[object, ...], known: PartitionCounts) -> str | None:
     """Nothing besides what is checked when it is read."""
     return None
 
 
-def _wrong_setting(row: tuple[object, ...], known: Topics) -> str | None:
+def _wrong_setting(row: tuple[object, ...], known: PartitionCounts) -> str | None:
     scope, resource, name, value = map(str, row)
     if scope == TOPIC_SCOPE:
         return _refusal(lambda: topic_setting(name).read(value, name))
@@ -304,14 +304,14 @@ def _wrong_setting(row: tuple[object, ...], known: Topics) -> str | None:
     return None
 
 
-def _wrong_group(row: tuple[object, ...], known: Topics) -> str | None:
+def _wrong_group(row: tuple[object, ...], known: PartitionCounts) -> str | None:
     _, _, empty_since_ms = row
     if isinstance(empty_since_ms, int) and empty_since_ms < 0:
         return f"it is empty since {empty_since_ms}"
     return None
 
 
-def _wrong_offset(row: tuple[object, ...], known: Topics) -> str | None:
+def _wrong_offset(row: tuple[object, ...], known: PartitionCounts) -> str | None:
     _, topic, partition, committed, leader_epoch, _, commit_ms, expire_ms = row
     assert isinstance(partition, int)
     assert isinstance(committed, int)
@@ -351,9 +351,9 @@ def _directories(
         shown = ", ".join(f"{topic}-{index}" for index in indexes[:3])
         more = f" and {len(indexes) - 3} more" if len(indexes) > 3 else ""
         is_lost = is_clean or bool(found.get(topic))
-        tell = damage if is_lost else fault
-        why = "" if is_lost else ", unless a kill cut their creation short"
-        yield tell(
+        report = damage if is_lost else fault
+        why = "" if is_lost else ", unless a kill interrupted their creation"
+        yield report(
             path,
             f"{topic} is stored with {len(plan.partitions[topic])} partitions, and the directories "
             f"of {shown}{more} are gone{why}: a start creates them empty",
@@ -361,11 +361,11 @@ def _directories(
         )
     for warning in plan.warnings:
         if not any(f"{topic} lacked the directories" in warning for topic in missing):
-            yield fault(path, f"A start would say: {warning}", "restore rows or directories before")
+            yield fault(path, f"A start would log: {warning}", "restore rows or directories before")
     for row in rows:
         if row.deleting:
             yield note(
-                path, f"The deletion of {row.name} was begun: the next start goes on with it"
+                path, f"The deletion of {row.name} is incomplete: the next start continues it"
             )
     for (topic, index), why in plan.left_alone.items():
         yield note(str(log_dir / f"{topic}-{index}"), f"It is not served: {why}")
@@ -373,7 +373,7 @@ def _directories(
         yield note(
             path,
             f"{len(plan.adopted)} topics have directories and are not stored, {plan.adopted[0]} "
-            "for one: a start adopts them, and nothing of them expires",
+            "for example: a start adopts them, and their records do not expire",
         )
 
 
@@ -387,9 +387,9 @@ def _found(log_dir: Path) -> dict[str, Found]:
             continue
         topic, index = partition
         if each.is_symlink() or not each.is_dir():
-            blocked.setdefault(topic, {})[index] = "it is no directory"
+            blocked.setdefault(topic, {})[index] = "it is not a directory"
             continue
         ids.setdefault(topic, {})[index] = None
-        with suppress(CorruptFile, StorageFailed):  # told with the partition
+        with suppress(CorruptFile, StorageFailed):  # reported with the partition
             ids[topic][index] = read_topic_id(files, str(each / names.PARTITION_METADATA))
     return {topic: Found(ids.get(topic, {}), blocked.get(topic, {})) for topic in {*ids, *blocked}}

@@ -1,13 +1,13 @@
-"""The write-ahead log of an SQLite file: where its frames stop being whole.
+"""The write-ahead log of an SQLite file: finds the first invalid frame.
 
-SQLite applies frames up to the last commit before the first frame whose checksum fails,
-without a word. At the end of the file that is a write that a kill cut short. Elsewhere it is
-damage, and what was committed behind it is lost.
+SQLite silently ignores everything after the last commit before the first frame whose checksum
+fails. At the end of the file such a frame is a write that a kill interrupted. Elsewhere it is
+damage, and the commits after it are lost.
 
     header    32   magic, version, page size, checkpoint, salt (2), checksum (2)
     frame     24   page number, pages after a commit (else 0), salt (2), checksum (2); the page
 
-Frames of an earlier round, with another salt, may lie behind the last one.
+Frames with another salt, from before the last restart of the log, may follow the last one.
 """
 
 from pathlib import Path

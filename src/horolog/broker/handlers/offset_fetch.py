@@ -22,7 +22,7 @@ from horolog.broker.dispatch import Apart, Request, api
 from horolog.errors import ErrorCode
 from horolog.groups.offsets import TopicPartition
 from horolog.groups.rows import OffsetRow
-from horolog.metadata.topics import Topics
+from horolog.metadata.topics import TopicRegistry
 from horolog.wire.api import ApiKey
 
 Committed: TypeAlias = Mapping[TopicPartition, OffsetRow]
@@ -56,7 +56,7 @@ def _groups(groups: Sequence[Any]) -> Asked:
 
 
 def _answer(
-    version: int, topics: Topics, asked: Asked, committed: Mapping[str, Committed]
+    version: int, topics: TopicRegistry, asked: Asked, committed: Mapping[str, Committed]
 ) -> dict[str, Any]:
     if version < 8:
         ((group_id, wanted),) = asked
@@ -84,7 +84,7 @@ def _answer(
 
 
 def _topics(
-    version: int, topics: Topics, committed: Committed, asked: Sequence[Any] | None
+    version: int, topics: TopicRegistry, committed: Committed, asked: Sequence[Any] | None
 ) -> list[dict[str, Any]]:
     if asked is None:
         return _all_topics(topics, committed)
@@ -111,7 +111,7 @@ def _topics(
     return answers
 
 
-def _all_topics(topics: Topics, committed: Committed) -> list[dict[str, Any]]:
+def _all_topics(topics: TopicRegistry, committed: Committed) -> list[dict[str, Any]]:
     rows: dict[str, list[OffsetRow]] = {}
     for row in committed.values():
         rows.setdefault(row.topic, []).append(row)
