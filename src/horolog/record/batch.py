@@ -17,6 +17,7 @@ they are recognised here, and refused as not read yet.
 
 import struct
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import crc32c
@@ -36,6 +37,7 @@ _CRC_START = 21
 _ATTRIBUTES_LOW_BYTE = 22
 _CRC_COVERED = struct.Struct(">hiqqqhii")  # the header from byte 21
 _SMALLEST_LENGTH = 14  # of any format: an empty message of v0
+_SMALLEST_V2_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 
 _CODECS = tuple(Codec)
 _TIMESTAMP_TYPES = tuple(TimestampType)
@@ -128,6 +130,10 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
 
 
+# `_make` would check once more how many fields there are.
+_new_header = partial(tuple.__new__, BatchHeader)
+
+
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`; the records after it need not be there.
 
@@ -140,8 +146,10 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
             f"the minimum allowed overhead {HEADER_SIZE})",
             position,
         )
-    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
-    _check_size_and_magic(header.batch_length, header.magic, position)
+    fields = _HEADER.unpack_from(buffer, position)
+    if fields[3] != MAGIC or fields[1] < _SMALLEST_V2_LENGTH:
+        _check_size_and_magic(fields[1], fields[3], position)
+    header: BatchHeader = _new_header(fields)
     return header
 
 
@@ -166,7 +174,7 @@ def iter_headers(buffer: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHea
         _check_size_and_magic(length, magic, position)
         if end - position < length + LOG_OVERHEAD:
             return
-        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        header: BatchHeader = _new_header(_HEADER.unpack_from(buffer, position))
         yield position, header
         position += header.size
 
@@ -183,7 +191,7 @@ def _check_size_and_magic(length: int, magic: int, position: int) -> None:
         )
     if magic != MAGIC:
         raise CorruptBatch(f"Invalid magic found in record: {magic}", position)
-    if length + LOG_OVERHEAD < HEADER_SIZE:
+    if length < _SMALLEST_V2_LENGTH:
         raise CorruptBatch(
             f"Record batch is corrupt (the size {length + LOG_OVERHEAD} is smaller than the "
             f"minimum allowed overhead {HEADER_SIZE})",

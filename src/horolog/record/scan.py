@@ -18,7 +18,7 @@ from horolog.record.batch import HEADER_SIZE, BatchHeader
 from horolog.record.compression import Buffer, Codec, decompress_chunks
 from horolog.record.kernels import layout, scan_twins
 from horolog.record.kernels.loading import SCAN_KERNELS
-from horolog.record.timestamps import TimestampType
+from horolog.record.timestamps import LOG_APPEND_TIME
 
 _INT64_MIN = -(1 << 63)
 _INT64_MAX = (1 << 63) - 1
@@ -198,7 +198,7 @@ def _new_state(header: BatchHeader, min_offset: int | None = None) -> "array[int
         raise CorruptBatch(f"Found invalid record count {header.records_count} in magic v2 batch")
     state = _FRESH_STATE[:]
     state[layout.RECORDS_LEFT] = header.records_count
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    if header.timestamp_type is LOG_APPEND_TIME:
         state[layout.APPEND_TIME] = 1
         state[layout.BASE] = header.max_timestamp
     else:
@@ -218,10 +218,11 @@ def _walk(
     faults: "array[int] | None" = None,
 ) -> int:
     """Feed the records to the walk, piece by piece, and judge how it ends."""
-    payload = memoryview(batch)[HEADER_SIZE : header.size]
-    if len(payload) != header.size - HEADER_SIZE:
+    size = header.size
+    payload = memoryview(batch)[HEADER_SIZE:size]
+    if len(payload) != size - HEADER_SIZE:
         raise CorruptBatch(
-            f"The batch at offset {header.base_offset} is {header.size} bytes long and only "
+            f"The batch at offset {header.base_offset} is {size} bytes long and only "
             f"{len(batch)} are there"
         )
     carry = b""
@@ -239,9 +240,9 @@ def _walk(
             status = walk(piece, state, room, faults)
             times += room[: state[layout.COUNT] - count]
         position = state[layout.POSITION]
-        if status in (layout.FOUND, layout.ENOUGH):
-            return status
         if status != layout.DONE:
+            if status in (layout.FOUND, layout.ENOUGH):
+                return status
             raise _malformed(header, state, status, passed + position)
         carry = bytes(piece[position:])
         passed += position
@@ -255,9 +256,8 @@ def _walk(
 
 
 def _pieces(header: BatchHeader, payload: memoryview, max_bytes: int) -> Iterable[Buffer]:
-    codec = header.codec if header.records_count else Codec.NONE  # nothing to decompress
-    if codec is not Codec.NONE:
-        return decompress_chunks(codec, payload, max_bytes=max_bytes)
+    if header.codec_number and header.records_count:  # else there is nothing to decompress
+        return decompress_chunks(header.codec, payload, max_bytes=max_bytes)
     if SCAN_KERNELS.module is not None or len(payload) <= _MUCH_FOR_A_TWIN:
         return (payload,)
     return (

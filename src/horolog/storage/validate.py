@@ -36,7 +36,7 @@ from horolog.record.batch import (
 )
 from horolog.record.compression import Buffer, Codec, compress_chunks, decompress_chunks
 from horolog.record.scan import Fault, RecordFacts, find_faults, scan_batch
-from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
 from horolog.storage.looks_like import looks_like
 
 MAX_UNCOMPRESSED_BYTES = 1 << 30
@@ -45,6 +45,7 @@ MAX_RECORD_ERRORS = 1_000
 
 _LENGTH = Struct(">i")
 _CODECS = tuple(Codec)
+_ZSTD = Codec.ZSTD.value  # the last one
 _KEPT_BITS = 0x38  # timestamp type, transactional, control: what a rebuilt batch keeps
 _ZSTD_SINCE_PRODUCE = 7
 _INT64_MAX = (1 << 63) - 1
@@ -101,30 +102,27 @@ def prepare(
     verify_crc(batch, 0, header)
     codec = _codec(header, produce_version)
     _check_header(header)
-    batch = memoryview(batch)[:size]
-    facts = _scan(batch, header, max_uncompressed_bytes)
+    sent = memoryview(batch)[:size]
+    facts = _scan(sent, header, max_uncompressed_bytes)
     if not facts.dense_offsets:
         raise _invalid(
             "The offset deltas of the records in a batch must be 0, 1, 2 and so on, as its last "
             "offset delta and its count of records claim"
         )
-    errors = _record_errors(batch, header, facts, config, now_ms, partition)
+    errors = _record_errors(sent, header, facts, config, now_ms, partition)
     if errors:
         raise _rejected(errors)
-    target = _target_codec(config, codec)
-    if target is not codec:
-        batch = _packed_anew(batch, header, target, config, partition, max_uncompressed_bytes)
-        header = parse_header(batch)
+    if config.compression_type != "producer":
+        target = _target_codec(config)
+        if target is not codec:
+            sent = memoryview(
+                _packed_anew(sent, header, target, config, partition, max_uncompressed_bytes)
+            )
+            header = parse_header(sent)
+    timestamp_type = config.message_timestamp_type
     largest = NO_TIMESTAMP if facts.max_timestamp is None else facts.max_timestamp
-    is_replaced = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-    return Prepared(
-        header,
-        batch,
-        memoryview(batch)[HEADER_SIZE:],
-        config.message_timestamp_type,
-        largest,
-        0 if is_replaced else max(0, largest - now_ms),
-    )
+    ahead_ms = 0 if timestamp_type is LOG_APPEND_TIME or largest < now_ms else largest - now_ms
+    return Prepared(header, sent, sent[HEADER_SIZE:], timestamp_type, largest, ahead_ms)
 
 
 def _only_batch(records: Buffer, produce_version: int | None) -> BatchHeader:
@@ -178,17 +176,15 @@ def _too_large(size: int, config: TopicConfig, partition: str) -> RequestRefused
 def _codec(header: BatchHeader, produce_version: int | None) -> Codec:
     """The codec, if there is such a one; 76 says so where Kafka answers a meaningless -1."""
     number = header.codec_number
-    if number > Codec.ZSTD:
+    if number < _ZSTD:
+        return _CODECS[number]
+    if number > _ZSTD:
         raise RequestRefused(
             ErrorCode.unsupported_compression_type,
             f"There is no compression codec {number}; Kafka has 0 none, 1 gzip, 2 snappy, 3 lz4 "
             "and 4 zstd",
         )
-    if (
-        number == Codec.ZSTD.value
-        and produce_version is not None
-        and produce_version < _ZSTD_SINCE_PRODUCE
-    ):
+    if produce_version is not None and produce_version < _ZSTD_SINCE_PRODUCE:
         raise RequestRefused(
             ErrorCode.unsupported_compression_type,
             f"Produce requests with version {produce_version} are not allowed to use ZStandard "
@@ -242,7 +238,7 @@ def _record_errors(
     partition: str,
 ) -> list[tuple[ErrorCode, RecordError]]:
     """The first records at fault, each with its first fault."""
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    if header.timestamp_type is LOG_APPEND_TIME:
         return _claimed_append_times(facts)
     keyless = facts.has_null_key and "compact" in config.cleanup_policy
     untimely = _may_be_untimely(facts, config, now_ms)
@@ -286,7 +282,7 @@ def _error_of(
 
 def _may_be_untimely(facts: RecordFacts, config: TopicConfig, now_ms: int) -> bool:
     if (
-        config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        config.message_timestamp_type is LOG_APPEND_TIME
         or facts.min_timestamp is None
         or facts.max_timestamp is None
     ):
@@ -331,14 +327,9 @@ def _rejected(errors: list[tuple[ErrorCode, RecordError]]) -> RecordsRejected:
     return RecordsRejected(ErrorCode.invalid_record, text, records)
 
 
-def _target_codec(config: TopicConfig, sent: Codec) -> Codec:
-    match config.compression_type:
-        case "producer":
-            return sent
-        case "uncompressed":
-            return Codec.NONE
-        case name:
-            return Codec[name.upper()]
+def _target_codec(config: TopicConfig) -> Codec:
+    name = config.compression_type
+    return Codec.NONE if name == "uncompressed" else Codec[name.upper()]
 
 
 def _packed_anew(
