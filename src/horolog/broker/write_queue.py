@@ -81,18 +81,16 @@ class WriteQueue:
 
     def _append_at_once(self, append: Append) -> Written | None:
         """Append on the event loop; None if that might have to wait, or take long, as it is."""
-        if append.prepared is None:
-            if not self._is_little(append):
+        prepared = append.prepared
+        if prepared is None:
+            limit = self._inline_limit(append)
+            if limit is None:
                 return None
-            limit = self._max_uncompressed_bytes
-            if codec_number_of(append.batch):
-                limit = min(limit, INLINE_DECOMPRESSED_BYTES)
             try:
-                append.prepared = self._prepare(append, limit)
+                prepared = append.prepared = self._prepare(append, limit)
             except UncompressedTooLarge:
                 append.in_thread = True
                 return None
-        prepared = append.prepared
         appended = self._log.append_at_once(prepared, append.now_ms)
         if appended is None:
             return None
@@ -100,13 +98,18 @@ class WriteQueue:
         self._on_growth(written.size)
         return written
 
-    def _is_little(self, append: Append) -> bool:
-        """Whether it may be checked on the event loop, as far as can be seen from outside."""
+    def _inline_limit(self, append: Append) -> int | None:
+        """How much a batch may decompress to on the event loop; None if it is checked elsewhere."""
         if append.in_thread or self._log.config.compression_type != "producer":
-            return False  # the latter may have to be packed anew
+            return None  # the latter may have to be packed anew
+        size = len(append.batch)
         if codec_number_of(append.batch):
-            return len(append.batch) <= INLINE_COMPRESSED_BYTES
-        return len(append.batch) <= (INLINE_BYTES if kernels_ready() else INLINE_SLOWLY_BYTES)
+            if size > INLINE_COMPRESSED_BYTES:
+                return None
+            return min(self._max_uncompressed_bytes, INLINE_DECOMPRESSED_BYTES)
+        if size > INLINE_SLOWLY_BYTES and not (size <= INLINE_BYTES and kernels_ready()):
+            return None
+        return self._max_uncompressed_bytes
 
     def _prepare(self, append: Append, max_uncompressed_bytes: int) -> Prepared:
         return prepare(
@@ -147,7 +150,7 @@ class WriteQueue:
 
     def _needs_no_check(self, append: Append) -> bool:
         """Whether it is checked, or will be when its turn to be written has come."""
-        return append.prepared is not None or self._is_little(append)
+        return append.prepared is not None or self._inline_limit(append) is not None
 
     def _check(self, job: Job, pool: FairPool, max_bytes: int) -> None:
         append = job.append

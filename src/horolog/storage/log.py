@@ -22,7 +22,7 @@ from uuid import UUID
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused, StorageFailed
 from horolog.record.batch import restamp
-from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage import names, retention
 from horolog.storage.active_segment import ActiveSegment
 from horolog.storage.append_times import AppendTimes
@@ -182,7 +182,7 @@ class Log:
         last_ms = self._append_times.last
         if (
             last_ms is None
-            or self.config.message_timestamp_type is not TimestampType.LOG_APPEND_TIME
+            or self.config.message_timestamp_type is not LOG_APPEND_TIME
             or self.is_empty
         ):
             return 0
@@ -237,12 +237,13 @@ class Log:
                     ahead_ms=0,
                 )
         active = self.active
-        if at_once and not active.is_ready:
-            return None
-        if not active.is_growing:
-            self._is_settled = False
-            active.reopen()
-        stamps = prepared.timestamp_type is TimestampType.LOG_APPEND_TIME
+        if not active.is_ready:
+            if at_once:
+                return None
+            if not active.is_growing:
+                self._is_settled = False
+                active.reopen()
+        stamps = prepared.timestamp_type is LOG_APPEND_TIME
         timestamp = self._append_times.next(now_ms) if stamps else prepared.max_timestamp
         base_offset = active.segment.end.next_offset
         resets = stamps and timestamp > now_ms and self.log_start_offset >= base_offset
@@ -253,21 +254,23 @@ class Log:
             active, timestamp = self.active, now_ms
         last_offset = base_offset + header.last_offset_delta
         flushes = last_offset + 1 - self.recovery_point >= self.config.flush_messages
-        rolled = self._must_roll(prepared, timestamp, now_ms)
-        if at_once and (rolled or flushes or self.epochs.latest != self.leader_epoch):
+        rolled = self._must_roll(active, header.size, last_offset, timestamp, now_ms)
+        epoch = self.leader_epoch
+        is_new_epoch = self.epochs.latest != epoch
+        if at_once and (rolled or flushes or is_new_epoch):
             return None
         self._is_settled = False
         if rolled:
             self._roll(now_ms)
             active = self.active
         rolled |= resets
-        if self.epochs.latest != self.leader_epoch:
-            self.epochs.assign(self.leader_epoch, base_offset)
+        if is_new_epoch:
+            self.epochs.assign(epoch, base_offset)
         stamped = restamp(
             header,
             prepared.batch,
             base_offset=base_offset,
-            leader_epoch=self.leader_epoch,
+            leader_epoch=epoch,
             timestamp_type=prepared.timestamp_type,
             max_timestamp=timestamp,
         )
@@ -288,16 +291,16 @@ class Log:
             timestamp - now_ms if stamps else 0,
         )
 
-    def _must_roll(self, prepared: Prepared, timestamp: int, now_ms: int) -> bool:
-        active, config = self.active, self.config
-        end = active.segment.end
+    def _must_roll(
+        self, active: ActiveSegment, size: int, last_offset: int, timestamp: int, now_ms: int
+    ) -> bool:
+        """Whether a batch of this size, last offset and largest timestamp begins a segment."""
+        end, config = active.segment.end, self.config
         if end.size == 0:
             return False
         if end.next_offset == self._append_times.reset_offset:
             return True  # its records are from before the reset
-        header = prepared.header
-        last_offset = end.next_offset + header.last_offset_delta
-        if not active.has_room(header.size, last_offset, config.segment_bytes):
+        if not active.has_room(size, last_offset, config.segment_bytes):
             return True
         return (
             not self.retention_exempt

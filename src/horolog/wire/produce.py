@@ -89,7 +89,7 @@ def _partition(out: bytearray, version: int, it: ProducedPartition) -> None:
     if version < 8:
         return
     if not it.record_errors and it.error_message is None and it.current_leader is None:
-        out += _NOTHING_MORE[min(version, 9)]
+        out += _NOTHING_MORE[9 if version >= 9 else 8]
         return
     is_flexible = version >= 9
     count = len(it.record_errors)
