@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import HEADER_SIZE, BatchHeader, iter_headers, parse_header, verify_crc
-from horolog.record.builder import read_records
 from horolog.record.column_writer import encode, encode_batches
 from horolog.record.compression import Buffer, Codec, decompress_chunks
 from horolog.record.kernels import layout
+from horolog.record.markers import read_marker
 from horolog.record.row_buffers import EVERYTHING, INT64_MAX, INT64_MIN, Range, RowBuffers
 from horolog.record.scan import scan_batch
 from horolog.record.timestamps import TimestampType
@@ -52,7 +52,6 @@ _TYPES = {
 }
 _PLAN_BYTES = 512 << 10  # little enough to be in the cache still after the CRCs
 _MAX_MARKER_BYTES = 1 << 20
-_ABORT = b"\x00\x00"  # the type in a control record's key, after its version
 
 
 def batch_schema(columns: Sequence[str] = DEFAULT_COLUMNS) -> pa.Schema:
@@ -305,11 +304,7 @@ class _AbortedTransactions:
             return False
         if not header.is_control:
             return True
-        if _is_abort_marker(batch):
+        marker = read_marker(batch)
+        if marker is not None and marker.is_abort:
             self._open.discard(header.producer_id)
         return False
-
-
-def _is_abort_marker(batch: memoryview) -> bool:
-    marker = next(read_records(batch, max_bytes=_MAX_MARKER_BYTES), None)
-    return marker is not None and (marker.key or b"")[2:4] == _ABORT

@@ -9,11 +9,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from horolog.record.batch import BatchHeader
-from horolog.record.builder import read_records
 from horolog.record.compression import Buffer
-
-_ABORT = b"\x00\x00"  # the type in a control record's key, after its version
-_MAX_MARKER_BYTES = 1 << 20
+from horolog.record.markers import read_marker
 
 
 class AbortedTransaction(NamedTuple):
@@ -40,14 +37,12 @@ class TransactionScan:
             self._open.setdefault(producer_id, header.base_offset)
             return
         first_offset = self._open.pop(producer_id, None)
-        if first_offset is not None and _is_abort_marker(read()):
+        if first_offset is None:
+            return
+        marker = read_marker(read())
+        if marker is not None and marker.is_abort:
             self.aborted.append(AbortedTransaction(producer_id, first_offset, header.last_offset))
 
     def last_stable_offset(self, end: int) -> int:
         """The offset before which every transaction has ended; `end` if all have."""
         return min(self._open.values(), default=end)
-
-
-def _is_abort_marker(batch: Buffer) -> bool:
-    marker = next(read_records(batch, max_bytes=_MAX_MARKER_BYTES), None)
-    return marker is not None and (marker.key or b"")[2:4] == _ABORT

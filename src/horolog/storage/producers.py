@@ -27,7 +27,7 @@ import crc32c
 
 from horolog.errors import BatchRefused, CorruptFile, ErrorCode
 from horolog.record.batch import BatchHeader
-from horolog.record.builder import read_records
+from horolog.record.markers import read_marker
 from horolog.storage import names
 from horolog.storage.files import Files
 
@@ -37,13 +37,9 @@ CACHED_BATCHES = 5
 _FRAME = Struct(">hIi")
 _ENTRY = Struct(">qhiqiqiq")
 _BATCH = Struct(">qhiqiq")
-_CONTROL_KEY = Struct(">hh")
-_CONTROL_VALUE = Struct(">hi")
 _CRC_START = 6
 _VERSION = 1
 _MAX_BYTES = 1 << 30
-_ABORT = 0
-_COMMIT = 1
 
 
 class WrittenBatch(NamedTuple):
@@ -172,27 +168,22 @@ class Producers:
         return None
 
     def _end_transaction(self, header: BatchHeader, batch: bytes) -> CompletedTransaction | None:
-        for record in read_records(batch):
-            if record.key is None or len(record.key) < _CONTROL_KEY.size:
-                continue
-            _, kind = _CONTROL_KEY.unpack_from(record.key)
-            if kind not in (_ABORT, _COMMIT):
-                continue  # markers of later versions must be tolerated
-            state = self._states.setdefault(
-                header.producer_id, ProducerState(header.producer_epoch)
-            )
-            if header.producer_epoch > state.epoch:
-                state.epoch = header.producer_epoch
-                state.batches.clear()
-            if record.value is not None and len(record.value) >= _CONTROL_VALUE.size:
-                _, state.coordinator_epoch = _CONTROL_VALUE.unpack_from(record.value)
-            first, state.transaction_first_offset = state.transaction_first_offset, None
-            if first is not None:
-                stable = min([header.next_offset, *(offset for _, offset in self.unended())])
-                return CompletedTransaction(
-                    header.producer_id, first, header.last_offset, kind == _ABORT, stable
-                )
-        return None
+        marker = read_marker(batch)
+        if marker is None:
+            return None
+        state = self._states.setdefault(header.producer_id, ProducerState(header.producer_epoch))
+        if header.producer_epoch > state.epoch:
+            state.epoch = header.producer_epoch
+            state.batches.clear()
+        if marker.coordinator_epoch is not None:
+            state.coordinator_epoch = marker.coordinator_epoch
+        first, state.transaction_first_offset = state.transaction_first_offset, None
+        if first is None:
+            return None
+        stable = min([header.next_offset, *(offset for _, offset in self.unended())])
+        return CompletedTransaction(
+            header.producer_id, first, header.last_offset, marker.is_abort, stable
+        )
 
     def unended(self) -> tuple[tuple[int, int], ...]:
         """Producer id and first offset of each transaction that has not ended."""

@@ -8,12 +8,12 @@
 
 from collections.abc import Iterable
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from horolog.errors import CorruptIndex
 from horolog.storage.files import Files
 
-_FORMAT = Struct(">hqqqq")
+ENTRY: Final = Struct(">hqqqq")
 _VERSION = 0
 _MAX_BYTES = (1 << 31) - 1
 
@@ -36,20 +36,25 @@ def read_aborted(files: Files, path: str) -> list[AbortedTransaction]:
     data = files.read_whole(path, _MAX_BYTES)
     if data is None:
         return []
-    if len(data) % _FORMAT.size:
+    if len(data) % ENTRY.size:
         raise CorruptIndex(f"{path}: {len(data)} bytes are no whole number of entries")
     found = []
-    for version, *fields in _FORMAT.iter_unpack(data):
+    for version, *fields in ENTRY.iter_unpack(data):
         entry = AbortedTransaction(*fields)
-        if version != _VERSION or not 0 <= entry.first_offset <= entry.last_offset:
+        if not can_be(version, entry.first_offset, entry.last_offset):
             raise CorruptIndex(f"{path}: version {version} of {entry} cannot be")
         found.append(entry)
     return found
 
 
+def can_be(version: int, first_offset: int, last_offset: int) -> bool:
+    """Whether an entry of these columns is possible."""
+    return version == _VERSION and 0 <= first_offset <= last_offset
+
+
 def write_aborted(files: Files, path: str, entries: Iterable[AbortedTransaction]) -> None:
     """Replace the file of a segment; remove it where there is nothing to tell."""
-    content = b"".join(_FORMAT.pack(_VERSION, *entry) for entry in entries)
+    content = b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries)
     if content:
         files.replace(path, content, sync=False)
     else:

@@ -1,17 +1,16 @@
 """What else lies beside a segment: our seal, and Kafka's index of aborted transactions."""
 
 from collections.abc import Iterator
-from struct import Struct
 
 from horolog.record.batch import BatchHeader
 from horolog.storage import names
 from horolog.storage.files import FileMissing, Files
+from horolog.storage.index.abort import ENTRY, can_be
 from horolog.storage.index.seal import file_crc, read_seal, tail_crc
 from horolog.storage.verify.entries import REINDEX
 from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Finding, fault, note
 
-_ABORTED = Struct(">hqqqq")
 _BLOCK_ENTRIES = 4096
 _NEVER = 1 << 63
 _RECOVERED = "a broker makes it again from the log's markers when it starts"
@@ -92,8 +91,8 @@ class AbortedEntries:
         while judge and self._number >= 0:
             self._note_wrong(self._number, f"ends with {self.next_offset}, beyond the log's end")
             self._advance()
-        if self._size % _ABORTED.size:
-            what = f"Its {self._size} bytes are no whole number of entries of {_ABORTED.size}"
+        if self._size % ENTRY.size:
+            what = f"Its {self._size} bytes are no whole number of entries of {ENTRY.size}"
             yield fault(self._path, what, _RECOVERED)
         if self._first_wrong is not None:
             number, what = self._first_wrong
@@ -102,7 +101,7 @@ class AbortedEntries:
                 self._path,
                 f"Entry {number} {what}{more}",
                 _RECOVERED,
-                position=number * _ABORTED.size,
+                position=number * ENTRY.size,
             )
 
     def _note_wrong(self, number: int, what: str) -> None:
@@ -112,7 +111,7 @@ class AbortedEntries:
 
     def _advance(self) -> None:
         for number, version, producer_id, first, last, _ in self._entries:
-            if version == 0 and 0 <= first <= last and last > self._last_offset:
+            if can_be(version, first, last) and last > self._last_offset:
                 self._number, self._producer_id = number, producer_id
                 self.next_offset = self._last_offset = last
                 return
@@ -120,13 +119,13 @@ class AbortedEntries:
         self._number, self.next_offset = -1, _NEVER
 
     def _read(self) -> Iterator[tuple[int, ...]]:
-        for start in range(0, self._size // _ABORTED.size, _BLOCK_ENTRIES):
+        for start in range(0, self._size // ENTRY.size, _BLOCK_ENTRIES):
             try:
                 file = self._files.get(self._path)
             except FileMissing:
                 return
-            size = _BLOCK_ENTRIES * _ABORTED.size
-            block = self._files.read_at(file, size, start * _ABORTED.size)
-            whole = block[: len(block) // _ABORTED.size * _ABORTED.size]
-            for index, columns in enumerate(_ABORTED.iter_unpack(whole)):
+            size = _BLOCK_ENTRIES * ENTRY.size
+            block = self._files.read_at(file, size, start * ENTRY.size)
+            whole = block[: len(block) // ENTRY.size * ENTRY.size]
+            for index, columns in enumerate(ENTRY.iter_unpack(whole)):
                 yield (start + index, *columns)

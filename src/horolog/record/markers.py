@@ -1,0 +1,49 @@
+"""The control batches that end transactions (KIP-98): one record, whose key says how.
+
+key     i16  version   i16  0 abort, 1 commit
+value   i16  version   i32  coordinator epoch
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from horolog.errors import CorruptBatch, RequestRefused
+from horolog.record.builder import read_records
+from horolog.record.compression import Buffer
+
+_KEY = Struct(">hh")
+_VALUE = Struct(">hi")
+_ABORT, _COMMIT = 0, 1
+_MAX_BYTES: Final = 1 << 20
+
+
+class Marker(NamedTuple):
+    """How a transaction ended."""
+
+    is_abort: bool
+    coordinator_epoch: int | None
+    """None where the record has no such value."""
+
+
+def read_marker(batch: Buffer) -> Marker | None:
+    """The marker in a control batch; None if it holds none, or one of a later version.
+
+    Raises:
+        CorruptBatch: the records cannot be read, or are too many for a marker.
+    """
+    records = read_records(batch, max_bytes=_MAX_BYTES)
+    while True:
+        try:
+            record = next(records, None)
+        except RequestRefused as error:
+            raise CorruptBatch(f"a control batch is no marker: {error}") from error
+        if record is None:
+            return None
+        if record.key is None or len(record.key) < _KEY.size:
+            continue
+        _, kind = _KEY.unpack_from(record.key)
+        if kind in (_ABORT, _COMMIT):
+            epoch = None
+            if record.value is not None and len(record.value) >= _VALUE.size:
+                _, epoch = _VALUE.unpack_from(record.value)
+            return Marker(kind == _ABORT, epoch)
