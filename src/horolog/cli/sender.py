@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from horolog.cli.lines import Line
 from horolog.cli.topic_facts import partition_numbers
@@ -52,12 +52,7 @@ class Sender:
 
     def summary(self) -> str:
         """What was sent and where it went, in a sentence."""
-        places = ", ".join(
-            f"partition {number} offsets {first} to {last}"
-            for number, (first, last) in sorted(self.offsets.items())
-        )
-        words = f"sent {self.sent:,} record{'' if self.sent == 1 else 's'} to {self._topic}"
-        return f"{words}: {places}" if places else words
+        return sent(self._topic, self.sent, self.offsets)
 
     def _choose(self, line: Line) -> int:
         if self._partition is not None:
@@ -83,6 +78,16 @@ class Sender:
         if produced.base_offset is not None:
             first = self.offsets.get(partition, (produced.base_offset, 0))[0]
             self.offsets[partition] = (first, produced.base_offset + count - 1)
+
+
+def sent(topic: str, records: int, offsets: Mapping[int, tuple[int, int]]) -> str:
+    """What was sent and where it went, in a sentence."""
+    places = ", ".join(
+        f"partition {number} offsets {first} to {last}"
+        for number, (first, last) in sorted(offsets.items())
+    )
+    words = f"sent {records:,} record{'' if records == 1 else 's'} to {topic}"
+    return f"{words}: {places}" if places else words
 
 
 def _with_lines(refusal: RecordsRejected, lines: Sequence[Line]) -> RecordsRejected:

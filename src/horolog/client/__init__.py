@@ -1,4 +1,10 @@
-"""Asking a broker, ours or Apache Kafka's, with blocking sockets: for commands, jobs and tests."""
+"""Asking a broker, ours or Apache Kafka's, with blocking sockets: for commands, jobs and tests.
+
+`Producer` and `scan` import pyarrow, when they are first looked up.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from horolog.client.admin import ConfigEntry, ConfigResource, ResourceType
 from horolog.client.client import Client
@@ -17,6 +23,10 @@ from horolog.client.records import (
     TopicPartition,
 )
 from horolog.client.security import Security
+
+if TYPE_CHECKING:
+    from horolog.client.producer import Producer
+    from horolog.client.tables import scan
 
 __all__ = [
     "EARLIEST",
@@ -37,8 +47,18 @@ __all__ = [
     "NoAnswer",
     "PartitionMetadata",
     "Produced",
+    "Producer",
     "ResourceType",
     "Security",
     "TopicMetadata",
     "TopicPartition",
+    "scan",
 ]
+
+_OF_ARROW = {"Producer": "horolog.client.producer", "scan": "horolog.client.tables"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OF_ARROW:
+        return getattr(import_module(_OF_ARROW[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

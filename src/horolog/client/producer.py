@@ -7,7 +7,7 @@ This module imports pyarrow; the rest of the client does not.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -29,7 +29,7 @@ from horolog.record.partitioning import partitions_of_keys
 
 __all__ = ["METADATA", "Producer", "Written"]
 
-BATCH_BYTES: Final = 900_000
+BATCH_BYTES: Final = 1_000_000
 """Uncompressed size of a batch: below what brokers take by default (`max.message.bytes`)."""
 
 METADATA: Final = pa.schema(
@@ -117,7 +117,9 @@ class Producer:
         """End the thread; nothing waits to be sent between calls of `send`."""
         self._sender.shutdown()
 
-    def send(self, topic: str, data: Any, *, metadata: bool = False) -> Written:
+    def send(
+        self, topic: str, data: Any, *, metadata: bool = False, into: Written | None = None
+    ) -> Written:
         """Append the rows of a table, in their order within each partition, and wait for it.
 
         `data` is a pyarrow table, record batch or reader, or anything that exports an Arrow
@@ -125,7 +127,8 @@ class Producer:
         `headers` (list of structs of key and value), `partition`, and `timestamp_ms` or
         `timestamp` (floored to milliseconds) where they are there. Strings are written as UTF-8.
         A null time is the clock's (KIP-32), a null partition the key's (murmur2, as Kafka's
-        producers), and rows without a key fill one partition after another.
+        producers), and rows without a key fill one partition after another. What is
+        written is added to `into`, also when this fails.
 
         Raises:
             RecordsRejected: a broker refuses a batch; `errors` number the rows of `data`.
@@ -133,20 +136,34 @@ class Producer:
             NoAnswer: a leader does not answer; `sent` tells whether it may have appended.
             ValueError: a column is missing, unknown or of a type that cannot be written.
         """
-        written = Written()
-        told: list[pa.RecordBatch] = []
+        written = Written() if into is None else into
         reader = _reader(data)
         _check_columns(reader.schema)
         partitions = self._client.partitions_of(topic, auto_create=True)
-        target = min(max(_CHUNK_BYTES, 2 * len(partitions) * self._batch_bytes), _MOST_CHUNK_BYTES)
-        row = 0
-        for chunk in _chunks(reader, target):
-            job = _Chunk(topic, self._rows(chunk), row, chunk.num_rows if metadata else 0)
-            self._send_chunk(job, partitions, written)
-            if metadata:
-                told.append(job.metadata())
-            row += chunk.num_rows
+        if self._is_idempotent and self._id is None:
+            self._id = self._client.init_producer_id()
+            self._sequences.clear()
+        sent: list[_Chunk] = []
+        waiting: Future[None] | None = None
+        try:
+            for chunk, sending in self._requests(topic, reader, partitions, metadata):
+                if waiting is not None:
+                    waiting.result()
+                waiting = self._sender.submit(self._send_request, chunk, sending, written)
+                if metadata and (not sent or sent[-1] is not chunk):
+                    sent.append(chunk)
+            if waiting is not None:
+                waiting.result()
+        except BaseException:
+            # A broker may have appended what is not answered. Another batch under the same
+            # sequence would count as its repeat and be dropped: begin with another id.
+            self._id = None
+            raise
+        finally:
+            if waiting is not None:
+                wait([waiting])
         if metadata:
+            told = [chunk.metadata() for chunk in sent]
             written.metadata = pa.Table.from_batches(told, METADATA)
         return written
 
@@ -170,25 +187,29 @@ class Producer:
             times = pc.fill_null(times, self._now_ms())
         return pa.RecordBatch.from_pydict({**columns, "timestamp_ms": times})
 
-    def _send_chunk(self, chunk: "_Chunk", partitions: Sequence[int], written: Written) -> None:
-        if self._is_idempotent and self._id is None:
-            self._id = self._client.init_producer_id()
-            self._sequences.clear()
-        chosen, self._turn = _chosen(chunk, partitions, self._turn, self._batch_bytes)
-        waiting: Future[None] | None = None
-        for sending in self._requests(chunk, chunk.grouped(chosen)):
-            if waiting is not None:
-                waiting.result()
-            waiting = self._sender.submit(self._send_request, chunk, sending, written)
-        if waiting is not None:
-            waiting.result()
-
     def _requests(
-        self, chunk: "_Chunk", groups: Mapping[int, "_Group"]
+        self,
+        topic: str,
+        reader: pa.RecordBatchReader,
+        partitions: Sequence[int],
+        metadata: bool,
+    ) -> Iterator[tuple["_Chunk", dict[TopicPartition, "_Batch"]]]:
+        """What goes into one request after another."""
+        target = max(_CHUNK_BYTES, 2 * len(partitions) * self._batch_bytes)
+        row = 0
+        for rows in _chunks(reader, min(target, _MOST_CHUNK_BYTES)):
+            chunk = _Chunk(topic, self._rows(rows), row, rows.num_rows if metadata else 0)
+            row += rows.num_rows
+            chosen, self._turn = _chosen(chunk, partitions, self._turn, self._batch_bytes)
+            for sending in self._rounds(topic, chunk.grouped(chosen)):
+                yield chunk, sending
+
+    def _rounds(
+        self, topic: str, groups: Mapping[int, "_Group"]
     ) -> Iterator[dict[TopicPartition, "_Batch"]]:
-        """What goes into one request after another: at most a batch of each partition."""
+        """At most a batch of each partition at a time: brokers take no more in a request."""
         writing = {
-            partition: self._batches((chunk.topic, partition), group)
+            partition: self._batches((topic, partition), group)
             for partition, group in groups.items()
         }
         while writing:
@@ -199,7 +220,7 @@ class Producer:
                 if batch is None:
                     del writing[partition]
                     continue
-                sending[chunk.topic, partition] = batch
+                sending[topic, partition] = batch
                 size += len(batch.data)
                 if size >= _REQUEST_BYTES:
                     yield sending
@@ -208,16 +229,20 @@ class Producer:
                 yield sending
 
     def _batches(self, partition: TopicPartition, group: "_Group") -> Iterator["_Batch"]:
-        sequence = self._sequences.get(partition, 0) if self._id is not None else -1
+        producer = self._id
+        sequence = -1 if producer is None else self._sequences.get(partition, 0)
         row = group.start
         for data in encode_batches(
             group.rows,
             codec=self._codec,
             batch_bytes=self._batch_bytes,
-            producer=(-1, -1) if self._id is None else self._id,
+            producer=producer or (-1, -1),
             base_sequence=sequence,
         ):
             count = parse_header(data).records_count
+            if producer is not None:
+                sequence = next_sequence(sequence, count)
+                self._sequences[partition] = sequence
             yield _Batch(data, row, count)
             row += count
 
@@ -235,15 +260,8 @@ class Producer:
         except RecordsRejected as refusal:
             raise chunk.with_rows(refusal, sending) from None
         finally:
-            if len(produced) < len(sending):
-                # A broker may have appended what is not answered. Another batch under the same
-                # sequence would count as its repeat and be dropped: begin with another id.
-                self._id = None
             for partition, result in produced.items():
                 batch = sending[partition]
-                if self._id is not None:
-                    sequence = self._sequences.get(partition, 0)
-                    self._sequences[partition] = next_sequence(sequence, batch.rows)
                 chunk.note(partition[1], batch, result)
                 _count(written, partition[1], batch, result)
 
@@ -278,12 +296,11 @@ class _Chunk:
         )
 
     def grouped(self, chosen: npt.NDArray[np.int32] | int) -> dict[int, _Group]:
-        """The rows by partition, in their order."""
-        rows = (
-            self.rows.drop_columns(["partition"])
-            if "partition" in self.rows.schema.names
-            else self.rows
-        )
+        """The rows by partition, in their order; the chunk keeps none of them."""
+        rows = self.rows
+        if "partition" in rows.schema.names:
+            rows = rows.drop_columns(["partition"])
+        self.rows = rows.slice(0, 0)
         if isinstance(chosen, int):
             return {chosen: _Group(rows, 0)}
         self._order = np.argsort(chosen, kind="stable")

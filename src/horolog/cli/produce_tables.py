@@ -1,0 +1,90 @@
+"""`horolog produce --from`: files of tables as records. Imports pyarrow."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from horolog.cli.screen import Advance, progress, say
+from horolog.cli.sender import sent
+from horolog.cli.table_files import opened
+from horolog.client import Client
+from horolog.client.producer import Producer, Written
+from horolog.errors import Misconfigured
+from horolog.record.compression import Codec
+from horolog.record.kernels.loading import COLUMN_KERNELS
+
+PARTS = ("value", "key", "timestamp", "timestamp_ms", "partition", "headers")
+
+
+def produce_tables(
+    client: Client,
+    topic: str,
+    files: Sequence[Path],
+    names: Mapping[str, str],
+    partition: int | None,
+    codec: Codec,
+    acks: int,
+) -> None:
+    """Send files one after another, and say what was sent; what fails says in which file.
+
+    Raises:
+        Misconfigured: a file is no table, or its columns make no records.
+        RequestRefused: the broker refuses a batch.
+    """
+    for part in names:
+        if part not in PARTS:
+            raise Misconfigured(f"--column {part}=...: a record has {', '.join(PARTS)}")
+    if names and "value" not in names:
+        raise Misconfigured("give --column value=NAME too: the others are left out")
+    COLUMN_KERNELS.load_in_background()
+    total = Written()
+    try:
+        with Producer(client, codec=codec, acks=acks) as producer:
+            for path in files:
+                _send(producer, topic, path, names, partition, total)
+    finally:
+        say(sent(topic, total.records, total.offsets))
+
+
+def _send(
+    producer: Producer,
+    topic: str,
+    path: Path,
+    names: Mapping[str, str],
+    partition: int | None,
+    total: Written,
+) -> None:
+    with (
+        opened(path, names) as (reader, rows),
+        progress(f"sending {path}", rows, "rows") as advance,
+    ):
+        counted = _counted(reader, partition, advance)
+        try:
+            producer.send(topic, counted, into=total)
+        except (ValueError, pa.ArrowException) as error:
+            hint = "" if names else "; --column value=NAME says which columns to take"
+            raise Misconfigured(f"{path}: {error}{hint}") from None
+
+
+def _counted(
+    reader: pa.RecordBatchReader, partition: int | None, advance: Advance
+) -> pa.RecordBatchReader:
+    """The same rows, in one partition if that is given."""
+    schema = reader.schema
+    if partition is not None:
+        if "partition" in schema.names:
+            raise Misconfigured("--partition, and the table has a column partition: give one")
+        schema = schema.append(pa.field("partition", pa.int32()))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        done = 0
+        for batch in reader:
+            done += batch.num_rows
+            advance(done)
+            columns = list(batch.columns)
+            if partition is not None:
+                columns.append(pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows))
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())

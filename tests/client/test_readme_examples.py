@@ -1,0 +1,44 @@
+"""The README's examples for polars, DuckDB and pandas, where those are installed."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_broker import RunningBroker
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+EXAMPLES = dict(
+    re.findall(r"```python\n# (polars|duckdb|pandas)\n(.*?)```", README.read_text(), re.DOTALL)
+)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[RunningBroker]:
+    running = RunningBroker(tmp_path)
+    yield running
+    running.stop()
+
+
+def run(name: str, broker: RunningBroker) -> dict[str, Any]:
+    pytest.importorskip(name)
+    names: dict[str, Any] = {}
+    exec(EXAMPLES[name].replace("127.0.0.1:9092", broker.address), names)
+    return names
+
+
+def test_pandas(broker: RunningBroker) -> None:
+    frame = run("pandas", broker)["frame"]
+    assert frame[["partition", "key", "value", "offset"]].to_numpy().tolist() == [
+        [0, b"a", b"1", 0]
+    ]
+
+
+def test_polars(broker: RunningBroker) -> None:
+    frame = run("polars", broker)["frame"]
+    assert frame.select("key", "value").rows() == [(b"a", b"1"), (b"b", b"2")]
+
+
+def test_duckdb(broker: RunningBroker) -> None:
+    assert run("duckdb", broker)["counts"] == [(b"a", 1)]
