@@ -734,6 +734,11 @@ class Log:
         self._new_names = False
         self.recovery_point = self.log_end_offset
 
+    def end_repairs(self) -> None:
+        """Replace no index from here on, also where a thread is checking one: another may write."""
+        for segment in self.segments:
+            segment.indexes.abandon()
+
     def abandon(self) -> None:
         """Let go of the files of a log whose directory has another name now."""
         for segment in self.segments:

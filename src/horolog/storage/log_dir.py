@@ -417,6 +417,8 @@ class LogDir:
                     self._files.replace(self._path(names.CLEAN_SHUTDOWN), self._mark)
             except StorageFailed as error:
                 failures.append(str(error))
+        for log in self.logs.values():
+            log.end_repairs()
         self.logs.clear()
         self._files.close()
         self._lock.close()

@@ -7,6 +7,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,9 +29,9 @@ from storelogs import (
 )
 
 from horolog.config import TopicConfig
-from horolog.errors import CorruptBatch
+from horolog.errors import CorruptBatch, StorageFailed
 from horolog.record.batch import iter_headers
-from horolog.storage import Log, TimestampOffset
+from horolog.storage import Log, TimestampOffset, TopicPartition
 from horolog.storage.files import Files, OpenFile
 from horolog.storage.index.seal import read_seal
 
@@ -200,3 +201,30 @@ def test_indexes_are_checked_once_however_often_is_asked(path: Path) -> None:
         reads.clear()
         assert log.find_by_timestamp(NOW + 20) is not None
         assert len(reads) < 12
+
+
+def test_a_check_that_goes_on_beyond_the_close_replaces_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another broker may have the directory by then."""
+    monkeypatch.setattr(AT_ONCE, 0)
+    lie(path, skipping_the_largest(path))
+    closing: list[Callable[[], object]] = []
+
+    class Closing(Files):
+        def read_at(self, file: OpenFile, size: int, position: int) -> bytes:
+            while closing:
+                closing.pop()()
+            return super().read_at(file, size, position)
+
+    log_dir = open_dir(path, CONFIG, files=Closing())
+    log = log_dir.logs[TopicPartition("events", 3)]
+    assert log.find_by_timestamp(NOW) is not None
+    closing.append(log_dir.close)
+    first = min(partition_dir(path).glob("*.timeindex"))
+    before = first.read_bytes()
+    with suppress(StorageFailed):
+        log.check_indexes()
+    assert not closing
+    assert first.read_bytes() == before
+    assert not first.with_suffix(".seal").exists()
