@@ -160,18 +160,15 @@ class Dispatcher:
         request = Request(version, body, client_id or "", peer)
         response = served.handler(request, self._broker)
         if not isinstance(response, CoroutineType):
-            return self._answered(header, request, cast("Response", response))
+            if isinstance(response, Apart):
+                return self._task(self._pack(header, request, response))
+            return _packed(header, cast("Response", response))
         try:
             awaited = response.send(None)
         except StopIteration as done:
             response = done.value
         else:
             return self._task(self._finish(header, request, _resumed(response, awaited)))
-        return self._answered(header, request, response)
-
-    def _answered(
-        self, header: RequestHeader, request: Request, response: Response
-    ) -> "Reply | asyncio.Future[Reply | None] | None":
         if isinstance(response, Apart) or request.is_long:
             return self._task(self._pack(header, request, response))
         return _packed(header, response)
@@ -273,11 +270,10 @@ def _packed(header: RequestHeader, answer: Response) -> Reply | None:
         answer = answer.make()
     if isinstance(answer, dict):
         answer = (encode_response(key, version, answer),)
+    if len(answer) == 1 and isinstance(body := answer[0], bytes) and len(body) <= _SMALL_BODY_BYTES:
+        return (response_prefix(key, version, header.correlation_id, len(body)) + body,)
     size = sum(map(len, answer))
-    prefix = response_prefix(key, version, header.correlation_id, size)
-    if len(answer) == 1 and size <= _SMALL_BODY_BYTES and isinstance(answer[0], bytes):
-        return (prefix + answer[0],)
-    return (prefix, *answer)
+    return (response_prefix(key, version, header.correlation_id, size), *answer)
 
 
 def _refuse_version(header: RequestHeader) -> Reply:

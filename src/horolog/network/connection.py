@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, cast
 
 from horolog.config import BrokerConfig, Endpoint
@@ -41,6 +42,11 @@ IN_FLIGHT_REQUESTS: Final = 64
 # What a request of very many fields takes once it is decoded: a field has a hundred bytes at most.
 DECODED_FACTOR: Final = 16
 DECODED_MOST_BYTES: Final = 100 * MAX_FIELDS
+
+# To look a member up in its enumeration takes longer than the rest of a comparison.
+_OPEN: Final = State.OPEN
+_DRAINING: Final = State.DRAINING
+_CLOSING: Final = State.CLOSING
 
 _PRODUCE_KEY = b"\x00\x00"
 _NOT_YET: Reply = ()
@@ -268,21 +274,22 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._steer_reading()
 
     def _on_frame(self, frame: Bytes) -> None:
-        size = len(frame)
-        if self._growing_bytes:
+        is_accounted = self._growing_bytes > 0
+        if is_accounted:
             self._growing_bytes = 0  # the same bytes, now of a whole request
             self._account.finish_request()
-        else:
-            self._account.force(size)
         if not self._waiting and self._may_begin(frame):
-            self._begin(frame)
-        else:
-            self._waiting.append(frame)
-            self._waiting_bytes += size
+            self._begin(frame, is_accounted)
+            return
+        size = len(frame)
+        if not is_accounted:
+            self._account.force(size)
+        self._waiting.append(frame)
+        self._waiting_bytes += size
 
     def _may_begin(self, frame: Bytes) -> bool:
         outbox = self._outbox
-        if self.state > State.OPEN or outbox is None or outbox.is_blocked:
+        if self.state > _OPEN or outbox is None or outbox.is_blocked:
             return False
         if not self._in_flight:
             return True
@@ -293,33 +300,35 @@ class ServerConnection(asyncio.BufferedProtocol):
             and self._in_flight_bytes < IN_FLIGHT_BYTES
         )
 
-    def _begin(self, frame: Bytes) -> None:
-        size = len(frame)
-        self._in_flight_bytes += size
+    def _begin(self, frame: Bytes, is_accounted: bool) -> None:
+        """Have a request answered; one that is answered at once is not accounted for here."""
+        size = held = len(frame)
         is_produce = frame[:2] == _PRODUCE_KEY
         dispatch = self._shared.dispatch
         answer: Reply | asyncio.Future[Reply | None] | None
         try:
             answer = dispatch(frame, self.peer)
         except TooManyFields:
-            decoded = min(DECODED_FACTOR * size, DECODED_MOST_BYTES)
-            self._account.force(decoded)
-            self._in_flight_bytes += decoded
-            size += decoded
+            held += min(DECODED_FACTOR * size, DECODED_MOST_BYTES)
             answer = dispatch.slowly(frame, self.peer)
             is_produce = False  # what comes behind it shall not be appended first
         except Exception as error:  # noqa: BLE001 - a bug ends this connection, not the broker
             self._hang_up(error)
             return
-        if not isinstance(answer, asyncio.Future):
-            if self._in_flight:
-                self._in_flight.append(_Exchange(True, size, answer))
-            else:
-                self._settle(size, answer)
+        if isinstance(answer, asyncio.Future):
+            exchange = _Exchange(is_produce, held)
+            answer.add_done_callback(partial(self._on_answer, exchange))
+        elif self._in_flight:
+            exchange = _Exchange(True, held, answer)
+        else:
+            if is_accounted:
+                self._account.give(size)
+            if answer is not None and self._outbox is not None:
+                self._outbox.put(answer)
             return
-        exchange = _Exchange(is_produce, size)
+        self._account.force(held - size if is_accounted else held)
+        self._in_flight_bytes += held
         self._in_flight.append(exchange)
-        answer.add_done_callback(lambda done: self._on_answer(exchange, done))
 
     def _on_answer(self, exchange: _Exchange, done: "asyncio.Future[Reply | None]") -> None:
         if done.cancelled():
@@ -347,7 +356,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _pump(self) -> None:
         """Send what can be sent, and begin what may be begun, until neither is possible."""
         outbox = self._outbox
-        if self._receiving or self.state >= State.CLOSING or outbox is None:
+        if self._receiving or self.state >= _CLOSING or outbox is None:
             return
         while True:
             while self._in_flight and self._in_flight[0].reply is not _NOT_YET:
@@ -356,7 +365,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             if self._waiting and self._may_begin(self._waiting[0]):
                 frame = self._waiting.popleft()
                 self._waiting_bytes -= len(frame)
-                self._begin(frame)
+                self._begin(frame, True)
                 continue
             if not outbox:
                 break
@@ -365,7 +374,8 @@ class ServerConnection(asyncio.BufferedProtocol):
                 break
         if self._waits_for_turn and self._is_turn_of_large():
             self._grow_in_turn()
-        self._close_if_drained()
+        if self.state is _DRAINING:
+            self._close_if_drained()
 
     def _on_disk_read(self, error: BaseException | None) -> None:
         if self.state is State.CLOSED:
@@ -388,22 +398,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         pause = (
-            self.state > State.OPEN
-            or bool(self._account.wanted)
+            self.state > _OPEN
+            or self._account.wanted > 0
             or self._waits_for_turn
             or self._waiting_bytes >= READ_AHEAD_BYTES
-            or (
-                bool(self._in_flight)
-                and (
-                    # What came whole is taken in any case; but one after the other where memory
-                    # is short.
-                    self._budget.is_spent
-                    or (
-                        self._waiting_bytes >= READ_AHEAD_OF_WAIT_BYTES
-                        and not self._in_flight[-1].is_produce
-                    )
-                )
-            )
+            or (len(self._in_flight) > 0 and self._has_read_enough_behind())
         )
         if pause and not self._reading_paused:
             transport.pause_reading()
@@ -411,9 +410,16 @@ class ServerConnection(asyncio.BufferedProtocol):
             transport.resume_reading()
         self._reading_paused = pause
 
+    def _has_read_enough_behind(self) -> bool:
+        """Whether what waits behind a request in flight is enough."""
+        # What came whole is taken in any case; but one after the other where memory is short.
+        return self._budget.is_spent or (
+            self._waiting_bytes >= READ_AHEAD_OF_WAIT_BYTES and not self._in_flight[-1].is_produce
+        )
+
     def _close_if_drained(self) -> None:
         if (
-            self.state is State.DRAINING
+            self.state is _DRAINING
             and not self._in_flight
             and not self._outbox
             and self._transport is not None
@@ -423,7 +429,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _hang_up(self, error: BaseException) -> None:
         """Close after what was answered already, and say why; a bug with its traceback."""
-        if self.state >= State.CLOSING or self._transport is None:
+        if self.state >= _CLOSING or self._transport is None:
             return
         if isinstance(error, HorologError):
             _LOG.warning("closing the connection of %s: %s", self.peer.host, error)

@@ -17,7 +17,7 @@ from concurrent.futures import Executor
 from typing import Final
 
 from horolog.network.budget import SMALL_BYTES, Account
-from horolog.network.reply import PIECE_BYTES, FileRecords, Part, Reply, held_bytes
+from horolog.network.reply import PIECE_BYTES, FileRecords, Part, Reply
 from horolog.wire.packing import Bytes
 
 HIGH_WATER_BYTES: Final = 64 * 1024
@@ -93,8 +93,10 @@ class Outbox:
 
     def put(self, reply: Reply) -> None:
         """Send this after what is here."""
-        self._parts.extend(reply)
-        self._held += held_bytes(reply)
+        for part in reply:
+            self._parts.append(part)
+            if isinstance(part, (bytes, bytearray, memoryview)):
+                self._held += len(part)
 
     def send(self) -> None:
         """Hand the transport as much as it takes; small parts together."""

@@ -41,12 +41,3 @@ class FileRecords(Protocol):
 
 Part: TypeAlias = Bytes | FileRecords
 Reply: TypeAlias = Sequence[Part]
-
-
-def held_bytes(reply: Reply) -> int:
-    """What a reply holds in memory."""
-    held = 0
-    for part in reply:
-        if isinstance(part, (bytes, bytearray, memoryview)):
-            held += len(part)
-    return held

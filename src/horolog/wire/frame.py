@@ -40,6 +40,7 @@ _PREFIX = Struct(">ii")
 _PREFIX_AND_TAGS = Struct(">iib")
 _API_RANGE = Struct(">hhh")
 _API_KEYS = {int(key): key for key in ApiKey}
+_API_VERSIONS = ApiKey.API_VERSIONS
 
 
 class RequestHeader(NamedTuple):
@@ -99,7 +100,7 @@ def parse_request_header(frame: Bytes) -> RequestHeader:
     elif client_id_length < -1:
         raise MalformedRequest(f"client id of {client_id_length} bytes at byte 8")
     if is_flexible(api_key, version):
-        newer = api_key is ApiKey.API_VERSIONS and version > SUPPORTED[api_key].max
+        newer = api_key is _API_VERSIONS and version > SUPPORTED[api_key].max
         if not newer:
             position = _skip_tags(frame, position)
     return RequestHeader(api_key, version, correlation_id, client_id, position)
@@ -137,7 +138,7 @@ def _uvarint(frame: Bytes, position: int) -> tuple[int, int]:
 
 def response_prefix(api_key: ApiKey, version: int, correlation_id: int, body_size: int) -> bytes:
     """Length and header of a response; the `body_size` bytes of its body follow."""
-    if is_flexible(api_key, version) and api_key is not ApiKey.API_VERSIONS:
+    if is_flexible(api_key, version) and api_key is not _API_VERSIONS:
         return _PREFIX_AND_TAGS.pack(5 + body_size, correlation_id, 0)
     return _PREFIX.pack(4 + body_size, correlation_id)
 
