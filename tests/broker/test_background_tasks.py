@@ -210,7 +210,7 @@ def test_indexes_that_nobody_vouches_for_are_checked_after_a_lookup_went_by_them
     make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another broker's time index says that nothing before its only entry is later."""
-    monkeypatch.setattr("horolog.storage.log._CHECKED_AT_ONCE_BYTES", 0)
+    monkeypatch.setattr("horolog.storage.log._CHECKED_INLINE_BYTES", 0)
     files = PartitionFiles(tmp_path / "foreign", "t", 0, base_offset=0)
     for time_ms in (500, 900, 300):
         files.add([time_ms])

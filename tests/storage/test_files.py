@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from patience import PATIENCE_S
 
 from horolog.errors import StorageFailed
-from horolog.storage.files import FileMissing, Files, OpenFile, WouldWait
+from horolog.storage.files import FileMissing, Files, OpenFile, WouldBlock
 
 
 def open_descriptors() -> int:
@@ -143,39 +143,41 @@ NOT_ON_THIS_SYSTEM = pytest.mark.skipif(
 )
 
 
-def test_at_once_nothing_is_opened_and_nothing_takes_long(tmp_path: Path) -> None:
+def test_without_blocking_nothing_is_opened_and_nothing_takes_long(tmp_path: Path) -> None:
     files = Files()
     path = str(tmp_path / "a")
     files.write_at(files.create(path), [b"content"], 0)
     files.forget(path)
-    for wait in (lambda: files.get(path), files.may_wait, lambda: files.read_whole(path, 10)):
-        with pytest.raises(WouldWait):
-            files.at_once(wait)
-    files.may_wait()
+    for wait in (lambda: files.get(path), files.may_block, lambda: files.read_whole(path, 10)):
+        with pytest.raises(WouldBlock):
+            files.without_blocking(wait)
+    files.may_block()
     assert files.get(path).path == path
 
 
 @NOT_ON_THIS_SYSTEM
-def test_at_once_an_open_file_is_read_from_the_page_cache_or_not_at_all(disk_path: Path) -> None:
+def test_without_blocking_an_open_file_is_read_from_the_page_cache_only(disk_path: Path) -> None:
     files = Files()
     file = files.create(str(disk_path / "a"))
     files.write_at(file, [b"content"], 0)
     try:
-        assert files.at_once(lambda: files.read_at(file, 4, 2)) == b"nten"
-    except WouldWait:
+        assert files.without_blocking(lambda: files.read_at(file, 4, 2)) == b"nten"
+    except WouldBlock:
         pytest.skip("this file system does not tell what is cached")
-    with pytest.raises(WouldWait):
-        files.at_once(lambda: files.read_at(file, 10, 2))  # beyond the end: not known to be so
+    with pytest.raises(WouldBlock):
+        files.without_blocking(
+            lambda: files.read_at(file, 10, 2)
+        )  # beyond the end: not known to be so
 
 
-def test_at_once_is_about_one_thread(tmp_path: Path) -> None:
+def test_without_blocking_applies_to_one_thread(tmp_path: Path) -> None:
     files = Files()
     file = files.create(str(tmp_path / "a"))
     files.write_at(file, [b"content"], 0)
     seen: list[object] = []
 
     def another() -> None:
-        files.may_wait()
+        files.may_block()
         seen.append(files.read_at(file, 100, 0))
 
     def look() -> None:
@@ -184,7 +186,7 @@ def test_at_once_is_about_one_thread(tmp_path: Path) -> None:
         thread.join()
 
     if hasattr(os, "RWF_NOWAIT"):
-        files.at_once(look)
+        files.without_blocking(look)
         assert seen == [b"content"]
 
 

@@ -320,23 +320,23 @@ def test_a_far_future_record_rolls_at_once_and_then_the_segment_stays(tmp_path: 
         assert bases(log) == [0, 1]
 
 
-def test_what_is_appended_at_once_touches_open_files_only(tmp_path: Path) -> None:
+def test_append_nowait_uses_open_files_only(tmp_path: Path) -> None:
     config = TopicConfig(segment_bytes=300, flush_messages=1 << 40)
     with new_log(tmp_path, config) as log:
         prepared = prepare(batch(NOW), config, NOW)
-        assert log.append_at_once(prepared, NOW) is None, "the epoch must be written first"
+        assert log.append_nowait(prepared, NOW) is None, "the epoch must be written first"
         log.append(prepared, NOW)
         log._files.close()
-        assert log.append_at_once(prepared, NOW) is None, "the files must be opened"
+        assert log.append_nowait(prepared, NOW) is None, "the files must be opened"
         assert log.log_end_offset == 1
         log.append(prepared, NOW)
         log.config = replace(config, flush_messages=3)
-        assert log.append_at_once(prepared, NOW) is None, "the third record must be flushed"
+        assert log.append_nowait(prepared, NOW) is None, "the third record must be flushed"
         log.config = config
-        done = log.append_at_once(prepared, NOW)
+        done = log.append_nowait(prepared, NOW)
         assert done is not None
         assert (done.base_offset, log.log_end_offset) == (2, 3)
-        while log.append_at_once(prepared, NOW) is not None:
+        while log.append_nowait(prepared, NOW) is not None:
             assert bases(log) == [0]
         assert log.append(prepared, NOW).rolled, "and the segment must be rolled"
 

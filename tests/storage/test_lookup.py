@@ -17,7 +17,7 @@ from horolog.config import TopicConfig
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
 from horolog.record.compression import Codec
 from horolog.storage import Log, TimestampOffset
-from horolog.storage.files import Files, OpenFile, WouldWait
+from horolog.storage.files import Files, OpenFile, WouldBlock
 
 CONFIG = TopicConfig(index_interval_bytes=0, segment_ms=1 << 60, **ANY_TIME)  # type: ignore[arg-type]
 
@@ -202,7 +202,7 @@ def test_the_largest_time_is_looked_for_elsewhere_if_its_record_is_gone(log: Log
 
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="no reads from the page cache alone")
-def test_a_lookup_at_once_answers_the_same_or_not_at_all(disk_path: Path) -> None:
+def test_a_lookup_without_blocking_answers_the_same_or_raises(disk_path: Path) -> None:
     files = Files()
     with new_log(disk_path, CONFIG, files=files) as log:
         for number in range(5):
@@ -211,16 +211,18 @@ def test_a_lookup_at_once_answers_the_same_or_not_at_all(disk_path: Path) -> Non
         moments = range(NOW - 1, NOW + 7)
         patient = [log.find_by_timestamp(moment) for moment in moments]
         try:
-            assert [files.at_once(partial(log.find_by_timestamp, m)) for m in moments] == patient
-        except WouldWait:
+            assert [
+                files.without_blocking(partial(log.find_by_timestamp, m)) for m in moments
+            ] == patient
+        except WouldBlock:
             pytest.skip("this file system does not tell what is cached")
         files.close()
-        with pytest.raises(WouldWait):
-            files.at_once(lambda: log.find_by_timestamp(NOW + 2))
+        with pytest.raises(WouldBlock):
+            files.without_blocking(lambda: log.find_by_timestamp(NOW + 2))
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_little_is_decompressed_at_once_and_much_is_for_threads(
+def test_little_is_decompressed_on_the_event_loop_and_much_in_threads(
     disk_path: Path, codec: Codec
 ) -> None:
     files = Files()
@@ -229,13 +231,13 @@ def test_little_is_decompressed_at_once_and_much_is_for_threads(
         append(log, *range(NOW, NOW + 20_000), codec=codec)
         assert log.segments[0].size < 256 << 10, "more is not even looked into"
         try:
-            files.at_once(lambda: log.find_by_timestamp(NOW - 1))
-        except WouldWait:
+            files.without_blocking(lambda: log.find_by_timestamp(NOW - 1))
+        except WouldBlock:
             pytest.skip("this file system does not tell what is cached")
-        found = files.at_once(lambda: log.find_by_timestamp(NOW + 5))
+        found = files.without_blocking(lambda: log.find_by_timestamp(NOW + 5))
         assert found == log.find_by_timestamp(NOW + 5)
-        with pytest.raises(WouldWait):
-            files.at_once(lambda: log.find_by_timestamp(NOW + 19_999))
+        with pytest.raises(WouldBlock):
+            files.without_blocking(lambda: log.find_by_timestamp(NOW + 19_999))
         assert offset_at(log, NOW + 19_999) == 20_000
 
 

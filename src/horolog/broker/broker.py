@@ -17,6 +17,7 @@ from typing import Final, Self, TypeVar
 from horolog.broker.background_tasks import BackgroundTasks
 from horolog.broker.checking import Checkers
 from horolog.broker.controller import Controller
+from horolog.broker.delayed_fetch import DelayedFetch
 from horolog.broker.fair_pool import FairPool
 from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.live_settings import LiveSettings
@@ -27,7 +28,6 @@ from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
 from horolog.broker.producer_ids import ProducerIds
 from horolog.broker.timestamp_warnings import TimestampWarnings
-from horolog.broker.waiting import Wait
 from horolog.broker.write_queue import Written
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
@@ -68,8 +68,8 @@ class Broker:
         self._workers = workers
         self._checkers = Checkers()
         self.searchers = FairPool(SEARCHERS, "horolog-search")
-        self._waits: dict[Wait, None] = {}
-        self._ends_waits = False
+        self._delayed_fetches: dict[DelayedFetch, None] = {}
+        self._ends_delayed_fetches = False
         self.topics = TopicRegistry()
         for topic in opened.topics:
             self.topics.put(topic)
@@ -127,10 +127,10 @@ class Broker:
             raise
 
     def end_waits(self) -> None:
-        """Have all answered that wait for something to happen, or would from now on."""
-        self._ends_waits = True
-        for wait in list(self._waits):
-            wait.end()
+        """Complete all delayed fetches and waiting group requests, now and from now on."""
+        self._ends_delayed_fetches = True
+        for delayed in list(self._delayed_fetches):
+            delayed.end()
         self.groups.release_waiters()
 
     async def close(self, *, clean: bool = True) -> None:
@@ -189,16 +189,16 @@ class Broker:
         self.timestamp_warnings.note(partition, written)
 
     @contextmanager
-    def waiting(self, wait: Wait) -> Iterator[Wait]:
-        """A wait that a stop of the broker ends."""
-        self._waits[wait] = None
-        if self._ends_waits:
-            wait.end()
+    def delay(self, delayed: DelayedFetch) -> Iterator[DelayedFetch]:
+        """Register a delayed fetch, so that a stop of the broker completes it."""
+        self._delayed_fetches[delayed] = None
+        if self._ends_delayed_fetches:
+            delayed.end()
         try:
-            yield wait
+            yield delayed
         finally:
-            del self._waits[wait]
-            wait.close()
+            del self._delayed_fetches[delayed]
+            delayed.close()
 
 
 def _group_limits(config: BrokerConfig) -> GroupLimits:

@@ -118,13 +118,13 @@ class Partitions(Mapping[tuple[str, int], Partition]):
 
     # --- the log directory ------------------------------------------------------------
 
-    def at_once(self, look: Callable[[], T]) -> T:
-        """Look something up in the logs on the event loop, as long as that waits for no disk.
+    def without_blocking(self, look: Callable[[], T]) -> T:
+        """Call `look` on the event loop; reads of the logs must come from the page cache.
 
         Raises:
-            WouldWait: it did not go without.
+            WouldBlock: the data is not in the page cache, or the call takes long.
         """
-        return self._log_dir.at_once(look)
+        return self._log_dir.without_blocking(look)
 
     async def checkpoint(self) -> None:
         """Write down how far the logs are safe."""

@@ -74,12 +74,12 @@ class WriteQueue:
         """See `Partition.append`."""
         append = Append(owner, batch, now_ms, produce_version, in_thread)
         if not self._working and not self._jobs and owner not in self._unchecked:
-            written = None if self.is_closed else self._append_at_once(append)
+            written = None if self.is_closed else self._append_nowait(append)
             if written is not None:
                 return written
         return self._queue(lambda: self._write(append), append)
 
-    def _append_at_once(self, append: Append) -> Written | None:
+    def _append_nowait(self, append: Append) -> Written | None:
         """Append on the event loop; None if that might have to wait, or take long, as it is."""
         prepared = append.prepared
         if prepared is None:
@@ -91,7 +91,7 @@ class WriteQueue:
             except UncompressedTooLarge:
                 append.in_thread = True
                 return None
-        appended = self._log.append_at_once(prepared, append.now_ms)
+        appended = self._log.append_nowait(prepared, append.now_ms)
         if appended is None:
             return None
         written = Written(appended, prepared.ahead_ms, len(prepared.batch))
@@ -202,7 +202,7 @@ class WriteQueue:
                 return
             outcome: Written | Failure | None
             try:
-                outcome = self._append_at_once(append)
+                outcome = self._append_nowait(append)
             except Exception as error:  # noqa: BLE001 - handed to who asked for it
                 outcome = Failure(error)
             if outcome is not None:

@@ -42,19 +42,19 @@ class NotRegular(StorageFailed):
     """A directory, symbolic link, FIFO, socket or device in the place of a regular file."""
 
 
-class WouldWait(Exception):  # noqa: N818 - errors are named by what happened
-    """Not without waiting: what is wanted is not in memory, or takes long. See `at_once`."""
+class WouldBlock(Exception):  # noqa: N818 - errors are named by what happened
+    """The data is not in the page cache, or the call takes long. See `Files.without_blocking`."""
 
 
 class SyncFailed(StorageFailed):
-    """The disk did not take what was written: a later success of the same proves nothing.
+    """An fsync failed. A later success proves nothing, because Linux drops the unwritten pages.
 
-    Linux forgets pages that it could not write; who cares must write them again.
+    The data must be written again.
     """
 
 
 class OpenFile:
-    """A file descriptor that is closed when nobody holds it any more."""
+    """A file descriptor that is closed with its last reference."""
 
     __slots__ = ("fd", "path")
 
@@ -69,7 +69,7 @@ class OpenFile:
 class Files:
     """Opens, reads, writes, syncs and renames; every failure is a `StorageFailed` with the path.
 
-    Read-only, it opens nothing for writing, and whoever asks it to change a file has a bug.
+    With `read_only` it opens nothing for writing; a call that changes a file is a bug.
     """
 
     least_read = 0
@@ -81,38 +81,37 @@ class Files:
         self._open: OrderedDict[str, OpenFile] = OrderedDict()
         self._changes = 0  # how often a path was created, renamed, removed or forgotten
         self._lock = threading.Lock()
-        self._hurried: int | None = None  # the thread that is within `at_once`
+        self._nonblocking_thread: int | None = None  # the thread that is within `without_blocking`
         self._refusal: str | None = None
 
-    def at_once(self, look: Callable[[], T]) -> T:
-        """Have something looked up without ever waiting for the disk; for one thread only.
-
-        Files that are open are read as far as the page cache has them.
+    def without_blocking(self, look: Callable[[], T]) -> T:
+        """Call `look`; its reads come from open files and the page cache. For one thread only.
 
         Raises:
-            WouldWait: it did not go without.
+            WouldBlock: the data is not in the page cache, a file is not open, or it takes long.
         """
         if not page_cache.CAN_TELL:
-            raise WouldWait
-        self._hurried = threading.get_ident()
+            raise WouldBlock
+        self._nonblocking_thread = threading.get_ident()
         try:
             return look()
         finally:
-            self._hurried = None
+            self._nonblocking_thread = None
 
-    def may_wait(self) -> None:
-        """Say that what follows may wait for the disk, or takes long.
+    def may_block(self) -> None:
+        """Mark that the following code may wait for the disk or take long.
 
         Raises:
-            WouldWait: this thread is within `at_once`.
+            WouldBlock: this thread is within `without_blocking`.
         """
-        if self.hurries:
-            raise WouldWait
+        if self.is_nonblocking:
+            raise WouldBlock
 
     @property
-    def hurries(self) -> bool:
-        """Whether this thread is within `at_once`."""
-        return self._hurried is not None and self._hurried == threading.get_ident()
+    def is_nonblocking(self) -> bool:
+        """Whether this thread is within `without_blocking`."""
+        thread = self._nonblocking_thread
+        return thread is not None and thread == threading.get_ident()
 
     def refuse(self, why: str) -> None:
         """Do nothing any more but say why: these files are no longer where they were."""
@@ -181,10 +180,10 @@ class Files:
         if self._refusal is not None:
             raise StorageFailed(self._refusal)
         try:
-            if self.hurries:
+            if self.is_nonblocking:
                 cached = page_cache.read_cached(file.fd, size, position)
                 if cached is None:
-                    raise WouldWait
+                    raise WouldBlock
                 return bytes(cached)
             data = os.pread(file.fd, size, position)
             if len(data) == size or not data:
@@ -393,7 +392,7 @@ class Files:
         A log directory may come from anywhere: a symbolic link in it could lead out of it, a
         FIFO would block. The log directory itself may be a symbolic link.
         """
-        self.may_wait()
+        self.may_block()
         if self._refusal is not None:
             raise StorageFailed(self._refusal)
         flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if is_only_synced else os.O_NOFOLLOW)

@@ -5,7 +5,7 @@ segments are a tuple that is replaced, never changed; a reader takes it once, an
 it holds stays readable after retention has taken the segment away. A read never sees
 beyond the log end, and the log end moves only when a batch is in the file whole.
 
-Nothing here waits for the disk but `flush` and what `append_at_once` declines. What must
+Nothing here waits for the disk but `flush` and what `append_nowait` declines. What must
 happen later is returned: a roll asks for a flush, a deletion for the removal of files.
 """
 
@@ -46,7 +46,7 @@ from horolog.storage.slices import Slice
 from horolog.storage.validate import MAX_UNCOMPRESSED_BYTES, Prepared
 
 _PIECE_BYTES = 8 << 20
-_CHECKED_AT_ONCE_BYTES = 64 << 20  # of log whose headers a lookup reads before it answers
+_CHECKED_INLINE_BYTES = 64 << 20  # of log whose headers a lookup reads before it answers
 
 _logger = logging.getLogger(__name__)
 
@@ -204,23 +204,23 @@ class Log:
                 `flush.messages` asks for: then the batch is in the log, as in Kafka, and a retry
                 of it is refused like everything else until a flush succeeds.
         """
-        appended = self._append(prepared, now_ms, at_once=False)
+        appended = self._append(prepared, now_ms, nowait=False)
         assert appended is not None
         return appended
 
-    def append_at_once(self, prepared: Prepared, now_ms: int) -> Appended | None:
-        """As `append`, unless that would open, create or sync files: then None, nothing done."""
-        return self._append(prepared, now_ms, at_once=True)
+    def append_nowait(self, prepared: Prepared, now_ms: int) -> Appended | None:
+        """Append without blocking; None, without any effect, if it must open or sync files."""
+        return self._append(prepared, now_ms, nowait=True)
 
-    def _append(self, prepared: Prepared, now_ms: int, *, at_once: bool) -> Appended | None:
+    def _append(self, prepared: Prepared, now_ms: int, *, nowait: bool) -> Appended | None:
         if not self._writing.acquire(blocking=False):
             raise AssertionError(f"two writers of {self} at a time")
         try:
-            return self._append_alone(prepared, now_ms, at_once)
+            return self._append_alone(prepared, now_ms, nowait)
         finally:
             self._writing.release()
 
-    def _append_alone(self, prepared: Prepared, now_ms: int, at_once: bool) -> Appended | None:
+    def _append_alone(self, prepared: Prepared, now_ms: int, nowait: bool) -> Appended | None:
         self._refuse_in_doubt()
         header = prepared.header
         if header.producer_id >= 0:
@@ -238,7 +238,7 @@ class Log:
                 )
         active = self.active
         if not active.is_ready:
-            if at_once:
+            if nowait:
                 return None
             if not active.is_growing:
                 self._is_settled = False
@@ -248,7 +248,7 @@ class Log:
         base_offset = active.segment.end.next_offset
         resets = stamps and timestamp > now_ms and self.log_start_offset >= base_offset
         if resets:  # no record that can be read carries the floor
-            if at_once:
+            if nowait:
                 return None
             self._reset_append_time(now_ms)
             active, timestamp = self.active, now_ms
@@ -257,7 +257,7 @@ class Log:
         rolled = self._must_roll(active, header.size, last_offset, timestamp, now_ms)
         epoch = self.leader_epoch
         is_new_epoch = self.epochs.latest != epoch
-        if at_once and (rolled or flushes or is_new_epoch):
+        if nowait and (rolled or flushes or is_new_epoch):
             return None
         self._is_settled = False
         if rolled:
@@ -444,7 +444,7 @@ class Log:
         then a lookup goes by those entries that their batches prove.
         """
         unproved = [s for s in finished if not s.indexes.vouched_for(s.size)]
-        if sum(segment.size for segment in unproved) > _CHECKED_AT_ONCE_BYTES:
+        if sum(segment.size for segment in unproved) > _CHECKED_INLINE_BYTES:
             self.wants_index_check = True
             return False
         for segment in unproved:

@@ -354,13 +354,13 @@ class LogDir:
             self.adopted = [kept for kept in self.adopted if kept not in gone]
             self._checkpoints.forget(gone, self.logs)
 
-    def at_once(self, look: Callable[[], T]) -> T:
-        """Look something up in the logs without waiting for the disk; for one thread only.
+    def without_blocking(self, look: Callable[[], T]) -> T:
+        """Call `look`, whose reads must come from the page cache; for one thread only.
 
         Raises:
-            WouldWait: it did not go without.
+            WouldBlock: the data is not in the page cache, or the call takes long.
         """
-        return self._files.at_once(look)
+        return self._files.without_blocking(look)
 
     def remove_deleted(self, monotonic_ms: int) -> int:
         """Remove directories of partitions deleted `file.delete.delay.ms` ago; how many."""

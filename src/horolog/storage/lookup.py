@@ -24,7 +24,7 @@ from horolog.record.scan import find_at_or_after, find_equal, scan_batch
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.segment import Segment
 
-# What a lookup does without `may_wait`: a loop of events has other things to do.
+# The limits of a lookup without `may_block`, which runs on the event loop.
 _FEW_BATCHES = 64
 _MUCH_TO_SCAN = 256 << 10
 _LITTLE_TO_DECOMPRESS = 64 << 10
@@ -73,13 +73,13 @@ def _find_in(
     start = segment.indexes.position_for(timestamp, from_offset, end) if end.size else 0
     for passed, (position, header) in enumerate(segment.headers(start, end.size)):
         if passed > _FEW_BATCHES:
-            segment.may_wait()
+            segment.may_block()
         if header.max_timestamp < timestamp or header.last_offset < from_offset:
             continue
         if header.size > _MUCH_TO_SCAN:
-            segment.may_wait()
+            segment.may_block()
         batch = segment.read_batch(position, header)
-        if not header.codec_number or not segment.hurries:
+        if not header.codec_number or not segment.is_nonblocking:
             found = find_at_or_after(
                 batch, header, timestamp, from_offset, max_bytes=max_batch_bytes
             )
@@ -93,13 +93,13 @@ def _find_in(
 def _find_in_little(
     segment: Segment, batch: bytes, header: BatchHeader, timestamp: int, from_offset: int
 ) -> tuple[int, int] | None:
-    """As `find_at_or_after` of a compressed batch, without `may_wait` if little has to come out."""
+    """`find_at_or_after` of a compressed batch; calls `may_block` unless little is decompressed."""
     try:
         return find_at_or_after(
             batch, header, timestamp, from_offset, max_bytes=_LITTLE_TO_DECOMPRESS
         )
     except RequestRefused:
-        segment.may_wait()
+        segment.may_block()
         raise
 
 

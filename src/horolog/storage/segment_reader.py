@@ -76,13 +76,13 @@ class SegmentReader:
         return self.end.size
 
     @property
-    def hurries(self) -> bool:
-        """See `Files.hurries`."""
-        return self._files.hurries
+    def is_nonblocking(self) -> bool:
+        """See `Files.is_nonblocking`."""
+        return self._files.is_nonblocking
 
-    def may_wait(self) -> None:
-        """See `Files.may_wait`."""
-        self._files.may_wait()
+    def may_block(self) -> None:
+        """See `Files.may_block`."""
+        self._files.may_block()
 
     def headers(self, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of every batch in a stretch of the file; see `BatchReader`."""

@@ -1,9 +1,8 @@
-"""Making many files last at once.
+"""Sync many files with one `syncfs`.
 
-Synced one after the other, each file waits for a commit of the file system's journal: four
-files for each of 3,500 partitions take minutes. So many are handed to the file system as a
-whole, with one commit for all of them (`syncfs`). That waits for what other processes have
-written there too; hence a few are synced one by one, side by side.
+An fsync per file waits for one commit of the file system's journal each: four files for each of
+3,500 partitions take minutes. `syncfs` needs one commit for all of them, but also waits for what
+other processes have written. A few files are therefore synced one by one, in parallel.
 """
 
 import os
@@ -17,18 +16,20 @@ from horolog.errors import StorageFailed
 from horolog.storage.files import Files
 
 MANY: Final = 64
-_SIDE_BY_SIDE = 16  # waiting costs nothing, and a commit takes along all who wait for it
-_TELLS_OF_ERRORS = (5, 8)  # no Linux before this does
+_PARALLEL_SYNCS = 16  # one commit of the file system's journal completes all waiting fsyncs
+_SYNCFS_REPORTS_ERRORS_SINCE = (5, 8)  # the Linux version
 
 
 def sync_all(files: Files, paths: Iterable[str], fd: int) -> dict[str, StorageFailed]:
-    """Wait until the disk has these files and directories; those that it refused, and why.
+    """Sync files and directories; return the errors by path.
+
+    Many are synced with one `syncfs` if they are on one file system.
 
     Args:
-        files: the way to the disk.
-        paths: of the files and directories.
-        fd: of any file on the same file system that is open since before they were written:
-            only so long does the system remember for it that a write has failed.
+        files: the I/O layer.
+        paths: the files and directories.
+        fd: any file on the same file system that was opened before they were written: `syncfs`
+            reports only write errors that happened after its descriptor was opened.
     """
     names = list(dict.fromkeys(paths))
     if len(names) >= MANY and _sync_as_a_whole(files, names, fd):
@@ -44,13 +45,13 @@ def sync_all(files: Files, paths: Iterable[str], fd: int) -> dict[str, StorageFa
     if len(names) == 1:
         outcomes = [sync(names[0])]
     else:
-        with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        with ThreadPoolExecutor(_PARALLEL_SYNCS) as pool:
             outcomes = list(pool.map(sync, names))
     return {path: error for path, error in zip(names, outcomes, strict=True) if error is not None}
 
 
 def _sync_as_a_whole(files: Files, paths: Sequence[str], fd: int) -> bool:
-    """Whether all of these are on one file system, and it took everything."""
+    """Whether all paths are on one file system and its `syncfs` succeeded."""
     syncfs = system_call()
     if syncfs is None:
         return False
@@ -59,19 +60,19 @@ def _sync_as_a_whole(files: Files, paths: Sequence[str], fd: int) -> bool:
         if any(os.stat(path).st_dev != device for path in paths):
             return False
     except OSError:
-        return False  # one of them is gone: whoever syncs it says so
+        return False  # a path is gone: syncing it alone reports the error
     return files.sync_file_system(fd, syncfs)
 
 
 @cache
 def system_call() -> Callable[[int], int] | None:
-    """`syncfs(fd)`, which returns 0 if all went well; None where none tells of errors."""
+    """`syncfs(fd)`, which returns 0 on success; None if the system's does not report errors."""
     if sys.platform != "linux":
         return None
     major, minor, *_ = (*os.uname().release.split("."), "", "")
     if not (major.isdecimal() and minor.isdecimal()):
         return None
-    if (int(major), int(minor)) < _TELLS_OF_ERRORS:
+    if (int(major), int(minor)) < _SYNCFS_REPORTS_ERRORS_SINCE:
         return None
     import ctypes  # noqa: PLC0415 - 5 ms that a start need not wait for
 

@@ -121,7 +121,7 @@ def test_missing_indexes_change_no_answer_and_are_made_again(path: Path, suffix:
 def test_without_seals_a_lookup_in_a_large_log_reads_little_and_retention_walks_and_seals(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horolog.storage.log._CHECKED_AT_ONCE_BYTES", 0)
+    monkeypatch.setattr("horolog.storage.log._CHECKED_INLINE_BYTES", 0)
     for seal in partition_dir(path).glob("*.seal"):
         seal.unlink()
     reads: dict[str, int] = {}
@@ -145,12 +145,12 @@ def test_without_seals_a_lookup_in_a_large_log_reads_little_and_retention_walks_
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-@pytest.mark.parametrize("checked_at_once", [0, 1 << 20])
+@pytest.mark.parametrize("checked_inline", [0, 1 << 20])
 def test_no_damage_to_indexes_without_seals_changes_an_answer(
-    path: Path, checked_at_once: int, data: st.DataObject
+    path: Path, checked_inline: int, data: st.DataObject
 ) -> None:
     with (
-        mock.patch("horolog.storage.log._CHECKED_AT_ONCE_BYTES", checked_at_once),
+        mock.patch("horolog.storage.log._CHECKED_INLINE_BYTES", checked_inline),
         tempfile.TemporaryDirectory(dir=path.parent) as copy,
     ):
         log_dir = Path(shutil.copytree(path, Path(copy) / "log"))

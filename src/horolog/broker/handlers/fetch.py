@@ -26,13 +26,13 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 from horolog.broker.broker import Broker
+from horolog.broker.delayed_fetch import DelayedFetch
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.partition import Partition
-from horolog.broker.waiting import Wait
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.network.file_records import SlicedRecords
 from horolog.network.reply import Reply
-from horolog.storage.files import WouldWait
+from horolog.storage.files import WouldBlock
 from horolog.wire.api import ApiKey
 from horolog.wire.fetch import READ_COMMITTED, FetchedPartition, FetchedTopic, encode_fetch_response
 from horolog.wire.packing import Bytes
@@ -96,13 +96,13 @@ async def _fetch_in_time(request: Request, broker: Broker) -> Reply | Apart:
     until = loop.time() + body.max_wait_ms / 1000
     is_over = False
     while True:
-        # Looked for anew each time: a partition may be gone by now.
+        # Looked up in every round, because a partition may have been deleted meanwhile.
         topics = await _find_all(request, broker)
         partitions = [wanted.partition for topic in topics for wanted in topic.wanted]
-        # Listening begins before reading: what comes meanwhile, nobody would be told of.
+        # The delayed fetch listens before the read, so that it does not miss an append.
         with (
-            broker.waiting(Wait(filter(None, partitions), until)) as wait,
-            request.peer.when_gone(wait.end),
+            broker.delay(DelayedFetch(filter(None, partitions), until)) as delayed,
+            request.peer.when_gone(delayed.end),
         ):
             del partitions
             reading = _Reading(request, broker)
@@ -111,8 +111,8 @@ async def _fetch_in_time(request: Request, broker: Broker) -> Reply | Apart:
                 if not request.is_long:
                     return encode_fetch_response(request.version, found)
                 return Apart(partial(encode_fetch_response, request.version, found))
-            del found, topics  # and with them the files that they hold
-            is_over = await wait.grown_by(body.min_bytes - reading.size)
+            del found, topics  # which hold open files
+            is_over = await delayed.grown_by(body.min_bytes - reading.size)
 
 
 async def _find_all(request: Request, broker: Broker) -> list[_Topic]:
@@ -220,8 +220,8 @@ class _Reading:
             return None
         before = self._left, self.size, self._has_failed
         try:
-            return self._broker.partitions.at_once(lambda: self.read(some))
-        except WouldWait:
+            return self._broker.partitions.without_blocking(lambda: self.read(some))
+        except WouldBlock:
             self._left, self.size, self._has_failed = before
             return None
 

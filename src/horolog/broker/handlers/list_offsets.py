@@ -21,7 +21,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.partition import Partition
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
-from horolog.storage.files import WouldWait
+from horolog.storage.files import WouldBlock
 from horolog.storage.lookup import TimestampOffset
 from horolog.wire.api import ApiKey
 from horolog.wire.fetch import READ_COMMITTED
@@ -91,8 +91,8 @@ async def _found(
     if not searches:
         return find()
     try:
-        return broker.partitions.at_once(find)
-    except WouldWait:
+        return broker.partitions.without_blocking(find)
+    except WouldBlock:
         return await broker.searchers.run(request.peer, find)
 
 

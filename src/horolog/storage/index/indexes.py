@@ -188,7 +188,7 @@ class Indexes:
         index alone. None if no record has a timestamp.
         """
         if not self._largest_known:
-            self._files.may_wait()
+            self._files.may_block()
             with self._repair:
                 if not self._largest_known and self.seal_facts(log_size) is None:
                     self._make_again(log_size)
@@ -209,7 +209,7 @@ class Indexes:
         whole before it is searched.
         """
         if not self._largest_known and self._proved is None:
-            self._files.may_wait()
+            self._files.may_block()
             if self.seal_facts(log_size) is None:
                 self._proved = self._largest_from_last_entry(log_size)
         return Proved(self.largest_seen) if self._largest_known else self._proved
@@ -237,7 +237,7 @@ class Indexes:
         Also where that is impossible because the log is damaged.
         """
         if not (self._largest_known or self.is_growing or self._is_damaged):
-            self._files.may_wait()
+            self._files.may_block()
             self.seal_facts(log_size)
         return self._largest_known or self.is_growing or self._is_damaged
 
@@ -248,7 +248,7 @@ class Indexes:
             CorruptBatch: the log itself is damaged, so that it cannot be known.
         """
         if not self.is_checked and not self.is_growing:
-            self._files.may_wait()
+            self._files.may_block()
             with self._repair:
                 if not self.is_checked and not self.is_growing:
                     seal = self._valid_seal(log_size)
@@ -391,7 +391,7 @@ class Indexes:
         return False
 
     def _distrust(self) -> None:
-        self._files.may_wait()
+        self._files.may_block()
         if self.is_checked:
             _logger.warning("%s does not fit its log", self.offsets.entries.path)
         self.is_checked = False

@@ -1,4 +1,4 @@
-"""A fetch that waits for more to read, up to its own time limit."""
+"""A Fetch that waits for `min_bytes`, until `max_wait_ms` (Kafka's fetch purgatory)."""
 
 import asyncio
 from collections.abc import Iterable
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from horolog.broker.partition import Partition
 
 
-class Wait:
-    """Listens to partitions from its making on, until `until` in the loop's own time (seconds)."""
+class DelayedFetch:
+    """Counts appends to partitions from its creation until `until` (event loop time, seconds)."""
 
     def __init__(self, partitions: Iterable[Partition], until: float) -> None:
         loop = asyncio.get_running_loop()
-        self._is_over: asyncio.Future[bool] = loop.create_future()
+        self._timed_out: asyncio.Future[bool] = loop.create_future()
         self._partitions = tuple(partitions)
         self._grown_bytes = 0
         self._wanted_bytes: int | None = None
@@ -22,35 +22,35 @@ class Wait:
                 self.on_gone()
 
     async def grown_by(self, size: int) -> bool:
-        """Wait until all together have grown by so many bytes, or one of them is gone.
+        """Wait until the partitions have grown by `size` bytes in total, or one is closed.
 
         Returns:
-            Whether there is nothing more to wait for, as time is up or `end` was called.
+            True after the timeout or a call of `end`: the fetch must be answered.
         """
         self._wanted_bytes = size
         self.on_growth(0)
-        return await self._is_over
+        return await self._timed_out
 
     def on_growth(self, size: int) -> None:
-        """So many bytes were appended."""
+        """A partition calls this after an append of `size` bytes."""
         self._grown_bytes += size
         if self._wanted_bytes is not None and self._grown_bytes >= self._wanted_bytes:
-            self._settle(is_over=False)
+            self._complete(timed_out=False)
 
     def on_gone(self) -> None:
-        """A partition is no longer served."""
-        self._settle(is_over=False)
+        """A partition calls this when it is closed."""
+        self._complete(timed_out=False)
 
     def end(self) -> None:
-        """Wait no longer."""
-        self._settle(is_over=True)
+        """End the wait as if the timeout had elapsed."""
+        self._complete(timed_out=True)
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Cancel the timer and stop listening to the partitions."""
         self._timer.cancel()
         for partition in self._partitions:
             partition.listeners.pop(self, None)
 
-    def _settle(self, *, is_over: bool) -> None:
-        if not self._is_over.done():
-            self._is_over.set_result(is_over)
+    def _complete(self, *, timed_out: bool) -> None:
+        if not self._timed_out.done():
+            self._timed_out.set_result(timed_out)
