@@ -145,7 +145,7 @@ def test_a_segment_that_a_broker_deletes_meanwhile_is_passed_over(
     monkeypatch.setattr("horolog.cli.inspecting.segment_paths", lambda directory: [gone, segment])
     seen = offline("log", "inspect", segment.parent)
     assert seen.code == 0
-    assert f"{gone}: deleted while" in seen.err
+    assert f"{gone}: deleted during" in seen.err
     assert "1030" in seen.out
 
 
@@ -172,7 +172,7 @@ def test_offsets_that_go_back_are_damage(offline: Run, segment: Path) -> None:
     segment.write_bytes(segment.read_bytes() + build_batch([Record(1, None, b"x")], base_offset=5))
     seen = offline("log", "inspect", segment)
     assert seen.code == 1
-    assert "begins with offset 5, and 1030 or more must follow" in seen.out
+    assert "has base offset 5, but 1030 or more must follow" in seen.out
 
 
 def test_nonsense_never_ends_in_a_traceback(offline: Run, segment: Path) -> None:
@@ -192,6 +192,6 @@ def test_what_is_no_log_is_refused(offline: Run, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     refused = offline("log", "inspect", tmp_path)
     assert refused.code == 1
-    assert "is no log directory" in refused.err
-    assert "not named as a segment" in offline("log", "inspect", tmp_path / "notes.txt").err
+    assert "is not a log directory" in refused.err
+    assert "does not have a segment's name" in offline("log", "inspect", tmp_path / "notes.txt").err
     assert offline("log", "inspect", tmp_path / "missing").code == 2

@@ -140,7 +140,7 @@ def test_reading_begins_and_ends_where_one_says(horolog: Run) -> None:
     assert values("--from-end") == []
     refused = horolog("consume", "p.places", "--offset", 9)
     assert (refused.code, refused.err) == (
-        1, "horolog: p.places-0 has no offset 9: it holds 0 up to 5\n"
+        1, "horolog: p.places-0 has no offset 9: it has 0 up to 5\n"
     )  # fmt: skip
 
 
@@ -205,7 +205,7 @@ def test_a_refused_batch_names_its_lines(horolog: Run) -> None:
     lines = '{"at": "now"}\n{"at": "2001-01-01T00:00Z"}\n{"at": "now"}\n'
     refused = horolog("produce", "p.strict", "--timestamp-field", "at", stdin=lines)
     assert refused.code == 1
-    assert "no record of lines 1 to 3 was taken" in refused.err
+    assert "no record of lines 1 to 3 was appended" in refused.err
     assert "line 2: Timestamp 978307200000 of message with offset 1 is out of range" in refused.err
     assert "line 1:" not in refused.err
     assert horolog("consume", "p.strict").out == ""
@@ -246,10 +246,16 @@ def test_every_codec_is_written_and_read(horolog: Run, codec: str) -> None:
             ["consume", "p.lines", "--from-time", "now", "--to-time", "-1h"],
             "is not before --to-time",
         ),
-        (["consume", "p.lines", "--from-time", "now", "--offset", 1], "each says where to begin"),
+        (
+            ["consume", "p.lines", "--from-time", "now", "--offset", 1],
+            "each sets the start position",
+        ),
         (["consume", "p.lines", "--tz", "Mars"], "no such zone"),
         (["produce", "p.lines", "--timestamp", "1795165200"], "looks like seconds"),
-        (["produce", "p.lines", "--timestamp", "now", "--timestamp-field", "x"], "which time"),
+        (
+            ["produce", "p.lines", "--timestamp", "now", "--timestamp-field", "x"],
+            "sets the timestamps",
+        ),
     ],
 )
 def test_misuse_is_explained(horolog: Run, args: list[object], complaint: str) -> None:

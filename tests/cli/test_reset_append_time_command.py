@@ -68,4 +68,4 @@ def test_apache_kafka_is_told_apart_in_one_sentence() -> None:
 def test_help_says_what_it_does_and_where_it_is_written_down() -> None:
     text = " ".join(run_command("topics", "reset-append-time", "--help").out.split())
     assert "append-time-resets" in text
-    assert "follow the broker's clock again" in text
+    assert "Reset append times to the broker's clock" in text

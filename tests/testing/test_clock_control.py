@@ -224,7 +224,7 @@ def test_a_broker_of_the_command_line_has_a_clock_for_other_languages(tmp_path: 
         finally:
             process.terminate()
         said = process.stderr.read()
-        assert "any client may turn the clock" in said
+        assert "any client can set the clock" in said
         assert "Traceback" not in said
     assert process.returncode == 0
 

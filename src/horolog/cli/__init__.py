@@ -1,4 +1,4 @@
-"""The `horolog` command. Exit codes: 0 fine, 1 found something wrong, 2 misused."""
+"""The `horolog` command. Exit codes: 0 success, 1 failure or problems found, 2 usage error."""
 
 import gc
 from typing import Annotated
@@ -13,8 +13,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="The log that tells time: a Kafka-compatible log, found and kept by timestamp.",
-    epilog="Exit codes: 0 fine, 1 found something wrong, 2 misused. "
-    "Times: ISO-8601 (2026-11-20T09:00Z), epoch milliseconds, or relative (-15m, -2h, -7d).",
+    epilog="Exit codes: 0 success, 1 failure or problems found, 2 usage error. "
+    "Times: ISO 8601 (2026-11-20T09:00Z), epoch milliseconds, or relative (-15m, -2h, -7d).",
 )
 
 
@@ -33,14 +33,14 @@ def root(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """What stands before any command."""
+    """Options before the command."""
 
 
 def main() -> None:
-    """Run the command line; the process ends with its exit code."""
-    gc.disable()  # until the command is loaded: nothing of that is garbage (lazy.py)
+    """Run the command line and exit the process with its exit code."""
+    gc.disable()  # until the command is loaded: imports leave no garbage (lazy.py)
     try:
         app(prog_name="horolog")
     finally:
-        # Leaving, the interpreter would look for garbage in everything that was ever loaded.
+        # At exit the interpreter would collect garbage among all loaded modules.
         gc.freeze()

@@ -1,4 +1,4 @@
-"""`horolog consume`: print the records of a topic, or of a range of time in it."""
+"""`horolog consume`: print the records of a topic, or those of a time range."""
 
 import sys
 from collections.abc import Iterator
@@ -26,40 +26,42 @@ def consume(
     bootstrap: Bootstrap = LOCAL,
     from_time: Annotated[
         str | None,
-        typer.Option("--from-time", metavar="TIME", help="Records of this time or later."),
+        typer.Option("--from-time", metavar="TIME", help="Print records at or after it."),
     ] = None,
     to_time: Annotated[
-        str | None, typer.Option("--to-time", metavar="TIME", help="Records before this time.")
+        str | None,
+        typer.Option("--to-time", metavar="TIME", help="Print records before it."),
     ] = None,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="From the first record; the default.")
+        bool, typer.Option("--from-beginning", help="Start at the first record (default).")
     ] = False,
     from_end: Annotated[
-        bool, typer.Option("--from-end", help="Only what comes from now on; with --follow.")
+        bool, typer.Option("--from-end", help="Start at the log end; needs --follow.")
     ] = False,
     offset: Annotated[
-        int | None, typer.Option("--offset", min=0, help="From this offset on.")
+        int | None, typer.Option("--offset", min=0, help="Start at this offset.")
     ] = None,
     partitions: Partitions = None,
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", "-n", min=1, help="Stop after so many.")
+        int | None,
+        typer.Option("--max-messages", "-n", min=1, help="Stop after so many records."),
     ] = None,
     follow_on: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Wait for new records until Ctrl-C.")
     ] = False,
-    shape: Annotated[Format, typer.Option("--format", help="What a line holds.")] = Format.TEXT,
+    shape: Annotated[Format, typer.Option("--format", help="The output format.")] = Format.TEXT,
     zone: Zone = None,
 ) -> None:
-    """Print records of a topic, and stop where it ended when reading began.
+    """Print the records of a topic, up to its end at the start of the command.
 
-    A range of time is exact, late records included: every record with from-time <= time <
-    to-time, and no other. Times: ISO-8601 with a zone or --tz, epoch milliseconds, or relative
-    (-15m, -2h, -7d). A text line is: time, partition@offset, key, value, headers; tabs between.
+    A time range is exact and includes late records: it has every record with from-time <= time <
+    to-time, and no other. Times: ISO 8601 with a zone or --tz, epoch milliseconds, or relative
+    (-15m, -2h, -7d). A text line has tab-separated: time, partition@offset, key, value, headers.
     """
     if sum((from_time is not None, from_beginning, from_end, offset is not None)) > 1:
         raise Misconfigured(
-            "give one of --from-time, --from-beginning, --from-end, --offset: "
-            "each says where to begin"
+            "give only one of --from-time, --from-beginning, --from-end, --offset: "
+            "each sets the start position"
         )
     times = _time_range(from_time, to_time, zone)
     make_line = line_maker(shape, topic, parse_zone(zone) if zone else UTC)
@@ -98,7 +100,7 @@ def _time_range(from_time: str | None, to_time: str | None, zone: str | None) ->
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:
         raise Misconfigured(
             f"--from-time {format_time(from_ms)} is not before --to-time {format_time(to_ms)}: "
-            "no record lies between"
+            "the range is empty"
         )
     return TimeRange(from_ms, to_ms)
 

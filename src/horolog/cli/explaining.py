@@ -1,4 +1,4 @@
-"""Why a lookup by time answers what it answers, from what the broker lets one see."""
+"""Explains the result of a lookup by time, from what clients can read of the log."""
 
 from collections.abc import Iterator
 from datetime import tzinfo
@@ -21,7 +21,7 @@ def explain(
     found: FoundOffset | None,
     zone: tzinfo,
 ) -> Iterator[str]:
-    """The answer for one partition in sentences, the first of which is the answer."""
+    """Lines that explain the lookup in one partition; the first is the result."""
     if found is None:
         yield f"partition {facts.partition}: none at or after {format_time(target_ms, zone)}"
         yield f"  {_why_none(facts, zone)}"
@@ -31,7 +31,7 @@ def explain(
         f"partition {facts.partition}: offset {found.offset}, of {time}, is the first at or after "
         f"{format_time(target_ms, zone)}"
     )
-    yield f"  the log holds {facts.earliest} up to {facts.end}; {_latest(facts, zone)}"
+    yield f"  the log has offsets {facts.earliest} up to {facts.end}; {_latest(facts, zone)}"
     batch = _batch_at(client, topic, facts.partition, found.offset)
     if batch:
         header, records = batch
@@ -53,7 +53,7 @@ def _why_none(facts: PartitionFacts, zone: tzinfo) -> str:
     if facts.end == facts.earliest:
         return f"the partition is empty: its next offset is {facts.end}"
     if facts.latest_ms is None:
-        return f"offsets {facts.earliest} up to {facts.end} hold no record with a time"
+        return f"offsets {facts.earliest} up to {facts.end} have no record with a timestamp"
     return (
         f"every record is older: the latest time is {format_time(facts.latest_ms, zone)}, "
         f"at offset {facts.latest_offset} of {facts.earliest} up to {facts.end}"
@@ -62,7 +62,7 @@ def _why_none(facts: PartitionFacts, zone: tzinfo) -> str:
 
 def _latest(facts: PartitionFacts, zone: tzinfo) -> str:
     if facts.latest_ms is None:
-        return "the broker does not tell its latest time"
+        return "the broker does not report its latest time"
     return (
         f"the latest time is {format_time(facts.latest_ms, zone)}, at offset {facts.latest_offset}"
     )
@@ -99,6 +99,4 @@ def _in_batch(header: BatchHeader, records: list[Record], offset: int, zone: tzi
 def _with_distance(timestamp: int, target_ms: int, zone: tzinfo) -> str:
     if timestamp == NO_TIMESTAMP:
         return "no time"
-    return (
-        f"{format_time(timestamp, zone)}, {target_ms - timestamp:,} ms before the moment asked for"
-    )
+    return f"{format_time(timestamp, zone)}, {target_ms - timestamp:,} ms before the requested time"

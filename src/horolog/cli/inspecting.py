@@ -1,7 +1,7 @@
-"""What the files of a log tell, batch header by batch header; nothing is written, ever.
+"""Inspects the files of a log, batch header by batch header, without writing anything.
 
-Indexes are counted and not believed: every segment is walked from its first byte. The
-walk ends where no batch begins, which is told: a torn tail, or damage.
+Indexes are only counted, not used: every segment is read from its first byte. Reading ends where
+no valid batch starts, which is reported: a torn tail, or damage.
 """
 
 from collections import Counter
@@ -29,14 +29,14 @@ _ANY_SIZE = 1 << 31
 
 
 class PlacedBatch(NamedTuple):
-    """A batch header and the byte where it begins."""
+    """A batch header and its position in the file."""
 
     position: int
     header: BatchHeader
 
     @property
     def first_ms(self) -> int | None:
-        """The time of its first record, as its header has it; `None` for none."""
+        """The header's base timestamp; `None` if there is none."""
         header = self.header
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
             return _time(header.max_timestamp)
@@ -44,17 +44,17 @@ class PlacedBatch(NamedTuple):
 
     @property
     def largest_ms(self) -> int | None:
-        """The largest time of its records, as its header has it; `None` for none."""
+        """The header's max timestamp; `None` if there is none."""
         return _time(self.header.max_timestamp)
 
 
 @dataclass(slots=True, kw_only=True)
 class SegmentFacts:
-    """One segment, as far as its headers tell.
+    """One segment, summed up from its batch headers.
 
-    `first_ms` is the smallest time that a batch begins with, `largest_ms` the largest of any
-    record; `whole_bytes` is where the last whole batch ends. Entries are `None` where an index is
-    missing.
+    `first_ms` is the smallest base timestamp of a batch, `largest_ms` the largest timestamp of a
+    record; `whole_bytes` is the end of the last complete batch. The counts of index entries are
+    `None` if an index is missing.
     """
 
     path: Path
@@ -73,7 +73,7 @@ class SegmentFacts:
     notes: list[str] = field(default_factory=list)
 
     def add(self, batch: PlacedBatch) -> None:
-        """Count one more batch."""
+        """Add a batch."""
         header = batch.header
         self.whole_bytes = batch.position + header.size
         self.next_offset = header.next_offset
@@ -105,7 +105,7 @@ class PartitionFacts:
 
 @dataclass(slots=True)
 class Look:
-    """A partition that is looked at: its facts, and its segments as far as they were walked."""
+    """An inspected partition: its facts, and its segments as far as they were read."""
 
     facts: PartitionFacts
     paths: list[Path]
@@ -113,27 +113,27 @@ class Look:
 
     @property
     def topic_partition(self) -> tuple[str, int]:
-        """Topic and number as its directory is named; a directory named otherwise is 0."""
+        """Topic and partition from the directory's name; another name is partition 0."""
         return names.partition_of(self.facts.name) or (self.facts.name, 0)
 
     @property
     def first_offset(self) -> int | None:
-        """Where it begins: the log start offset, unless the first segment begins later."""
+        """The log start offset, or the first segment's base offset if that is larger."""
         if not self.segments:
             return self.facts.log_start_offset
         return max(self.segments[0].base_offset, self.facts.log_start_offset or 0)
 
     @property
     def next_offset(self) -> int | None:
-        """Where it ends."""
+        """The log end offset."""
         return self.segments[-1].next_offset if self.segments else None
 
 
 def look_at(files: Files, path: Path) -> list[Look]:
-    """What there is at a path: a segment, a partition's directory or a log directory.
+    """Inspect a path: a segment, a partition directory or a log directory.
 
     Raises:
-        StorageFailed: there is nothing of a log, or it cannot be read.
+        StorageFailed: the path is none of these, or cannot be read.
     """
     path = path.absolute()
     if path.is_file():
@@ -152,7 +152,7 @@ def find_partitions(path: Path) -> list[Path]:
     """The partition directories at a path: itself, or those in a log directory.
 
     Raises:
-        StorageFailed: there is nothing of a log.
+        StorageFailed: the path has no log.
     """
     try:
         if segment_paths(path) or names.partition_of(path.name):
@@ -166,7 +166,7 @@ def find_partitions(path: Path) -> list[Path]:
         raise StorageFailed(f"cannot read {path}: {error.strerror}") from None
     if not found and not (path / names.META_PROPERTIES).exists():
         raise StorageFailed(
-            f"{path} is no log directory, no partition's directory (topic-0) and no segment (.log)"
+            f"{path} is not a log directory, a partition directory (topic-0) or a segment (.log)"
         )
     return found
 
@@ -181,7 +181,7 @@ def segment_paths(directory: Path) -> list[Path]:
 
 
 def partition_facts(files: Files, path: Path) -> PartitionFacts:
-    """What the files beside the segments tell; what cannot be read becomes a note."""
+    """Read the files beside the segments; unreadable ones become notes."""
     notes: list[str] = []
     partition = names.partition_of(path.name)
 
@@ -198,7 +198,7 @@ def partition_facts(files: Files, path: Path) -> PartitionFacts:
     recovered = read(read_offsets, path.parent / names.RECOVERY_POINTS)
     deleted = sum(1 for each in path.iterdir() if each.name.endswith(names.LOG + names.DELETED))
     if deleted:
-        notes.append(f"{deleted} deleted segments wait for their removal")
+        notes.append(f"{deleted} deleted segments are not removed yet")
     return PartitionFacts(
         path=path,
         name=path.name,
@@ -215,12 +215,12 @@ def open_segment(files: Files, path: Path) -> tuple[SegmentFacts, BatchReader]:
     """A segment's facts before its batches are walked, and its log.
 
     Raises:
-        FileMissing: it is gone.
-        StorageFailed: it is no segment's file, or cannot be read.
+        FileMissing: the file was deleted.
+        StorageFailed: the file is not a segment, or cannot be read.
     """
     base_offset = _base_offset(path)
     if base_offset is None:
-        raise StorageFailed(f"{path} is not named as a segment: 20 digits and .log")
+        raise StorageFailed(f"{path} does not have a segment's name: 20 digits and .log")
     file = files.get(str(path))
     facts = SegmentFacts(
         path=path,
@@ -245,14 +245,14 @@ def unreadable_segment(path: Path, error: StorageFailed) -> SegmentFacts:
 
 
 def walk_segment(facts: SegmentFacts, log: BatchReader) -> Iterator[PlacedBatch]:
-    """The batches of a segment, counted into `facts` as they pass; ends where none begins."""
+    """Yield the batches of a segment and add them to `facts`; ends at the first invalid one."""
     is_set_aside = set_aside_of(facts.path.name) is not None
     try:
         for position, header in whole_batches(log) if is_set_aside else log.headers():
             batch = PlacedBatch(position, header)
             if header.base_offset < facts.next_offset and not is_set_aside:
                 raise CorruptBatch(
-                    f"the batch at byte {position} begins with offset {header.base_offset}, and "
+                    f"the batch at byte {position} has base offset {header.base_offset}, but "
                     f"{facts.next_offset} or more must follow"
                 )
             facts.add(batch)
@@ -271,7 +271,7 @@ def walk_segment(facts: SegmentFacts, log: BatchReader) -> Iterator[PlacedBatch]
 def read_batch(
     facts: SegmentFacts, log: BatchReader, batch: PlacedBatch, partition: int
 ) -> Iterator[ReadRecord]:
-    """The records of a batch, its checksum verified; damage is noted in `facts`."""
+    """Read the records of a batch and verify its checksum; damage is noted in `facts`."""
     header = batch.header
     try:
         data = log.batch(batch.position, header)
@@ -289,14 +289,14 @@ def read_batch(
 
 
 def _base_offset(path: Path) -> int | None:
-    """Where a segment begins by its file's name; one that was set aside has no other."""
+    """The base offset from the file's name, also of a file that recovery set aside."""
     aside = set_aside_of(path.name)
     return names.base_offset_of(path.name, names.LOG) if aside is None else aside.base_offset
 
 
 def _count_entries(files: Files, facts: SegmentFacts) -> None:
     if set_aside_of(facts.path.name) is not None:
-        facts.notes.append("set aside by recovery; what is no whole batch is passed over")
+        facts.notes.append("set aside by recovery; incomplete batches are skipped")
         return
     stem = str(facts.path).removesuffix(names.LOG)
     with suppress(Damaged, FileMissing):

@@ -1,8 +1,8 @@
-"""Commands that are imported when they are run, so that `horolog --help` is quick.
+"""Imports commands only when they run, so that `horolog --help` is fast.
 
-Every command is a row of `COMMANDS`: a module with a `typer.Typer` called `app`, and the line
-that the overview shows. An error that is not a bug ends here, in a sentence on
-standard error and an exit code.
+Every command is a row of `COMMANDS`: a module with a `typer.Typer` called `app`, and its summary
+for the overview. Errors that are not bugs are printed to standard error as a sentence, with an
+exit code.
 """
 
 import gc
@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class Entry(NamedTuple):
-    """Where a command lives, and what it is for."""
+    """A command's module and summary."""
 
     module: str
     summary: str
@@ -25,29 +25,29 @@ class Entry(NamedTuple):
 COMMANDS = {
     "serve": Entry("horolog.cli.serve", "Run a broker in the foreground."),
     "topics": Entry("horolog.cli.topics", "List, create, describe, alter and delete topics."),
-    "produce": Entry("horolog.cli.produce", "Send lines to a topic, with the times you give them."),
-    "consume": Entry("horolog.cli.consume", "Print records: from a time, to a time, exactly."),
-    "offsets": Entry("horolog.cli.offsets", "Find the offset of a moment, and say how."),
-    "log": Entry("horolog.cli.log", "Look into, check and mend log directories, offline."),
-    "demo": Entry("horolog.cli.demo", "See it all work, on a git repository's history."),
+    "produce": Entry("horolog.cli.produce", "Send lines to a topic, with chosen timestamps."),
+    "consume": Entry("horolog.cli.consume", "Print records, of an exact time range if given."),
+    "offsets": Entry("horolog.cli.offsets", "Find the offset of a time, and explain the result."),
+    "log": Entry("horolog.cli.log", "Inspect, verify and reindex log directories, offline."),
+    "demo": Entry("horolog.cli.demo", "Run an end-to-end demo on a git repository's history."),
 }
 
 
 class LazyGroup(TyperGroup):
-    """The root of all commands; imports one when it is run."""
+    """The root command; imports a command when it runs."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        # Stand-ins that know no more than the overview needs.
+        # Placeholders with what the overview needs.
         for name, entry in COMMANDS.items():
             self.commands[name] = TyperCommand(name=name, help=entry.summary)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names, in the order of the table."""
+        """The command names, in the order of the table."""
         return list(COMMANDS)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command itself; an unknown name is refused with the likely one."""
+        """The command; an unknown name is refused with a suggestion."""
         name, stand_in, rest = super().resolve_command(ctx, args)
         if stand_in is None:
             return name, stand_in, rest
@@ -56,10 +56,10 @@ class LazyGroup(TyperGroup):
         return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run; errors become sentences and exit codes."""
+        """Run a command; errors become messages and exit codes."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # the reader has seen enough, as in `horolog consume | head`
+        except BrokenPipeError:  # the reader closed the pipe, as in `horolog consume | head`
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the flush at exit
             raise typer.Exit(0) from None
         except KeyboardInterrupt:
@@ -80,7 +80,7 @@ def load_command(name: str) -> Any:
 
 
 def exit_code(error: Exception) -> int | None:
-    """The code that tells this error; `None` for a bug, which keeps its traceback."""
+    """The exit code of an error; `None` for a bug, which keeps its traceback."""
     from horolog.errors import HorologError, Misconfigured  # noqa: PLC0415 - not for --help
 
     if isinstance(error, Misconfigured):

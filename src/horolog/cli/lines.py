@@ -1,4 +1,4 @@
-"""Lines to records: a value, a key and a value, or JSON as `horolog consume` prints it."""
+"""Parses lines to records: a value, key and value, or JSON as `horolog consume` prints it."""
 
 import base64
 import binascii
@@ -17,18 +17,18 @@ _READ_BYTES = 1 << 20
 
 
 class Input(StrEnum):
-    """What a line of input is."""
+    """The format of input lines."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class BadLineError(HorologError):
-    """A line that is no record; says which and why."""
+    """An invalid line; the message has its number and the reason."""
 
 
 class Line(NamedTuple):
-    """One line as a record; `partition` only where the line names one."""
+    """A line as a record; `partition` is set if the line has one."""
 
     number: int
     record: Record
@@ -41,13 +41,13 @@ class LineFormat:
 
     Attributes:
         shape: Text, or JSON records.
-        key_separator: What stands between key and value; `None` where there is no key.
-        null: The text that stands for no value at all; `None` for none.
-        timestamp_ms: The time of every record; `None` for its line's own, or now.
-        timestamp_field: The field of a JSON value that holds its time.
-        key_field: The field of a JSON value that is its key.
-        headers: What every record carries besides.
-        zone: The zone of times that name none.
+        key_separator: Separates key and value; `None` if lines have no key.
+        null: The text of a null value; `None` if there is none.
+        timestamp_ms: The timestamp of every record; `None` for the line's own, or now.
+        timestamp_field: The field of a JSON value that has the timestamp.
+        key_field: The field of a JSON value that is the key.
+        headers: Headers of every record.
+        zone: The time zone of times without one.
     """
 
     shape: Input = Input.TEXT
@@ -60,10 +60,10 @@ class LineFormat:
     zone: tzinfo | None = None
 
     def read(self, number: int, line: bytes, now_ms: int) -> Line:
-        """One line.
+        """Parse a line.
 
         Raises:
-            BadLineError: it is no record; names the line.
+            BadLineError: the line is invalid; names its number.
         """
         try:
             if self.shape is Input.JSON:
@@ -92,7 +92,7 @@ class LineFormat:
         time = self.timestamp_ms
         if time is None:
             given = fields.get("timestamp", fields.get("time"))
-            # What consume printed is milliseconds for sure, however odd.
+            # `consume` prints milliseconds, so every number is taken as such.
             time = now_ms if given is None else given
             if not isinstance(time, int):
                 time = self._time(time, now_ms)
@@ -115,7 +115,7 @@ class LineFormat:
 
 
 def read_chunks(stream: BinaryIO, line_end: bytes = b"\n") -> Iterator[list[bytes]]:
-    """Whole lines as they become available, several at a time where there are several."""
+    """Yield complete lines as they become available, all available ones together."""
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     rest = b""
     while data := read(_READ_BYTES):

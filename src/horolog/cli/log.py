@@ -1,4 +1,4 @@
-"""`horolog log`: look into log directories without a broker, ours or Apache Kafka's."""
+"""`horolog log`: inspect log directories of horolog or Apache Kafka without a broker."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, tzinfo
@@ -37,7 +37,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def log() -> None:
-    """Look into log directories, check them, and mend their indexes, offline."""
+    """Inspect and verify log directories, and rebuild their indexes, offline."""
 
 
 @app.command(no_args_is_help=True)
@@ -45,20 +45,22 @@ def inspect(
     path: Annotated[
         Path,
         typer.Argument(
-            exists=True, show_default=False, help="A log directory, a partition's, or a .log file."
+            exists=True,
+            show_default=False,
+            help="A log or partition directory, or a .log file.",
         ),
     ],
-    batches: Annotated[bool, typer.Option("--batches", help="A line for every batch.")] = False,
-    records: Annotated[bool, typer.Option("--records", help="A line for every record.")] = False,
+    batches: Annotated[bool, typer.Option("--batches", help="Print a line per batch.")] = False,
+    records: Annotated[bool, typer.Option("--records", help="Print a line per record.")] = False,
     zone: Zone = None,
     as_json: Json = False,
 ) -> None:
-    """Show what is in the files: offsets, times, sizes, codecs, index entries.
+    """Show the content of the files: offsets, timestamps, sizes, codecs, index entries.
 
-    Works without a broker or beside a running one, on read-only files too, and writes nothing.
-    Every batch header is read, the indexes are only counted; --records reads and checks the
-    records as well. Times are those of the headers: "from" is the smallest time that a batch begins
-    with, "to" the largest time of any record. The exit code is 1 where a log is damaged.
+    Works without a broker or with a running one, also on read-only files, and writes nothing. Reads
+    every batch header and counts the index entries; --records also reads and checks the records.
+    Timestamps are those of the headers: "from" is the smallest base timestamp of a batch, "to" the
+    largest timestamp of a record. The exit code is 1 if a log is damaged.
     """
     files = Files(read_only=True)
     shown_zone = parse_zone(zone) if zone else UTC
@@ -100,8 +102,8 @@ def _walk(files: Files, looks: Sequence[Look]) -> Iterator[tuple[Look, BatchRead
         for path in look.paths:
             try:
                 facts, log = open_segment(files, path)
-            except FileMissing:  # a broker is at work here
-                say(f"{path}: deleted while it was being looked for")
+            except FileMissing:  # deleted by a running broker
+                say(f"{path}: deleted during the inspection")
                 continue
             except NotRegular as error:
                 look.segments.append(unreadable_segment(path, error))

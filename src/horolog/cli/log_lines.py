@@ -1,4 +1,4 @@
-"""How the broker's log is written: one line a message, whatever clients have sent."""
+"""The format of the broker's log output: one line per message, whatever clients send."""
 
 import logging
 from typing import Any
@@ -9,14 +9,14 @@ from horolog.errors import printable
 class LogLines(logging.Formatter):
     """Escapes control characters in messages, and indents tracebacks.
 
-    So every line that begins with a time was written by the broker.
+    Every line that starts with a time is therefore the broker's.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """The line of a message."""
+        """Format a message as one line."""
         record.message = printable(record.message)
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
-        """The lines of a traceback."""
+        """Format a traceback as indented lines."""
         return "\n".join("    " + line for line in super().formatException(ei).splitlines())

@@ -1,4 +1,4 @@
-"""What `horolog log inspect` found, as tables, lines and JSON."""
+"""The output of `horolog log inspect`: tables, lines and JSON."""
 
 from collections.abc import Sequence
 from datetime import tzinfo
@@ -14,7 +14,7 @@ from horolog.storage.checkpoints import kafka_uuid
 
 
 def show_partitions(path: Path, looks: Sequence[Look], zone: tzinfo) -> None:
-    """A log directory: a line for every partition."""
+    """Print a log directory with a line per partition."""
     typer.echo(f"{path}: {len(looks)} partitions\n")
     if not looks:
         return
@@ -48,7 +48,7 @@ def show_partitions(path: Path, looks: Sequence[Look], zone: tzinfo) -> None:
 
 
 def show_segments(look: Look, zone: tzinfo) -> None:
-    """A partition: a line for every segment."""
+    """Print a partition with a line per segment."""
     facts = look.facts
     typer.echo(facts.name)
     if facts.topic_id:
@@ -91,7 +91,7 @@ def show_segments(look: Look, zone: tzinfo) -> None:
 
 
 def show_remarks(looks: Sequence[Look]) -> None:
-    """What else is to be said: damage, what is missing, what could not be read."""
+    """Print damage, and missing or unreadable files."""
     for look in looks:
         for note in look.facts.notes:
             typer.echo(f"{look.facts.name}: {note}")
@@ -103,7 +103,7 @@ def show_remarks(looks: Sequence[Look]) -> None:
 
 
 def batch_line(batch: PlacedBatch, zone: tzinfo) -> str:
-    """One batch, with tabs between."""
+    """Format a batch as one line of tab-separated fields."""
     header = batch.header
     cells = [
         f"byte {batch.position}",
@@ -129,7 +129,7 @@ def batch_line(batch: PlacedBatch, zone: tzinfo) -> str:
 
 
 def batch_json(batch: PlacedBatch) -> dict[str, Any]:
-    """One batch, for a program."""
+    """A batch as JSON."""
     header = batch.header
     return {
         "position": batch.position,
@@ -152,7 +152,7 @@ def batch_json(batch: PlacedBatch) -> dict[str, Any]:
 
 
 def look_json(look: Look) -> dict[str, Any]:
-    """One partition with its segments, for a program; times in milliseconds, `null` for none."""
+    """A partition with its segments as JSON; times in milliseconds, `null` if absent."""
     facts = look.facts
     return {
         "path": str(facts.path),

@@ -1,4 +1,4 @@
-"""`horolog offsets`: which offset belongs to a moment, and how that was found."""
+"""`horolog offsets`: find offsets by time, and explain the result."""
 
 from datetime import UTC, tzinfo
 from typing import Annotated
@@ -23,29 +23,29 @@ def offsets(
     bootstrap: Bootstrap = LOCAL,
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="TIME", help="The first record of this time or later."),
+        typer.Option("--at", metavar="TIME", help="Find the first record at or after this time."),
     ] = None,
     explained: Annotated[
-        bool, typer.Option("--explain", help="Say how each answer was found, or why there is none.")
+        bool, typer.Option("--explain", help="Explain each result, or why there is none.")
     ] = False,
     partitions: Partitions = None,
     zone: Zone = None,
     as_json: Json = False,
 ) -> None:
-    """Show where each partition begins and ends, or the offset of a moment.
+    """Show the first and end offsets of each partition, or the offset for a time.
 
-    With --at: the earliest offset whose record's time is at or after TIME; "none" where there is no
-    such record. Times: ISO-8601 with a zone or --tz, epoch milliseconds, or relative (-15m).
+    With --at: the earliest offset whose record's timestamp is at or after TIME; "none" if there is
+    no such record. Times: ISO 8601 with a zone or --tz, epoch milliseconds, or relative (-15m).
     """
     where = parse_zone(zone) if zone else None
     target = None if at is None else parse_time(at, now_ms=SystemClock().now_ms(), zone=where)
     if target is not None and target < 0:
         raise Misconfigured(
-            f"--at {at} lies before 1970, and Kafka's protocol keeps numbers below zero for other "
-            "questions; horolog consume --to-time reads such records"
+            f"--at {at} is before 1970, and Kafka's protocol uses negative numbers for special "
+            "lookups; horolog consume --to-time reads such records"
         )
     if explained and target is None:
-        raise Misconfigured("--explain explains the answer for a moment: give it with --at TIME")
+        raise Misconfigured("--explain explains a lookup by time: give it with --at TIME")
     shown_zone = where or UTC
     with Client(bootstrap) as client:
         if target is None:

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, so that they are spelled alike."""
+"""Options and arguments that several commands share."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -12,13 +12,13 @@ Bootstrap = Annotated[
         "-b",
         envvar="HOROLOG_BOOTSTRAP",
         metavar="HOST:PORT[,...]",
-        help="The broker to ask: horolog or Apache Kafka.",
+        help="The broker to connect to: horolog or Apache Kafka.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="For a program to read.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Zone = Annotated[
     str | None,
-    typer.Option("--tz", metavar="ZONE", help="The zone of times without one, and of those shown."),
+    typer.Option("--tz", metavar="ZONE", help="The zone of times without one, and of the output."),
 ]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 Partitions = Annotated[
@@ -29,7 +29,7 @@ LOCAL = "127.0.0.1:9092"
 
 
 def pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:
-    """Read NAME=VALUE, repeated; a value may hold further `=`."""
+    """Parse repeated NAME=VALUE; a value may contain further `=`."""
     values = {}
     for text in texts or ():
         name, equals, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""`horolog produce`: lines of standard input or of files as records, with times of your choice."""
+"""`horolog produce`: send lines of standard input or files as records with chosen timestamps."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ app = typer.Typer(no_args_is_help=True)
 
 
 class CodecName(StrEnum):
-    """How batches are compressed."""
+    """The compression of batches."""
 
     NONE = "none"
     GZIP = "gzip"
@@ -32,7 +32,7 @@ class CodecName(StrEnum):
 
 
 class Acks(StrEnum):
-    """Whose word is waited for."""
+    """The acknowledgements to wait for."""
 
     NONE = "0"
     LEADER = "1"
@@ -40,7 +40,7 @@ class Acks(StrEnum):
 
     @property
     def number(self) -> int:
-        """As the protocol has it."""
+        """The value in the protocol."""
         return -1 if self is Acks.ALL else int(self)
 
 
@@ -72,49 +72,50 @@ def produce(
     ] = None,
     bootstrap: Bootstrap = LOCAL,
     shape: Annotated[
-        Input, typer.Option("--format", help="text: a value a line; json: as consume prints.")
+        Input,
+        typer.Option("--format", help="text: a value per line; json: as consume prints."),
     ] = Input.TEXT,
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-k", help="What ends the key of a line.")
+        str | None, typer.Option("--key-separator", "-k", help="Separates key and value in a line.")
     ] = None,
     null: Annotated[
-        str | None, typer.Option("--null", metavar="TEXT", help="A line that means: no value.")
+        str | None, typer.Option("--null", metavar="TEXT", help="The text of a null value.")
     ] = None,
     timestamp: Annotated[
-        str | None, typer.Option("--timestamp", metavar="TIME", help="The time of every record.")
+        str | None,
+        typer.Option("--timestamp", metavar="TIME", help="Timestamp of every record."),
     ] = None,
     timestamp_field: Annotated[
         str | None,
         typer.Option(
-            "--timestamp-field", metavar="NAME", help="Values are JSON: the field with the time."
+            "--timestamp-field", metavar="NAME", help="The field of JSON values with the timestamp."
         ),
     ] = None,
     key_field: Annotated[
         str | None,
-        typer.Option(
-            "--key-field", metavar="NAME", help="Values are JSON: the field that is the key."
-        ),
+        typer.Option("--key-field", metavar="NAME", help="The field of JSON values to use as key."),
     ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="For every record; repeat."),
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="For every record; repeatable."),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Where all go; else by key.")
+        int | None,
+        typer.Option("--partition", "-p", min=0, help="Send all here, not by key."),
     ] = None,
     codec: Annotated[CodecName, typer.Option("--codec", help="Compression.")] = CodecName.NONE,
     acks: Annotated[Acks, typer.Option("--acks", help="0, 1 or all.")] = Acks.ALL,
     zone: Zone = None,
 ) -> None:
-    """Send every line as a record; its time is now unless you say otherwise.
+    """Send every line as a record; the timestamp is the current time unless given.
 
-    Times: ISO-8601 with a zone or --tz, epoch milliseconds, or relative (-15m). Lines that arrive
-    together are sent together. A batch that the broker refuses ends the command, which says for
-    which lines. Rows of tables (--from) are sent many times as fast as lines.
+    Times: ISO 8601 with a zone or --tz, epoch milliseconds, or relative (-15m). Lines that arrive
+    together are sent in one batch. If the broker refuses a batch, the command fails and names its
+    lines. Rows of tables (--from) are sent many times as fast as lines.
     """
     if timestamp is not None and timestamp_field is not None:
         raise Misconfigured(
-            "give --timestamp or --timestamp-field: each says which time records have"
+            "give only one of --timestamp and --timestamp-field: each sets the timestamps"
         )
     if tables:
         of_lines = {

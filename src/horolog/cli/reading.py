@@ -1,9 +1,8 @@
-"""Reading a topic through a broker: which offsets, and which records of them.
+"""Reads a topic through a broker, by offsets or by a time range.
 
-A range of time begins, in each partition, at the first record at or after it, which the
-broker finds. It ends with the log: a record of that time may come late, behind any
-number of later ones, so everything up to the end is looked at, batches that cannot hold
-one by their header alone.
+In each partition a time range is read from the first record at or after its start, which the
+broker looks up, to the log end: late records may follow any number of newer ones. Batches whose
+header shows that no record is in the range are skipped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,9 +31,9 @@ class Span(NamedTuple):
 
 
 class TimeRange(NamedTuple):
-    """From `from_ms` up to but not including `to_ms`; `None` leaves a side open.
+    """From `from_ms` up to but not including `to_ms`; `None` is unbounded.
 
-    A record without a time lies in no range but the one open on both sides.
+    A record without a timestamp is only in the range that is unbounded on both sides.
     """
 
     from_ms: int | None = None
@@ -42,11 +41,11 @@ class TimeRange(NamedTuple):
 
     @property
     def is_everything(self) -> bool:
-        """Whether every record lies in it."""
+        """Whether the range is unbounded."""
         return self.from_ms is None and self.to_ms is None
 
     def holds(self, timestamp: int) -> bool:
-        """Whether a record of this time lies in it."""
+        """Whether a record with this timestamp is in the range."""
         if self.is_everything:
             return True
         if timestamp == NO_TIMESTAMP:
@@ -56,7 +55,7 @@ class TimeRange(NamedTuple):
         )
 
     def may_hold(self, header: BatchHeader) -> bool:
-        """Whether any record of a batch can lie in it, as far as its header tells."""
+        """Whether a batch can have records in the range, by its header."""
         if self.from_ms is not None and header.max_timestamp < self.from_ms:
             return False
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -65,7 +64,7 @@ class TimeRange(NamedTuple):
 
 
 class ReadRecord(NamedTuple):
-    """A record, where it lay, and whose time it carries."""
+    """A record with its partition and timestamp type."""
 
     partition: int
     offset: int
@@ -85,10 +84,10 @@ def plan(
     from_offset: int | None = None,
     from_end: bool = False,
 ) -> list[Span]:
-    """What to read of each partition, up to where it ends now.
+    """The offsets to read of each partition, up to its present end.
 
     Raises:
-        RequestRefused: there is no such topic, partition or offset.
+        RequestRefused: the topic, the partition or the offset does not exist.
     """
     numbers = list(partition_numbers(client, topic, partitions))
     earliest = _bounds(client, topic, numbers, EARLIEST)
@@ -100,7 +99,7 @@ def plan(
     elif times.from_ms is not None and times.from_ms >= 0:
         found = client.list_offsets({(topic, number): times.from_ms for number in numbers})
         starts = {tp[1]: each.offset if each else ends[tp[1]] for tp, each in found.items()}
-    else:  # the protocol has no way to ask for a moment before 1970
+    else:  # the protocol cannot look up times before 1970
         starts = earliest
     return [Span(number, starts[number], max(starts[number], ends[number])) for number in numbers]
 
@@ -108,7 +107,7 @@ def plan(
 def read_span(
     client: Client, topic: str, span: Span, times: TimeRange = EVERYTHING
 ) -> Iterator[tuple[int, list[ReadRecord]]]:
-    """The records of a span, batch by batch, each time with the offset that comes next."""
+    """The records of a span, batch by batch, each with the next offset to read."""
     position = span.start
     while position < span.end:
         position, fetched = _fetch(client, topic, span.partition, position, _WAIT_MS)
@@ -116,14 +115,14 @@ def read_span(
         for following, records in _records(fetched, span.partition, position, span.end, times):
             yield following, records
         if following == position and fetched.high_watermark <= position:
-            return  # the log was cut meanwhile: there is no more to come
+            return  # the log was truncated meanwhile
         position = following
 
 
 def follow(
     client: Client, topic: str, positions: dict[int, int], times: TimeRange = EVERYTHING
 ) -> Iterator[ReadRecord]:
-    """Records as they come, without an end; `positions` are where each partition begins."""
+    """Yield records as they are appended, without end; `positions` are the start offsets."""
     wait_ms = max(10, _WAIT_MS // max(1, len(positions)))
     while True:
         for partition, position in positions.items():
@@ -137,10 +136,10 @@ def follow(
 def _fetch(
     client: Client, topic: str, partition: int, position: int, wait_ms: int
 ) -> tuple[int, Fetched]:
-    """Batches from `position` on, or from the log start offset where it has moved past that.
+    """Batches from `position`, or from the log start offset if that is larger.
 
     Raises:
-        RequestRefused: the log ends before the position, or the broker refuses otherwise.
+        RequestRefused: the position is beyond the log end, or another refusal of the broker.
     """
     while True:
         try:
@@ -187,7 +186,7 @@ def _records(
 
 
 def _is_wanted(batch: memoryview, header: BatchHeader, times: TimeRange) -> bool:
-    """Whether a batch holds a record in the range; its times alone are much quicker to read."""
+    """Whether a batch has a record in the range; reads only timestamps, which is much faster."""
     if header.is_control or not times.may_hold(header):
         return False
     if times.is_everything:
@@ -205,6 +204,6 @@ def _offset_within(topic: str, partition: int, offset: int, earliest: int, end: 
     if not earliest <= offset <= end:
         raise RequestRefused(
             ErrorCode.offset_out_of_range,
-            f"{topic}-{partition} has no offset {offset}: it holds {earliest} up to {end}",
+            f"{topic}-{partition} has no offset {offset}: it has {earliest} up to {end}",
         )
     return offset

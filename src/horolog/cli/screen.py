@@ -1,4 +1,4 @@
-"""What people see: tables and JSON on standard output, progress on standard error."""
+"""Terminal output: tables and JSON on standard output, progress on standard error."""
 
 import io
 import json
@@ -14,18 +14,18 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-_WIDE = 4_096  # into a file or a pipe nothing is cut off
+_WIDE = 4_096  # the width of a file or pipe, so that nothing is truncated
 
 
 class Advance(Protocol):
-    """Tells how far the work has come."""
+    """A callback that updates a progress bar."""
 
     def __call__(self, done: int) -> None:
-        """`done` of the total are done."""
+        """Set the progress to `done` of the total."""
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table; numbers stand on the right, `None` shows as a dash."""
+    """Print a table; numbers are right-aligned, `None` is a dash."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for index, column in enumerate(columns):
         numbers = any(isinstance(row[index], int) for row in rows)
@@ -47,15 +47,15 @@ def show_json(value: Any) -> None:
 
 
 def say(text: str) -> None:
-    """Print a sentence to a person, apart from what a program may be reading."""
+    """Print a message to standard error, apart from the command's output."""
     typer.echo(text, err=True)
 
 
 @contextmanager
 def progress(what: str, total: int, unit: str = "") -> Iterator[Advance]:
-    """A bar on standard error while long work runs; nothing where no person looks.
+    """A progress bar on standard error if that is a terminal.
 
-    Not where the result is printed to the same terminal meanwhile, which the bar would break.
+    Do not use it while results are printed to the same terminal.
     """
     if not sys.stderr.isatty() or sys.stdout.isatty() or total <= 0:
         yield lambda done: None
@@ -72,7 +72,7 @@ def progress(what: str, total: int, unit: str = "") -> Iterator[Advance]:
 
 
 def size(count: int) -> str:
-    """Bytes as people read them."""
+    """Format a size in bytes with a unit."""
     amount, units = float(count), ["B", "kB", "MB", "GB", "TB"]
     while amount >= 1000 and len(units) > 1:
         amount /= 1000

@@ -1,4 +1,4 @@
-"""Sending records through a client: which partition, which batch, and what came of it."""
+"""Sends records through a client: partitioning, batching and results."""
 
 import time
 from collections import defaultdict
@@ -18,7 +18,7 @@ _CREATION_PAUSE_S = 0.1
 
 
 class Sender:
-    """Sends lines to the partitions of a topic, and remembers which offsets they got."""
+    """Sends lines to the partitions of a topic and counts the appended offsets."""
 
     def __init__(
         self, client: Client, topic: str, partition: int | None, codec: Codec, acks: int
@@ -36,11 +36,11 @@ class Sender:
         self._turn = 0
 
     def send(self, lines: Sequence[Line]) -> None:
-        """Send lines, in their order within each partition.
+        """Send lines, in order within each partition.
 
         Raises:
-            RecordsRejected: the broker refuses a batch; says for which lines.
-            RequestRefused: or for another reason.
+            RecordsRejected: the broker refuses records; the message names their lines.
+            RequestRefused: the broker refuses a batch for another reason.
         """
         by_partition: dict[int, list[Line]] = defaultdict(list)
         for line in lines:
@@ -51,7 +51,7 @@ class Sender:
                 self._send_batch(partition, batch)
 
     def summary(self) -> str:
-        """What was sent and where it went, in a sentence."""
+        """A sentence with the number of records and their offsets."""
         return sent(self._topic, self.sent, self.offsets)
 
     def _choose(self, line: Line) -> int:
@@ -91,7 +91,7 @@ def sent(topic: str, records: int, offsets: Mapping[int, tuple[int, int]]) -> st
 
 
 def _with_lines(refusal: RecordsRejected, lines: Sequence[Line]) -> RecordsRejected:
-    told = [f"no record of lines {lines[0].number} to {lines[-1].number} was taken: {refusal}"]
+    told = [f"no record of lines {lines[0].number} to {lines[-1].number} was appended: {refusal}"]
     told += [
         f"  line {lines[error.batch_index].number}: {error.message}"
         for error in refusal.errors[:10]
@@ -103,7 +103,7 @@ def _with_lines(refusal: RecordsRejected, lines: Sequence[Line]) -> RecordsRejec
 
 
 def _partitions(client: Client, topic: str) -> list[int]:
-    """The topic's partitions; a broker that creates topics on first use is given the time."""
+    """The topic's partitions; retries while a broker creates the topic on first use."""
     for _ in range(_CREATION_TRIES):
         found = client.metadata([topic], auto_create=True).topics.get(topic)
         if found is not None and found.error == ErrorCode.none and found.partitions:

@@ -26,32 +26,32 @@ _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def serve(
     host: Annotated[
         str | None,
-        typer.Option("--host", help="The address to listen on; 127.0.0.1 unless configured."),
+        typer.Option("--host", help="The address to listen on; default 127.0.0.1."),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option("--port", min=0, max=65535, help="The port; 9092, and 0 for a free one."),
+        typer.Option("--port", min=0, max=65535, help="The port; default 9092, 0 for a free one."),
     ] = None,
     listen: Annotated[
         list[str] | None,
-        typer.Option("--listen", metavar="HOST:PORT", help="In place of the two; repeat."),
+        typer.Option("--listen", metavar="HOST:PORT", help="Instead of both; repeatable."),
     ] = None,
     advertise: Annotated[
         list[str] | None,
-        typer.Option("--advertise", metavar="HOST:PORT", help="What clients are told; repeat."),
+        typer.Option("--advertise", metavar="HOST:PORT", help="For clients; repeatable."),
     ] = None,
     log_dir: Annotated[
         Path | None,
-        typer.Option("--log-dir", help="Where the log is kept; ./horolog-data unless configured."),
+        typer.Option("--log-dir", help="The log directory; default ./horolog-data."),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", exists=True, dir_okay=False, help="A server.properties to read."),
+        typer.Option("--config", exists=True, dir_okay=False, help="A server.properties file."),
     ] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="NAME=VALUE", help="A setting, stronger than the file's; repeat."
+            "--set", metavar="NAME=VALUE", help="A setting that overrides the file; repeatable."
         ),
     ] = None,
     adopt_defaults: Annotated[
@@ -71,14 +71,12 @@ def serve(
             "machine's, or stands still at START, a time or as far from now as -8d.",
         ),
     ] = "system",
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say more of what happens.")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")] = False,
 ) -> None:
     """Run a broker in the foreground.
 
-    When it accepts connections it prints a line that begins with "ready" and names host:port.
-    SIGTERM and Ctrl-C stop it cleanly. Every setting is in docs/settings.md.
+    Once it accepts connections it prints a line that starts with "ready" and has host:port.
+    SIGTERM and Ctrl-C stop it cleanly. docs/settings.md has all settings.
     """
     given = _file(config) | pairs(assignments, "--set")
     given |= listener_settings(host, port, listen or (), advertise or (), given)
@@ -89,7 +87,7 @@ def serve(
     write_log_to_stderr(verbose=verbose)
     turnable = manual_clock(clock)
     if turnable is not None:
-        _LOG.warning("any client may turn the clock of this broker, and have its records expire")
+        _LOG.warning("any client can set the clock of this broker and make its records expire")
     settings = Settings(static=given if turnable is None else for_tests(given))
     resolved = settings.broker_config()
 
@@ -100,19 +98,19 @@ def serve(
 
 
 def write_log_to_stderr(*, verbose: bool) -> None:
-    """Write the log as lines to stderr, `verbose` with what is said of each connection."""
+    """Log to stderr; `verbose` includes events of each connection."""
     lines = logging.StreamHandler()
     lines.setFormatter(LogLines(_LOG_FORMAT))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[lines])
-    for library in ("asyncio", "numba"):  # which say how they work, not what happens
+    for library in ("asyncio", "numba"):  # their debug messages describe internals
         logging.getLogger(library).setLevel(logging.WARNING)
 
 
 def manual_clock(text: str) -> ManualClock | None:
-    """The clock that `--clock` asks for; None is the machine's.
+    """The clock for the option `--clock`; None is the system's clock.
 
     Raises:
-        Misconfigured: there is no such clock, or START is no time.
+        Misconfigured: the clock is unknown, or START is not a time.
     """
     kind, _, start = text.partition(":")
     if text == "system":
@@ -125,7 +123,7 @@ def manual_clock(text: str) -> ManualClock | None:
 
 
 def ready_line(bound: Sequence[Endpoint], advertised: Sequence[Endpoint], log_dir: str) -> str:
-    """What tells that connections are accepted, and where clients find the broker."""
+    """The line that announces the broker's addresses once it accepts connections."""
     ports = {endpoint.name: endpoint.port for endpoint in bound}
     addresses = [
         host_port(endpoint.host, endpoint.port or ports[endpoint.name]) for endpoint in advertised

@@ -1,4 +1,4 @@
-"""Records as lines: for people, for programs, or nothing but the values."""
+"""Formats records as lines: text, JSON, or the bare values."""
 
 import base64
 import json
@@ -12,7 +12,7 @@ from horolog.cli.times import format_time
 
 
 class Format(StrEnum):
-    """What a line holds."""
+    """The output format."""
 
     TEXT = "text"
     JSON = "json"
@@ -20,7 +20,7 @@ class Format(StrEnum):
 
 
 def line_maker(shape: Format, topic: str, zone: tzinfo) -> Callable[[ReadRecord], bytes]:
-    """What turns a record into a line, its end included."""
+    """A function that formats a record as a line, including its end."""
     match shape:
         case Format.TEXT:
             return lambda read: _text_line(read, zone)

@@ -1,4 +1,4 @@
-"""Times as people write them, to milliseconds since 1970 and back.
+"""Parses and formats times on the command line, in milliseconds since 1970.
 
 2026-11-20T09:00:00Z   ISO-8601, with a zone or with --tz; a date alone is its midnight
 1795165200000          milliseconds since 1970
@@ -26,12 +26,12 @@ def parse_time(text: str, *, now_ms: int, zone: tzinfo | None = None) -> int:
     """Milliseconds since 1970.
 
     Args:
-        text: What the user wrote.
-        now_ms: What relative times count from.
-        zone: The zone of times that name none; without it such times are refused.
+        text: The user's input.
+        now_ms: The base of relative times.
+        zone: The zone of times without one; if `None`, such times are refused.
 
     Raises:
-        Misconfigured: Not a time, or one that is probably not meant; says what to write.
+        Misconfigured: Not a time, or probably not the intended one; the message shows the forms.
     """
     text = text.strip()
     if text == "now":
@@ -44,7 +44,7 @@ def parse_time(text: str, *, now_ms: int, zone: tzinfo | None = None) -> int:
 
 
 def parse_zone(text: str) -> tzinfo:
-    """A zone by its name (Europe/Berlin), its offset (+02:00), `UTC` or `local`."""
+    """Parse a zone: a name (Europe/Berlin), an offset (+02:00), `UTC` or `local`."""
     if text == "local":
         return datetime.now().astimezone().tzinfo or UTC
     if match := _OFFSET.fullmatch(text):
@@ -82,7 +82,7 @@ def _from_number(text: str, *, is_sure: bool) -> int:
 
     number = int(text) if len(text) <= 20 else _LONG
     if not -_LONG <= number < _LONG:
-        raise Misconfigured(f"{text} is beyond 64 bits: {_FORMS}")
+        raise Misconfigured(f"{text:.100} is beyond 64 bits: {_FORMS}")
     if not is_sure and (hint := looks_like(number)):
         raise Misconfigured(f"{text} is refused. {hint}. If it is meant as such, write {text}ms")
     return number

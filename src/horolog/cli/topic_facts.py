@@ -1,4 +1,4 @@
-"""What a broker tells of a topic's partitions: who leads, from where to where, how late."""
+"""A topic's partitions as a broker reports them: leaders, offsets, largest timestamps."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,8 +11,8 @@ from horolog.record.timestamps import NO_TIMESTAMP
 class PartitionFacts(NamedTuple):
     """One partition: offsets from `earliest` up to but not including `end`.
 
-    `latest_ms` is the largest timestamp and `latest_offset` the first record that carries it; both
-    are `None` where no record has a time, or the broker cannot tell.
+    `latest_ms` is the largest timestamp and `latest_offset` the first record that has it; both
+    are `None` if no record has a timestamp or the broker does not support the lookup.
     """
 
     partition: int
@@ -26,17 +26,17 @@ class PartitionFacts(NamedTuple):
 def partition_numbers(
     client: Client, topic: str, wanted: Sequence[int] | None = None
 ) -> dict[int, int | None]:
-    """The partitions of a topic with their leaders, narrowed down to those wanted.
+    """The requested partitions of a topic, with their leaders.
 
     Raises:
-        RequestRefused: there is no such topic or partition.
+        RequestRefused: the topic or a partition does not exist.
     """
     found = client.metadata([topic]).topics.get(topic)
     if found is None or found.error != ErrorCode.none:
         code = found.error if found else ErrorCode.unknown_topic_or_partition
         if code == ErrorCode.unknown_topic_or_partition:
             raise RequestRefused(
-                code, f"there is no topic {topic}; horolog topics list shows which are"
+                code, f"there is no topic {topic}; horolog topics list shows the existing ones"
             )
         raise RequestRefused(code, f"topic {topic}: {code.name.upper()}")
     leaders = {number: found.partitions[number].leader for number in sorted(found.partitions)}
@@ -52,7 +52,7 @@ def partition_numbers(
 def partition_facts(
     client: Client, topic: str, wanted: Sequence[int] | None = None
 ) -> list[PartitionFacts]:
-    """What can be told of each partition, in their order."""
+    """The facts of each partition, in the given order."""
     leaders = partition_numbers(client, topic, wanted)
     earliest = client.list_offsets({(topic, number): EARLIEST for number in leaders})
     ends = client.list_offsets({(topic, number): LATEST for number in leaders})

@@ -17,14 +17,14 @@ app = typer.Typer(no_args_is_help=True, help="List, create, describe, alter and 
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)]
 Config = Annotated[
     list[str] | None,
-    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A setting of the topic; repeat."),
+    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting; repeatable."),
 ]
 
 
 @app.command("list")
 def list_topics(
     bootstrap: Bootstrap = LOCAL,
-    internal: Annotated[bool, typer.Option(help="Kafka's own topics too.")] = False,
+    internal: Annotated[bool, typer.Option(help="Include Kafka's internal topics.")] = False,
     as_json: Json = False,
 ) -> None:
     """List topics with their partitions."""
@@ -48,17 +48,19 @@ def create(
     topics: Names,
     bootstrap: Bootstrap = LOCAL,
     partitions: Annotated[
-        int, typer.Option("--partitions", help="How many; -1 for the broker's default.")
+        int,
+        typer.Option("--partitions", help="How many; -1 for the broker's default."),
     ] = -1,
     replication_factor: Annotated[
-        int, typer.Option("--replication-factor", help="Copies; -1 for the broker's default.")
+        int,
+        typer.Option("--replication-factor", help="Replicas; -1 for the broker's default."),
     ] = -1,
     config: Config = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Do nothing for those that exist.")
+        bool, typer.Option("--if-not-exists", help="Ignore topics that exist.")
     ] = False,
 ) -> None:
-    """Create topics, with the settings that you give."""
+    """Create topics with the given settings."""
     settings = pairs(config, "--config")
     with Client(bootstrap) as client:
         existing = set(client.metadata().topics) if if_not_exists else set()
@@ -71,7 +73,7 @@ def create(
 
 @app.command()
 def delete(topics: Names, bootstrap: Bootstrap = LOCAL) -> None:
-    """Delete topics and all that they hold."""
+    """Delete topics and all their records."""
     with Client(bootstrap) as client:
         client.delete_topics(topics)
     for name in topics:
@@ -83,12 +85,12 @@ def describe(
     topic: Topic,
     bootstrap: Bootstrap = LOCAL,
     everything: Annotated[
-        bool, typer.Option("--all", help="Settings at their defaults too.")
+        bool, typer.Option("--all", help="Include settings with default values.")
     ] = False,
     zone: Zone = None,
     as_json: Json = False,
 ) -> None:
-    """Show a topic's partitions, its times and its settings."""
+    """Show a topic's partitions, timestamps and settings."""
     with Client(bootstrap) as client:
         facts = partition_facts(client, topic)
         resource = (ResourceType.TOPIC, topic)
@@ -137,13 +139,14 @@ def alter(
     config: Config = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="NAME", help="Back to the default; repeat."),
+        typer.Option("--unset", metavar="NAME", help="Reset a setting to its default; repeatable."),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, help="More partitions: so many in all.")
+        int | None,
+        typer.Option("--partitions", min=1, help="Increase partitions to this total."),
     ] = None,
 ) -> None:
-    """Change a topic's settings, or give it more partitions."""
+    """Change a topic's settings, or increase its partitions."""
     changes: dict[str, str | None] = {**pairs(config, "--config")}
     changes |= dict.fromkeys(unset or ())
     if not changes and partitions is None:
@@ -163,15 +166,15 @@ def reset_append_time(
     partitions: Partitions = None,
     as_json: Json = False,
 ) -> None:
-    """Let append times follow the broker's clock again, after it was ahead.
+    """Reset append times to the broker's clock, after it was ahead.
 
-    Within a partition append times never go back, so a clock that was once far ahead keeps
-    new records of a LogAppendTime topic at that time until it has caught up. This lowers the
-    append time of records to come to the clock, from the log's end on. Records that are there
-    keep theirs. It is written down in the partition's directory, in append-time-resets.
+    Within a partition append times never decrease. After the clock was far ahead, new records of a
+    LogAppendTime topic keep that time until the clock has caught up. This command makes new records
+    follow the clock again; existing records keep their timestamps. The partition's file
+    append-time-resets records the reset.
 
-    A partition whose records are all gone needs no reset. Apache Kafka has none either: its
-    append times go back with its clock.
+    A partition without records needs no reset. Apache Kafka has no such command: its append times
+    follow its clock back.
     """
     with Client(bootstrap) as client:
         before = client.append_times_ahead(topic)

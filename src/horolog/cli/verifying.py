@@ -1,4 +1,4 @@
-"""`horolog log verify` and `horolog log reindex`: what storage found and did, shown."""
+"""`horolog log verify` and `horolog log reindex`: run the checks of storage and print them."""
 
 import os
 from collections.abc import Generator
@@ -28,20 +28,22 @@ _T = TypeVar("_T")
 LogPath = Annotated[
     Path,
     typer.Argument(
-        exists=True, show_default=False, help="A log directory, a partition's, or a .log file."
+        exists=True,
+        show_default=False,
+        help="A log or partition directory, or a .log file.",
     ),
 ]
 
 
 class _Tally:
-    """What was found, and how much has been looked at."""
+    """The findings, and how much has been checked."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
         self.checked = Checked()
 
     def of(self, steps: Generator[Finding | Checked, None, _T], what: str, total: int) -> _T:
-        """Go through all steps with a bar; what they return."""
+        """Run all steps with a progress bar; return their result."""
         if total >= _WORTH_KERNELS_BYTES:
             load_kernels()
         with progress(what, total, "bytes") as advance:
@@ -59,16 +61,16 @@ class _Tally:
                     advance(self.checked.bytes)
 
     def count(self, severity: Severity) -> int:
-        """How many findings are so bad."""
+        """The number of findings of this severity."""
         return sum(1 for each in self.findings if each.severity is severity)
 
 
 def verify(path: LogPath, as_json: Json = False) -> None:
     """Check every byte: batches, checksums, records, offsets, indexes, checkpoints, metadata.
 
-    Says of everything that is wrong where it is and how it can be mended, and of what is lawful
-    and worth knowing. Works without a broker or beside a running one, on directories that Apache
-    Kafka wrote, and writes nothing. The exit code is 1 where something is wrong.
+    Reports every problem with its position and repair, and also valid but notable facts. Works
+    without a broker or with a running one, also on directories of Apache Kafka, and writes nothing.
+    The exit code is 1 if there is a problem.
     """
     verification = Verification.of(path)
     tally = _Tally()
@@ -105,10 +107,10 @@ def _all_steps(verification: Verification) -> Generator[Finding | Checked, None,
 def reindex(
     path: LogPath,
     rebuild_all: Annotated[
-        bool, typer.Option("--all", help="Make good indexes again as well.")
+        bool, typer.Option("--all", help="Also rebuild indexes that are correct.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done.")
+        bool, typer.Option("--dry-run", help="Only print what would be done.")
     ] = False,
     interval_bytes: Annotated[
         int,
@@ -116,16 +118,16 @@ def reindex(
             "--index-interval-bytes",
             min=0,
             metavar="BYTES",
-            help="The topic's index.interval.bytes: how much log lies between entries.",
+            help="The topic's index.interval.bytes: bytes of log between two entries.",
         ),
     ] = TopicConfig().index_interval_bytes,
     as_json: Json = False,
 ) -> None:
-    """Make missing and wrong indexes again from the log, as Apache Kafka's recovery would.
+    """Rebuild missing and wrong indexes from the log, as Apache Kafka's recovery would.
 
-    Writes .index and .timeindex, and a .seal that Kafka ignores; no .log is touched. A broker that
-    uses the directory must be stopped before. The exit code is 1 where an index could not be made
-    again because its log is damaged.
+    Writes .index and .timeindex, and a .seal that Kafka ignores; never changes a .log. A broker
+    that uses the directory must be stopped first. The exit code is 1 if an index cannot be rebuilt
+    because its log is damaged.
     """
     target = find_target(path)
     work = Reindexing(target, interval_bytes, rebuild_all=rebuild_all, dry_run=dry_run)
@@ -148,8 +150,8 @@ def reindex(
             _show_reindexed(each, dry_run=dry_run)
         changed = sum(1 for each in done if each.written)
         typer.echo(
-            f"{len(done)} segments looked at, the indexes of {changed} "
-            f"{'would be ' if dry_run else ''}made again, {len(refused)} left as they are"
+            f"{len(done)} segments checked, the indexes of {changed} "
+            f"{'would be ' if dry_run else ''}rebuilt, {len(refused)} left unchanged"
         )
     if refused:
         if as_json:
@@ -160,7 +162,7 @@ def reindex(
 def _bytes(target: Target) -> int:
     total = 0
     for segment in target.segments():
-        if segment.exists():  # a broker may be at work
+        if segment.exists():  # a broker may be running
             total += segment.stat().st_size
     return total
 
@@ -173,7 +175,7 @@ def _show_finding(finding: Finding, root: Path) -> None:
         place += f", offset {finding.offset}"
     typer.echo(f"{finding.severity.upper():6}  {place}\n        {finding.what}")
     if finding.mend:
-        typer.echo(f"        to mend: {finding.mend}")
+        typer.echo(f"        repair: {finding.mend}")
 
 
 def _summary(tally: _Tally, state: str) -> str:
@@ -183,7 +185,7 @@ def _summary(tally: _Tally, state: str) -> str:
         for severity in Severity
         if (count := tally.count(severity))
     ]
-    wrong = ", ".join(found) if found else "nothing to remark"
+    wrong = ", ".join(found) if found else "no findings"
     parts = f"{checked.partitions} partitions, " if checked.partitions else ""
     return (
         f"{parts}{checked.segments} segments, {checked.batches} batches, "
@@ -200,7 +202,7 @@ def _show_reindexed(done: Reindexed, *, dry_run: bool) -> None:
     for written in done.written:
         typer.echo(f"  {'would write' if dry_run else 'wrote'} {os.path.basename(written)}")
     if done.refused:
-        typer.echo(f"  left as it is: {done.refused}")
+        typer.echo(f"  left unchanged: {done.refused}")
 
 
 def _json(done: Reindexed) -> dict[str, Any]:

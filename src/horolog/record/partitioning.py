@@ -1,4 +1,4 @@
-"""Which partition a key belongs to, as Kafka's own producers have it (murmur2)."""
+"""The partition of a key by Kafka's default partitioner (murmur2)."""
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ _FEW = 64  # keys for which a loop in Python is quicker than numpy's calls
 
 
 def partition_of_key(key: bytes, count: int) -> int:
-    """The partition, among `count`, that records of this key go to."""
+    """The partition, 0 to `count` - 1, of records with this key."""
     return (murmur2(key) & _POSITIVE) % count
 
 

@@ -77,7 +77,7 @@ def find_target(path: Path) -> Target:
     if names.partition_of(path.name):
         return Target(path.parent, (path,))
     raise Misconfigured(
-        f"{path} is no log directory, no partition's directory (topic-0) and no segment (.log)"
+        f"{path} is not a log directory, a partition directory (topic-0) or a segment (.log)"
     )
 
 
