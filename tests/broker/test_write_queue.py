@@ -16,12 +16,12 @@ from storelogs import NOW, new_log
 from horolog.broker import write_queue
 from horolog.broker.checking import Checkers
 from horolog.broker.partition import Partition
-from horolog.broker.write_queue import Written
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.scan import load_kernels
+from horolog.storage.log import Appended
 from horolog.storage.validate import prepare
 
 LARGE_BYTES = 200_000  # beyond what the event loop decompresses
@@ -90,17 +90,17 @@ def run(tmp_path: Path) -> Callable[..., None]:
     return run
 
 
-def append(partition: Partition, batch: bytes, owner: str) -> "asyncio.Future[Written]":
-    written = partition.append(batch, NOW, 9, owner)
-    if isinstance(written, Written):
+def append(partition: Partition, batch: bytes, owner: str) -> "asyncio.Future[Appended]":
+    appended = partition.append(batch, NOW, 9, owner)
+    if isinstance(appended, Appended):
         future = asyncio.get_running_loop().create_future()
-        future.set_result(written)
+        future.set_result(appended)
         return future
-    return written
+    return appended
 
 
-def offset(written: Written) -> int:
-    return written.appended.base_offset
+def offset(appended: Appended) -> int:
+    return appended.base_offset
 
 
 def test_a_slow_check_holds_up_its_own_client_and_no_other(run, gate) -> None:
@@ -193,7 +193,7 @@ def test_whatever_comes_in_between_each_client_is_served_in_its_order(
     monkeypatch.setattr(write_queue, "QUICK_BYTES", 300_000)
 
     async def test(partition: Partition) -> None:
-        asked: dict[str, list[asyncio.Future[Written]]] = {"a": [], "b": [], "c": []}
+        asked: dict[str, list[asyncio.Future[Appended]]] = {"a": [], "b": [], "c": []}
         broken = bytearray(large())
         broken[-1] ^= 1
         makes = (
@@ -222,7 +222,7 @@ def test_whatever_comes_in_between_each_client_is_served_in_its_order(
         offsets: list[int] = []
         for futures in asked.values():
             done = await asyncio.gather(*futures, return_exceptions=True)
-            mine = [offset(one) for one in done if isinstance(one, Written)]
+            mine = [offset(one) for one in done if isinstance(one, Appended)]
             assert mine == sorted(mine)
             offsets += mine
         assert sorted(offsets) == list(range(partition.high_watermark))

@@ -28,7 +28,6 @@ from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
 from horolog.broker.producer_ids import ProducerIds
 from horolog.broker.timestamp_warnings import TimestampWarnings
-from horolog.broker.write_queue import Written
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
 from horolog.errors import HorologError, StorageFailed
@@ -36,6 +35,7 @@ from horolog.groups.capacity import Capacity
 from horolog.groups.values import GroupLimits
 from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.file_records import FileSlots
+from horolog.storage.log import Appended
 
 _LOG = logging.getLogger(__name__)
 
@@ -180,13 +180,14 @@ class Broker:
             raise unknown_topic(topic)
         return partition
 
-    def note_written(self, partition: Partition, written: Written) -> None:
+    def note_appended(self, partition: Partition, appended: Appended) -> None:
         """See to what an append leaves to be done."""
-        if written.appended.duplicate:
+        if appended.duplicate:
             _LOG.debug("%s: a retry of what is in the log was answered", partition.name)
-        if written.appended.rolled:
+        if appended.rolled:
             partition.flush_rolled().add_done_callback(_log_failure)
-        self.timestamp_warnings.note(partition, written)
+        if appended.ahead_ms > 0 or appended.records_ahead_ms > 0:
+            self.timestamp_warnings.note(partition, appended)
 
     @contextmanager
     def delay(self, delayed: DelayedFetch) -> Iterator[DelayedFetch]:

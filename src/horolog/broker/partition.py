@@ -6,12 +6,12 @@ from concurrent.futures import Executor
 from typing import Final, Protocol, TypeVar
 
 from horolog.broker.checking import Checkers
-from horolog.broker.write_queue import WriteQueue, Written
+from horolog.broker.write_queue import WriteQueue
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.storage.checkpoints import AppendTimeReset, EpochStart
-from horolog.storage.log import DeletedSegment, Log
+from horolog.storage.log import Appended, DeletedSegment, Log
 from horolog.storage.lookup import TimestampOffset
 from horolog.storage.slices import Slice
 from horolog.wire.fetch import AbortedTransaction
@@ -83,7 +83,7 @@ class Partition:
         owner: Hashable,
         *,
         in_thread: bool = False,
-    ) -> "Written | asyncio.Future[Written]":
+    ) -> "Appended | asyncio.Future[Appended]":
         """Check and append what a producer sent; at once if nothing is in the way.
 
         What one `owner` (a connection) sends is appended in the order of the calls.

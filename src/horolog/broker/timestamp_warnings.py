@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition
-from horolog.broker.write_queue import Written
 from horolog.clock import Clock, format_duration
+from horolog.storage.log import Appended
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,22 +41,20 @@ class TimestampWarnings:
         self._next_warning_at = 0.0  # about them
         self._next_of_records: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
 
-    def note(self, partition: Partition, written: Written) -> None:
+    def note(self, partition: Partition, appended: Appended) -> None:
         """Warn of what was appended, if it is ahead of the clock."""
-        if written.appended.ahead_ms <= 0 and written.ahead_ms <= 0:
-            return  # as nearly always
         limit_ms = self._live.config.horolog_timestamp_warn_ahead_ms
-        if written.appended.ahead_ms > limit_ms:
+        if appended.ahead_ms > limit_ms:
             if self._loop.time() >= self._next_warning_at:
                 self._look()
-        elif written.ahead_ms > limit_ms and self._is_due(partition):
+        elif appended.records_ahead_ms > limit_ms and self._is_due(partition):
             _LOG.warning(
                 "%s: a record is %s ahead of the clock (offsets %d to %d); retention.ms counts "
                 "from its timestamp (KIP-937)",
                 partition.name,
-                format_duration(written.ahead_ms),
-                written.appended.base_offset,
-                written.appended.last_offset,
+                format_duration(appended.records_ahead_ms),
+                appended.base_offset,
+                appended.last_offset,
             )
 
     def look_at_append_times(self) -> None:

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor, Future
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from horolog.broker.checking import QUICK_BYTES, Checkers
 from horolog.broker.fair_pool import FairPool
@@ -30,14 +30,6 @@ INLINE_BYTES: Final = 1 << 20
 INLINE_SLOWLY_BYTES: Final = 64 * 1024  # while no kernels are loaded
 INLINE_COMPRESSED_BYTES: Final = 16 * 1024
 INLINE_DECOMPRESSED_BYTES: Final = 64 * 1024
-
-
-class Written(NamedTuple):
-    """A batch in the log; `ahead_ms` is how far its latest record is ahead of the clock."""
-
-    appended: Appended
-    ahead_ms: int
-    size: int
 
 
 class WriteQueue:
@@ -70,16 +62,16 @@ class WriteQueue:
 
     def append(
         self, batch: Bytes, now_ms: int, produce_version: int, owner: Hashable, *, in_thread: bool
-    ) -> "Written | asyncio.Future[Written]":
+    ) -> "Appended | asyncio.Future[Appended]":
         """See `Partition.append`."""
         append = Append(owner, batch, now_ms, produce_version, in_thread)
         if not self._working and not self._jobs and owner not in self._unchecked:
-            written = None if self.is_closed else self._append_nowait(append)
-            if written is not None:
-                return written
+            appended = None if self.is_closed else self._append_nowait(append)
+            if appended is not None:
+                return appended
         return self._queue(lambda: self._write(append), append)
 
-    def _append_nowait(self, append: Append) -> Written | None:
+    def _append_nowait(self, append: Append) -> Appended | None:
         """Append on the event loop; None if that might have to wait, or take long, as it is."""
         prepared = append.prepared
         if prepared is None:
@@ -94,9 +86,8 @@ class WriteQueue:
         appended = self._log.append_nowait(prepared, append.now_ms)
         if appended is None:
             return None
-        written = Written(appended, prepared.ahead_ms, len(prepared.batch))
-        self._on_growth(written.size)
-        return written
+        self._on_growth(appended.size)
+        return appended
 
     def _inline_limit(self, append: Append) -> int | None:
         """How much a batch may decompress to on the event loop; None if it is checked elsewhere."""
@@ -121,11 +112,10 @@ class WriteQueue:
             max_uncompressed_bytes=max_uncompressed_bytes,
         )
 
-    def _write(self, append: Append) -> Written:
+    def _write(self, append: Append) -> Appended:
         prepared = append.prepared
         assert prepared is not None
-        appended = self._log.append(prepared, append.now_ms)
-        return Written(appended, prepared.ahead_ms, len(prepared.batch))
+        return self._log.append(prepared, append.now_ms)
 
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
         """Do something to the log in a thread, after every write that is checked by now."""
@@ -200,7 +190,7 @@ class WriteQueue:
             if append is None:
                 self._hand_over()
                 return
-            outcome: Written | Failure | None
+            outcome: Appended | Failure | None
             try:
                 outcome = self._append_nowait(append)
             except Exception as error:  # noqa: BLE001 - handed to who asked for it
@@ -238,7 +228,7 @@ class WriteQueue:
         self._working = False
         for job, outcome in zip(jobs, outcomes, strict=True):
             job.settle(outcome)
-        self._on_growth(sum(done.size for done in outcomes if isinstance(done, Written)))
+        self._on_growth(sum(done.size for done in outcomes if isinstance(done, Appended)))
         self._advance()
 
     async def close(self) -> None:

@@ -64,6 +64,10 @@ class Appended(NamedTuple):
     duplicate: bool
     ahead_ms: int
     """How far the append time is ahead of the clock, because the clock went back."""
+    records_ahead_ms: int
+    """How far the latest record is ahead of the clock; 0 where append times replace theirs."""
+    size: int
+    """Bytes of the batch."""
 
 
 class DeletedSegment(NamedTuple):
@@ -235,6 +239,8 @@ class Log:
                     rolled=False,
                     duplicate=True,
                     ahead_ms=0,
+                    records_ahead_ms=prepared.ahead_ms,
+                    size=header.size,
                 )
         active = self.active
         if not active.is_ready:
@@ -254,7 +260,8 @@ class Log:
             active, timestamp = self.active, now_ms
         last_offset = base_offset + header.last_offset_delta
         flushes = last_offset + 1 - self.recovery_point >= self.config.flush_messages
-        rolled = self._must_roll(active, header.size, last_offset, timestamp, now_ms)
+        size = header.size
+        rolled = self._must_roll(active, size, last_offset, timestamp, now_ms)
         epoch = self.leader_epoch
         is_new_epoch = self.epochs.latest != epoch
         if nowait and (rolled or flushes or is_new_epoch):
@@ -289,6 +296,8 @@ class Log:
             rolled,
             False,
             timestamp - now_ms if stamps else 0,
+            prepared.ahead_ms,
+            size,
         )
 
     def _must_roll(

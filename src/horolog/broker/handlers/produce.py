@@ -20,7 +20,6 @@ from typing import Any, Final, NamedTuple
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.partition import Partition
-from horolog.broker.write_queue import Written
 from horolog.errors import (
     BatchRefused,
     ErrorCode,
@@ -32,6 +31,7 @@ from horolog.errors import (
 from horolog.metadata.topics import Topic
 from horolog.network.dispatching import Hangup
 from horolog.network.reply import Reply
+from horolog.storage.log import Appended
 from horolog.wire.api import ApiKey
 from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produce_response
 
@@ -43,7 +43,7 @@ class _Appending(NamedTuple):
     """A batch that is in a thread's hands, and where its outcome goes."""
 
     partition: Partition
-    written: "asyncio.Future[Written]"
+    appended: "asyncio.Future[Appended]"
     outcomes: list[ProducedPartition]
     slot: int
 
@@ -106,17 +106,17 @@ def _append(
     partition = None
     try:
         partition = _partition(request, broker, topic, wanted.index)
-        written = partition.append(
+        appended = partition.append(
             wanted.records or b"", now_ms, request.version, request.peer, in_thread=in_thread
         )
     except HorologError as error:
         outcomes.append(_refused(wanted.index, error, partition))
         return
-    if isinstance(written, Written):
-        broker.note_written(partition, written)
-        outcomes.append(_accepted(wanted.index, written))
+    if isinstance(appended, Appended):
+        broker.note_appended(partition, appended)
+        outcomes.append(_accepted(wanted.index, appended))
     else:
-        appending.append(_Appending(partition, written, outcomes, len(outcomes)))
+        appending.append(_Appending(partition, appended, outcomes, len(outcomes)))
         outcomes.append(ProducedPartition(wanted.index))
 
 
@@ -136,12 +136,12 @@ async def _reply_later(
         await request.pause()
         index = one.outcomes[one.slot].partition_index
         try:
-            written = await one.written
+            appended = await one.appended
         except HorologError as error:
             one.outcomes[one.slot] = _refused(index, error, one.partition)
             continue
-        broker.note_written(one.partition, written)
-        one.outcomes[one.slot] = _accepted(index, written)
+        broker.note_appended(one.partition, appended)
+        one.outcomes[one.slot] = _accepted(index, appended)
     return _reply(request, topics)
 
 
@@ -160,8 +160,7 @@ def _reply(request: Request, topics: Sequence[ProducedTopic]) -> Reply | Apart |
     return None
 
 
-def _accepted(index: int, written: Written) -> ProducedPartition:
-    appended = written.appended
+def _accepted(index: int, appended: Appended) -> ProducedPartition:
     return ProducedPartition(
         index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
     )
