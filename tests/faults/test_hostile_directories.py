@@ -566,7 +566,9 @@ def test_a_store_that_names_a_directory_outside_makes_none(
             values = TOPICS.checked((name, uuid4().bytes, 1, 0, 0))
             db.execute(TOPICS.insert, values)
     db.close()
-    before = {path for path in stopped.parent.parent.rglob("*") if path.is_dir()}
+    around = [*stopped.parent.iterdir()]
     broker = make_broker(log_dir=stopped)
     assert described(broker) == {"d": {0: 0, 1: 0}, "other": {0: 0}}
-    assert {path for path in stopped.parent.parent.rglob("*") if path.is_dir()} == before
+    assert [*stopped.parent.iterdir()] == around
+    for outside in (stopped.parent.parent, Path("/tmp")):
+        assert not [path for path in outside.iterdir() if path.name.startswith("evil")]
