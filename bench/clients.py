@@ -230,6 +230,71 @@ def raw_fetch(bootstrap: str, topic: str, end: int, size: int) -> dict[str, floa
     return {**watch.numbers(), "records": offset, "bytes": received, "requests": requests}
 
 
+# --- loading files --------------------------------------------------------------------------------
+
+
+def arrow_load(bootstrap: str, topic: str, file: str, records: int) -> dict[str, float]:
+    """Send the rows of a file of tables."""
+    from pathlib import Path  # noqa: PLC0415 - only this needs it
+
+    from horolog.cli.table_files import opened  # noqa: PLC0415 - only this needs it
+    from horolog.client import Client, Producer  # noqa: PLC0415 - only this needs it
+    from horolog.record.kernels.loading import COLUMN_KERNELS  # noqa: PLC0415 - only this needs it
+
+    COLUMN_KERNELS.load()
+    watch, started_cpu_s = Watch(), time.process_time()
+    with (
+        opened(Path(file), {}) as (reader, _),
+        Client(bootstrap) as client,
+        Producer(client) as producer,
+    ):
+        written = producer.send(topic, reader)
+    assert written.records == records
+    return {**watch.numbers(), "cpu_s": time.process_time() - started_cpu_s, "records": records}
+
+
+def librdkafka_load(bootstrap: str, topic: str, file: str, records: int) -> dict[str, float]:
+    """The same rows, one `produce` each."""
+    from pathlib import Path  # noqa: PLC0415 - only this needs it
+
+    from confluent_kafka import Producer  # noqa: PLC0415 - only this needs it
+
+    from horolog.cli.table_files import opened  # noqa: PLC0415 - only this needs it
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "batch.size": 1_000_000,
+            "batch.num.messages": 1_000_000,
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 512 << 10,
+            "log_level": 0,
+        }
+    )
+    producer.list_topics(topic)
+    watch, started_cpu_s = Watch(), time.process_time()
+    sent = 0
+    with opened(Path(file), {}) as (reader, _):
+        for batch in reader:
+            keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+            for key, value in zip(keys, values, strict=True):
+                while True:
+                    try:
+                        producer.produce(topic, value, key)
+                        break
+                    except BufferError:
+                        producer.poll(0.01)
+                sent += 1
+            producer.poll(0)
+    left = producer.flush(600)
+    assert left == 0, f"{left} records were not acknowledged"
+    assert sent == records
+    return {**watch.numbers(), "cpu_s": time.process_time() - started_cpu_s, "records": records}
+
+
 # --- looking up -----------------------------------------------------------------------------------
 
 
@@ -321,6 +386,8 @@ CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
         librdkafka_objects,
         arrow_fetch,
         raw_fetch,
+        arrow_load,
+        librdkafka_load,
         fill,
         round_robin,
         raw_lookup,
