@@ -1,0 +1,88 @@
+"""Whose a batch is: the producer, its epoch and the sequences in the headers of raw batches.
+
+A copy of a log carries the identities of its producers. Appended elsewhere as they are, they would
+meet that broker's own memory of producers: be dropped as repeats, or refused as out of order. Only
+headers are made anew; records stay as they are, compressed or not, but in the few batches that a
+broker takes from no producer: there they are written anew, as readers see them.
+"""
+
+from collections.abc import Iterator
+
+from horolog.record.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    iter_headers,
+    next_sequence,
+    pack_header,
+    verify_crc,
+)
+from horolog.record.builder import build_batch, read_records
+from horolog.record.compression import Buffer
+from horolog.record.timestamps import TimestampType
+
+__all__ = ["NO_PRODUCER", "with_producer"]
+
+NO_PRODUCER = (-1, -1)
+"""The id and epoch of batches that no idempotent producer wrote."""
+
+_TRANSACTIONAL = 1 << 4
+
+
+def with_producer(
+    batches: Buffer,
+    producer: tuple[int, int] = NO_PRODUCER,
+    *,
+    base_sequence: int = -1,
+    check_crcs: bool = True,
+    max_batch_bytes: int = 1 << 30,
+) -> Iterator[bytes]:
+    """The whole batches of a buffer, one by one, as batches of another producer.
+
+    Sequences go on from `base_sequence`. No batch is part of a transaction any more: leave out
+    those of aborted ones first. Control batches, and batches that compaction emptied, are left
+    out. A batch with gaps between its offsets, with append times or a delete horizon, is written
+    anew: its offsets without gaps, its times as create times.
+
+    Raises:
+        CorruptBatch: what follows is no batch of format v2, or its checksum is wrong: it would be
+            right in the copy.
+        RequestRefused: a batch that is written anew decompresses to more than `max_batch_bytes`.
+    """
+    view = memoryview(batches)
+    sequence = base_sequence
+    for position, header in iter_headers(view):
+        if check_crcs:
+            verify_crc(view, position, header)
+        if header.is_control or header.records_count == 0:
+            continue
+        if _needs_writing(header):
+            rows = read_records(view[position : position + header.size], max_bytes=max_batch_bytes)
+            yield build_batch(
+                rows,
+                codec=header.codec,
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                base_sequence=sequence,
+            )
+            if sequence >= 0:
+                sequence = next_sequence(sequence, header.records_count)
+            continue
+        records = view[position + HEADER_SIZE : position + header.size]
+        changed = header._replace(
+            attributes=header.attributes & ~_TRANSACTIONAL,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            base_sequence=sequence,
+        )
+        yield b"".join((pack_header(changed, records), records))
+        if sequence >= 0:
+            sequence = next_sequence(sequence, header.records_count)
+
+
+def _needs_writing(header: BatchHeader) -> bool:
+    """Whether brokers refuse such a batch from a producer."""
+    return (
+        header.last_offset_delta + 1 != header.records_count
+        or header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        or header.has_delete_horizon
+    )
