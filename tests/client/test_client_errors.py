@@ -245,6 +245,84 @@ def test_a_moved_leader_is_found() -> None:
             assert client.list_offsets({CLICKS: LATEST}) == {CLICKS: FoundOffset(77, -1, 3)}
 
 
+def test_a_leader_that_is_gone_is_looked_for_at_the_brokers_that_are_left() -> None:
+    answers = {ApiKey.LIST_OFFSETS: offsets(offset=77)}
+    first = ScriptedBroker({ApiKey.LIST_OFFSETS: offsets()}, node_id=2)
+    leaders = {"now": 2}
+    with (
+        ScriptedBroker(answers, leader=lambda: leaders["now"], others=[first]) as left,
+        Client(left.bootstrap) as client,
+    ):
+        with first:
+            assert client.list_offsets({CLICKS: LATEST}) == {CLICKS: FoundOffset(40, -1, 3)}
+        leaders["now"] = 1  # where it was, connections are refused
+        assert client.list_offsets({CLICKS: LATEST}) == {CLICKS: FoundOffset(77, -1, 3)}
+
+
+def test_all_bootstrap_servers_but_one_may_be_gone_when_a_connection_is_lost(
+    dead_port: int,
+) -> None:
+    with ScriptedBroker(node_id=1) as broker:
+        bootstrap = f"127.0.0.1:{dead_port},{broker.bootstrap}"
+        with Client(bootstrap) as client:
+            client.metadata()
+            broker.hang_up()
+            assert set(client.metadata().brokers) == {1}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.leader_not_available,
+        ErrorCode.replica_not_available,
+        ErrorCode.kafka_storage_error,
+    ],
+)
+def test_while_leaders_move_every_call_is_repeated_with_fresh_metadata(error: ErrorCode) -> None:
+    fetched = b"".join(
+        encode_fetch_response(12, [FetchedTopic("clicks", None, [FetchedPartition(5)])])
+    )
+    moving = b"".join(
+        encode_fetch_response(
+            12, [FetchedTopic("clicks", None, [FetchedPartition(5, error_code=error)])]
+        )
+    )
+    answers = {
+        ApiKey.FETCH: in_turn(moving, fetched),
+        ApiKey.LIST_OFFSETS: in_turn(offsets(error), offsets()),
+        ApiKey.PRODUCE: in_turn(produced(error), produced()),
+    }
+    with talk(answers) as (broker, client):
+        client.fetch(*CLICKS, 40)
+        client.list_offsets({CLICKS: LATEST})
+        client.produce(*CLICKS, b"batch")
+        # Each failure makes the client ask who leads.
+        assert len(broker.asked(ApiKey.METADATA)) == 4
+        for api_key in answers:
+            assert len(broker.asked(api_key)) == 2
+
+
+def test_one_leader_that_moves_costs_the_others_no_second_request() -> None:
+    with ScriptedBroker({ApiKey.LIST_OFFSETS: offsets()}, node_id=2) as other:
+        there = {
+            "topics": [{"name": "views", "partitions": [offsets()["topics"][0]["partitions"][0]]}]
+        }
+        other.answers = {ApiKey.LIST_OFFSETS: there}
+        moving = in_turn(offsets(ErrorCode.not_leader_or_follower), offsets())
+        with talk({ApiKey.LIST_OFFSETS: moving}, script={"others": [other]}) as (broker, client):
+            broker.leader_of = {"views": 2}
+            found = client.list_offsets({CLICKS: LATEST, ("views", 5): LATEST})
+            assert {tp: each and each.offset for tp, each in found.items()} == {
+                CLICKS: 40,
+                ("views", 5): 40,
+            }
+            assert len(broker.asked(ApiKey.LIST_OFFSETS)) == 2
+            assert len(other.asked(ApiKey.LIST_OFFSETS)) == 1
+
+
 def test_an_error_that_may_pass_is_given_up_on_when_the_time_is_over() -> None:
     answers = {ApiKey.LIST_OFFSETS: offsets(ErrorCode.leader_not_available)}
     with talk(answers, timeout_ms=3_000) as (broker, client):

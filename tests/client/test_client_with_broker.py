@@ -22,8 +22,10 @@ from horolog.client import (
 from horolog.client.link import Link
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
+from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
+from horolog.record.identity import with_producer
 from horolog.wire.api import SUPPORTED, ApiKey
 
 NOW_MS = 1_700_000_000_000
@@ -219,3 +221,22 @@ def test_a_broker_that_is_gone_is_told_as_gone(tmp_path: Path) -> None:
                 client.fetch("clicks", 0, 0)
     finally:
         running.stop()
+
+
+def test_raw_batches_are_copied_as_another_producers(client: Client, topic: str) -> None:
+    copy = f"copy-{uuid.uuid4()}"
+    client.create_topics({copy: 1})
+    producer = client.init_producer_id()
+    for _ in range(2):  # the second time every batch is a repeat, and nothing is appended
+        fetched = client.fetch(topic, 1, 0)
+        for batch in with_producer(fetched.records, producer, base_sequence=0):
+            client.produce(copy, 0, batch, acks=-1)
+    copied = client.fetch(copy, 0, 0).records
+    headers = [header for _, header in iter_headers(copied)]
+    assert [(h.producer_id, h.base_sequence, h.codec) for h in headers] == [
+        (producer.id, 0, Codec.LZ4),
+        (producer.id, 3, Codec.NONE),
+    ]
+    end = client.list_offsets({(copy, 0): LATEST})[copy, 0]
+    assert end is not None
+    assert end.offset == 5

@@ -49,6 +49,7 @@ class ScriptedBroker:
     answers: Mapping[ApiKey, Answers] = field(default_factory=dict)
     node_id: int = 1
     leader: Callable[[], int] | int = 1  # of every partition
+    leader_of: Mapping[str, int] = field(default_factory=dict)  # of some topics another
     others: list["ScriptedBroker"] = field(default_factory=list)
     versions: Mapping[ApiKey, Versions] = field(default_factory=dict)
     host: str = "127.0.0.1"
@@ -147,13 +148,17 @@ class ScriptedBroker:
             }
         assert api_key is ApiKey.METADATA, f"the script has no answer to {api_key.title}"
         leader = self.leader() if callable(self.leader) else self.leader
-        partition = {
-            "partition_index": 5,
-            "leader_id": leader,
-            "leader_epoch": 3,
-            "replica_nodes": [leader],
-            "isr_nodes": [leader],
-        }
+
+        def partition(topic: str) -> Mapping[str, Any]:
+            its = self.leader_of.get(topic, leader)
+            return {
+                "partition_index": 5,
+                "leader_id": its,
+                "leader_epoch": 3,
+                "replica_nodes": [its],
+                "isr_nodes": [its],
+            }
+
         return {
             "brokers": [
                 {
@@ -165,7 +170,7 @@ class ScriptedBroker:
             ],
             "controller_id": self.node_id,
             "topics": [
-                {"name": topic.name, "topic_id": None, "partitions": [partition]}
+                {"name": topic.name, "topic_id": None, "partitions": [partition(topic.name)]}
                 for topic in request.topics or ()
             ],
         }

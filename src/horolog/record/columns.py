@@ -23,10 +23,10 @@ from horolog.record.batch import HEADER_SIZE, BatchHeader, iter_headers, parse_h
 from horolog.record.column_writer import encode, encode_batches
 from horolog.record.compression import Buffer, Codec, decompress_chunks
 from horolog.record.kernels import layout
-from horolog.record.markers import read_marker
 from horolog.record.row_buffers import EVERYTHING, INT64_MAX, INT64_MIN, Range, RowBuffers
 from horolog.record.scan import scan_batch
 from horolog.record.timestamps import TimestampType
+from horolog.record.transactions import AbortedTransactions
 
 __all__ = [
     "DEFAULT_COLUMNS",
@@ -115,7 +115,7 @@ def decode(
         last_offset=INT64_MAX if end_offset is None else min(INT64_MAX, end_offset - 1),
     )
     statistics = statistics if statistics is not None else DecodeStatistics()
-    transactions = None if aborted is None else _AbortedTransactions(aborted)
+    transactions = None if aborted is None else AbortedTransactions(aborted)
     view = memoryview(buffer)
     decoder = _Decoder(view, RowBuffers(schema, max_bytes, wanted), max_batch_bytes, statistics)
     try:
@@ -283,28 +283,3 @@ def _stretch(header: BatchHeader, start: int, end: int) -> tuple[int, ...]:
     append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     base = header.max_timestamp if append_time else header.base_timestamp
     return start, end, header.records_count, header.base_offset, base, append_time
-
-
-class _AbortedTransactions:
-    """Which batches a read-committed consumer leaves out (KIP-98).
-
-    A producer's transaction is aborted from its listed first offset on, up to its
-    next abort marker.
-    """
-
-    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
-        self._ahead = sorted(((first, producer) for producer, first in aborted), reverse=True)
-        self._open: set[int] = set()
-
-    def drop(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Whether this batch, the next in offset order, belongs to an aborted transaction."""
-        while self._ahead and self._ahead[-1][0] <= header.last_offset:
-            self._open.add(self._ahead.pop()[1])
-        if header.producer_id not in self._open or not header.is_transactional:
-            return False
-        if not header.is_control:
-            return True
-        marker = read_marker(batch)
-        if marker is not None and marker.is_abort:
-            self._open.discard(header.producer_id)
-        return False

@@ -6,7 +6,7 @@ headers are made anew; records stay as they are, compressed or not, but in the f
 broker takes from no producer: there they are written anew, as readers see them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from horolog.record.batch import (
     HEADER_SIZE,
@@ -19,6 +19,7 @@ from horolog.record.batch import (
 from horolog.record.builder import build_batch, read_records
 from horolog.record.compression import Buffer
 from horolog.record.timestamps import TimestampType
+from horolog.record.transactions import AbortedTransactions
 
 __all__ = ["NO_PRODUCER", "with_producer"]
 
@@ -33,15 +34,17 @@ def with_producer(
     producer: tuple[int, int] = NO_PRODUCER,
     *,
     base_sequence: int = -1,
+    aborted: Iterable[tuple[int, int]] = (),
     check_crcs: bool = True,
     max_batch_bytes: int = 1 << 30,
 ) -> Iterator[bytes]:
     """The whole batches of a buffer, one by one, as batches of another producer.
 
-    Sequences go on from `base_sequence`. No batch is part of a transaction any more: leave out
-    those of aborted ones first. Control batches, and batches that compaction emptied, are left
-    out. A batch with gaps between its offsets, with append times or a delete horizon, is written
-    anew: its offsets without gaps, its times as create times.
+    Sequences go on from `base_sequence`. No batch is part of a transaction any more: those of
+    transactions in `aborted`, the (producer id, first offset) pairs of a read-committed fetch,
+    are left out. So are control batches, and batches that compaction emptied. A batch with gaps
+    between its offsets, with append times or a delete horizon, is written anew: its offsets
+    without gaps, its times as create times.
 
     Raises:
         CorruptBatch: what follows is no batch of format v2, or its checksum is wrong: it would be
@@ -50,10 +53,12 @@ def with_producer(
     """
     view = memoryview(batches)
     sequence = base_sequence
+    transactions = AbortedTransactions(aborted)
     for position, header in iter_headers(view):
         if check_crcs:
             verify_crc(view, position, header)
-        if header.is_control or header.records_count == 0:
+        is_aborted = transactions.drop(header, view[position : position + header.size])
+        if is_aborted or header.is_control or header.records_count == 0:
             continue
         if _needs_writing(header):
             rows = read_records(view[position : position + header.size], max_bytes=max_batch_bytes)
@@ -69,6 +74,8 @@ def with_producer(
             continue
         records = view[position + HEADER_SIZE : position + header.size]
         changed = header._replace(
+            base_offset=0,  # brokers take no other from a producer
+            leader_epoch=-1,
             attributes=header.attributes & ~_TRANSACTIONAL,
             producer_id=producer[0],
             producer_epoch=producer[1],
