@@ -1,5 +1,8 @@
 """What does one small request cost the broker itself, and where? CPU microseconds, no sockets.
 
+`--work poll` is a fetch that waits together with the produce request that ends its wait;
+`--work lookup` an offset by timestamp.
+
 A connection is fed requests from memory, answers go nowhere; the log is written to a temporary
 directory. CPU time says the same on a busy machine, nearly. `--profile` prints what takes it.
 """
@@ -64,49 +67,91 @@ def _profiling(wanted: bool) -> Iterator[None]:
     pstats.Stats(profile).sort_stats("tottime").print_stats(45)
 
 
-async def measure(requests: int, runs: int, size: int, profile: bool) -> None:
+class _Client:
+    """One connection to the broker, without a socket."""
+
+    def __init__(self, service: Service) -> None:
+        (endpoint, *_) = service.bound
+        self.connection = ServerConnection(service._server.shared, endpoint)
+        self.transport = _Nowhere()
+        self.connection.connection_made(self.transport)
+
+    def send(self, api: tuple[int, int], body: bytes) -> None:
+        head = struct.pack(">hhih", *api, 7, len(raw.CLIENT_ID)) + raw.CLIENT_ID
+        request = struct.pack(">i", len(head) + len(body)) + head + body
+        self.connection.get_buffer(-1)[: len(request)] = request
+        self.connection.buffer_updated(len(request))
+
+    async def answer(self) -> memoryview:
+        while self.connection._in_flight:  # what goes to a thread is part of the cost
+            await asyncio.sleep(0)
+        return memoryview(cast(bytes, self.transport.last))[8:]
+
+
+async def _produce(client: _Client, other: _Client, batch: bytes, count: int) -> None:
+    """One record to one partition."""
+    body = raw.produce_request("cost", batch)
+    for _ in range(count):
+        client.send(raw.PRODUCE, body)
+        await client.answer()
+
+
+async def _poll(client: _Client, other: _Client, batch: bytes, count: int) -> None:
+    """A fetch that waits at the end of the log, and the record that another client sends."""
+    body = raw.produce_request("cost", batch)
+    client.send(raw.PRODUCE, body)
+    offset = raw.produced(await client.answer()) + 1
+    for at in range(offset, offset + count):
+        other.send(raw.FETCH, raw.fetch_request("cost", at))
+        client.send(raw.PRODUCE, body)
+        await other.answer()
+
+
+async def _lookup(client: _Client, other: _Client, batch: bytes, count: int) -> None:
+    """An offset by timestamp, somewhere in a log of small batches."""
+    (base_ms,) = struct.unpack_from(">q", batch, 27)
+    body = raw.list_offsets_request("cost", base_ms)
+    for _ in range(count):
+        client.send(raw.LIST_OFFSETS, body)
+        raw.found(await client.answer())
+
+
+WORK = {"produce": _produce, "poll": _poll, "lookup": _lookup}
+
+
+async def measure(work: str, requests: int, runs: int, size: int, profile: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:
         settings = Settings({"log.dir": directory, "listeners": "PLAINTEXT://127.0.0.1:0"})
         service = await Service.start(settings, load_kernels=False)
-        (endpoint, *_) = service.bound
         load_kernels()
         await service.broker.controller.ensure_topic("cost")
-        connection = ServerConnection(service._server.shared, endpoint)
-        transport = _Nowhere()
-        connection.connection_made(transport)
-        body = raw.produce_request("cost", batch_of(size, 1))
-        head = struct.pack(">hhih", *raw.PRODUCE, 7, len(raw.CLIENT_ID)) + raw.CLIENT_ID
-        request = struct.pack(">i", len(head) + len(body)) + head + body
-
-        async def feed(count: int) -> None:
-            for _ in range(count):
-                connection.get_buffer(-1)[: len(request)] = request
-                connection.buffer_updated(len(request))
-                while connection._in_flight:  # what goes to a thread is part of the cost
-                    await asyncio.sleep(0.001)
-
-        await feed(requests // 5)
-        raw.produced(memoryview(cast(bytes, transport.last))[8:])
+        clients = client, _ = _Client(service), _Client(service)
+        batch = batch_of(size, 1)
+        await _produce(*clients, batch, requests // 5)
+        raw.produced(await client.answer())
+        await WORK[work](*clients, batch, requests // 10)
         taken = []
         with _profiling(profile):
             for _ in range(runs):
                 before = time.process_time()
-                await feed(requests)
+                await WORK[work](*clients, batch, requests)
                 taken.append((time.process_time() - before) / requests * 1e6)
         taken.sort()
         print(f"{taken[0]:.1f} us a request at best, {taken[len(taken) // 2]:.1f} in the median")
-        connection.connection_lost(None)
+        for each in clients:
+            each.connection.connection_lost(None)
         await service.stop()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", choices=WORK, default="produce")
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--size", type=int, default=100, help="bytes of the one record")
     parser.add_argument("--profile", action="store_true")
     asked = parser.parse_args()
-    asyncio.run(measure(asked.requests, asked.runs, asked.size, asked.profile))
+    asyncio.run(measure(asked.work, asked.requests, asked.runs, asked.size, asked.profile))
 
 
 if __name__ == "__main__":

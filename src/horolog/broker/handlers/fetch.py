@@ -86,18 +86,32 @@ def fetch(request: Request, broker: Broker) -> Reply | Coroutine[Any, Any, Reply
         else:
             if not reading.must_go_on:
                 return encode_fetch_response(request.version, found)
+            return _fetch_in_time(request, broker, _Seen(topics, reading.size))
     return _fetch_in_time(request, broker)
 
 
-async def _fetch_in_time(request: Request, broker: Broker) -> Reply | Apart:
-    """Read, and wait for what is missing, until there is enough or time is up."""
+class _Seen(NamedTuple):
+    """What is known to be too little: the topics as they were found, and the bytes in them."""
+
+    topics: Sequence[_Topic]
+    size: int
+
+
+async def _fetch_in_time(
+    request: Request, broker: Broker, seen: _Seen | None = None
+) -> Reply | Apart:
+    """Read, and wait for what is missing, until there is enough or time is up.
+
+    `seen` was found in this iteration of the event loop: what is appended since has not been
+    announced yet, and a delayed fetch that listens now does not miss it.
+    """
     body = request.body
     loop = asyncio.get_running_loop()
     until = loop.time() + body.max_wait_ms / 1000
     is_over = False
     while True:
         # Looked up in every round, because a partition may have been deleted meanwhile.
-        topics = await _find_all(request, broker)
+        topics = await _find_all(request, broker) if seen is None else seen.topics
         partitions = [wanted.partition for topic in topics for wanted in topic.wanted]
         # The delayed fetch listens before the read, so that it does not miss an append.
         with (
@@ -105,17 +119,22 @@ async def _fetch_in_time(request: Request, broker: Broker) -> Reply | Apart:
             request.peer.when_gone(delayed.end),
         ):
             del partitions
-            reading = _Reading(request, broker)
-            found = await _read_all(request, broker, reading, topics)
-            if is_over or not reading.must_go_on:
-                if not request.is_long:
-                    return encode_fetch_response(request.version, found)
-                return Apart(partial(encode_fetch_response, request.version, found))
-            del found, topics  # which hold open files
-            is_over = await delayed.grown_by(body.min_bytes - reading.size)
+            if seen is None:
+                reading = _Reading(request, broker)
+                found = await _read_all(request, broker, reading, topics)
+                if is_over or not reading.must_go_on:
+                    if not request.is_long:
+                        return encode_fetch_response(request.version, found)
+                    return Apart(partial(encode_fetch_response, request.version, found))
+                size = reading.size
+                del found  # which holds open files
+            else:
+                size, seen = seen.size, None
+            del topics
+            is_over = await delayed.grown_by(body.min_bytes - size)
 
 
-async def _find_all(request: Request, broker: Broker) -> list[_Topic]:
+async def _find_all(request: Request, broker: Broker) -> Sequence[_Topic]:
     topics = []
     for asked in request.body.topics:
         wanted: list[_Wanted] = []
