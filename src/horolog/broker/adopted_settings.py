@@ -1,8 +1,7 @@
-"""The settings of a topic that was adopted: those its Kafka had, as far as they are obeyed here.
+"""The settings of an adopted topic: those of its Kafka that horolog obeys.
 
-They say what may be appended and how (whose time a record carries, the codec, the
-bounds), so that the Kafka finds its log as if it had been away. What would need other
-brokers is left out, and what is not understood; nothing expires anyway.
+They control appends (timestamp type, codec, bounds), so that the log stays valid for that Kafka.
+Settings that need other brokers, and unknown ones, are ignored; records do not expire anyway.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ _OF_REPLICAS = {"min.insync.replicas"}
 
 
 def obeyed_settings(settings: Settings, given: Mapping[str, str]) -> dict[str, str]:
-    """Those of the settings given that a topic here can have."""
+    """The given settings that a topic can have here."""
     kept: dict[str, str] = {}
     for name, text in given.items():
         try:
@@ -29,5 +28,5 @@ def obeyed_settings(settings: Settings, given: Mapping[str, str]) -> dict[str, s
 
 
 def compacting(config: TopicConfig) -> TopicConfig:
-    """The same for a topic whose Kafka compacts it: nothing is taken without a key."""
+    """The same settings for a compacted topic: records without a key are refused."""
     return replace(config, cleanup_policy=frozenset({"compact"}))

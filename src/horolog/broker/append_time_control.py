@@ -1,11 +1,11 @@
-"""Resetting append times over the wire: a name in IncrementalAlterConfigs that is no setting.
+"""Resets append times through IncrementalAlterConfigs, with a name that is not a setting.
 
     horolog.append.time.reset   all, or partitions such as 0,3: lower their append times to the
                                 clock, and answer when that is on the disk
-    horolog.append.time.ahead   described where it is asked for by name: how far the partitions
-                                of a topic are ahead of the clock, as a JSON object
+    horolog.append.time.ahead   described if requested by name: how far the partitions of a topic
+                                are ahead of the clock, as a JSON object
 
-The broker announces the first as a feature (docs/wire.md). Neither is kept as a setting.
+The broker advertises the first as a feature (docs/wire.md). Neither is stored as a setting.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ class Reset:
     partitions: Sequence[Partition]
 
     async def perform(self, broker: Broker) -> None:
-        """Reset them, a few at a time; all that can be.
+        """Reset the partitions, a few at a time.
 
         Raises:
-            HorologError: why one was not reset, and how many of them were not.
+            HorologError: some were not reset; the message has their number and one reason.
         """
         failures: list[HorologError] = []
         for first in range(0, len(self.partitions), WORKERS):
@@ -74,10 +74,10 @@ async def _reset(broker: Broker, partition: Partition) -> None:
 def split_resets(
     broker: Broker, topic: Topic, changes: Sequence[Change]
 ) -> tuple[Reset | None, Sequence[Change]]:
-    """The reset that a request wants for a topic, if any, or the changes of settings it wants.
+    """The reset that a request asks for, if any, or its changes of settings.
 
     Raises:
-        RequestRefused: it wants both, or partitions that do not exist.
+        RequestRefused: the request has both, or names partitions that do not exist.
         StorageFailed: a partition is offline.
     """
     for change in changes:
@@ -109,7 +109,7 @@ def _indexes(topic: Topic, text: str) -> Sequence[int]:
 def describe_append_times(
     broker: Broker, topic: Topic, names: Collection[str] | None
 ) -> list[DescribedSetting]:
-    """How far append times are ahead of the clock, where that is asked for by name."""
+    """How far append times are ahead of the clock, if requested by name."""
     if not names or APPEND_TIME_AHEAD not in names:
         return []
     now_ms = broker.clock.now_ms()

@@ -1,7 +1,7 @@
-"""Which requests a client may make: asked once for every request, before its handler.
+"""Authorization of requests: called once per request, before its handler.
 
-There are no access rights yet: every principal may do everything. What is here already holds for
-clients that have not authenticated, where a listener demands it.
+There are no ACLs yet: every principal may do everything. Clients that must authenticate first are
+refused until they have.
 """
 
 from typing import Final, Protocol
@@ -11,8 +11,8 @@ from horolog.network.peer import Peer
 from horolog.wire.api import ApiKey
 
 BEFORE_AUTHENTICATION: Final = frozenset({ApiKey.API_VERSIONS})
-"""What a client may ask before its principal is known; SaslHandshake and SaslAuthenticate belong
-here once they are served."""
+"""The requests that a client may send before authentication; SaslHandshake and SaslAuthenticate
+belong here once they are served."""
 
 
 class Authorise(Protocol):
@@ -28,10 +28,10 @@ class Authorise(Protocol):
 
 
 def authorise(peer: Peer, api_key: ApiKey) -> None:
-    """Let everybody who is known do everything.
+    """Allow every request of a client with a principal.
 
     Raises:
-        Hangup: the client has to authenticate first.
+        Hangup: the client must authenticate first.
     """
     if peer.principal is None and api_key not in BEFORE_AUTHENTICATION:
-        raise Hangup(f"{api_key.title} was asked before authentication")
+        raise Hangup(f"{api_key.title} was sent before authentication")

@@ -1,8 +1,8 @@
-"""What a broker does in the background: retention, flushing, checkpoints, expiry.
+"""The broker's background tasks: retention, flushing, checkpoints, expiry.
 
-The event loop's time decides when a task runs, the Clock decides what it does; so a test
-moves the clock and calls the task. But flushing is about power cuts, which happen in
-real time: `flush.ms` goes by time that nobody turns, not even the machine's operator.
+The event loop's time determines when a task runs, the Clock what it does, so a test moves the clock
+and calls the task. Flushing protects against power failures, which happen in real time: `flush.ms`
+is measured with the monotonic clock.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TIDY_INTERVAL_MS: Final = 1_000
-WARN_INTERVAL_MS: Final = 1_000  # it is looked whether a warning is due
-LONGEST_FLUSH_INTERVAL_MS: Final = 1_000  # Kafka never looks, unless it is set
-SHORTEST_INTERVAL_MS: Final = 10  # 0 is allowed for some, and must not keep a thread busy
+WARN_INTERVAL_MS: Final = 1_000  # between two checks for due warnings
+LONGEST_FLUSH_INTERVAL_MS: Final = 1_000  # Kafka's default is never
+SHORTEST_INTERVAL_MS: Final = 10  # some settings allow 0, which must not keep a thread busy
 
 
 class Expired(NamedTuple):
-    """What was over by the clock, and is gone."""
+    """The numbers of expired items."""
 
     segments: int
     offsets: int
@@ -63,11 +63,11 @@ class BackgroundTasks:
         self._readers = readers
         self.monotonic_ms: Callable[[], int] = SystemClock().monotonic_ms
         self._tasks: list[asyncio.Task[None]] = []
-        # What failed last time, and why; of a partition for as long as it is served.
+        # The last failure of each task; of a partition while it is served.
         self._complaints: WeakKeyDictionary[object, dict[str, str]] = WeakKeyDictionary()
 
     def start(self) -> None:
-        """Begin to do them by themselves, each at its interval."""
+        """Run each task periodically at its interval."""
         config = self._live.config
         first_ms = config.log_initial_task_delay_ms
         flush_ms = min(config.log_flush_scheduler_interval_ms, LONGEST_FLUSH_INTERVAL_MS)
@@ -85,7 +85,7 @@ class BackgroundTasks:
             self._tasks.append(asyncio.create_task(self._repeat(task, interval_ms, delay)))
 
     async def stop(self) -> None:
-        """Begin none any more; one that is being done is cut short between two partitions."""
+        """Stop running tasks; a running one is cancelled between two partitions."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

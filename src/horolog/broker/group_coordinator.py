@@ -1,11 +1,11 @@
-"""All consumer groups: performs what `groups` decides, and keeps it in the store.
+"""The group coordinator: runs the state machines of `groups` and stores their changes.
 
-Members and generations live in memory: after a restart members join again. Committed
-offsets are in memory as they are in the store, and answered only once they are there.
+Members and generations are only in memory: after a restart members rejoin. Committed offsets are
+stored before they are visible in memory.
 
-What happens to one group is serialised by its `GroupQueue`. Heartbeats, fetched offsets and
-descriptions do not pass through it: each is one step on what is in memory, and changes
-nothing that an operation in the queue depends on.
+The operations on one group are serialised by its `GroupQueue`. Heartbeats, OffsetFetch and
+descriptions do not use the queue: each is a single step on the state in memory that no queued
+operation depends on.
 """
 
 import asyncio
@@ -39,26 +39,26 @@ _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# How much is done before the event loop serves others.
+# The amount of work per turn of the event loop.
 _ANSWERS_AT_ONCE: Final = 100
 _LEAVES_AT_ONCE: Final = 500
 
 _SILENCE_S: Final = 60.0  # between two log messages of one kind
-_ROOM_INTERVAL_S: Final = 10.0  # between two looks for groups to drop before their time
+_ROOM_INTERVAL_S: Final = 10.0  # between two early expiries of idle groups
 
 
 class GroupStore(Protocol):
-    """Where changes of groups become durable (a `MetadataThread`)."""
+    """Stores changes of groups durably (a `MetadataThread`)."""
 
     def write_groups(
         self, changes: Sequence[GroupChange], /
     ) -> "asyncio.Future[list[Exception | None]]":
-        """The outcome of each change, once they are written in their order."""
+        """The error of each change or None, after all are written in order."""
         ...
 
 
 class Committer(NamedTuple):
-    """Who commits: a member of a generation, or nobody's member with generation -1."""
+    """The sender of a commit: a member of a generation, or a standalone consumer with -1."""
 
     member_id: str
     instance_id: str | None
@@ -66,7 +66,7 @@ class Committer(NamedTuple):
 
 
 class _Entry:
-    """One group id: the group if there is one, and the queue of what happens to it.
+    """A group id: its group, if any, and its operation queue.
 
     `stored` is the group's row in the store; the group in memory may be ahead of it.
     """
@@ -93,7 +93,7 @@ class _Entry:
         self.timer_at_ms = 0
 
     def row(self) -> GroupRow:
-        """What the store should say of the group."""
+        """The row of the group that should be stored."""
         protocol_type = None if self.group is None else self.group.protocol_type
         return GroupRow(self.group_id, protocol_type or "", self.empty_since_ms)
 
@@ -128,7 +128,7 @@ class GroupCoordinator:
             group.protocol_type = row.protocol_type or None
             entry = self._entries[row.group_id]
             entry.stored = row
-            # A group that had members when the broker stopped has none now.
+            # Groups have no members after a restart.
             since_ms = row.empty_since_ms
             entry.empty_since_ms = (
                 clock.now_ms() if since_ms is None and row.protocol_type else since_ms
@@ -141,10 +141,10 @@ class GroupCoordinator:
     # --- membership -------------------------------------------------------------------
 
     async def join(self, group_id: str, join: Join) -> Joined:
-        """Belong to a group, once everybody has joined.
+        """Join a group; completes when the rebalance does.
 
         Raises:
-            RequestRefused: the group, or the groups together, will not have this member.
+            RequestRefused: the group refuses the member, or a memory limit is reached.
         """
         entry = self._entry(_checked(group_id))
         waiter = await entry.queue.run(partial(self._join, entry, join))
@@ -165,10 +165,10 @@ class GroupCoordinator:
             self._drop_if_unused(entry)
 
     async def sync(self, group_id: str, sync: Sync) -> Synced:
-        """Learn one's assignment, once the leader has brought it.
+        """Get the member's assignment, once the leader has sent it.
 
         Raises:
-            RequestRefused: not a member of this generation, or too large an assignment.
+            RequestRefused: not a member of this generation, or the assignment is too large.
         """
         entry = self._entry(_checked(group_id))
         waiter = await entry.queue.run(partial(self._sync, entry, sync))
@@ -185,7 +185,7 @@ class GroupCoordinator:
             raise
 
     def _on_refused(self, entry: _Entry, error: RequestRefused) -> None:
-        """Log the refusals whose reason the protocol has no room for, and make room."""
+        """Log refusals whose reason the protocol cannot carry, and free memory if that was it."""
         if error.code in (ErrorCode.group_max_size_reached, ErrorCode.coordinator_not_available):
             self._warn(f"refused a member of the group {entry.group_id!r}", error)
         is_full = error.code is ErrorCode.coordinator_not_available
@@ -194,7 +194,7 @@ class GroupCoordinator:
             self._making_room = self._loop.create_task(self._make_room())
 
     async def _make_room(self) -> None:
-        """Drop groups without members and offsets before their time."""
+        """Drop groups without members and offsets early, to free memory."""
         try:
             await self.expire(LONG_MAX)
         except HorologError as error:
@@ -203,7 +203,7 @@ class GroupCoordinator:
             self._making_room = None
 
     def _warn(self, what: str, error: HorologError) -> None:
-        """Log a kind of error, told by its class and code, at most once a minute."""
+        """Log errors of one class and code at most once a minute."""
         kind = f"{type(error).__name__} {code_for(error)}"
         now = self._loop.time()
         if now >= self._silent_until.get(kind, now):
@@ -216,7 +216,7 @@ class GroupCoordinator:
         """Extend a member's session.
 
         Raises:
-            RequestRefused: not a member of this generation, or it has to join again.
+            RequestRefused: not a member of this generation, or the member must rejoin.
         """
         group = self._find(_checked(group_id))
         if group is None:
@@ -226,7 +226,7 @@ class GroupCoordinator:
     async def leave(
         self, group_id: str, members: Sequence[tuple[str, str | None]]
     ) -> list[ErrorCode]:
-        """Let members go; an error for each."""
+        """Remove members; return an error or None for each."""
         _checked(group_id)
         errors: list[ErrorCode] = []
         turns = Slice()
@@ -259,14 +259,14 @@ class GroupCoordinator:
     async def commit(
         self, group_id: str, by: Committer, offsets: Callable[[], Sequence[OffsetRow]]
     ) -> None:
-        """Keep offsets; they can be fetched once this returns.
+        """Commit offsets; they can be fetched once this returns.
 
-        `offsets` is called when it is the commit's turn, so that what it checks (is the topic
-        still there?) holds until they are stored.
+        `offsets` is called at the commit's turn in the queue, so that its checks (does the topic
+        exist?) hold until the offsets are stored.
 
         Raises:
-            RequestRefused: the committer does not hold the assignment of this generation.
-            StorageFailed: the disk refused; none is kept.
+            RequestRefused: the committer has no assignment in this generation.
+            StorageFailed: a write failed; no offset is committed.
         """
         entry = self._entry(group_id)
         await entry.queue.run(partial(self._commit, entry, by, offsets))
@@ -299,11 +299,11 @@ class GroupCoordinator:
     async def delete_offsets(
         self, group_id: str, keys: Collection[TopicPartition]
     ) -> frozenset[str]:
-        """Forget offsets of topics that no member subscribes to; the topics that one does.
+        """Delete offsets of unsubscribed topics; return the topics that are still subscribed.
 
         Raises:
-            RequestRefused: there is no such group, or it is not one of consumers and not empty.
-            StorageFailed: the disk refused; all are kept.
+            RequestRefused: the group does not exist, or is neither empty nor of consumers.
+            StorageFailed: a write failed; no offset is deleted.
         """
         entry = self._entry(group_id)
         decide = partial(self._delete_offsets, entry, keys)
@@ -332,20 +332,20 @@ class GroupCoordinator:
     # --- administration ---------------------------------------------------------------
 
     def describe(self, group_id: str) -> GroupDescription | None:
-        """A group as DescribeGroups shows it, if there is one."""
+        """The group for DescribeGroups, or None."""
         group = self._find(group_id)
         return None if group is None else group.describe()
 
     def all(self) -> list[Group]:
-        """All groups, as they are at any time: to be read only."""
+        """All groups; read-only."""
         return [entry.group for entry in self._entries.values() if entry.group is not None]
 
     async def delete(self, group_id: str) -> None:
-        """Delete a group and its offsets; only an empty one.
+        """Delete an empty group and its offsets.
 
         Raises:
-            RequestRefused: there is no such group, or it has members.
-            StorageFailed: the disk refused; all is as it was.
+            RequestRefused: the group does not exist or has members.
+            StorageFailed: a write failed; nothing is deleted.
         """
         entry = self._entries.get(group_id)
         if entry is None:
@@ -363,11 +363,11 @@ class GroupCoordinator:
         return Decided(None, change, partial(self._forget, entry))
 
     async def forget_topic(self, topic: str, forget: Callable[[], Awaitable[object]]) -> None:
-        """Forget a topic's offsets, for which no commit is accepted any more.
+        """Drop the offsets of a deleted topic, which accepts no more commits.
 
-        `forget` removes them from the store. It is called when no commit is in flight that
-        was accepted before. They are gone from memory whatever becomes of it: a start, or a
-        new topic of that name, finishes what it could not do.
+        `forget` removes them from the store. It is called after all accepted commits are written.
+        They are removed from memory even if it fails: the next start, or a new topic of that name,
+        completes the removal.
         """
         busy = [entry for entry in self._entries.values() if not entry.queue.is_idle]
         for settled in [entry.queue.run(_nothing_decided, exclusive=True) for entry in busy]:
@@ -389,13 +389,13 @@ class GroupCoordinator:
         return Decided(None)
 
     async def expire(self, retention_ms: int) -> int:
-        """Forget offsets that nobody has needed for `retention_ms`, and groups without any.
+        """Expire offsets after `retention_ms`, and groups without any (KIP-211).
 
         Returns:
-            How many offsets.
+            The number of expired offsets.
 
         Raises:
-            StorageFailed: the disk refused; what could not be removed there is kept.
+            StorageFailed: a write failed; offsets that remain in the store are kept.
         """
         now_ms = self._clock.now_ms()
         turns = Slice()
@@ -421,7 +421,7 @@ class GroupCoordinator:
         return dropped
 
     def _expire(self, entry: _Entry, now_ms: int, retention_ms: int) -> Decided[tuple[int, int]]:
-        """Drop offsets that have expired, and the group if nothing is left of it; how many."""
+        """Drop expired offsets, and the group if nothing remains; return their numbers."""
         group_id, group = entry.group_id, entry.group
         if group is None:
             return Decided((0, 0))
@@ -437,14 +437,14 @@ class GroupCoordinator:
         return Decided((len(gone), 0), change, partial(self.offsets.drop, group_id, gone))
 
     def release_waiters(self) -> None:
-        """Send all who wait to another coordinator: this one stops."""
+        """Complete all waiting requests with COORDINATOR_NOT_AVAILABLE, for a stop."""
         stopping = RequestRefused(ErrorCode.coordinator_not_available, "the broker stops")
         for waiter in list(self._waiters):
             if not waiter.done():
                 waiter.set_exception(stopping)
 
     async def close(self) -> None:
-        """Let no timer fire any more, and wait for what is being written."""
+        """Cancel all timers, and wait for writes in flight."""
         self._closed = True
         if self._making_room is not None:
             self._making_room.cancel()
@@ -459,7 +459,7 @@ class GroupCoordinator:
     def _asked(
         self, entry: _Entry, group: Group, ask: Callable[[Waiter, int], list[Completed]]
     ) -> "asyncio.Future[Any]":
-        """Where a group will put its answer. A request that is refused leaves no waiter."""
+        """A future that the group completes; a refused request leaves no waiter."""
         waiter = self._loop.create_future()
         self._perform(entry, group, partial(ask, waiter))
         if not waiter.done():
@@ -470,7 +470,7 @@ class GroupCoordinator:
     def _perform(
         self, entry: _Entry, group: Group, decide: Callable[[int], list[Completed]]
     ) -> None:
-        """Hand out the answers of a decision, store what changed, and set the next timer."""
+        """Resolve the completed waiters, store changes, and set the next timer."""
         was_empty = group.state is GroupState.EMPTY
         try:
             answers = decide(self._now_ms())
@@ -483,7 +483,7 @@ class GroupCoordinator:
             self._note_membership(entry)
 
     def _hand_out(self, answers: list[Completed]) -> None:
-        """Resolve the waiters, so many in one turn of the loop that others are served too."""
+        """Resolve the waiters, a limited number per turn of the event loop."""
         for waiter, value in answers[:_ANSWERS_AT_ONCE]:
             assert isinstance(waiter, asyncio.Future)
             if not waiter.done():
@@ -492,7 +492,7 @@ class GroupCoordinator:
             self._loop.call_later(0, self._hand_out, answers[_ANSWERS_AT_ONCE:])
 
     def _note_membership(self, entry: _Entry) -> None:
-        """Store the group's row, if another is stored."""
+        """Store the group's row if it has changed."""
         if entry.noting or self._closed or not self._is_to_be_noted(entry):
             return
         entry.noting = True
@@ -521,7 +521,7 @@ class GroupCoordinator:
             raise error
 
     def _arm(self, entry: _Entry, group: Group) -> None:
-        """Have `tick` called in time; too early does no harm."""
+        """Set the timer for `tick`; too early does no harm."""
         deadline_ms = group.next_deadline_ms()
         if deadline_ms is None or entry.group is not group or self._closed:
             self._cancel_timer(entry)
@@ -535,7 +535,7 @@ class GroupCoordinator:
         entry.queue.run(partial(self._tick, entry, group))
 
     def _tick(self, entry: _Entry, group: Group) -> Decided[None]:
-        if entry.group is group:  # else deleted while this waited for its turn
+        if entry.group is group:  # otherwise deleted while this was queued
             self._perform(entry, group, group.tick)
             self._drop_if_unused(entry)
         return Decided(None)
@@ -562,7 +562,7 @@ class GroupCoordinator:
         return entry
 
     def _on_idle(self, group_id: str, queue: GroupQueue) -> None:
-        """Nothing happens to this id: keep it only if it is a group."""
+        """The queue is idle: drop the entry unless it has a group."""
         entry = self._entries.get(group_id)
         if entry is not None and entry.queue is queue and entry.group is None:
             del self._entries[group_id]
@@ -572,7 +572,7 @@ class GroupCoordinator:
         return group
 
     def _drop_if_unused(self, entry: _Entry) -> None:
-        """A group that a refused join created is dropped, unless anything of it is stored."""
+        """Drop a group that a refused join created, unless something of it is stored."""
         group = entry.group
         if group is None or entry.stored is not None or self.offsets.count(entry.group_id):
             return

@@ -1,13 +1,12 @@
 """The operations on one consumer group, in order.
 
-An operation is decided on what is in memory, its change is written to the store, and only
-then is it applied to memory. So memory holds what is durable, and a write that fails
-changes nothing.
+An operation is decided on the state in memory, its change is written to the store, and then it is
+applied to memory. So memory has only durable state, and a failed write changes nothing.
 
-Most operations are shared: they are decided at once while other writes of the group are
-in flight, because their outcome does not depend on them (commits of members, joins). An
-exclusive operation (deletion, expiry) checks what such a write could change: it waits
-until all before it are applied, and everything that comes later waits for it.
+Most operations are shared: they are decided while other writes of the group are in flight, because
+their result does not depend on them (commits of members, joins). An exclusive operation (deletion,
+expiry) checks state that such a write could change: it waits until all earlier ones are applied,
+and all later ones wait for it.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Decided(Generic[T]):
-    """An operation's result, what has to be written before it holds, and what it then does."""
+    """An operation's result, the change to write first, and its effect on memory."""
 
     result: T
     change: GroupChange | None = None
@@ -48,8 +47,8 @@ _Writing: TypeAlias = list[tuple[_Operation, Decided[Any], GroupChange]]
 class GroupQueue:
     """Decides, writes and applies operations. For the event loop's thread only.
 
-    `write` returns the outcome of each of several changes, written in their order.
-    `on_idle` is called when nothing waits and nothing is in flight.
+    `write` writes changes in order and returns the error or None of each.
+    `on_idle` is called when no operation is queued or in flight.
     """
 
     def __init__(self, write: Write, on_idle: Callable[[], None] = _nothing) -> None:
@@ -64,7 +63,7 @@ class GroupQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing is in flight."""
+        """Whether no operation is queued or in flight."""
         return not (self._waiting or self._decided or self._in_flight or self._advancing)
 
     def run(
@@ -72,8 +71,8 @@ class GroupQueue:
     ) -> "asyncio.Future[T]":
         """The result of an operation, once it is durable and applied.
 
-        `decide` runs when it is the operation's turn, at once if nothing is in its way. What
-        it raises is the outcome, and so is what the store raises; then nothing is applied.
+        `decide` runs at the operation's turn, immediately if the queue allows. If it or the store
+        raises, that is the result, and nothing is applied.
         """
         done: asyncio.Future[T] = self._loop.create_future()
         self._waiting.append(_Operation(decide, done, exclusive))
@@ -81,7 +80,7 @@ class GroupQueue:
         return done
 
     def _advance(self) -> None:
-        """Decide whatever may be decided; write it unless a write is in flight."""
+        """Decide operations whose turn it is; write them unless a write is in flight."""
         if self._advancing:  # an operation that is being decided has asked for another
             return
         self._advancing = True

@@ -1,4 +1,4 @@
-"""What is done to a log in a thread, in the order in which it was asked for."""
+"""The jobs of a log's write queue, which run in a thread in order."""
 
 import asyncio
 from collections.abc import Callable, Hashable
@@ -10,7 +10,7 @@ from horolog.wire.packing import Bytes
 
 
 class Append:
-    """A batch to be appended; `prepared` once it is checked, which is not done again."""
+    """A batch to append; `prepared` is set once it is validated."""
 
     __slots__ = (
         "batch",
@@ -37,7 +37,7 @@ class Append:
 
 
 class Failure:
-    """What a job raised."""
+    """The exception of a job."""
 
     __slots__ = ("error",)
 
@@ -46,7 +46,7 @@ class Failure:
 
 
 class Job:
-    """A call, and the future of its outcome; `append` if appending is all that it does."""
+    """A call and its future; `append` is set for appends."""
 
     __slots__ = ("append", "call", "done")
 
@@ -59,7 +59,7 @@ class Job:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it may be done in a thread as it is."""
+        """Whether the job can run in a thread now."""
         return self.append is None or self.append.prepared is not None
 
     def settle(self, outcome: Any) -> None:
@@ -73,7 +73,7 @@ class Job:
 
 
 def perform(calls: list[Callable[[], Any]]) -> list[Any]:
-    """The outcome of each call, in a thread; of one that raised a `Failure`."""
+    """Run calls in a thread; return each result, or a `Failure`."""
     outcomes: list[Any] = []
     for call in calls:
         try:

@@ -1,8 +1,8 @@
-"""A broker's kernels: loaded beside its first requests, and their compiler out of memory again.
+"""Loads the kernels in the background, then releases LLVM's pages.
 
-Linking the kernels runs LLVM, and leaves some 50 MB of its code resident that nobody needs
-any more: as much as all the rest of an idle broker's code. Those pages are as in the file, so
-they can be let go; whoever runs them again (the compiler, for another kernel) finds them there.
+Linking the kernels runs LLVM and leaves some 50 MB of its code resident: as much as the rest of an
+idle broker. These pages are unmodified, so they can be dropped; if the compiler runs again, the
+kernel reads them from the file.
 """
 
 import mmap
@@ -14,11 +14,11 @@ from horolog.record.scan import load_kernels
 
 _MAPS: Final = Path("/proc/self/maps")
 _COMPILER: Final = "/libllvmlite."
-_CODE: Final = "r-xp"  # never written to, nor changed when it was linked
+_CODE: Final = "r-xp"  # not writable, so unmodified
 
 
 def load_in_background() -> None:
-    """Begin to load the kernels; plain Python serves meanwhile."""
+    """Start loading the kernels; plain Python is used until then."""
     threading.Thread(target=_load, name="load kernels", daemon=True).start()
 
 
@@ -28,7 +28,7 @@ def _load() -> None:
 
 
 def let_go_of_compiler() -> int:
-    """Take the compiler's code out of memory until somebody runs it; how many bytes it spans."""
+    """Drop the compiler's code pages from memory; return their size in bytes."""
     try:
         lines = _MAPS.read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""The settings that a broker obeys at the moment; they may change while it runs."""
+"""The broker's current settings, which may change while it runs."""
 
 from horolog.broker.adopted_settings import compacting
 from horolog.config import BrokerConfig, Settings, TopicConfig
@@ -6,17 +6,17 @@ from horolog.metadata.topics import Topic
 
 
 class LiveSettings:
-    """`settings` as they were given, and `config` as what they mean; replaced, never changed."""
+    """The given `settings` and the effective `config`; both are replaced, never mutated."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.config: BrokerConfig = settings.broker_config()
 
     def replace(self, settings: Settings) -> None:
-        """Obey these from the next request on."""
+        """Apply new settings from the next request on."""
         self.settings, self.config = settings, settings.broker_config()
 
     def of_topic(self, topic: Topic) -> TopicConfig:
-        """What the logs of a topic obey."""
+        """The effective settings of a topic."""
         config = self.settings.topic_config(topic.overrides)
         return compacting(config) if topic.compacted else config

@@ -1,7 +1,7 @@
-"""The metadata store on a thread of its own, for a commit may wait for the disk.
+"""Runs the metadata store in its own thread, because a commit may wait for the disk.
 
-Everything runs in the order it was asked for. Changes of groups and their offsets are
-gathered: all that came while one transaction was being written go into the next.
+Calls run in order. Changes of groups and offsets are batched: those that arrive during a
+transaction go into the next one.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from horolog.metadata.store import MetadataStore
 P = ParamSpec("P")
 R = TypeVar("R")
 Outcomes: TypeAlias = list[Exception | None]
-"""What became of each of several changes."""
+"""The error or None of each change."""
 Gathered: TypeAlias = "list[tuple[Sequence[GroupChange], asyncio.Future[Outcomes]]]"
 
 
@@ -30,12 +30,12 @@ class MetadataThread:
         self._writing = False
 
     async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """One call of the store, awaited even if the asker is cancelled."""
+        """Run a call of the store; it completes even if the caller is cancelled."""
         future = self._loop.run_in_executor(self._executor, lambda: call(*args, **kwargs))
         return await asyncio.shield(future)
 
     def write_groups(self, changes: Sequence[GroupChange]) -> "asyncio.Future[Outcomes]":
-        """The outcome of each change, once they are written; they keep their order."""
+        """Write changes in order; return the error or None of each."""
         done: asyncio.Future[Outcomes] = self._loop.create_future()
         self._gathered.append((changes, done))
         if not self._writing:
@@ -61,7 +61,7 @@ class MetadataThread:
             done.set_result([next(outcomes) for _ in changes])
 
     async def close(self) -> None:
-        """Finish what is asked for, then close the store."""
+        """Complete pending calls, then close the store."""
         while self._writing:
             await asyncio.sleep(0.001)
         await self.run(self._store.close)

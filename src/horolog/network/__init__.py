@@ -1,1 +1,1 @@
-"""Sockets, frames and back-pressure; what answers a request is passed in."""
+"""Sockets, frames and back-pressure; the request handler is passed in as `Dispatch`."""

@@ -1,8 +1,8 @@
-"""Taking connections from a listening socket, and waiting when there is no file for one.
+"""Accepts connections from a listening socket, and pauses at the limit of open files.
 
-Loops do this by themselves, but badly where the process may open no more files: asyncio
-(CPython 3.11) writes a traceback for every client of the backlog each second; uvloop (0.22)
-hangs up on clients without a word, and spins when it cannot even do that.
+Event loops can accept by themselves, but not well at that limit: asyncio (CPython 3.11) logs a
+traceback per second for every client in the backlog; uvloop (0.22) closes connections silently,
+and busy-loops if it cannot even do that.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ RETRY_SECONDS: Final = 1.0
 
 
 class Acceptor:
-    """Gives every client of a bound socket a connection; clients wait where that cannot be."""
+    """Accepts the clients of a bound socket; they stay in the backlog at the file limit."""
 
     def __init__(
         self, sock: socket.socket, backlog: int, connect: Callable[[], asyncio.BaseProtocol]
@@ -34,7 +34,7 @@ class Acceptor:
         self._loop.add_reader(sock, self._on_clients)
 
     def close(self) -> None:
-        """Take no more; who still waits is hung up on."""
+        """Stop accepting; connections in the backlog are closed."""
         self._loop.remove_reader(self._socket)
         if self._retry is not None:
             self._retry.cancel()
@@ -56,7 +56,7 @@ class Acceptor:
             task.add_done_callback(self._connecting.discard)
 
     def _rest(self, error: OSError) -> None:
-        """The process may have no more files open: leave clients in the backlog for a while."""
+        """The process is at its limit of open files: pause accepting."""
         if not self._is_short:
             _LOG.warning(
                 "clients wait to be connected: %s; raise the limit of open files (ulimit -n) or "

@@ -1,15 +1,14 @@
-"""How many bytes all connections together may hold in memory.
+"""The memory limit of all connections together.
 
-Requests being received or worked on, and answers made but not sent, count against one
-budget, by the memory that they take and not by the length that a client claims. A connection
-that needs more than there is stops reading until others have given back, so that the kernel,
-and in the end the client, waits instead of the broker growing.
+Requests that are received or processed, and responses that are not sent yet, are charged to one
+budget: by the memory they occupy, not by the length that a client claims. A connection that needs
+more than is available stops reading until others release bytes: back-pressure reaches the client
+through the kernel's socket buffers.
 
-Those that wait go on smallest first, so that a request of usual size does not stand behind
-claims of a hundred megabytes. Buffers grow while a request arrives. So it can happen that all there
-is has gone to requests that are not whole, and none of them can be finished. Therefore, where those
-that wait hold most of what is held, the smallest may go beyond the limit: one at a time, until its
-request is whole.
+Waiting connections continue smallest first, so that small requests do not wait for those that
+claim a hundred megabytes. Buffers grow while a request arrives, so incomplete requests may use up
+the whole budget and none could be completed. To prevent this deadlock, if waiting connections hold
+most of the budget, the smallest may exceed the limit: one at a time, until its request is complete.
 """
 
 from collections.abc import Callable
@@ -20,45 +19,44 @@ SMALL_BYTES = 64 * 1024
 
 
 class ByteBudget:
-    """A count of bytes, and who waits for some. For the event loop's thread only.
+    """Counts bytes and queues waiting accounts. For the event loop's thread only.
 
-    `on_pressure` is called when a connection begins to wait, and when more is held than there
-    should be.
+    `on_pressure` is called when a connection starts to wait, and when the limit is exceeded.
     """
 
     def __init__(self, limit: int, on_pressure: Callable[[], None] = lambda: None) -> None:
         self._limit = limit
-        self._used = 0  # the sum of what all accounts hold
-        self._line: list[tuple[int, int, Account]] = []  # a heap; may hold those that left
+        self._used = 0  # the sum of all accounts
+        self._line: list[tuple[int, int, Account]] = []  # a heap; may have accounts that left
         self._tickets = count(1)
         self._waiting = 0
-        self._wanted = 0  # by those that wait
+        self._wanted = 0  # the sum of waiting accounts
         self._held_by_waiting = 0
         self._overdrawn_by: Account | None = None
         self._on_pressure = on_pressure
 
     @property
     def used(self) -> int:
-        """Bytes held now."""
+        """Bytes in use."""
         return self._used
 
     @property
     def is_spent(self) -> bool:
-        """Whether more is held than there should be."""
+        """Whether the limit is exceeded."""
         return self._used > self._limit
 
     @property
     def is_under_pressure(self) -> bool:
-        """Whether a connection waits for bytes, or more is held than there should be."""
+        """Whether a connection waits for bytes, or the limit is exceeded."""
         return self._waiting > 0 or self._used > self._limit
 
     @property
     def missing(self) -> int:
-        """How many bytes must be given back before all that wait can go on."""
+        """How many bytes must be released before all waiting connections can continue."""
         return self._used + self._wanted - self._limit
 
     def account(self) -> "Account":
-        """The share of one connection."""
+        """Create the account of a connection."""
         return Account(self)
 
     def _take(self, account: "Account", size: int) -> bool:
@@ -90,7 +88,7 @@ class ByteBudget:
         self._held_by_waiting -= account.held
 
     def _first(self) -> "Account | None":
-        """The one that goes on next."""
+        """The next waiting account to grant."""
         while self._line:
             _, ticket, account = self._line[0]
             if account.ticket == ticket:
@@ -112,7 +110,7 @@ class ByteBudget:
             self._serve()
 
     def _serve(self) -> None:
-        """Let those go on for which there are bytes."""
+        """Grant waiting accounts while bytes are available."""
         while (first := self._first()) is not None:
             if self._used and self._used + first.wanted > self._limit:
                 if self._overdrawn_by is not None or 2 * self._held_by_waiting < self._used:
@@ -125,7 +123,7 @@ class ByteBudget:
 
 
 class Account:
-    """What one connection holds of a budget."""
+    """The bytes that one connection holds of a budget."""
 
     __slots__ = ("_budget", "_when_granted", "held", "ticket", "wanted")
 
@@ -137,9 +135,9 @@ class Account:
         self._when_granted: Callable[[], None] = lambda: None
 
     def take(self, size: int) -> bool:
-        """Take `size` bytes if they are there and nobody was first.
+        """Take `size` bytes if they are available and no other account waits.
 
-        What is alone always fits, so a limit below the largest request slows but never stops.
+        A single account always gets its bytes, so a limit below the largest request only slows.
         """
         if self._budget._take(self, size):
             self.held += size
@@ -147,34 +145,34 @@ class Account:
         return False
 
     def force(self, size: int) -> None:
-        """Take bytes that are held already, whether they fit or not."""
+        """Charge bytes that are already allocated, even beyond the limit."""
         self.held += size
         self._budget._force(size, of_waiting=bool(self.wanted))
 
     def wait(self, size: int, when_granted: Callable[[], None]) -> None:
-        """Call back once `size` bytes have been taken; perhaps at once."""
+        """Call `when_granted` once `size` bytes are taken, possibly within this call."""
         assert not self.wanted
         self.wanted, self._when_granted = size, when_granted
         self.ticket = self._budget._wait(self)
         self._budget._serve()
 
     def granted(self) -> None:
-        """The budget has taken what was waited for."""
+        """The budget has granted the bytes waited for."""
         self.held += self.wanted
         self.wanted = self.ticket = 0
         self._when_granted()
 
     def finish_request(self) -> None:
-        """The request that was being received is whole: it needs no more."""
+        """The request is complete and needs no more bytes."""
         self._budget._end_overdraft(self)
 
     def give(self, size: int) -> None:
-        """Give bytes back, and let those go on whose turn it is."""
+        """Release bytes, and grant waiting accounts."""
         self.held -= size
         self._budget._give(size, of_waiting=bool(self.wanted))
 
     def close(self) -> None:
-        """Give everything back, and wait no longer."""
+        """Release everything and stop waiting."""
         if self.wanted:
             self._budget._leave_line(self)
             self.wanted = self.ticket = 0

@@ -1,10 +1,9 @@
-"""One client: bytes in, answers out, in the order asked.
+"""One client connection: requests in, responses out in the same order.
 
-A request is begun when the answer before it is on its way, as in Apache Kafka; only
-produce requests are begun while earlier produce requests are still in flight, for their
-order is kept per partition; none while one of very many fields is being decoded. What the
-client sends meanwhile waits here up to a limit, then in the kernel. Nothing is begun while
-an answer is stuck in the socket.
+A request starts after the response before it is handed to the transport, as in Apache Kafka. Only
+Produce requests start while earlier Produce requests are in flight, because each partition keeps
+their order; none starts while a request with very many fields is decoded. Further requests wait
+here up to a limit, then in the kernel. No request starts while responses are blocked by the socket.
 """
 
 import asyncio
@@ -32,18 +31,18 @@ from horolog.wire.packing import Bytes
 _LOG = logging.getLogger(__name__)
 
 READ_AHEAD_BYTES: Final = 256 * 1024
-# Behind a request that may take its time (a fetch that waits) nothing is begun, and little read.
+# While a request may take long (a delayed fetch) no other starts, and little is read.
 READ_AHEAD_OF_WAIT_BYTES: Final = 16 * 1024
-# A request of usual size waits for memory once, not at each step of its growth.
+# A request of ordinary size waits for memory once, not at each step of its growth.
 WAITED_FOR_BYTES: Final = 1 << 20
 IN_FLIGHT_BYTES: Final = 16 << 20
 IN_FLIGHT_REQUESTS: Final = 64
 
-# What a request of very many fields takes once it is decoded: a field has a hundred bytes at most.
+# The memory of a decoded request with very many fields: at most a hundred bytes per field.
 DECODED_FACTOR: Final = 16
 DECODED_MOST_BYTES: Final = 100 * MAX_FIELDS
 
-# To look a member up in its enumeration takes longer than the rest of a comparison.
+# A lookup of an enum member takes longer than the rest of a comparison.
 _OPEN: Final = State.OPEN
 _DRAINING: Final = State.DRAINING
 _CLOSING: Final = State.CLOSING
@@ -54,7 +53,7 @@ _NOT_YET: Reply = ()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What every connection of a server works with.
+    """The state that all connections of a server share.
 
     `principal_of` is asked once a transport is there, after a TLS handshake where one takes
     place. It returns the principal where the listener knows it (an anonymous one, or the name in a
@@ -73,7 +72,7 @@ class Shared:
 
 
 class _Exchange:
-    """A request in flight: its reply once it has one; None is a request without answer."""
+    """An in-flight request, and its reply when ready; None for a request without response."""
 
     __slots__ = ("is_produce", "reply", "size")
 
@@ -84,16 +83,16 @@ class _Exchange:
 
 
 class Progress(NamedTuple):
-    """How far one direction of a connection has come, where it is the client that has to act."""
+    """The progress of one direction of a connection, while the client has to act."""
 
     what: tuple[str, int]
-    """What is moving: within another request or answer the count of bytes begins anew."""
+    """Identifies the request or response; `moved` starts at 0 for each."""
     moved: int
-    """Bytes that have moved so far."""
+    """Bytes transferred so far."""
     held: int
-    """Bytes of memory that are held until it is done."""
+    """Bytes of memory held until completion."""
     total: int
-    """Bytes that the client claims, or is to take, in all."""
+    """Total bytes that the client claims to send, or has to receive."""
 
 
 class ServerConnection(asyncio.BufferedProtocol):
@@ -104,7 +103,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.peer = Peer(listener, on_authenticated=lambda: self._on(Event.AUTHENTICATED))
         self.last_active = 0.0
         self.state = State.CONNECTING
-        """See `lifecycle`; changed by `_on` alone."""
+        """See `lifecycle`; only `_on` changes it."""
         self._shared = shared
         self._loop = shared.loop
         self._budget = shared.budget
@@ -113,21 +112,21 @@ class ServerConnection(asyncio.BufferedProtocol):
             shared.scratch, config.socket_request_max_bytes, self._on_frame, self._may_grow
         )
         self._transport: asyncio.Transport | None = None
-        self._outbox: Outbox | None = None  # there is one while there is a transport
-        self._waiting: deque[Bytes] = deque()  # whole requests, not begun
+        self._outbox: Outbox | None = None  # set while there is a transport
+        self._waiting: deque[Bytes] = deque()  # complete requests, not started
         self._waiting_bytes = 0
-        self._in_flight: deque[_Exchange] = deque()  # begun, in the order of their answers
+        self._in_flight: deque[_Exchange] = deque()  # started, in the order of their responses
         self._in_flight_bytes = 0
-        self._growing_bytes = 0  # accounted for a request that is not whole
-        self._waits_for_turn = False  # a large request is not received before its turn
+        self._growing_bytes = 0  # charged for the incomplete request
+        self._waits_for_turn = False  # a large request is received only at its turn
         self._reading_paused = False
         self._receiving = False
 
-    # --- what the loop calls ----------------------------------------------------------
+    # --- called by the event loop -----------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
-        # uvloop's transports are such by their methods, not by inheritance.
+        """The connection is established."""
+        # uvloop's transports do not inherit from asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         self._outbox = Outbox(
             self._transport, self._account, self._shared.readers, self._on_disk_read
@@ -144,7 +143,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.peer.authenticate(principal)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone, or we closed."""
+        """The connection is closed, by the client or by the broker."""
         self._on(Event.LOST)
         self._transport = None
         if self._outbox is not None:
@@ -156,14 +155,14 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.peer.leave()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop is to receive into."""
+        """The buffer that the event loop receives into."""
         room = self._frames.room()
         if self._in_flight and not self._in_flight[-1].is_produce:
             return room[:READ_AHEAD_OF_WAIT_BYTES]
         return room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have arrived."""
+        """`nbytes` have been received into the buffer."""
         self.last_active = self._loop.time()
         self._receiving = True
         try:
@@ -175,25 +174,25 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._steer_reading()
 
     def eof_received(self) -> None:
-        """The client will send no more: closes, as Kafka does."""
+        """The client has shut down its side: close, as Kafka does."""
 
     def pause_writing(self) -> None:
-        """The transport is full."""
+        """The transport's buffer is full."""
         if self._outbox is not None:
             self._outbox.on_full()
 
     def resume_writing(self) -> None:
-        """The transport has room again."""
+        """The transport's buffer has room again."""
         if self._outbox is not None:
             self._outbox.on_room()
         self.last_active = self._loop.time()
         self._pump()
         self._steer_reading()
 
-    # --- what the server calls --------------------------------------------------------
+    # --- called by the server ---------------------------------------------------------
 
     def is_idle(self, since: float) -> bool:
-        """Whether nothing has moved since then, and no request is being worked on."""
+        """Whether no bytes were transferred since then and no request is in flight."""
         if self.last_active > since:
             return False
         return not self._in_flight or (
@@ -202,7 +201,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def receiving(self) -> Progress | None:
-        """How far a request has come that the client is to send on, if there is one."""
+        """The progress of a partially received request, if any."""
         if not self._growing_bytes or self._reading_paused:
             return None
         frames = self._frames
@@ -212,7 +211,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def sending(self) -> Progress | None:
-        """How far the client has read its answers, if it has to read on."""
+        """The progress of responses that the client has not read, if any."""
         if self._outbox is None or not self._outbox.is_stuck:
             return None
         moved, held = self._outbox.progress
@@ -220,17 +219,17 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def holds_files(self) -> bool:
-        """Whether an answer holds segments open."""
+        """Whether a response holds segments open."""
         return self._outbox is not None and self._outbox.holds_files
 
     def drain(self) -> None:
-        """Begin nothing new; close when what is in flight is answered."""
+        """Start no more requests; close after the responses of those in flight."""
         self._on(Event.DRAIN)
         self._steer_reading()
         self._close_if_drained()
 
     def close(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         self._on(Event.CLOSE)
         if self._transport is not None:
             self._transport.abort()
@@ -241,7 +240,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     # --- requests ---------------------------------------------------------------------
 
     def _may_grow(self, size: int) -> bool:
-        """Account for a buffer of so many bytes in all, or wait until it may be."""
+        """Charge a buffer of `size` bytes in total, or wait until they are granted."""
         account, more = self._account, size - self._growing_bytes
         if self._frames.length <= SMALL_BYTES:
             account.force(more)
@@ -249,7 +248,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             pass
         else:
             arrived = self._frames.arrived
-            if arrived > self._growing_bytes:  # it is there already
+            if arrived > self._growing_bytes:  # already allocated
                 account.force(arrived - self._growing_bytes)
                 self._growing_bytes = arrived
             self._grow_in_turn()
@@ -258,7 +257,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return True
 
     def _is_turn_of_large(self) -> bool:
-        """Whether a large request would be begun once it is whole, or soon after."""
+        """Whether a large request would start soon after it is complete."""
         return not self._waiting and (not self._in_flight or self._in_flight[-1].is_produce)
 
     def _grow_in_turn(self) -> None:
@@ -276,7 +275,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _on_frame(self, frame: Bytes) -> None:
         is_accounted = self._growing_bytes > 0
         if is_accounted:
-            self._growing_bytes = 0  # the same bytes, now of a whole request
+            self._growing_bytes = 0  # these bytes now belong to a complete request
             self._account.finish_request()
         if not self._waiting and self._may_begin(frame):
             self._begin(frame, is_accounted)
@@ -301,7 +300,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         )
 
     def _begin(self, frame: Bytes, is_accounted: bool) -> None:
-        """Have a request answered; one that is answered at once is not accounted for here."""
+        """Start a request; one that is answered immediately is not charged here."""
         size = held = len(frame)
         is_produce = frame[:2] == _PRODUCE_KEY
         dispatch = self._shared.dispatch
@@ -311,7 +310,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         except TooManyFields:
             held += min(DECODED_FACTOR * size, DECODED_MOST_BYTES)
             answer = dispatch.slowly(frame, self.peer)
-            is_produce = False  # what comes behind it shall not be appended first
+            is_produce = False  # later requests must not be appended before it
         except Exception as error:  # noqa: BLE001 - a bug ends this connection, not the broker
             self._hang_up(error)
             return
@@ -345,16 +344,16 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._steer_reading()
 
     def _settle(self, size: int, reply: Reply | None) -> None:
-        """The request is done: its bytes are free, its reply goes out."""
+        """Complete a request: release its bytes and send its reply."""
         self._in_flight_bytes -= size
         self._account.give(size)
         if reply is not None and self._outbox is not None:
             self._outbox.put(reply)
 
-    # --- answers ----------------------------------------------------------------------
+    # --- responses --------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Send what can be sent, and begin what may be begun, until neither is possible."""
+        """Send responses and start requests until neither is possible."""
         outbox = self._outbox
         if self._receiving or self.state >= _CLOSING or outbox is None:
             return
@@ -390,10 +389,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._pump()
         self._steer_reading()
 
-    # --- steering ---------------------------------------------------------------------
+    # --- back-pressure ----------------------------------------------------------------
 
     def _steer_reading(self) -> None:
-        """Read on while there is room for more, else leave it to the kernel."""
+        """Resume or pause reading, depending on the room for further requests."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -411,8 +410,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._reading_paused = pause
 
     def _has_read_enough_behind(self) -> bool:
-        """Whether what waits behind a request in flight is enough."""
-        # What came whole is taken in any case; but one after the other where memory is short.
+        """Whether enough requests wait behind those in flight."""
+        # Complete requests are always taken, but one by one if memory is short.
         return self._budget.is_spent or (
             self._waiting_bytes >= READ_AHEAD_OF_WAIT_BYTES and not self._in_flight[-1].is_produce
         )
@@ -428,7 +427,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _hang_up(self, error: BaseException) -> None:
-        """Close after what was answered already, and say why; a bug with its traceback."""
+        """Close after the responses already made, and log the reason; a bug with its traceback."""
         if self.state >= _CLOSING or self._transport is None:
             return
         if isinstance(error, HorologError):

@@ -1,4 +1,4 @@
-"""What answers requests, as connections see it: the only tie between network and broker."""
+"""The interface of request handling: the only dependency between network and broker."""
 
 import asyncio
 from typing import Protocol
@@ -11,28 +11,28 @@ from horolog.wire.packing import Bytes
 
 
 class Hangup(HorologError):  # noqa: N818 - errors are named by what happened
-    """The only answer that the protocol leaves is to close the connection; says why."""
+    """The protocol has no error response for this case: the connection must be closed."""
 
 
 class Dispatch(Protocol):
-    """What answers requests."""
+    """Handles requests."""
 
     def __call__(
         self, frame: Bytes, peer: Peer, /
     ) -> "Reply | asyncio.Future[Reply | None] | None":
-        """The reply to a request, or its future where it takes time; None if it has none.
+        """The reply to a request, or a future of it; None if the request has no response.
 
         Raises:
-            TooManyFields: it takes too long for the event loop; `slowly` answers it.
-            HorologError: the connection is to be closed, for this reason.
+            TooManyFields: decoding takes too long for the event loop; call `slowly`.
+            HorologError: the connection must be closed for this reason.
         """
         ...
 
     def slowly(self, frame: Bytes, peer: Peer, /) -> "asyncio.Future[Reply | None]":
-        """The reply to a request of many fields; nothing of it has been done when this returns."""
+        """The future reply to a request with many fields; it starts after this returns."""
         ...
 
 
 def anonymous(listener: Endpoint, transport: asyncio.BaseTransport) -> str | None:
-    """The principal of a client on a listener where nobody authenticates."""
+    """The principal of clients on a listener without authentication."""
     return ANONYMOUS

@@ -1,4 +1,4 @@
-"""A slice of a segment file, handed to the socket piece by piece; and how many there may be."""
+"""Slices of segment files that are sent piece by piece, and the limit of their number."""
 
 from collections.abc import Callable
 from threading import BoundedSemaphore
@@ -9,19 +9,19 @@ from horolog.storage.slices import Slice
 
 
 class FileSlots:
-    """How many answers may hold a file of their own; shared by all threads.
+    """Limits the responses that hold a file open. Thread-safe.
 
-    `on_refused` is called, in whichever thread asked, when there is no slot left.
+    `on_refused` is called, in the caller's thread, when no slot is free.
     """
 
     def __init__(self, count: int) -> None:
         self._free = BoundedSemaphore(count)
         self.is_exhausted = False
-        """Whether a slot was refused since one was last given back."""
+        """Whether a slot was refused since the last release."""
         self.on_refused: Callable[[], None] = lambda: None
 
     def acquire(self) -> bool:
-        """Take a slot if there is one."""
+        """Take a slot if one is free."""
         if self._free.acquire(blocking=False):
             return True
         if not self.is_exhausted:
@@ -30,16 +30,16 @@ class FileSlots:
         return False
 
     def release(self) -> None:
-        """Give a slot back."""
+        """Release a slot."""
         self._free.release()
         self.is_exhausted = False
 
 
 class SlicedRecords:
-    """The `FileRecords` of a reply: takes the slice over, and holds its file open.
+    """The `FileRecords` of a reply: owns the slice and holds its file open.
 
-    How many of them there may be is counted by `slots`; the caller has taken the slot that is
-    given back when this is sent, or dropped with its connection.
+    The caller has acquired a slot of `slots`; it is released when the records are sent or the
+    connection is dropped.
     """
 
     __slots__ = ("_end", "_slice", "_slots")
@@ -56,7 +56,7 @@ class SlicedRecords:
         return self._end - self._slice.position
 
     def take_cached(self, max_bytes: int) -> Buffer | None:
-        """The next bytes if they can be had without waiting for the disk."""
+        """The next bytes if they are in the page cache, otherwise None."""
         self._slice.size = min(max_bytes, len(self))
         piece = self._slice.read_cached()
         if piece is not None:
@@ -64,13 +64,13 @@ class SlicedRecords:
         return piece
 
     def send_cached(self, socket_fd: int, max_bytes: int) -> int | None:
-        """Send the next bytes to a non-blocking socket without copying; how many it took.
+        """Send the next bytes to a non-blocking socket without copying; return their number.
 
-        None, and nothing is sent, if that could wait for the disk.
+        Returns None without sending if the bytes are not in the page cache.
 
         Raises:
-            BlockingIOError: the socket is full.
-            ConnectionError: the client is gone.
+            BlockingIOError: the socket's buffer is full.
+            ConnectionError: the client has disconnected.
         """
         self._slice.size = min(max_bytes, len(self))
         sent = self._slice.send_cached(socket_fd)
@@ -82,7 +82,7 @@ class SlicedRecords:
         """The next bytes; may wait for the disk.
 
         Raises:
-            StorageFailed: the disk refused, or the file has become shorter.
+            StorageFailed: the read failed, or the file was truncated.
         """
         self._slice.size = min(max_bytes, len(self))
         piece = self._slice.read()

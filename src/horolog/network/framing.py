@@ -1,9 +1,8 @@
-"""Cutting what a socket delivers into whole requests, with as few copies as can be.
+"""Splits the received bytes into requests, with as few copies as possible.
 
-Short reads land in a scratch buffer that all connections share: the loop hands it out
-and takes it back within one call. A request that does not fit what came is received
-into a buffer of its own, which grows with what has really arrived: a client that merely
-claims 100 MB gets no memory for it.
+Reads go to a scratch buffer that all connections share: the event loop gets and returns it within
+one call. A request that is incomplete after a read is received into its own buffer, which grows
+with the bytes received: a client that only claims 100 MB gets no memory for it.
 """
 
 from collections.abc import Callable
@@ -14,16 +13,16 @@ from horolog.wire.packing import Bytes
 
 SCRATCH_BYTES: Final = 256 * 1024
 FIRST_ALLOCATION_BYTES: Final = 4 * 1024
-# A buffer has room for this many times what has arrived: few copies, and a bound for claims.
+# The size of a buffer relative to the received bytes: few copies, and a limit for false claims.
 GROWTH: Final = 4
 
 
 class Frames:
     """The receiving half of one connection.
 
-    `on_frame` takes each whole request, without its length. `may_grow` is asked before the
-    buffer of a request is made or grows, with its size in all; when it says no, `resume` must
-    be called once it may, and nothing is to be received until then.
+    `on_frame` gets each complete request, without its length. `may_grow` is called with the new
+    total size before a request's buffer is created or grows. If it returns False, nothing must be
+    received until `resume` is called.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class Frames:
         return max(len(self._start) - LENGTH_BYTES, 0)
 
     def room(self) -> memoryview:
-        """Where the next bytes are to be put."""
+        """The buffer for the next bytes."""
         if self._buffer is not None:
             return memoryview(self._buffer)[self._filled :]
         if not self._start:
@@ -65,10 +64,10 @@ class Frames:
         return self._scratch[held:]
 
     def received(self, size: int) -> None:
-        """So many bytes were put where `room` said.
+        """`size` bytes were received into the buffer that `room` returned.
 
         Raises:
-            MalformedRequest: a length that cannot be.
+            MalformedRequest: the length of a request is invalid.
         """
         if self._buffer is not None:
             self._filled += size
@@ -103,8 +102,8 @@ class Frames:
             self.resume()
 
     def resume(self) -> None:
-        """Make the buffer as large as it has to be."""
-        # Not resized in place: whoever received into it may still hold a view.
+        """Grow the buffer after `may_grow` has refused it."""
+        # Not resized in place, because views of it may still exist.
         larger = bytearray(self.wanted)
         if self._buffer is None:
             self._filled = len(self._start) - LENGTH_BYTES

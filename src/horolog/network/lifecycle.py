@@ -1,12 +1,12 @@
-"""The states of one client's connection, and what leads from one to the next.
+"""The states of a connection and their transitions.
 
     CONNECTING ─connected→ AUTHENTICATING ─authenticated→ OPEN ─drain→ DRAINING
         │                        │                          │              │
         └────────────────────────┴──────── close ───────────┴──────────────┤
                                                                         CLOSING ─lost→ CLOSED
 
-A state never returns to an earlier one, so states compare: requests are begun up to OPEN,
-answers are sent up to DRAINING. A connection may be lost in any state.
+A connection never returns to an earlier state, so states are ordered: requests start up to OPEN,
+responses are sent up to DRAINING. A connection may be lost in any state.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from typing import Final
 
 
 class State(IntEnum):
-    """Where a connection stands."""
+    """The state of a connection."""
 
     CONNECTING = 0
     """Accepted; there is no transport yet. A TLS handshake takes place here."""
@@ -25,15 +25,15 @@ class State(IntEnum):
     OPEN = 2
     """Requests are read and answered."""
     DRAINING = 3
-    """Nothing new is begun; closes once the requests in flight are answered."""
+    """No requests start; closes after the responses of those in flight."""
     CLOSING = 4
-    """The transport sends what it holds; nothing is read, begun or answered."""
+    """The transport sends its buffer; nothing is read, started or answered."""
     CLOSED = 5
     """The transport is gone."""
 
 
 class Event(Enum):
-    """What moves a connection from state to state."""
+    """An event that changes the state."""
 
     CONNECTED = auto()
     AUTHENTICATED = auto()
@@ -58,7 +58,7 @@ _TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = MappingProxyType(
 
 
 def next_state(state: State, event: Event) -> State:
-    """The state that an event leads to; one that cannot happen in this state is a bug."""
+    """The state after an event; an event that is impossible in this state is a bug."""
     after = _TRANSITIONS.get((state, event))
     assert after is not None, f"{event.name} while {state.name}"
     return after

@@ -1,12 +1,12 @@
-"""Answers on their way to one client: what is made, what the transport holds, what is on disk.
+"""The send queue of one client: responses in memory, and records still in their file.
 
-The transport takes what it can send at once and a little more. While it holds more than that,
-the client does not read, and nothing is handed over. Records are read from their file when
-there is room for them: a slow client holds a file open, not megabytes.
+The transport buffers little more than the socket accepts. While its buffer is full, the client
+does not read, and nothing is handed over. Records are read from their file only when there is room
+for them: a slow client holds a file open, not megabytes.
 
-While the transport holds nothing, records that the page cache has go from their file to the
-socket without being copied (`sendfile`, which uvloop's transports lack). The transport does not
-know of it. Where the socket is full, it gets the next records to send, and says when it has.
+While the transport's buffer is empty, records in the page cache go from the file to the socket
+without copying (`sendfile`, which uvloop's transports lack), past the transport. If the socket is
+full, the transport gets the next records and reports when they are sent.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from horolog.wire.packing import Bytes
 
 HIGH_WATER_BYTES: Final = 64 * 1024
 LOW_WATER_BYTES: Final = 0  # what the socket itself holds keeps the client busy meanwhile
-# One call of `sendfile`: the socket takes no more at once, and other clients wait meanwhile.
+# Bytes per `sendfile`: a socket accepts no more in one call, and other clients wait meanwhile.
 DIRECT_BYTES: Final = 1 << 20
 
 _MORE_FOLLOWS: Final[int | None] = getattr(socket, "MSG_MORE", None)
@@ -31,8 +31,7 @@ _MORE_FOLLOWS: Final[int | None] = getattr(socket, "MSG_MORE", None)
 class Outbox:
     """The sending half of one connection.
 
-    `on_read` is called when records that had to be read from the disk are handed over, with the
-    error where they could not be.
+    `on_read` is called after records were read from the disk, with the error or None.
     """
 
     __slots__ = (
@@ -62,9 +61,9 @@ class Outbox:
         self._readers = readers
         self._on_read = on_read
         self._parts: deque[Part] = deque()
-        self._held = 0  # bytes of parts in memory
-        self._charged = 0  # what the account holds for this outbox
-        self._stuck_bytes = 0  # what the transport held when it was last full
+        self._held = 0  # bytes of the parts in memory
+        self._charged = 0  # bytes charged to the account
+        self._stuck_bytes = 0  # the transport's buffer when it was last full
         self._drained = 0
         self.is_stuck = False
         """Whether the transport is full."""
@@ -77,29 +76,29 @@ class Outbox:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether no more answers should be made until some of these are sent."""
+        """Whether no more responses should be made until some of these are sent."""
         return self.is_stuck or self.is_reading_disk or self._held > SMALL_BYTES
 
     @property
     def holds_files(self) -> bool:
-        """Whether records are yet to be read from a file."""
+        """Whether records remain to be read from a file."""
         return any(not isinstance(part, (bytes, bytearray, memoryview)) for part in self._parts)
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Bytes that a full transport has sent since the beginning; bytes held now."""
+        """Total bytes sent while the transport was full; bytes held now."""
         left = self._transport.get_write_buffer_size() if self.is_stuck else 0
         return self._drained + self._stuck_bytes - left, self._held + left
 
     def put(self, reply: Reply) -> None:
-        """Send this after what is here."""
+        """Queue a reply."""
         for part in reply:
             self._parts.append(part)
             if isinstance(part, (bytes, bytearray, memoryview)):
                 self._held += len(part)
 
     def send(self) -> None:
-        """Hand the transport as much as it takes; small parts together."""
+        """Hand parts to the transport until it is full; small ones are joined."""
         transport = self._transport
         if transport.is_closing():
             return
@@ -137,9 +136,9 @@ class Outbox:
             self._charge()
 
     def _send_direct(self, fd: int, head: Sequence[Bytes], records: FileRecords) -> bool:
-        """Send `head`, then records as far as the page cache has them; whether the socket is full.
+        """Send `head`, then cached records, to the socket; return whether it is full.
 
-        What the socket does not take of `head`, the transport has.
+        The part of `head` that the socket does not accept goes to the transport.
         """
         try:
             if head:
@@ -159,25 +158,25 @@ class Outbox:
         return False
 
     def on_full(self) -> None:
-        """The transport holds more than it sends at once."""
+        """The transport's buffer is full."""
         self.is_stuck = True
         self._stuck_bytes = self._transport.get_write_buffer_size()
         self._charge()
 
     def on_room(self) -> None:
-        """The transport has sent nearly all that it held."""
+        """The transport's buffer is nearly empty again."""
         self.is_stuck = False
         self._drained += self._stuck_bytes
         self._stuck_bytes = 0
         self._charge()
 
     def close(self) -> None:
-        """The transport is gone; the account is closed by its owner."""
+        """Drop all parts after the transport is closed; the owner closes the account."""
         self._parts.clear()
         self._held = self._stuck_bytes = self._charged = 0
 
     def _charge(self) -> None:
-        """Account for what this holds."""
+        """Update the charge to the account."""
         held = self._held + self._stuck_bytes
         if held > self._charged:
             self._account.force(held - self._charged)
@@ -187,7 +186,7 @@ class Outbox:
         self._charged = held
 
     def _read_disk(self, part: FileRecords) -> None:
-        """The next piece is not in the page cache: a thread reads it."""
+        """Read the next piece in a thread, because it is not in the page cache."""
         self.is_reading_disk = True
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._readers, part.take, PIECE_BYTES)
@@ -204,10 +203,7 @@ class Outbox:
 
 
 def _socket_fd(transport: asyncio.Transport) -> int | None:
-    """The socket that may be written to past the transport; None where it must not be.
-
-    Behind TLS the transport alone knows what to write.
-    """
+    """The socket for direct writes; None if there is none, as with TLS."""
     if _MORE_FOLLOWS is None or transport.get_extra_info("sslcontext") is not None:
         return None
     sock = transport.get_extra_info("socket")
@@ -215,9 +211,9 @@ def _socket_fd(transport: asyncio.Transport) -> int | None:
 
 
 def _send_some(fd: int, parts: Sequence[Bytes]) -> bytes:
-    """Send what the socket takes of these; what it did not take.
+    """Send buffers to the socket; return the unsent bytes.
 
-    More is to follow at once, so that both share a packet.
+    More data follows immediately, so MSG_MORE lets both share a packet.
     """
     assert _MORE_FOLLOWS is not None
     borrowed = socket.socket(fileno=fd)  # the transport's: never closed here

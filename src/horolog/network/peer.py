@@ -1,4 +1,4 @@
-"""The client at the other end of a connection, as those who answer its requests see it."""
+"""The client of a connection, as request handlers see it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,13 +7,13 @@ from typing import Final
 from horolog.config import Endpoint
 
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""Kafka's name for whoever has not had to authenticate."""
+"""Kafka's principal of unauthenticated clients."""
 
 
 class Peer:
-    """Where a client is, who it is, and whether it is still connected.
+    """A client's host, principal and whether it is still connected.
 
-    `on_authenticated` moves its connection on; None for a peer without a connection.
+    `on_authenticated` changes the connection's state; None for a peer without a connection.
     """
 
     __slots__ = ("_on_authenticated", "_on_gone", "host", "is_gone", "listener", "principal")
@@ -30,7 +30,7 @@ class Peer:
         self._on_gone: dict[Callable[[], None], None] = {}
 
     def authenticate(self, principal: str) -> None:
-        """The client is known by this name from now on."""
+        """Set the client's principal."""
         assert self.principal is None
         self.principal = principal
         if self._on_authenticated is not None and not self.is_gone:
@@ -38,7 +38,7 @@ class Peer:
 
     @contextmanager
     def when_gone(self, call: Callable[[], None]) -> Iterator[None]:
-        """Call back if the client disconnects within the block."""
+        """Call `call` if the client disconnects within the block."""
         self._on_gone[call] = None
         try:
             if self.is_gone:

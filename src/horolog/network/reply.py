@@ -1,7 +1,7 @@
-"""Answers on their way out: bytes, and records that are still in their file.
+"""Encoded responses: bytes, and records that are still in their file.
 
-A fetch answers with slices of segment files. They are read piece by piece, when the
-socket has room for the piece: a slow consumer holds a file open, not megabytes.
+A Fetch response has slices of segment files. They are read piece by piece when the socket has
+room: a slow consumer holds a file open, not megabytes.
 """
 
 from collections.abc import Sequence
@@ -13,24 +13,24 @@ PIECE_BYTES: Final = 256 * 1024
 
 
 class FileRecords(Protocol):
-    """Records in a file, to be sent as they lie there."""
+    """Records in a file, sent unchanged."""
 
     def __len__(self) -> int:
         """Bytes not yet taken."""
         ...
 
     def take_cached(self, max_bytes: int) -> Bytes | None:
-        """The next bytes if they can be had without waiting for the disk."""
+        """The next bytes if they are in the page cache, otherwise None."""
         ...
 
     def send_cached(self, socket_fd: int, max_bytes: int) -> int | None:
-        """Send the next bytes to a non-blocking socket without copying; how many it took.
+        """Send the next bytes to a non-blocking socket without copying; return their number.
 
-        None, and nothing is sent, if that could wait for the disk.
+        Returns None without sending if the bytes are not in the page cache.
 
         Raises:
-            BlockingIOError: the socket is full.
-            ConnectionError: the client is gone.
+            BlockingIOError: the socket's buffer is full.
+            ConnectionError: the client has disconnected.
         """
         ...
 

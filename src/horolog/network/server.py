@@ -1,4 +1,4 @@
-"""Listening, accepting, and closing in order."""
+"""Listeners and connections of a broker, and their orderly shutdown."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ DRAIN_SECONDS: Final = 5.0
 
 
 class Server:
-    """All listeners and connections of a broker, with what the connections share."""
+    """All listeners and connections of a broker, and their shared state."""
 
     def __init__(
         self,
@@ -64,10 +64,10 @@ class Server:
         self._is_closing = False
 
     def listen(self) -> tuple[Endpoint, ...]:
-        """Accept connections; the endpoints with the ports that were really taken.
+        """Accept connections; return the endpoints with their bound ports.
 
         Raises:
-            Misconfigured: an address that cannot be had.
+            Misconfigured: an address cannot be bound.
         """
         bound = []
         config = self._config_now()
@@ -83,10 +83,9 @@ class Server:
         return tuple(bound)
 
     async def close(self, end_waits: Callable[[], None]) -> None:
-        """Stop accepting, answer what is in work, close.
+        """Stop accepting, answer the requests in flight, and close.
 
-        `end_waits` is called when nothing new begins any more: it must bring about the
-        answers that wait for something to happen.
+        `end_waits` is called once no request starts any more; it must complete delayed requests.
         """
         self._stop_accepting()
         for connection in list(self.connections):
@@ -98,7 +97,7 @@ class Server:
         await self._hang_up()
 
     async def abort(self) -> None:
-        """Stop accepting and hang up on everybody, whatever they wait for."""
+        """Stop accepting and close all connections without waiting for responses."""
         self._stop_accepting()
         await self._hang_up()
 
@@ -116,7 +115,7 @@ class Server:
         await asyncio.sleep(0)
 
     def _admit(self, connection: ServerConnection) -> bool:
-        """Take a connection in, unless there are too many."""
+        """Register a connection, unless a limit is reached."""
         host = connection.peer.host
         config = self._config_now()
         per_host = config.max_connections_per_ip_overrides.get(host, config.max_connections_per_ip)
@@ -142,7 +141,7 @@ class Server:
         return True
 
     def _forget(self, connection: ServerConnection) -> None:
-        """A connection is gone."""
+        """Unregister a closed connection."""
         if connection not in self.connections:
             return
         self.connections.discard(connection)
@@ -152,7 +151,7 @@ class Server:
             del self._per_host[host]
 
     def _sweep(self) -> None:
-        """Close what has been idle too long."""
+        """Close connections idle for longer than `connections.max.idle.ms`."""
         now = self._loop.time()
         idle_ms = self._config_now().connections_max_idle_ms
         for connection in list(self.connections):

@@ -1,9 +1,9 @@
-"""Closing clients that hold memory and do not move, while others wait for it.
+"""Closes stalled clients that hold memory or files while others wait for them.
 
-A client may be as slow as it likes as long as nobody needs what it holds. Once a connection waits
-for memory, or more is held than there should be, or answers cannot get a file, all others have
-to move: a request must keep arriving, an answer must keep being read, fast enough to be done in
-a minute. Those that do not are closed, the largest first, until there is enough.
+A client may be slow as long as no other connection needs its memory. Once a connection waits for
+memory, or the budget is exceeded, or responses cannot get a file, all clients must make progress:
+requests must arrive and responses must be read fast enough to complete in a minute. Others are
+closed, the largest first, until enough is released.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from horolog.network.file_records import FileSlots
 _LOG = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 0.25
-# Counted in ticks, so that a pause of this process is not taken for one of its clients.
+# Counted in ticks, so that a pause of this process does not look like stalled clients.
 WINDOW_TICKS: Final = 6
 LEAST_BYTES_A_SECOND: Final = 8 * 1024
 DONE_WITHIN_SECONDS: Final = 60
 
 
 def demanded(progress: Progress) -> float:
-    """How many bytes have to move within a window."""
+    """How many bytes must be transferred within a window."""
     return (
         max(progress.total / DONE_WITHIN_SECONDS, LEAST_BYTES_A_SECOND)
         * WINDOW_TICKS
@@ -35,7 +35,7 @@ def demanded(progress: Progress) -> float:
 
 
 class StallWatch:
-    """Looks at all connections while there is too little for them. On the event loop only."""
+    """Watches all connections while memory or files are short. On the event loop only."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class StallWatch:
         self._closed = False
 
     def start(self) -> None:
-        """Watch until there is enough again."""
+        """Watch until the shortage ends."""
         if self._timer is None and not self._closed:
             self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
@@ -62,7 +62,7 @@ class StallWatch:
             self._loop.call_soon_threadsafe(self.start)
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
