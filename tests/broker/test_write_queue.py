@@ -159,6 +159,9 @@ def test_closing_finishes_what_has_begun_and_refuses_what_has_not(run, gate) -> 
         for one in done:
             assert isinstance(one.exception(), RequestRefused)
         assert not closing.done()
+        for make in (small, large):  # nor is anything taken that comes now
+            with pytest.raises(RequestRefused):
+                await append(partition, make(), "late")
         for batch in begun:
             gate.open(batch)
         assert sorted([offset(await one) for one in first]) == [0, 1]

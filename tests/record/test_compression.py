@@ -19,7 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
-from horolog.record.compression import Codec, compress, decompress, decompress_chunks
+from horolog.record.compression import (
+    Codec,
+    compress,
+    decompress,
+    decompress_chunks,
+    fleeting_chunks,
+)
 
 with warnings.catch_warnings(action="ignore"):  # kafka-python still reads its schemas the old way
     import kafka.codec
@@ -57,6 +63,25 @@ def test_pieces_are_never_larger_than_asked_and_never_empty(codec, chunk_bytes):
     )
     assert b"".join(pieces) == data
     assert all(1 <= len(piece) <= chunk_bytes for piece in pieces)
+
+
+@with_each(PACKED)
+@pytest.mark.parametrize(
+    "size", [0, 1, 1000, 70_000, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20]
+)
+def test_pieces_for_the_moment_are_the_same_bytes(codec, size):
+    data = (TEXT * (size // len(TEXT) + 1))[:size]
+    packed = compress(codec, data)
+    next(fleeting_chunks(codec, packed, max_bytes=LIMIT), None)  # a reader may have seen enough
+    once = b"".join(bytes(piece) for piece in fleeting_chunks(codec, packed, max_bytes=LIMIT))
+    assert once == data
+    nested = bytearray()
+    for piece in fleeting_chunks(codec, packed, max_bytes=LIMIT):
+        before = bytes(piece)
+        assert b"".join(map(bytes, fleeting_chunks(codec, packed, max_bytes=LIMIT))) == data
+        assert piece == before  # another reader on the same thread has memory of its own
+        nested += piece
+    assert nested == data
 
 
 def test_bytes_that_are_not_packed_are_not_copied():

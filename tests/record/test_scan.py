@@ -367,7 +367,7 @@ def test_records_are_counted_across_pieces_of_any_size(rng, monkeypatch):
     header = parse_header(batch.data)
     whole = scanned(batch.data)
     for size in (1, 2, 10, 997):
-        monkeypatch.setattr(scan, "decompress_chunks", _in_pieces(size))
+        monkeypatch.setattr(scan, "fleeting_chunks", _in_pieces(size))
         assert scanned(batch.data) == whole
         assert list(timestamps(batch.data, header, max_bytes=MAX_BYTES)) == batch.timestamps
         last = batch.records[-1].offset
@@ -380,7 +380,7 @@ def test_a_malformation_is_the_same_wherever_the_pieces_end(records, count, says
     with pytest.raises(CorruptBatch, match=says) as whole:
         scanned(data)
     for size in (1, 2, 5):
-        monkeypatch.setattr(scan, "decompress_chunks", _in_pieces(size))
+        monkeypatch.setattr(scan, "fleeting_chunks", _in_pieces(size))
         with pytest.raises(CorruptBatch) as pieces:
             scanned(data)
         assert str(pieces.value) == str(whole.value)

@@ -66,7 +66,7 @@ class WriteQueue:
         """See `Partition.append`."""
         append = Append(owner, batch, now_ms, produce_version, in_thread)
         if not self._working and not self._jobs and owner not in self._unchecked:
-            appended = None if self.is_closed else self._append_nowait(append)
+            appended = None if self._closing else self._append_nowait(append)
             if appended is not None:
                 return appended
         return self._queue(lambda: self._write(append), append)
@@ -125,7 +125,7 @@ class WriteQueue:
         self, call: Callable[[], Any], append: Append | None = None
     ) -> "asyncio.Future[Any]":
         done = self._loop.create_future()
-        if self.is_closed:
+        if self.is_closed or (self._closing and append is not None):
             done.set_exception(self._gone())
             return done
         job = Job(call, done, append)

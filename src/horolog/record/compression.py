@@ -8,6 +8,7 @@ clients do at their highest level; a block of snappy is held whole, after its
 claimed size has been checked against what snappy can pack.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from horolog.errors import ErrorCode, RequestRefused
@@ -23,9 +24,11 @@ __all__ = [
     "compress_chunks",
     "decompress",
     "decompress_chunks",
+    "fleeting_chunks",
 ]
 
 CHUNK_BYTES = 1 << 20
+_LITTLE_BYTES = 8 << 10  # of which so little comes that memory is no concern
 
 
 class UncompressedTooLarge(RequestRefused):
@@ -81,6 +84,33 @@ def decompress(codec: Codec, data: Buffer, *, max_bytes: int) -> bytes:
     return b"".join(decompress_chunks(codec, data, max_bytes=max_bytes))
 
 
+class _ThreadLocal(threading.local):
+    """Memory to decompress into: fresh pages cost as much as what lz4 writes to them."""
+
+    scratch: memoryview | None = None
+
+
+_local = _ThreadLocal()
+
+
+def fleeting_chunks(codec: Codec, data: Buffer, *, max_bytes: int) -> Iterator[Buffer]:
+    """As `decompress_chunks`, of pieces that are good only until the next one is asked for."""
+    if len(data) <= _LITTLE_BYTES:
+        return _chunks(codec, data, max_bytes, CHUNK_BYTES, None)
+    return _chunks_in_scratch(codec, data, max_bytes)
+
+
+def _chunks_in_scratch(codec: Codec, data: Buffer, max_bytes: int) -> Iterator[Buffer]:
+    # Taken: a second reader on this thread, half-way through this one, makes its own.
+    scratch, _local.scratch = _local.scratch, None
+    if scratch is None:
+        scratch = memoryview(bytearray(CHUNK_BYTES))
+    try:
+        yield from _chunks(codec, data, max_bytes, CHUNK_BYTES, scratch)
+    finally:
+        _local.scratch = scratch
+
+
 def decompress_chunks(
     codec: Codec, data: Buffer, *, max_bytes: int, chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[Buffer]:
@@ -94,13 +124,19 @@ def decompress_chunks(
         UncompressedTooLarge: there are more than `max_bytes`.
         CorruptBatch: the stream is damaged or ends early.
     """
+    return _chunks(codec, data, max_bytes, chunk_bytes, None)
+
+
+def _chunks(
+    codec: Codec, data: Buffer, max_bytes: int, chunk_bytes: int, scratch: memoryview | None
+) -> Iterator[Buffer]:
     if codec is Codec.NONE:
         if len(data):
             yield data
         return
     produced = 0
     chunk_bytes = max(1, min(chunk_bytes, max_bytes))  # more would be for nothing
-    for chunk in _DECOMPRESSORS[codec](memoryview(data), chunk_bytes):
+    for chunk in _DECOMPRESSORS[codec](memoryview(data), chunk_bytes, scratch):
         produced += len(chunk)
         if produced > max_bytes:
             raise UncompressedTooLarge(
@@ -112,7 +148,7 @@ def decompress_chunks(
             yield chunk
 
 
-_DECOMPRESSORS: Mapping[Codec, Callable[[memoryview, int], Iterator[Buffer]]] = {
+_DECOMPRESSORS: Mapping[Codec, Callable[[memoryview, int, memoryview | None], Iterator[Buffer]]] = {
     Codec.GZIP: gzip_stream.chunks,
     Codec.SNAPPY: snappy_stream.chunks,
     Codec.LZ4: lz4_frame.chunks,

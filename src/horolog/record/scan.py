@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, BatchHeader
-from horolog.record.compression import Buffer, Codec, decompress_chunks
+from horolog.record.compression import Buffer, Codec, fleeting_chunks
 from horolog.record.kernels import layout, scan_twins
 from horolog.record.kernels.loading import SCAN_KERNELS
 from horolog.record.timestamps import LOG_APPEND_TIME
@@ -257,7 +257,7 @@ def _walk(
 
 def _pieces(header: BatchHeader, payload: memoryview, max_bytes: int) -> Iterable[Buffer]:
     if header.codec_number and header.records_count:  # else there is nothing to decompress
-        return decompress_chunks(header.codec, payload, max_bytes=max_bytes)
+        return fleeting_chunks(header.codec, payload, max_bytes=max_bytes)
     if SCAN_KERNELS.module is not None or len(payload) <= _MUCH_FOR_A_TWIN:
         return (payload,)
     return (

@@ -34,7 +34,7 @@ from horolog.record.batch import (
     parse_header,
     verify_crc,
 )
-from horolog.record.compression import Buffer, Codec, compress_chunks, decompress_chunks
+from horolog.record.compression import Buffer, Codec, compress_chunks, fleeting_chunks
 from horolog.record.scan import Fault, RecordFacts, find_faults, scan_batch
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
 from horolog.storage.looks_like import looks_like
@@ -345,7 +345,7 @@ def _packed_anew(
     Kafka's builder refuses times before 1970 here (-1); ours keeps them (KIP-228).
     """
     room = min(config.max_message_bytes, config.segment_bytes) - HEADER_SIZE
-    pieces = decompress_chunks(
+    pieces = fleeting_chunks(
         header.codec, memoryview(batch)[HEADER_SIZE:], max_bytes=max_uncompressed_bytes
     )
     payload = compress_chunks(target, pieces, _level(target, config), max_bytes=room)

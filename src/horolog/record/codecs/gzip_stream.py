@@ -41,8 +41,10 @@ def packer(level: int | None) -> Packer:
     return zlib.compressobj(-1 if level is None else level, wbits=31)
 
 
-def chunks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
-    """The bytes of all members, in pieces of at most `chunk_bytes`.
+def chunks(
+    packed: memoryview, chunk_bytes: int, _scratch: memoryview | None = None
+) -> Iterator[Buffer]:
+    """The bytes of all members, in pieces of at most `chunk_bytes`; zlib makes them itself.
 
     Raises:
         CorruptBatch: a member is damaged or ends early.

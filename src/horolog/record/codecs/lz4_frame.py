@@ -71,8 +71,10 @@ def packer(level: int | None) -> Packer:
     return _Packer(level)
 
 
-def chunks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
-    """The bytes of the frame, in pieces of at most `chunk_bytes`.
+def chunks(
+    packed: memoryview, chunk_bytes: int, _scratch: memoryview | None = None
+) -> Iterator[Buffer]:
+    """The bytes of the frame, in pieces of at most `chunk_bytes`; the library makes them itself.
 
     Raises:
         CorruptBatch: the frame is damaged or is one that Kafka cannot read; after all that can be

@@ -63,14 +63,18 @@ def packer() -> Packer:
     return _Packer()
 
 
-def chunks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
+def chunks(
+    packed: memoryview, chunk_bytes: int, scratch: memoryview | None = None
+) -> Iterator[Buffer]:
     """The bytes of all blocks, in pieces of at most `chunk_bytes`; a block is held whole.
+
+    Blocks that fit are decompressed in `scratch`.
 
     Raises:
         CorruptBatch: a block is damaged, ends early, or claims more than snappy can pack.
     """
     if len(packed) < len(_HEADER) or bytes(packed[: len(_MAGIC)]) != _MAGIC:
-        yield from _block(packed, chunk_bytes)
+        yield from _block(packed, chunk_bytes, scratch)
         return
     position = len(_HEADER)
     while len(packed) - position >= _I32.size:
@@ -89,23 +93,24 @@ def chunks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
         position += _I32.size
         if not 0 < size <= len(packed) - position:
             raise corrupt(Codec.SNAPPY, f"a block of {size} bytes of {len(packed) - position} left")
-        yield from _block(packed[position : position + size], chunk_bytes)
+        yield from _block(packed[position : position + size], chunk_bytes, scratch)
         position += size
 
 
-def _block(block: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
+def _block(block: memoryview, chunk_bytes: int, scratch: memoryview | None) -> Iterator[Buffer]:
     if not len(block):
         raise corrupt(Codec.SNAPPY, "there is nothing to decompress")
     try:
         claimed = cramjam.snappy.decompress_raw_len(block)
         if claimed > len(block) * _BEST_RATIO:
             raise corrupt(Codec.SNAPPY, f"{len(block)} bytes claim to hold {claimed}")
-        out = bytearray(claimed)
-        written = cramjam.snappy.decompress_raw_into(block, out) if claimed else 0
+        view = scratch
+        if view is None or claimed > len(view):
+            view = memoryview(bytearray(claimed))
+        written = cramjam.snappy.decompress_raw_into(block, view[:claimed]) if claimed else 0
     except cramjam.DecompressionError as error:
         raise corrupt(Codec.SNAPPY, error) from None
     if written != claimed:
         raise corrupt(Codec.SNAPPY, f"{written} bytes came of {claimed} promised")
-    view = memoryview(out)
     for start in range(0, claimed, chunk_bytes):
-        yield view[start : start + chunk_bytes]
+        yield view[start : min(start + chunk_bytes, claimed)]

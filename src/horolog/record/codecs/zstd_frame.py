@@ -6,9 +6,10 @@ frame that ends within its header; it is refused here.
 """
 
 import struct
+import sys
 import threading
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import zstandard
 
@@ -34,6 +35,7 @@ _CHECKSUM: Final = 0x04  # flags in the frame's descriptor
 _SINGLE_SEGMENT: Final = 0x20
 _DICTIONARY_ID_BYTES: Final = (0, 1, 2, 4)  # by bits 0 and 1 of the descriptor
 _CONTENT_SIZE_BYTES: Final = (0, 2, 4, 8)  # by bits 6 and 7; 1 for 0 in a single segment
+_BLOCK_BYTES: Final = 128 << 10  # the most that a block holds
 _RLE: Final = 1  # a block's type: one byte, repeated
 
 
@@ -56,56 +58,77 @@ class _ThreadLocal(threading.local):
 _local = _ThreadLocal()
 
 
-def chunks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
-    """The bytes of all frames, in pieces of at most `chunk_bytes`.
+def chunks(
+    packed: memoryview, chunk_bytes: int, scratch: memoryview | None = None
+) -> Iterator[Buffer]:
+    """The bytes of all frames, in pieces of at most `chunk_bytes`; in `scratch` if there is one.
 
     Raises:
         CorruptBatch: a frame is damaged or asks for more than 128 MiB of window; after all that
             can be read, if it ends early.
     """
-    window, fault = _walk_frames(packed)
+    frames = _walk_frames(packed)
     # Taken: a second reader on this thread, half-way through this one, makes its own.
     decompressor, _local.decompressor = _local.decompressor, None
     if decompressor is None:
         decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
-    size = min(FIRST_CHUNK_BYTES, chunk_bytes)
+    # Few pieces are best: each call waits for the interpreter's lock when it returns.
+    first_bytes = FIRST_CHUNK_BYTES if scratch is None else len(scratch)
+    size = max(1, min(frames.at_most, chunk_bytes, first_bytes))
     try:
         with decompressor.stream_reader(packed, read_across_frames=True) as reader:
-            while chunk := reader.read(size):
-                size = chunk_bytes
+            while True:
+                if scratch is None:
+                    chunk: Buffer = reader.read(size)
+                else:
+                    chunk = scratch[: reader.readinto(scratch[:size])]
                 yield chunk
+                if len(chunk) < size:
+                    break
+                size = chunk_bytes if scratch is None else min(chunk_bytes, len(scratch))
     except zstandard.ZstdError as error:
         raise corrupt(Codec.ZSTD, error) from None
     finally:  # also where the caller has seen enough
-        if window <= _MAX_KEPT_WINDOW_BYTES:
+        if frames.window <= _MAX_KEPT_WINDOW_BYTES:
             _local.decompressor = decompressor
-    if fault is not None:  # the library reads a frame that ends early as if nothing were missing
-        raise fault
+    if frames.fault is not None:  # the library reads a frame that ends early as if it were whole
+        raise frames.fault
 
 
-def _walk_frames(packed: memoryview) -> tuple[int, CorruptBatch | None]:
-    """The largest window, in bytes, that a frame asks for, and what is wrong with the framing."""
-    largest = position = 0
+class _Frames(NamedTuple):
+    window: int
+    """The largest window that a frame asks for, in bytes."""
+    at_most: int
+    """Bytes that all of them can hold."""
+    fault: CorruptBatch | None
+    """What is wrong with the framing."""
+
+
+def _walk_frames(packed: memoryview) -> _Frames:
+    window = at_most = position = 0
+    fault = None if len(packed) else ends_early(Codec.ZSTD)
     try:
         while position < len(packed):
             (magic,) = _U32.unpack_from(packed, position)
             if magic == _MAGIC:
-                window, position = _pass_frame(packed, position + _U32.size)
-                largest = max(largest, window)
+                frame_window, blocks, position = _pass_frame(packed, position + _U32.size)
+                window = max(window, frame_window)
+                at_most += blocks * min(_BLOCK_BYTES, frame_window)
             elif magic & ~0xF == _SKIPPABLE_MAGIC:
                 (size,) = _U32.unpack_from(packed, position + _U32.size)
                 position += _SKIPPABLE_HEADER_BYTES + size
             else:
-                return largest, corrupt(Codec.ZSTD, f"there is no zstd frame at byte {position}")
+                fault = corrupt(Codec.ZSTD, f"there is no zstd frame at byte {position}")
+                break
     except (IndexError, struct.error):
-        return largest, ends_early(Codec.ZSTD)
-    if position > len(packed) or not len(packed):
-        return largest, ends_early(Codec.ZSTD)
-    return largest, None
+        fault = ends_early(Codec.ZSTD)
+    if position > len(packed):
+        fault = ends_early(Codec.ZSTD)
+    return _Frames(window, at_most if fault is None else sys.maxsize, fault)
 
 
-def _pass_frame(packed: memoryview, position: int) -> tuple[int, int]:
-    """The window of a frame and where it ends; IndexError if it goes on past `packed`."""
+def _pass_frame(packed: memoryview, position: int) -> tuple[int, int, int]:
+    """A frame's window, its blocks, and where it ends; IndexError if it goes on past `packed`."""
     descriptor = packed[position]
     position += 1
     window = 0
@@ -118,10 +141,12 @@ def _pass_frame(packed: memoryview, position: int) -> tuple[int, int]:
     position += _DICTIONARY_ID_BYTES[descriptor & 3]
     if descriptor & _SINGLE_SEGMENT:
         window = int.from_bytes(packed[position : position + content_size_bytes], "little")
+        window += 256 if content_size_bytes == 2 else 0
     position += content_size_bytes
-    while True:
+    blocks, last = 0, 0
+    while not last:
         head = packed[position] | packed[position + 1] << 8 | packed[position + 2] << 16
         position += 3 + (1 if head >> 1 & 3 == _RLE else head >> 3)
-        if head & 1:
-            break
-    return window, position + (4 if descriptor & _CHECKSUM else 0)
+        blocks += 1
+        last = head & 1
+    return window, blocks, position + (4 if descriptor & _CHECKSUM else 0)
