@@ -22,7 +22,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
 from types import CoroutineType, coroutine
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from horolog.broker.authorisation import Authorise, authorise
 from horolog.broker.turns import ClientGone, Slice
@@ -43,15 +43,18 @@ if TYPE_CHECKING:
     from horolog.broker.broker import Broker
 
 
-class Request:
-    """One request: who asks, in which version, and the decoded body in kio's names."""
+BodyT = TypeVar("BodyT")
+
+
+class Request(Generic[BodyT]):
+    """One request: who asks, in which version, and the decoded body, a view of `wire.requests`."""
 
     __slots__ = ("_slice", "body", "client_id", "is_large", "peer", "version")
 
     def __init__(
         self,
         version: int,
-        body: Any,
+        body: BodyT,
         client_id: str,
         peer: Peer,
         *,
@@ -94,7 +97,7 @@ class Apart(NamedTuple):
 
 
 Response: TypeAlias = "dict[str, Any] | Reply | Apart | None"
-Handler: TypeAlias = "Callable[[Request, Broker], Response | Coroutine[Any, Any, Response]]"
+Handler: TypeAlias = "Callable[[Request[Any], Broker], Response | Coroutine[Any, Any, Response]]"
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -193,12 +196,12 @@ class Dispatcher:
         return task
 
     async def _finish(
-        self, header: RequestHeader, request: Request, answering: Coroutine[Any, Any, Response]
+        self, header: RequestHeader, request: Request[Any], answering: Coroutine[Any, Any, Response]
     ) -> Reply | None:
         return await self._pack(header, request, await answering)
 
     async def _pack(
-        self, header: RequestHeader, request: Request, response: Response
+        self, header: RequestHeader, request: Request[Any], response: Response
     ) -> Reply | None:
         """The answer in bytes; packed in a thread where making it took long."""
         if not (request.is_long or isinstance(response, Apart)):

@@ -1,7 +1,7 @@
 """Decode and encode Kafka's messages, for every API and version in `api.SUPPORTED`.
 
     request = decode_request(header.api_key, header.api_version, frame, header.body_position)
-    for topic in request.topics: ...                       # a named tuple in kio's names
+    for topic in request.topics: ...                       # a view of `requests`, in kio's names
     body = encode_response(api_key, version, {"topics": [{"name": ..., ...}]})
 
 - Times are `int` milliseconds and end in `_ms`, as in Kafka's own names: `request.timeout_ms`,

@@ -3,7 +3,8 @@
 Only this module and `errors` import kio. It differs from kio in two ways: durations and times are
 `int` milliseconds under Kafka's own names (`timeout_ms`, `max_wait_ms`, `log_append_time_ms`), and
 error codes are `int`s, because a newer peer may send an unknown one. A decoded message is a named
-tuple; all other fields keep kio's names.
+tuple; all other fields keep kio's names. A decoded request is also a view of `requests`, so that a
+field that its version lacks has its default.
 
 Loading one version takes 5 to 10 ms, so it happens on first use and never at import.
 """
@@ -16,6 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin
 
 from horolog.wire.api import SUPPORTED, ApiKey
+from horolog.wire.requests import VIEWS
 
 __all__ = ["REQUIRED", "Field", "Kind", "Shape", "knows", "load"]
 
@@ -79,8 +81,8 @@ def load(kind: Kind, api_key: ApiKey, version: int) -> Shape:
 
     try:
         if kind == "request":
-            return _shape(load_request_schema(api_key, version))
-        return _shape(load_response_schema(api_key, version))
+            return _shape(load_request_schema(api_key, version), api_key)
+        return _shape(load_response_schema(api_key, version), None)
     except KioIndexError as error:
         raise LookupError(f"{api_key.title} v{version} has no schema") from error
 
@@ -102,21 +104,26 @@ def _names(shape: Shape) -> frozenset[str]:
 
 
 @cache
-def _shape(entity: type[Any]) -> Shape:
-    described = [_describe(each) for each in fields(entity)]
+def _shape(entity: type[Any], request: ApiKey | None) -> Shape:
+    """The shape of a structure; `request` is the API whose requests it is in, if it is in one."""
+    described = [_describe(each, request) for each in fields(entity)]
     plain = tuple(each for each in described if each.tag is None)
     tagged = sorted(
         (each for each in described if each.tag is not None), key=lambda it: it.tag or 0
     )
     names = [each.name for each in (*plain, *tagged)]
-    tuple_type = namedtuple(entity.__name__, names)  # type: ignore[misc]
+    plain_type = namedtuple(entity.__name__, names)  # type: ignore[misc]
+    bases: tuple[type[Any], ...] = (plain_type,)
+    if request is not None:  # its view has the defaults of what this version lacks
+        bases += (VIEWS.get(request, {}).get(entity.__name__, object),)
+    tuple_type = type(entity.__name__, bases, {"__slots__": ()})
     return Shape(tuple_type, bool(entity.__flexible__), plain, tuple(tagged))
 
 
-def _describe(declared: Any) -> Field:
+def _describe(declared: Any, request: ApiKey | None) -> Field:
     kafka_type = declared.metadata.get("kafka_type", "")
     inner, is_array, is_nullable = _take_apart(declared.type)
-    shape = None if kafka_type else _shape(inner)
+    shape = None if kafka_type else _shape(inner, request)
     assert shape is None or is_array or "tag" in declared.metadata, "a bare structure"
     return Field(
         name=declared.name + "_ms" if kafka_type in _MILLISECONDS else declared.name,

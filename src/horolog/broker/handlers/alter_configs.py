@@ -12,10 +12,11 @@ from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers.config_resources import ResourceType, check_broker, unknown_type
 from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import AlterConfigsRequest, AlterConfigsResource
 
 
 @api(ApiKey.ALTER_CONFIGS)
-async def alter_configs(request: Request, broker: Broker) -> dict[str, Any]:
+async def alter_configs(request: Request[AlterConfigsRequest], broker: Broker) -> dict[str, Any]:
     """Each resource as a whole: all of its settings are taken, or none."""
     responses = []
     for resource in request.body.resources:
@@ -36,7 +37,13 @@ async def alter_configs(request: Request, broker: Broker) -> dict[str, Any]:
     return {"responses": responses}
 
 
-async def _alter(request: Request, broker: Broker, resource: Any, *, validate_only: bool) -> None:
+async def _alter(
+    request: Request[AlterConfigsRequest],
+    broker: Broker,
+    resource: AlterConfigsResource,
+    *,
+    validate_only: bool,
+) -> None:
     values = {}
     for config in resource.configs:
         await request.checkpoint()

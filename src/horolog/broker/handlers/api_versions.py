@@ -15,12 +15,13 @@ from horolog.broker.dispatch import Request, api, served
 from horolog.errors import ErrorCode
 from horolog.wire.api import ApiKey
 from horolog.wire.features import FEATURES
+from horolog.wire.requests import ApiVersionsRequest
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z", re.ASCII)
 
 
 @api(ApiKey.API_VERSIONS)
-def api_versions(request: Request, broker: Broker) -> dict[str, Any]:
+def api_versions(request: Request[ApiVersionsRequest], broker: Broker) -> dict[str, Any]:
     """Every API that a handler serves, with its versions, and what is ours beyond Kafka's."""
     body = request.body
     error = ErrorCode.none

@@ -13,10 +13,13 @@ from horolog.broker.dispatch import Request, api
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.metadata.topics import NewPartitions
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import CreatePartitionsRequest
 
 
 @api(ApiKey.CREATE_PARTITIONS)
-async def create_partitions(request: Request, broker: Broker) -> dict[str, Any]:
+async def create_partitions(
+    request: Request[CreatePartitionsRequest], broker: Broker
+) -> dict[str, Any]:
     """Add to each topic, or say why not."""
     body = request.body
     named = Counter(topic.name for topic in body.topics)

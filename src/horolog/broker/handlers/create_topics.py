@@ -17,10 +17,11 @@ from horolog.config import describe_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.metadata.topics import NewPartitions, Topic
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import CreatableTopic, CreateTopicsRequest
 
 
 @api(ApiKey.CREATE_TOPICS)
-async def create_topics(request: Request, broker: Broker) -> dict[str, Any]:
+async def create_topics(request: Request[CreateTopicsRequest], broker: Broker) -> dict[str, Any]:
     """Create each topic, or say why not."""
     body = request.body
     named = Counter(topic.name for topic in body.topics)
@@ -55,7 +56,7 @@ async def create_topics(request: Request, broker: Broker) -> dict[str, Any]:
     return {"topics": answers}
 
 
-def _refusal(request: Request, broker: Broker) -> RequestRefused | None:
+def _refusal(request: Request[CreateTopicsRequest], broker: Broker) -> RequestRefused | None:
     """Why the request as a whole creates too much, as in Kafka."""
     left = NewPartitions()
     try:
@@ -70,7 +71,7 @@ def _refusal(request: Request, broker: Broker) -> RequestRefused | None:
     return None
 
 
-def _new_topic(asked: Any) -> NewTopic:
+def _new_topic(asked: CreatableTopic) -> NewTopic:
     assigned = [assignment.partition_index for assignment in asked.assignments]
     repeated = [index for index, count in Counter(assigned).items() if count > 1]
     return NewTopic(

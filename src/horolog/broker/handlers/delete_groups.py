@@ -11,10 +11,11 @@ from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers.group_errors import group_error_code
 from horolog.errors import ErrorCode, HorologError
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import DeleteGroupsRequest
 
 
 @api(ApiKey.DELETE_GROUPS)
-async def delete_groups(request: Request, broker: Broker) -> dict[str, Any]:
+async def delete_groups(request: Request[DeleteGroupsRequest], broker: Broker) -> dict[str, Any]:
     """Delete each group, or say why not."""
     results = []
     for group_id in request.body.groups_names:

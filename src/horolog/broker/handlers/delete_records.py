@@ -12,12 +12,13 @@ from horolog.broker.controller import check_owned
 from horolog.broker.dispatch import Request, api
 from horolog.errors import ErrorCode, HorologError, StorageFailed, code_for
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import DeleteRecordsPartition, DeleteRecordsRequest
 
 _LOG = logging.getLogger(__name__)
 
 
 @api(ApiKey.DELETE_RECORDS)
-async def delete_records(request: Request, broker: Broker) -> dict[str, Any]:
+async def delete_records(request: Request[DeleteRecordsRequest], broker: Broker) -> dict[str, Any]:
     """Each partition, or why not; -1 deletes all there is now.
 
     The answer has a code for each partition and no message, so the log says why a policy refuses.
@@ -45,7 +46,9 @@ async def delete_records(request: Request, broker: Broker) -> dict[str, Any]:
     return {"topics": [{"name": name, "partitions": deleted} for name, deleted in topics]}
 
 
-async def _delete(broker: Broker, topic: str, wanted: Any, reasons: set[str]) -> dict[str, Any]:
+async def _delete(
+    broker: Broker, topic: str, wanted: DeleteRecordsPartition, reasons: set[str]
+) -> dict[str, Any]:
     """The log start offset after it; `reasons` takes why a policy forbids it."""
     try:
         partition = broker.partition(topic, wanted.partition_index)
@@ -59,7 +62,9 @@ async def _delete(broker: Broker, topic: str, wanted: Any, reasons: set[str]) ->
     return _outcome(wanted, start, ErrorCode.none)
 
 
-def _outcome(wanted: Any, low_watermark: int, error_code: ErrorCode) -> dict[str, Any]:
+def _outcome(
+    wanted: DeleteRecordsPartition, low_watermark: int, error_code: ErrorCode
+) -> dict[str, Any]:
     return {
         "partition_index": wanted.partition_index,
         "low_watermark": low_watermark,

@@ -13,10 +13,11 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import DeleteTopicsRequest
 
 
 @api(ApiKey.DELETE_TOPICS)
-async def delete_topics(request: Request, broker: Broker) -> dict[str, Any]:
+async def delete_topics(request: Request[DeleteTopicsRequest], broker: Broker) -> dict[str, Any]:
     """Delete each topic, or say why not."""
     body = request.body
     if request.version >= 6:

@@ -12,14 +12,15 @@ from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers import authorized
 from horolog.errors import ErrorCode
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import DescribeClusterRequest
 
 BROKERS: Final = 1
 
 
 @api(ApiKey.DESCRIBE_CLUSTER)
-def describe_cluster(request: Request, broker: Broker) -> dict[str, Any]:
+def describe_cluster(request: Request[DescribeClusterRequest], broker: Broker) -> dict[str, Any]:
     """This broker, which is also the controller."""
-    endpoint_type = getattr(request.body, "endpoint_type", BROKERS)
+    endpoint_type = request.body.endpoint_type
     if endpoint_type != BROKERS:
         return {
             "error_code": ErrorCode.mismatched_endpoint_type,

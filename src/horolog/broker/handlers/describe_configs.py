@@ -17,10 +17,13 @@ from horolog.broker.handlers.config_resources import ResourceType, check_broker,
 from horolog.config import DescribedSetting, describe_broker, describe_cluster, describe_topic
 from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import DescribeConfigsRequest, DescribeConfigsResource
 
 
 @api(ApiKey.DESCRIBE_CONFIGS)
-async def describe_configs(request: Request, broker: Broker) -> dict[str, Any]:
+async def describe_configs(
+    request: Request[DescribeConfigsRequest], broker: Broker
+) -> dict[str, Any]:
     """Each resource's settings, or why not; one answer for each, however often it is asked for."""
     descriptions = _Descriptions(request, broker)
     results = []
@@ -44,7 +47,9 @@ async def describe_configs(request: Request, broker: Broker) -> dict[str, Any]:
     return {"results": results}
 
 
-def _distinct(resources: Sequence[Any]) -> dict[tuple[int, str], frozenset[str] | None]:
+def _distinct(
+    resources: Sequence[DescribeConfigsResource],
+) -> dict[tuple[int, str], frozenset[str] | None]:
     """What is asked of each resource: some keys, or None for all."""
     asked: dict[tuple[int, str], frozenset[str] | None] = {}
     for resource in resources:
@@ -58,10 +63,10 @@ def _distinct(resources: Sequence[Any]) -> dict[tuple[int, str], frozenset[str] 
 class _Descriptions:
     """Settings described once for all topics of a request that have the same."""
 
-    def __init__(self, request: Request, broker: Broker) -> None:
+    def __init__(self, request: Request[DescribeConfigsRequest], broker: Broker) -> None:
         self._broker = broker
         self._synonyms: bool = request.body.include_synonyms
-        self._documentation: bool = getattr(request.body, "include_documentation", False)
+        self._documentation: bool = request.body.include_documentation
         self._of_topics: dict[Any, list[dict[str, Any]]] = {}
 
     def of(

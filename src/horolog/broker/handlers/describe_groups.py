@@ -18,15 +18,18 @@ from horolog.broker.handlers import authorized
 from horolog.errors import ErrorCode, printable
 from horolog.groups.values import GroupDescription, GroupState
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import DescribeGroupsRequest
 
 _MANY: Final = 200  # groups and members
 _LARGE_BYTES: Final = 64 << 10
 
 
 @api(ApiKey.DESCRIBE_GROUPS)
-async def describe_groups(request: Request, broker: Broker) -> dict[str, Any] | Apart:
+async def describe_groups(
+    request: Request[DescribeGroupsRequest], broker: Broker
+) -> dict[str, Any] | Apart:
     """Each group that was asked for."""
-    wanted = getattr(request.body, "include_authorized_operations", False)
+    wanted = request.body.include_authorized_operations
     operations = authorized.ON_GROUP if wanted else authorized.NOT_ASKED
     groups: dict[str, GroupDescription | None] = {}
     for group_id in request.body.groups:

@@ -15,10 +15,13 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.errors import ErrorCode
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import DescribeLogDirsRequest
 
 
 @api(ApiKey.DESCRIBE_LOG_DIRS)
-async def describe_log_dirs(request: Request, broker: Broker) -> dict[str, Any]:
+async def describe_log_dirs(
+    request: Request[DescribeLogDirsRequest], broker: Broker
+) -> dict[str, Any]:
     """The one directory there is, with the partitions asked for."""
     asked = request.body.topics
     wanted: set[tuple[str, int]] | None = None

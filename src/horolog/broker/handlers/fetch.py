@@ -24,6 +24,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
+from uuid import UUID
 
 from horolog.broker.broker import Broker
 from horolog.broker.delayed_fetch import DelayedFetch
@@ -36,6 +37,7 @@ from horolog.storage.files import WouldBlock
 from horolog.wire.api import ApiKey
 from horolog.wire.fetch import READ_COMMITTED, FetchedPartition, FetchedTopic, encode_fetch_response
 from horolog.wire.packing import Bytes
+from horolog.wire.requests import FetchPartition, FetchRequest, FetchTopic
 
 # Few bytes go out together with the answer around them.
 SMALL_BYTES = 16 * 1024
@@ -59,15 +61,17 @@ class _Wanted(NamedTuple):
 
 class _Topic(NamedTuple):
     name: str
-    topic_id: Any
+    topic_id: UUID | None
     wanted: Sequence[_Wanted]
 
 
 @api(ApiKey.FETCH)
-def fetch(request: Request, broker: Broker) -> Reply | Coroutine[Any, Any, Reply | Apart]:
+def fetch(
+    request: Request[FetchRequest], broker: Broker
+) -> Reply | Coroutine[Any, Any, Reply | Apart]:
     """What there is; at once if that is enough and lies in memory."""
     body = request.body
-    if getattr(body, "session_id", 0) and getattr(body, "session_epoch", -1) > 0:
+    if body.session_id and body.session_epoch > 0:
         # A session of another broker, or of this one before it restarted: none is kept here.
         code = ErrorCode.fetch_session_id_not_found
         return encode_fetch_response(request.version, (), error_code=code)
@@ -98,7 +102,7 @@ class _Seen(NamedTuple):
 
 
 async def _fetch_in_time(
-    request: Request, broker: Broker, seen: _Seen | None = None
+    request: Request[FetchRequest], broker: Broker, seen: _Seen | None = None
 ) -> Reply | Apart:
     """Read, and wait for what is missing, until there is enough or time is up.
 
@@ -134,7 +138,7 @@ async def _fetch_in_time(
             is_over = await delayed.grown_by(body.min_bytes - size)
 
 
-async def _find_all(request: Request, broker: Broker) -> Sequence[_Topic]:
+async def _find_all(request: Request[FetchRequest], broker: Broker) -> Sequence[_Topic]:
     topics = []
     for asked in request.body.topics:
         wanted: list[_Wanted] = []
@@ -146,7 +150,7 @@ async def _find_all(request: Request, broker: Broker) -> Sequence[_Topic]:
 
 
 async def _read_all(
-    request: Request, broker: Broker, reading: "_Reading", topics: Sequence[_Topic]
+    request: Request[FetchRequest], broker: Broker, reading: "_Reading", topics: Sequence[_Topic]
 ) -> list[FetchedTopic]:
     loop = asyncio.get_running_loop()
     found = []
@@ -168,7 +172,9 @@ def _stretches(partitions: Sequence[T]) -> Iterator[Sequence[T]]:
         yield partitions[start : start + AT_ONCE]
 
 
-def _named(request: Request, broker: Broker, asked: Any) -> tuple[str, Any]:
+def _named(
+    request: Request[FetchRequest], broker: Broker, asked: FetchTopic
+) -> tuple[str, UUID | None]:
     """Name and id of a topic; without a name where there is none of this id."""
     if request.version < 13:
         return asked.topic, None
@@ -176,7 +182,12 @@ def _named(request: Request, broker: Broker, asked: Any) -> tuple[str, Any]:
     return ("" if topic is None else topic.name), asked.topic_id
 
 
-def _find(request: Request, broker: Broker, asked: Any, some: Sequence[Any]) -> list[_Wanted]:
+def _find(
+    request: Request[FetchRequest],
+    broker: Broker,
+    asked: FetchTopic,
+    some: Sequence[FetchPartition],
+) -> list[_Wanted]:
     """Some partitions of a topic that is asked for."""
     name, _ = _named(request, broker, asked)
     found = []
@@ -186,7 +197,7 @@ def _find(request: Request, broker: Broker, asked: Any, some: Sequence[Any]) -> 
             if not name and request.version >= 13:
                 raise RequestRefused(ErrorCode.unknown_topic_id, "no topic has this id")
             partition = broker.partition(name, wanted.partition)
-            error = partition.check_epoch(getattr(wanted, "current_leader_epoch", -1))
+            error = partition.check_epoch(wanted.current_leader_epoch)
             if error is not None:
                 partition = None
         except HorologError as refusal:
@@ -208,7 +219,7 @@ class _Reading:
 
     __slots__ = ("_broker", "_committed", "_has_failed", "_left", "_request", "size")
 
-    def __init__(self, request: Request, broker: Broker) -> None:
+    def __init__(self, request: Request[FetchRequest], broker: Broker) -> None:
         self._request = request
         self._broker = broker
         self._left = min(request.body.max_bytes, broker.config.fetch_max_bytes)
@@ -278,7 +289,7 @@ def _read_partition(
         high_watermark, stable = partition.high_watermark, partition.last_stable_offset
         up_to = stable if committed else high_watermark
         found = partition.read(wanted.offset, max_bytes, min_one_batch=nothing_yet, up_to=up_to)
-        records: Any = b""
+        records: Bytes | SlicedRecords | None = b""
         if found.size:
             records = found.read_cached() if found.size <= SMALL_BYTES else None
             if records is None and broker.slices_to_send.acquire():

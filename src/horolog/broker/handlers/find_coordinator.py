@@ -16,6 +16,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.errors import ErrorCode
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import FindCoordinatorRequest
 
 GROUP: Final = 0
 
@@ -31,10 +32,12 @@ _NOT_SERVED: Final = {
 
 
 @api(ApiKey.FIND_COORDINATOR)
-def find_coordinator(request: Request, broker: Broker) -> dict[str, Any] | Apart:
+def find_coordinator(
+    request: Request[FindCoordinatorRequest], broker: Broker
+) -> dict[str, Any] | Apart:
     """This broker, for every group."""
     body = request.body
-    key_type = getattr(body, "key_type", GROUP)
+    key_type = body.key_type
     here = _here(request, broker)
     if request.version < 4:
         return _coordinator(here, body.key, key_type)
@@ -48,7 +51,7 @@ def _answer(here: dict[str, Any], keys: Sequence[str], key_type: int) -> dict[st
     return {"coordinators": [{"key": key, **_coordinator(here, key, key_type)} for key in keys]}
 
 
-def _here(request: Request, broker: Broker) -> dict[str, Any]:
+def _here(request: Request[FindCoordinatorRequest], broker: Broker) -> dict[str, Any]:
     here = broker.endpoint(request.peer.listener)
     return {
         "error_code": ErrorCode.none,

@@ -11,17 +11,18 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.errors import ErrorCode, RequestRefused, code_for
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import HeartbeatRequest
 
 
 @api(ApiKey.HEARTBEAT)
-def heartbeat(request: Request, broker: Broker) -> dict[str, Any]:
+def heartbeat(request: Request[HeartbeatRequest], broker: Broker) -> dict[str, Any]:
     """Extend the member's session."""
     body = request.body
     try:
         broker.groups.heartbeat(
             body.group_id,
             body.member_id,
-            getattr(body, "group_instance_id", None),
+            body.group_instance_id,
             body.generation_id,
         )
     except RequestRefused as error:

@@ -14,10 +14,17 @@ from horolog.broker.handlers.config_resources import ResourceType, check_broker,
 from horolog.config import Change, Operation
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import (
+    IncrementalAlterConfigsAlterableConfig,
+    IncrementalAlterConfigsAlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 
 
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS)
-async def incremental_alter_configs(request: Request, broker: Broker) -> dict[str, Any]:
+async def incremental_alter_configs(
+    request: Request[IncrementalAlterConfigsRequest], broker: Broker
+) -> dict[str, Any]:
     """Each resource as a whole: all of its changes are made, or none."""
     responses = []
     for resource in request.body.resources:
@@ -38,7 +45,13 @@ async def incremental_alter_configs(request: Request, broker: Broker) -> dict[st
     return {"responses": responses}
 
 
-async def _alter(request: Request, broker: Broker, resource: Any, *, validate_only: bool) -> None:
+async def _alter(
+    request: Request[IncrementalAlterConfigsRequest],
+    broker: Broker,
+    resource: IncrementalAlterConfigsAlterConfigsResource,
+    *,
+    validate_only: bool,
+) -> None:
     asked = []
     for config in resource.configs:
         await request.checkpoint()
@@ -67,7 +80,7 @@ async def _alter(request: Request, broker: Broker, resource: Any, *, validate_on
             raise unknown_type(number)
 
 
-def _change(config: Any) -> Change:
+def _change(config: IncrementalAlterConfigsAlterableConfig) -> Change:
     try:
         operation = Operation(config.config_operation)
     except ValueError:

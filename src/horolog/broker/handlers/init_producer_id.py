@@ -15,10 +15,13 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import InitProducerIdRequest
 
 
 @api(ApiKey.INIT_PRODUCER_ID)
-async def init_producer_id(request: Request, broker: Broker) -> dict[str, Any]:
+async def init_producer_id(
+    request: Request[InitProducerIdRequest], broker: Broker
+) -> dict[str, Any]:
     """A new id with epoch 0, whatever the producer had before, as Kafka has it."""
     try:
         if request.body.transactional_id is not None:

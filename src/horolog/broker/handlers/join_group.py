@@ -17,12 +17,13 @@ from horolog.broker.dispatch import Apart, Request, api
 from horolog.errors import RequestRefused, code_for
 from horolog.groups.values import Join, Joined, Protocol
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import JoinGroupRequest
 
 _LARGE: Final = 64 << 10
 
 
 @api(ApiKey.JOIN_GROUP)
-async def join_group(request: Request, broker: Broker) -> dict[str, Any] | Apart:
+async def join_group(request: Request[JoinGroupRequest], broker: Broker) -> dict[str, Any] | Apart:
     """Wait with the others for a new generation."""
     body = request.body
     rebalance_timeout_ms = body.session_timeout_ms
@@ -30,7 +31,7 @@ async def join_group(request: Request, broker: Broker) -> dict[str, Any] | Apart
         rebalance_timeout_ms = body.rebalance_timeout_ms
     join = Join(
         member_id=body.member_id,
-        instance_id=getattr(body, "group_instance_id", None),
+        instance_id=body.group_instance_id,
         protocol_type=body.protocol_type,
         protocols=tuple(Protocol(p.name, p.metadata) for p in body.protocols),
         session_timeout_ms=body.session_timeout_ms,

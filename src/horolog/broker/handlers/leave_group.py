@@ -12,10 +12,11 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.errors import ErrorCode
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import LeaveGroupRequest
 
 
 @api(ApiKey.LEAVE_GROUP)
-async def leave_group(request: Request, broker: Broker) -> dict[str, Any]:
+async def leave_group(request: Request[LeaveGroupRequest], broker: Broker) -> dict[str, Any]:
     """Let the members go."""
     body = request.body
     if not body.group_id:

@@ -14,6 +14,7 @@ from horolog.broker.dispatch import Apart, Request, api
 from horolog.errors import ErrorCode
 from horolog.groups.group import Group
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import ListGroupsRequest
 
 GROUP_TYPE = "classic"
 
@@ -21,10 +22,10 @@ _MANY: Final = 1_000
 
 
 @api(ApiKey.LIST_GROUPS)
-def list_groups(request: Request, broker: Broker) -> dict[str, Any] | Apart:
+def list_groups(request: Request[ListGroupsRequest], broker: Broker) -> dict[str, Any] | Apart:
     """All groups that pass the filters; names compare without regard to case, as in Kafka."""
-    states = {state.lower() for state in getattr(request.body, "states_filter", ())}
-    types = {kind.lower() for kind in getattr(request.body, "types_filter", ())}
+    states = {state.lower() for state in request.body.states_filter}
+    types = {kind.lower() for kind in request.body.types_filter}
     groups = broker.groups.all()
     if types and GROUP_TYPE not in types:
         groups = []

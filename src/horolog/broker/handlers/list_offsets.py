@@ -25,6 +25,7 @@ from horolog.storage.files import WouldBlock
 from horolog.storage.lookup import TimestampOffset
 from horolog.wire.api import ApiKey
 from horolog.wire.fetch import READ_COMMITTED
+from horolog.wire.requests import ListOffsetsPartition, ListOffsetsRequest
 
 AT_ONCE: Final = 100  # partitions; a search of each takes a tenth of a millisecond
 FEW_SEARCHES: Final = 4  # of a tenth of a millisecond each: that many the event loop does itself
@@ -59,7 +60,7 @@ _SINCE = {
 
 
 @api(ApiKey.LIST_OFFSETS)
-async def list_offsets(request: Request, broker: Broker) -> dict[str, Any]:
+async def list_offsets(request: Request[ListOffsetsRequest], broker: Broker) -> dict[str, Any]:
     """An answer for each partition; found in a thread if the disk may have to be waited for."""
     topics = []
     for topic in request.body.topics:
@@ -73,16 +74,18 @@ async def list_offsets(request: Request, broker: Broker) -> dict[str, Any]:
     return {"topics": topics}
 
 
-def _stretches(partitions: Sequence[Any]) -> Iterator[Sequence[Any]]:
+def _stretches(
+    partitions: Sequence[ListOffsetsPartition],
+) -> Iterator[Sequence[ListOffsetsPartition]]:
     """Partitions of one topic, as many at a time as are found without others waiting."""
     for start in range(0, len(partitions), AT_ONCE):
         yield partitions[start : start + AT_ONCE]
 
 
 async def _found(
-    request: Request,
+    request: Request[ListOffsetsRequest],
     broker: Broker,
-    wanted: Sequence[Any],
+    wanted: Sequence[ListOffsetsPartition],
     find: Callable[[], list[dict[str, Any]]],
 ) -> list[dict[str, Any]]:
     searches = sum(one.timestamp >= 0 for one in wanted)
@@ -97,9 +100,13 @@ async def _found(
 
 
 def _find_some(
-    request: Request, broker: Broker, topic: str, wanted: Sequence[Any], asked: Counter[int]
+    request: Request[ListOffsetsRequest],
+    broker: Broker,
+    topic: str,
+    wanted: Sequence[ListOffsetsPartition],
+    asked: Counter[int],
 ) -> list[dict[str, Any]]:
-    committed = getattr(request.body, "isolation_level", 0) == READ_COMMITTED
+    committed = request.body.isolation_level == READ_COMMITTED
     answers = []
     for one in wanted:
         try:
@@ -116,9 +123,9 @@ def _find_some(
     return answers
 
 
-def _partition(broker: Broker, topic: str, wanted: Any) -> Partition:
+def _partition(broker: Broker, topic: str, wanted: ListOffsetsPartition) -> Partition:
     partition = broker.partition(topic, wanted.partition_index)
-    error = partition.check_epoch(getattr(wanted, "current_leader_epoch", -1))
+    error = partition.check_epoch(wanted.current_leader_epoch)
     if error is not None:
         raise error
     return partition
@@ -149,7 +156,7 @@ def _before(end_offset: int, found: TimestampOffset | None) -> _Found:
     return _NOTHING if found is None or found.offset >= end_offset else _Found(*found)
 
 
-def _answer(wanted: Any, error_code: ErrorCode, found: _Found) -> dict[str, Any]:
+def _answer(wanted: ListOffsetsPartition, error_code: ErrorCode, found: _Found) -> dict[str, Any]:
     return {
         "partition_index": wanted.partition_index,
         "error_code": error_code,

@@ -26,16 +26,17 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.metadata.topics import NewPartitions, Topic, unknown_topic
 from horolog.storage.names import INTERNAL_TOPICS
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import MetadataRequest, MetadataRequestTopic
 
 
 @api(ApiKey.METADATA)
-async def metadata(request: Request, broker: Broker) -> dict[str, Any]:
+async def metadata(request: Request[MetadataRequest], broker: Broker) -> dict[str, Any]:
     """This broker leads everything; what does not exist is created if both sides allow it."""
     body = request.body
     operations = authorized.NOT_ASKED
-    if getattr(body, "include_topic_authorized_operations", False):
+    if body.include_topic_authorized_operations:
         operations = authorized.ON_TOPIC
-    asked: Sequence[Any] | None = body.topics
+    asked: Sequence[MetadataRequestTopic] | None = body.topics
     answers: list[dict[str, Any]] = []
     if asked is None or (request.version == 0 and not asked):
         answers = [await _described(request, broker, topic) for topic in broker.topics]
@@ -50,7 +51,7 @@ async def metadata(request: Request, broker: Broker) -> dict[str, Any]:
     for answer in answers:
         answer["topic_authorized_operations"] = operations
     here = broker.endpoint(request.peer.listener)
-    of_cluster = getattr(body, "include_cluster_authorized_operations", False)
+    of_cluster = body.include_cluster_authorized_operations
     return {
         "brokers": [
             {
@@ -69,22 +70,22 @@ async def metadata(request: Request, broker: Broker) -> dict[str, Any]:
     }
 
 
-def _names(asked: Sequence[Any]) -> Iterator[tuple[str | None, UUID | None]]:
+def _names(asked: Sequence[MetadataRequestTopic]) -> Iterator[tuple[str | None, UUID | None]]:
     for topic in asked:
-        topic_id = getattr(topic, "topic_id", None)
+        topic_id = topic.topic_id
         yield (topic.name if topic_id is None else None), topic_id
 
 
-def _is_well_named(version: int, asked: Sequence[Any]) -> bool:
+def _is_well_named(version: int, asked: Sequence[MetadataRequestTopic]) -> bool:
     """Whether the request may name its topics like this: by id since v12, else by name."""
     if version >= 12:
         return True
-    return all(
-        topic.name is not None and getattr(topic, "topic_id", None) is None for topic in asked
-    )
+    return all(topic.name is not None and topic.topic_id is None for topic in asked)
 
 
-async def _refused(request: Request, asked: Sequence[Any]) -> dict[str, Any]:
+async def _refused(
+    request: Request[MetadataRequest], asked: Sequence[MetadataRequestTopic]
+) -> dict[str, Any]:
     """Kafka's answer to v10 and v11 with an id or without a name: nothing but the error."""
     topics: list[dict[str, Any]] = []
     for topic in asked:
@@ -109,7 +110,7 @@ async def _refused(request: Request, asked: Sequence[Any]) -> dict[str, Any]:
 
 
 async def _asked_for(
-    request: Request,
+    request: Request[MetadataRequest],
     broker: Broker,
     name: str | None,
     topic_id: UUID | None,
@@ -136,15 +137,19 @@ async def _asked_for(
         }
 
 
-async def _create(request: Request, broker: Broker, name: str, creation: NewPartitions) -> Topic:
-    may_create = getattr(request.body, "allow_auto_topic_creation", True)
+async def _create(
+    request: Request[MetadataRequest], broker: Broker, name: str, creation: NewPartitions
+) -> Topic:
+    may_create = request.body.allow_auto_topic_creation
     if not (may_create and broker.config.auto_create_topics_enable) or name in INTERNAL_TOPICS:
         raise unknown_topic(name)
     creation.take(broker.config.num_partitions)
     return await broker.controller.ensure_topic(name)
 
 
-async def _described(request: Request, broker: Broker, topic: Topic) -> dict[str, Any]:
+async def _described(
+    request: Request[MetadataRequest], broker: Broker, topic: Topic
+) -> dict[str, Any]:
     partitions = []
     for index in topic.partitions:
         await request.checkpoint()

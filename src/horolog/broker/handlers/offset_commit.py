@@ -23,6 +23,11 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.topics import Topic, unknown_topic
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 
 
 @dataclass(slots=True)
@@ -41,13 +46,13 @@ class _OfTopic:
 
 
 @api(ApiKey.OFFSET_COMMIT)
-async def offset_commit(request: Request, broker: Broker) -> dict[str, Any]:
+async def offset_commit(request: Request[OffsetCommitRequest], broker: Broker) -> dict[str, Any]:
     """Keep what can be kept; each partition has its own error."""
     body = request.body
     topics = await _topics(request, broker)
     committer = Committer(
         body.member_id,
-        getattr(body, "group_instance_id", None),
+        body.group_instance_id,
         body.generation_id_or_member_epoch,
     )
     try:
@@ -71,14 +76,14 @@ def _rows(broker: Broker, topics: list[_OfTopic]) -> list[OffsetRow]:
     return rows
 
 
-async def _topics(request: Request, broker: Broker) -> list[_OfTopic]:
+async def _topics(request: Request[OffsetCommitRequest], broker: Broker) -> list[_OfTopic]:
     topics = []
     partitions_of: dict[UUID, frozenset[int]] = {}  # a topic may be named often
     for asked in request.body.topics:
         partitions: list[dict[str, Any]] = []
         answer: dict[str, Any] = {
-            "name": getattr(asked, "name", ""),
-            "topic_id": getattr(asked, "topic_id", None),
+            "name": asked.name,
+            "topic_id": asked.topic_id,
             "partitions": partitions,
         }
         try:
@@ -108,24 +113,31 @@ async def _topics(request: Request, broker: Broker) -> list[_OfTopic]:
     return topics
 
 
-def _topic(request: Request, broker: Broker, asked: Any) -> Topic:
+def _topic(
+    request: Request[OffsetCommitRequest], broker: Broker, asked: OffsetCommitRequestTopic
+) -> Topic:
     if request.version >= 10:
         return broker.topics.with_id(asked.topic_id)
     return broker.topics.named(asked.name)
 
 
-def _row(request: Request, broker: Broker, topic: Topic, wanted: Any) -> OffsetRow:
+def _row(
+    request: Request[OffsetCommitRequest],
+    broker: Broker,
+    topic: Topic,
+    wanted: OffsetCommitRequestPartition,
+) -> OffsetRow:
     metadata = wanted.committed_metadata or ""
     if len(metadata.encode()) > broker.config.offset_metadata_max_bytes:
         raise RequestRefused(ErrorCode.offset_metadata_too_large, "offset.metadata.max.bytes")
     now_ms = broker.clock.now_ms()
-    retention_ms = getattr(request.body, "retention_time_ms", -1)
+    retention_ms = request.body.retention_time_ms
     return OffsetRow(
         request.body.group_id,
         topic.name,
         wanted.partition_index,
         wanted.committed_offset,
-        getattr(wanted, "committed_leader_epoch", -1),
+        wanted.committed_leader_epoch,
         metadata,
         now_ms,
         None if retention_ms < 0 else min(now_ms + retention_ms, LONG_MAX),

@@ -11,12 +11,15 @@ from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.handlers.group_errors import group_error_code
 from horolog.errors import ErrorCode, HorologError
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import OffsetDeleteRequest
 
 _MANY: Final = 1_000  # partitions
 
 
 @api(ApiKey.OFFSET_DELETE)
-async def offset_delete(request: Request, broker: Broker) -> dict[str, Any] | Apart:
+async def offset_delete(
+    request: Request[OffsetDeleteRequest], broker: Broker
+) -> dict[str, Any] | Apart:
     """Forget each offset, unless the group reads its topic."""
     body = request.body
     keys = [
@@ -34,7 +37,9 @@ async def offset_delete(request: Request, broker: Broker) -> dict[str, Any] | Ap
     return make()
 
 
-def _answer(broker: Broker, body: Any, subscribed: frozenset[str]) -> dict[str, Any]:
+def _answer(
+    broker: Broker, body: OffsetDeleteRequest, subscribed: frozenset[str]
+) -> dict[str, Any]:
     return {
         "error_code": ErrorCode.none,
         "topics": [

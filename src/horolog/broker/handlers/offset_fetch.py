@@ -24,6 +24,12 @@ from horolog.groups.offsets import TopicPartition
 from horolog.groups.rows import OffsetRow
 from horolog.metadata.topics import TopicRegistry
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 
 Committed: TypeAlias = Mapping[TopicPartition, OffsetRow]
 
@@ -31,7 +37,9 @@ _MANY: Final = 1_000  # groups, and partitions asked for or committed
 
 
 @api(ApiKey.OFFSET_FETCH)
-async def offset_fetch(request: Request, broker: Broker) -> dict[str, Any] | Apart:
+async def offset_fetch(
+    request: Request[OffsetFetchRequest], broker: Broker
+) -> dict[str, Any] | Apart:
     """What the groups have committed."""
     body = request.body
     asked = [(body.group_id, body.topics)] if request.version < 8 else _groups(body.groups)
@@ -48,10 +56,11 @@ async def offset_fetch(request: Request, broker: Broker) -> dict[str, Any] | Apa
     return Apart(make) if size > _MANY else make()
 
 
-Asked: TypeAlias = "Sequence[tuple[str, Sequence[Any] | None]]"
+_AskedTopic: TypeAlias = OffsetFetchRequestTopic | OffsetFetchRequestTopics
+Asked: TypeAlias = "Sequence[tuple[str, Sequence[_AskedTopic] | None]]"
 
 
-def _groups(groups: Sequence[Any]) -> Asked:
+def _groups(groups: Sequence[OffsetFetchRequestGroup]) -> Asked:
     return [(group.group_id, group.topics) for group in groups]
 
 
@@ -84,14 +93,14 @@ def _answer(
 
 
 def _topics(
-    version: int, topics: TopicRegistry, committed: Committed, asked: Sequence[Any] | None
+    version: int, topics: TopicRegistry, committed: Committed, asked: Sequence[_AskedTopic] | None
 ) -> list[dict[str, Any]]:
     if asked is None:
         return _all_topics(topics, committed)
     answers: list[dict[str, Any]] = []
     for topic in asked:
         name, topic_id = "", None
-        if version < 10:
+        if version < 10 or isinstance(topic, OffsetFetchRequestTopic):
             name = topic.name
         else:
             topic_id = topic.topic_id

@@ -11,10 +11,13 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import OffsetForLeaderEpochRequest, OffsetForLeaderPartition
 
 
 @api(ApiKey.OFFSET_FOR_LEADER_EPOCH)
-async def offset_for_leader_epoch(request: Request, broker: Broker) -> dict[str, Any]:
+async def offset_for_leader_epoch(
+    request: Request[OffsetForLeaderEpochRequest], broker: Broker
+) -> dict[str, Any]:
     """The largest epoch not above the one asked for, and the offset after its last record."""
     topics = []
     for topic in request.body.topics:
@@ -26,7 +29,7 @@ async def offset_for_leader_epoch(request: Request, broker: Broker) -> dict[str,
     return {"topics": topics}
 
 
-def _end(broker: Broker, topic: str, wanted: Any) -> dict[str, Any]:
+def _end(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> dict[str, Any]:
     error_code, epoch, end_offset = ErrorCode.none, -1, -1
     try:
         partition = broker.partition(topic, wanted.partition)

@@ -34,6 +34,7 @@ from horolog.network.reply import Reply
 from horolog.storage.log import Appended
 from horolog.wire.api import ApiKey
 from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produce_response
+from horolog.wire.requests import PartitionProduceData, ProduceRequest, TopicProduceData
 
 INLINE_SECONDS: Final = 0.005
 """How long one request may have its batches checked on the event loop; the rest are in threads."""
@@ -50,7 +51,7 @@ class _Appending(NamedTuple):
 
 @api(ApiKey.PRODUCE)
 def produce(
-    request: Request, broker: Broker
+    request: Request[ProduceRequest], broker: Broker
 ) -> Reply | Apart | Coroutine[Any, Any, Reply | Apart | None] | None:
     """Append each batch; answered at once where nothing has to be waited for."""
     if request.is_large:
@@ -74,7 +75,9 @@ def produce(
     return _reply(request, topics)
 
 
-async def _produce_in_turns(request: Request, broker: Broker) -> Reply | Apart | None:
+async def _produce_in_turns(
+    request: Request[ProduceRequest], broker: Broker
+) -> Reply | Apart | None:
     """As `produce`, for very many partitions: nothing else of the client is begun meanwhile."""
     now_ms = broker.clock.now_ms()
     topics: list[ProducedTopic] = []
@@ -93,10 +96,10 @@ async def _produce_in_turns(request: Request, broker: Broker) -> Reply | Apart |
 
 
 def _append(
-    request: Request,
+    request: Request[ProduceRequest],
     broker: Broker,
     topic: Topic | None,
-    wanted: Any,
+    wanted: PartitionProduceData,
     now_ms: int,
     in_thread: bool,
     outcomes: list[ProducedPartition],
@@ -120,14 +123,16 @@ def _append(
         outcomes.append(ProducedPartition(wanted.index))
 
 
-def _named(asked: Any, topic: Topic | None, outcomes: Sequence[ProducedPartition]) -> ProducedTopic:
+def _named(
+    asked: TopicProduceData, topic: Topic | None, outcomes: Sequence[ProducedPartition]
+) -> ProducedTopic:
     if topic is not None:
         return ProducedTopic(topic.name, topic.topic_id, outcomes)
-    return ProducedTopic(getattr(asked, "name", ""), getattr(asked, "topic_id", None), outcomes)
+    return ProducedTopic(asked.name, asked.topic_id, outcomes)
 
 
 async def _reply_later(
-    request: Request,
+    request: Request[ProduceRequest],
     broker: Broker,
     topics: Sequence[ProducedTopic],
     appending: Sequence[_Appending],
@@ -145,7 +150,9 @@ async def _reply_later(
     return _reply(request, topics)
 
 
-def _reply(request: Request, topics: Sequence[ProducedTopic]) -> Reply | Apart | None:
+def _reply(
+    request: Request[ProduceRequest], topics: Sequence[ProducedTopic]
+) -> Reply | Apart | None:
     if request.body.acks != 0:
         if request.is_large:
             return Apart(lambda: (encode_produce_response(request.version, topics),))
@@ -178,13 +185,17 @@ def _refused(index: int, error: HorologError, partition: Partition | None) -> Pr
     )
 
 
-def _find_topic(request: Request, broker: Broker, asked: Any) -> Topic | None:
+def _find_topic(
+    request: Request[ProduceRequest], broker: Broker, asked: TopicProduceData
+) -> Topic | None:
     if request.version >= 13:
         return broker.topics.find_id(asked.topic_id)
     return broker.topics.find(asked.name)
 
 
-def _partition(request: Request, broker: Broker, topic: Topic | None, index: int) -> Partition:
+def _partition(
+    request: Request[ProduceRequest], broker: Broker, topic: Topic | None, index: int
+) -> Partition:
     """The partition to append to, unless the request as a whole forbids it."""
     if topic is None:
         code = ErrorCode.unknown_topic_or_partition

@@ -13,18 +13,19 @@ from horolog.broker.dispatch import Request, api
 from horolog.errors import RequestRefused, code_for
 from horolog.groups.values import Sync, Synced
 from horolog.wire.api import ApiKey
+from horolog.wire.requests import SyncGroupRequest
 
 
 @api(ApiKey.SYNC_GROUP)
-async def sync_group(request: Request, broker: Broker) -> dict[str, Any]:
+async def sync_group(request: Request[SyncGroupRequest], broker: Broker) -> dict[str, Any]:
     """Wait for the leader's assignment."""
     body = request.body
     sync = Sync(
         member_id=body.member_id,
         generation=body.generation_id,
-        instance_id=getattr(body, "group_instance_id", None),
-        protocol_type=getattr(body, "protocol_type", None),
-        protocol_name=getattr(body, "protocol_name", None),
+        instance_id=body.group_instance_id,
+        protocol_type=body.protocol_type,
+        protocol_name=body.protocol_name,
         assignments=tuple((a.member_id, a.assignment) for a in body.assignments),
     )
     try:
