@@ -10,7 +10,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -605,6 +605,21 @@ def test_a_request_of_very_many_elements_leaves_others_their_turn(
             heartbeat.ask(ApiKey.API_VERSIONS, 0)
             assert drain(many.socket) > 0
             heartbeat.ask(ApiKey.API_VERSIONS, 0)
+    assert longest_s() < LONGEST_S * _slowness()
+
+
+def test_very_many_small_requests_leave_others_their_turn(broker: RunningBroker) -> None:
+    fields = {"group_id": "none", "generation_id": 1, "member_id": "m"}
+    with measured(broker) as longest_s, ExitStack() as opened:
+        clients = [opened.enter_context(RawConnection(broker.address)) for _ in range(8)]
+        for client in clients:
+            requests = [client.packed(ApiKey.HEARTBEAT, 1, fields) for _ in range(3000)]
+            client.socket.sendall(b"".join(requests))
+        with RawConnection(broker.address) as heartbeat:
+            heartbeat.ask(ApiKey.API_VERSIONS, 0)
+        for client in clients:
+            answered = [client.receive()[0] for _ in range(3000)]
+            assert answered == list(range(1, 3001))
     assert longest_s() < LONGEST_S * _slowness()
 
 

@@ -1,7 +1,9 @@
 """A connection on a transport in memory and a dispatch of the test's own: no broker, no socket."""
 
 import asyncio
+import gc
 import struct
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from horolog.config import Endpoint, Settings
+from horolog.network import turns
 from horolog.network.budget import ByteBudget
 from horolog.network.connection import (
     IN_FLIGHT_REQUESTS,
@@ -21,6 +24,7 @@ from horolog.network.framing import SCRATCH_BYTES
 from horolog.network.lifecycle import State
 from horolog.network.peer import ANONYMOUS, Peer
 from horolog.network.reply import Reply
+from horolog.network.turns import Turns
 from horolog.wire.packing import Bytes
 
 LISTENER = Endpoint("PLAINTEXT", "127.0.0.1", 9092)
@@ -125,6 +129,7 @@ class Stage:
             readers=self.readers,
             budget=self.budget,
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
+            turns=Turns(loop),
             config_now=lambda: config,
             admit=lambda connection: self.admits,
             forget=self._forget,
@@ -196,6 +201,46 @@ def test_a_connection_opens_with_a_principal_and_gives_everything_back(
     stage.answer(b"later", (b"too late",))
     assert stage.transport.sent == b"one"
     assert stage.budget.used == 0
+
+
+def test_what_a_client_has_sent_is_freed_when_it_leaves_without_the_collector(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """Accounts would be right, and memory go on growing."""
+    stage = Stage(loop).connect()
+    part = request(b"never whole", size=8 << 20)[: 4 << 20]
+    gc.disable()
+    tracemalloc.start()
+    try:
+        stage.feed(part)
+        assert tracemalloc.get_traced_memory()[0] >= 4 << 20
+        stage.lose()
+        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+
+
+def test_requests_that_came_together_are_begun_in_slices_and_connections_take_turns(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(loop).connect()
+    monkeypatch.setattr(turns, "SLICE_SECONDS", -1.0)  # over at once
+    stage.feed(b"".join(request(b"<%03d>" % n) for n in range(6)))
+    assert stage.transport.sent == b"<000><001>"
+    assert not stage.transport.is_reading
+    other = MemoryTransport()
+    other.protocol = connection = ServerConnection(stage.shared, LISTENER)
+    connection.connection_made(other)
+    for number in (b"first", b"second"):
+        data = request(number)
+        connection.get_buffer(-1)[: len(data)] = data
+        connection.buffer_updated(len(data))
+        assert other.sent.endswith(number), "one is begun, whoever waits"
+    for _ in range(6):
+        stage.turn()
+    assert stage.transport.sent == b"".join(b"<%03d>" % n for n in range(6))
+    assert stage.transport.is_reading
 
 
 def test_a_client_that_has_to_authenticate_does_so_on_the_same_connection(

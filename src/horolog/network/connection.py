@@ -24,6 +24,7 @@ from horolog.network.lifecycle import Event, State, next_state
 from horolog.network.outbox import Outbox
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
+from horolog.network.turns import Turns
 from horolog.wire.codec import MAX_FIELDS, TooManyFields
 from horolog.wire.malformed import MalformedRequest
 from horolog.wire.packing import Bytes
@@ -65,6 +66,7 @@ class Shared:
     readers: Executor
     budget: ByteBudget
     scratch: memoryview
+    turns: Turns
     config_now: Callable[[], BrokerConfig]
     admit: "Callable[[ServerConnection], bool]"
     forget: "Callable[[ServerConnection], None]"
@@ -121,6 +123,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._waits_for_turn = False  # a large request is received only at its turn
         self._reading_paused = False
         self._receiving = False
+        self._has_begun = False  # a request, since the event loop called
+        self._waits_for_slice = False  # other connections start requests first
 
     # --- called by the event loop -----------------------------------------------------
 
@@ -150,14 +154,18 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._outbox.close()
         self._shared.forget(self)
         self._growing_bytes = self._waiting_bytes = self._in_flight_bytes = 0
+        # Now, not when the collector comes to the cycles of a connection: the budget has them back.
         self._waiting.clear()
+        self._frames.forget()
         self._account.close()
         self.peer.leave()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The buffer that the event loop receives into."""
         room = self._frames.room()
-        if self._in_flight and not self._in_flight[-1].is_produce:
+        if self._shared.turns.is_contended or (
+            self._in_flight and not self._in_flight[-1].is_produce
+        ):
             return room[:READ_AHEAD_OF_WAIT_BYTES]
         return room
 
@@ -165,6 +173,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         """`nbytes` have been received into the buffer."""
         self.last_active = self._loop.time()
         self._receiving = True
+        self._has_begun = False
         try:
             self._frames.received(nbytes)
         except MalformedRequest as error:
@@ -186,8 +195,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._outbox is not None:
             self._outbox.on_room()
         self.last_active = self._loop.time()
-        self._pump()
-        self._steer_reading()
+        self._go_on()
 
     # --- called by the server ---------------------------------------------------------
 
@@ -290,18 +298,33 @@ class ServerConnection(asyncio.BufferedProtocol):
         outbox = self._outbox
         if self.state > _OPEN or outbox is None or outbox.is_blocked:
             return False
-        if not self._in_flight:
-            return True
-        return (
+        if self._in_flight and not (
             self._in_flight[-1].is_produce
             and frame[:2] == _PRODUCE_KEY
             and len(self._in_flight) < IN_FLIGHT_REQUESTS
             and self._in_flight_bytes < IN_FLIGHT_BYTES
-        )
+        ):
+            return False
+        return self._has_turn()
+
+    def _has_turn(self) -> bool:
+        """Whether to start a request now; if not, it is started at this connection's turn."""
+        if self._waits_for_slice:
+            return False
+        if self._has_begun and self._shared.turns.is_over():
+            self._waits_for_slice = True
+            self._shared.turns.wait(self._on_turn)
+            return False
+        return True
+
+    def _on_turn(self) -> None:
+        self._waits_for_slice = False
+        self._go_on()
 
     def _begin(self, frame: Bytes, is_accounted: bool) -> None:
         """Start a request; one that is answered immediately is not charged here."""
         size = held = len(frame)
+        self._has_begun = True
         is_produce = frame[:2] == _PRODUCE_KEY
         dispatch = self._shared.dispatch
         answer: Reply | asyncio.Future[Reply | None] | None
@@ -340,8 +363,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._hang_up(error)
             return
         exchange.reply = done.result()
-        self._pump()
-        self._steer_reading()
+        self._go_on()
 
     def _settle(self, size: int, reply: Reply | None) -> None:
         """Complete a request: release its bytes and send its reply."""
@@ -351,6 +373,11 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._outbox.put(reply)
 
     # --- responses --------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        self._has_begun = False
+        self._pump()
+        self._steer_reading()
 
     def _pump(self) -> None:
         """Send responses and start requests until neither is possible."""
@@ -386,8 +413,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 else error
             )
             return
-        self._pump()
-        self._steer_reading()
+        self._go_on()
 
     # --- back-pressure ----------------------------------------------------------------
 
@@ -400,6 +426,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.state > _OPEN
             or self._account.wanted > 0
             or self._waits_for_turn
+            or self._waits_for_slice
             or self._waiting_bytes >= READ_AHEAD_BYTES
             or (len(self._in_flight) > 0 and self._has_read_enough_behind())
         )

@@ -96,6 +96,10 @@ class Frames:
             self.count += 1
             self._grow()
 
+    def forget(self) -> None:
+        """Let go of what has arrived; nothing more will."""
+        self._buffer, self._start, self._filled = None, b"", 0
+
     def _grow(self) -> None:
         self.wanted = min(self.length, max(FIRST_ALLOCATION_BYTES, GROWTH * self.arrived))
         if self._may_grow(self.wanted):
