@@ -2,15 +2,21 @@
 
 import asyncio
 import struct
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from patience import eventually
+from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import RunningBroker
 
-from horolog.broker.dispatch import Dispatcher
+from horolog.broker.dispatch import Apart, Dispatcher
+from horolog.broker.handlers.fetch import AT_ONCE
+from horolog.broker.turns import SLICE_SECONDS
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
+from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
 from horolog.wire.codec import encode_request
 
@@ -91,3 +97,23 @@ def test_a_coroutine_that_has_not_to_wait_is_answered_at_once(
 
     assert isinstance(broker.call(ask), tuple)
     assert asking.dispatcher.in_flight == 0
+
+
+def test_a_fetch_that_has_waited_for_records_is_not_taken_for_long_work(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer is packed at once, not in a thread."""
+    apart: list[Apart] = []
+    make = Apart.__new__
+    monkeypatch.setattr(Apart, "__new__", lambda *args: apart.append(make(*args)) or apart[-1])
+    broker.create_topic("t")
+    with RawConnection(broker.address) as waiting, RawConnection(broker.address) as producer:
+        fields = fetch_fields("t", {0: 0}, max_wait_ms=60_000)
+        fields["topics"][0]["partitions"] *= AT_ONCE + 1
+        waiting.send(ApiKey.FETCH, 11, **fields)
+        assert eventually(lambda: broker.service.requests_in_flight == 1)
+        time.sleep(3 * SLICE_SECONDS)
+        batch = build_batch([Record(-1, None, b"v")])
+        producer.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: batch}))
+        assert waiting.receive()[1].responses[0].partitions[0].records
+    assert not apart

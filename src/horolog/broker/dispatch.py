@@ -78,6 +78,10 @@ class Request(Generic[BodyT]):
             self._slice = Slice(self.peer)
         await self._slice.checkpoint()
 
+    def has_waited(self) -> None:
+        """Begin a new slice: others had their turn while this request waited for something."""
+        self._slice = None
+
     async def pause(self) -> None:
         """As `checkpoint`, for work that has to be finished whoever waits for it."""
         if self._slice is None:

@@ -136,6 +136,7 @@ async def _fetch_in_time(
                 size, seen = seen.size, None
             del topics
             is_over = await delayed.grown_by(body.min_bytes - size)
+            request.has_waited()
 
 
 async def _find_all(request: Request[FetchRequest], broker: Broker) -> Sequence[_Topic]:
