@@ -195,7 +195,7 @@ def test_a_broker_on_the_machines_clock_refuses_and_shows_nothing(tmp_path: Path
     try:
         admin = Confluent(broker.address, incremental=True)
         for settings in ({"horolog.clock.advance": "1d"}, {"horolog.expire": "true"}):
-            with pytest.raises(Refused, match="this broker goes by the machine's clock"):
+            with pytest.raises(Refused, match="this broker uses the system's clock"):
                 admin.turn(settings)
         assert not NAMES & admin.describe().keys()
     finally:

@@ -1,9 +1,8 @@
-"""What a broker has and can do, apart from its sockets: handlers work on this.
+"""The broker without its sockets: the state that request handlers use.
 
-State lives in parts, each with one keeper: partitions and their log directory, topics,
-settings, groups, the metadata store behind its thread. Each part knows those that it is
-made of, and none knows the broker; `Broker.open` makes them in that order. All but the
-threads' work happens on the event loop that called it.
+Each part of the state has one owner: partitions and their log directory, topics, settings, groups,
+the metadata store behind its thread. A part depends on those it is built from and never on the
+broker; `Broker.open` creates them in that order. All calls happen on one event loop.
 """
 
 import asyncio
@@ -57,7 +56,7 @@ class Broker:
         readers: Executor,
         workers: Executor,
     ) -> None:
-        """On the event loop that will serve; takes over all that was opened."""
+        """Call it on the event loop that will serve; takes ownership of `opened`."""
         live = self._live = LiveSettings(opened.settings)
         config, store = live.config, opened.store
         self.clock = clock
@@ -68,8 +67,8 @@ class Broker:
         self._workers = workers
         self._checkers = Checkers()
         self.searchers = FairPool(SEARCHERS, "horolog-search")
-        self._delayed_fetches: dict[DelayedFetch, None] = {}
-        self._ends_delayed_fetches = False
+        self._delayed_fetches: dict[DelayedFetch, None] = {}  # fetches that wait for appends
+        self._ends_delayed_fetches = False  # true once the broker stops
         self.topics = TopicRegistry()
         for topic in opened.topics:
             self.topics.put(topic)
@@ -101,11 +100,11 @@ class Broker:
 
     @classmethod
     async def open(cls, settings: Settings, clock: Clock | None = None) -> Self:
-        """Open the log directory and the metadata in it, and make a broker of them.
+        """Open the log directory with its metadata.
 
         Raises:
-            Misconfigured: a directory or a setting that cannot be used.
-            StorageFailed: the disk refused.
+            Misconfigured: a directory or a setting is unusable.
+            StorageFailed: a read or write failed.
         """
         clock = SystemClock() if clock is None else clock
         open_files = share_out()
@@ -134,7 +133,7 @@ class Broker:
         self.groups.release_waiters()
 
     async def close(self, *, clean: bool = True) -> None:
-        """Finish what is queued, and close the logs; not `clean`, as a kill would leave them."""
+        """Complete queued writes and close the logs; without `clean`, as after a crash."""
         await self.groups.close()
         await self.partitions.close(clean=clean)
         await self.metadata.close()
@@ -143,16 +142,16 @@ class Broker:
         self._workers.shutdown()
         self.readers.shutdown()
 
-    # --- what handlers ask for --------------------------------------------------------
+    # --- for request handlers ---------------------------------------------------------
 
     @property
     def settings(self) -> Settings:
-        """The settings of the moment, as they were given."""
+        """The current settings as given."""
         return self._live.settings
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings of the moment, as what they mean."""
+        """The current effective settings."""
         return self._live.config
 
     @property
@@ -161,7 +160,7 @@ class Broker:
         return self.partitions.cluster_id
 
     def endpoint(self, listener: Endpoint) -> Endpoint:
-        """What clients of a listener are told to connect to."""
+        """The advertised endpoint of a listener."""
         named = [e for e in self.config.advertised_listeners if e.name == listener.name]
         for endpoint in named:
             if (":" in endpoint.host) == (":" in listener.host):
@@ -171,7 +170,7 @@ class Broker:
         return told if told.port else told._replace(port=listener.port)
 
     def partition(self, topic: str, index: int) -> Partition:
-        """A partition that is served, or its refusal."""
+        """The partition; raises UNKNOWN_TOPIC_OR_PARTITION, or StorageFailed if it is offline."""
         partition = self.partitions.find(topic, index)
         if partition is None:
             known = self.topics.find(topic)
@@ -181,7 +180,7 @@ class Broker:
         return partition
 
     def note_appended(self, partition: Partition, appended: Appended) -> None:
-        """See to what an append leaves to be done."""
+        """Follow up on an append: log duplicates, flush rolled segments, warn of timestamps."""
         if appended.duplicate:
             _LOG.debug("%s: a retry of what is in the log was answered", partition.name)
         if appended.rolled:

@@ -1,13 +1,13 @@
-"""A manual clock in the hands of any client: names in AlterConfigs that are deeds, not settings.
+"""Controls a manual clock through AlterConfigs, with names that are actions, not settings.
 
-horolog.clock.frozen    true: stand still; false: run on
-horolog.clock.now       a moment to go to: ISO-8601 with a zone, or milliseconds since 1970
-horolog.clock.advance   a duration to go on by: 8d, 90m, 1h30m, or milliseconds
-horolog.expire          true: do now whatever the clock makes due, and answer when it is done
+horolog.clock.frozen    true: freeze; false: run
+horolog.clock.now       the time to set: ISO 8601 with a zone, or milliseconds since 1970
+horolog.clock.advance   the duration to advance by: 8d, 90m, 1h30m, or milliseconds
+horolog.expire          true: run everything that is due by the clock, then respond
 
-Several in one request are done in this order. All admin clients can send and describe
-settings of a broker, so that tests in any language can turn the clock. Nothing of it is
-kept as a setting: DescribeConfigs tells the clock's present time.
+Several in one request are applied in this order. All admin clients can alter and describe broker
+settings, so tests in any language can control the clock. None of them is stored as a setting:
+DescribeConfigs returns the clock's current time.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -25,17 +25,17 @@ ADVANCE: Final = "horolog.clock.advance"
 EXPIRE: Final = "horolog.expire"
 
 _NAMES: Final = {
-    FROZEN: (Kind.BOOLEAN, "Whether the clock stands still."),
-    NOW: (Kind.LONG, "The clock's time in milliseconds since 1970; set, it goes there."),
-    ADVANCE: (Kind.STRING, "Set, the clock goes on by so much: 8d, 90m, or milliseconds."),
-    EXPIRE: (Kind.BOOLEAN, "Set, whatever the clock makes due is done now."),
+    FROZEN: (Kind.BOOLEAN, "Whether the clock is frozen."),
+    NOW: (Kind.LONG, "The clock's time in milliseconds since 1970; setting it moves the clock."),
+    ADVANCE: (Kind.STRING, "Setting it advances the clock: 8d, 90m, or milliseconds."),
+    EXPIRE: (Kind.BOOLEAN, "Setting it runs everything that is due by the clock."),
 }
 _BOOLEANS: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one request wants of a clock."""
+    """The clock actions of one request."""
 
     clock: ManualClock
     frozen: bool | None
@@ -44,7 +44,7 @@ class Turn:
     expire: bool
 
     async def perform(self, broker: Broker) -> None:
-        """Turn the clock; what that makes due is done when this returns, if it is asked for."""
+        """Move the clock; if requested, run everything that is due before returning."""
         if self.frozen:
             self.clock.freeze()
         elif self.frozen is not None:
@@ -54,17 +54,17 @@ class Turn:
                 self.clock.set(self.to_ms)
             if self.by_ms:
                 self.clock.advance(self.by_ms)
-        except ValueError as error:  # where it would stand has no place in 64 bits
+        except ValueError as error:  # the new time is beyond 64 bits
             raise _refusal(str(error)) from None
         if self.expire:
             await broker.background_tasks.expire()
 
 
 def split_changes(broker: Broker, changes: Iterable[Change]) -> tuple[Turn | None, list[Change]]:
-    """What is wanted of the clock, if anything, and the changes of settings that remain.
+    """Split clock actions, if any, from changes of settings.
 
     Raises:
-        RequestRefused: this broker's clock cannot be turned, or the value is none.
+        RequestRefused: this broker's clock cannot be controlled, or a value is missing.
     """
     deeds: dict[str, str | None] = {}
     others = []
@@ -88,9 +88,9 @@ def split_values(
 
 
 def describe_clock(broker: Broker, names: Collection[str] | None) -> list[DescribedSetting]:
-    """The clock as it stands, for DescribeConfigs; nothing where it cannot be turned.
+    """The clock's state for DescribeConfigs; empty if it cannot be controlled.
 
-    Told as defaults, for there are tools that write back whatever was set.
+    The source is DEFAULT, because some tools write back all values with another source.
     """
     clock = broker.clock
     if not isinstance(clock, ManualClock):
@@ -113,8 +113,8 @@ def _turn(broker: Broker, deeds: Mapping[str, str | None]) -> Turn | None:
         return None
     if not isinstance(broker.clock, ManualClock):
         raise _refusal(
-            f"{', '.join(deeds)}: this broker goes by the machine's clock; one started with "
-            "`horolog serve --clock manual` can be turned"
+            f"{', '.join(deeds)}: this broker uses the system's clock; start one with "
+            "`horolog serve --clock manual` to control it"
         )
     given = {name: value for name, value in deeds.items() if value is not None}
     if len(given) < len(deeds):

@@ -1,6 +1,6 @@
-"""Makes, changes and removes topics and settings: first remembered, then done.
+"""Creates, alters and deletes topics and settings: first stored, then applied.
 
-One change at a time. A change that a kill cuts short is finished at the next start
+One change at a time. The next start completes a change that a kill interrupted
 (see `metadata.reconcile`).
 """
 
@@ -41,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A wish for a topic, as CreateTopics has it; -1 leaves a number to the broker."""
+    """A topic to create, as in CreateTopics; -1 means the broker's default."""
 
     name: str
     partitions: int = -1
@@ -52,7 +52,7 @@ class NewTopic:
 
 
 class Controller:
-    """Changes of what the broker has. For the event loop's thread only."""
+    """Changes topics and settings. For the event loop's thread only."""
 
     def __init__(
         self,
@@ -74,13 +74,13 @@ class Controller:
     # --- topics -----------------------------------------------------------------------
 
     async def ensure_topic(self, name: str) -> Topic:
-        """The topic of that name, made with the broker's defaults if it is not there yet."""
+        """The topic with this name, created with the broker's defaults if it does not exist."""
         async with self._lock:
             topic = self._topics.find(name)
             return await self._create(NewTopic(name=name)) if topic is None else topic
 
     async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
-        """Make a topic, or with `validate_only` what it would be."""
+        """Create a topic; with `validate_only` only return it."""
         async with self._lock:
             return await self._create(new, validate_only=validate_only)
 
@@ -120,7 +120,7 @@ class Controller:
         return topic
 
     async def delete_topic(self, topic: Topic) -> None:
-        """Remove a topic; its files go for good after `file.delete.delay.ms`."""
+        """Delete a topic; its files are removed after `file.delete.delay.ms`."""
         async with self._lock:
             topic = self._current(topic)
             if not self._live.config.delete_topic_enable:
@@ -147,7 +147,7 @@ class Controller:
         *,
         validate_only: bool,
     ) -> None:
-        """Have `count` partitions in all."""
+        """Increase the number of partitions to `count`."""
         async with self._lock:
             topic = self._current(topic)
             check_owned(topic)
@@ -178,7 +178,7 @@ class Controller:
         return grown
 
     def _current(self, topic: Topic) -> Topic:
-        """The topic as it is now that it is our turn: it may have gone or changed."""
+        """The topic's current state: it may have been deleted or altered while this was queued."""
         return self._topics.with_id(topic.topic_id)
 
     # --- settings ---------------------------------------------------------------------
@@ -205,12 +205,12 @@ class Controller:
                 await self._put_settings(topic, after)
 
     async def _put_settings(self, topic: Topic, overrides: Mapping[str, str]) -> None:
-        """Who gives an adopted topic settings makes it a topic like all others."""
+        """Store settings; an adopted topic with settings is treated like any other."""
         after = replace(topic, overrides=overrides, adopted=False, compacted=False, unsettled=False)
         if topic.adopted:
             check_may_expire(topic, overrides)
             _LOG.info(
-                "%s was adopted and has been given settings: it expires from now on", topic.name
+                "%s was adopted and has settings now: retention applies from now on", topic.name
             )
             await self._partitions.claim(topic)
         await self._metadata.run(self._store.put_topic, _row(after), overrides)
@@ -251,13 +251,13 @@ class Controller:
             self._partitions.obey_settings(topic)
 
     def _check_topics(self, after: Settings) -> None:
-        """Refuse what would leave a topic without a valid configuration."""
+        """Refuse settings that make the configuration of a topic invalid."""
         for topic in self._topics:
             check_topic(after, topic.overrides)
 
 
 def check_owned(topic: Topic) -> None:
-    """Refuse to remove anything of a topic that is only being served."""
+    """Refuse to delete records of an adopted topic."""
     if topic.adopted:
         raise RequestRefused(
             ErrorCode.policy_violation,
@@ -267,7 +267,7 @@ def check_owned(topic: Topic) -> None:
 
 
 def check_may_expire(topic: Topic, overrides: Mapping[str, str]) -> None:
-    """Refuse settings after which records of an adopted topic go that nobody meant to go."""
+    """Refuse settings that would delete records of an adopted topic unintentionally."""
     if topic.is_internal:
         raise RequestRefused(
             ErrorCode.policy_violation, f"{topic.name} is Apache Kafka's own: never touched"

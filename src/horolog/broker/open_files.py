@@ -1,4 +1,4 @@
-"""How the files that a process may have open are shared out: logs, answers, connections, the rest.
+"""Divides the limit of open files between logs, responses, connections and the rest.
 
 Kafka runs into the limit and dies of it, or of a disk that it then takes for broken.
 Here a connection too many is closed before it takes the handle of a log, and an answer
@@ -19,7 +19,7 @@ LEAST: Final = 128
 # A log that is not open is appended to in a thread, at several times the cost. So this is enough
 # for KIP-33's 3,500 partitions to be written to in turn, and for those of their indexes in use.
 MOST_OF_LOGS: Final = 8192
-MOST_OF_ANSWERS: Final = 2048  # more serves nobody better
+MOST_OF_ANSWERS: Final = 2048  # more does not help
 
 
 class OpenFiles(NamedTuple):
@@ -33,10 +33,10 @@ class OpenFiles(NamedTuple):
 
 
 def share_out() -> OpenFiles:
-    """Divide what the process may open now.
+    """Divide the process's present limit of open files.
 
     Raises:
-        Misconfigured: a broker cannot work with so few.
+        Misconfigured: the limit is too low for a broker.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
@@ -51,7 +51,7 @@ def share_out() -> OpenFiles:
 
 
 def raise_limit() -> None:
-    """Take as many as the system allows, as the JVM does for Kafka."""
+    """Raise the soft limit to the hard limit, as the JVM does for Kafka."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # macOS allows less than it says; what there is will do
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,7 +1,7 @@
-"""Opening a log directory and its metadata, and bringing the two together.
+"""Opens a log directory and its metadata, and reconciles the two.
 
-Everything here may wait for the disk: it runs in a thread, before the broker exists. What
-comes back is whole; where something fails, all that was opened is closed again.
+Everything here may wait for the disk: it runs in a thread, before the broker exists. If a step
+fails, everything opened before is closed again.
 """
 
 import logging
@@ -35,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a broker is made of."""
+    """The opened storage of a broker."""
 
     settings: Settings
     """Those given, with the dynamic ones of the last run."""
@@ -46,7 +46,7 @@ class Opened:
     """The topics to serve."""
 
     def close(self) -> None:
-        """Let go of everything, as a kill would leave it."""
+        """Close everything without a clean shutdown."""
         self.log_dir.close(clean=False)
         self.store.close()
 
@@ -55,8 +55,8 @@ def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opene
     """Open everything that `log.dirs` holds.
 
     Raises:
-        Misconfigured: a directory or a setting that cannot be used.
-        StorageFailed: the disk refused.
+        Misconfigured: a directory or a setting is unusable.
+        StorageFailed: a read or write failed.
     """
     path = Path(settings.broker_config().log_dir)
     with ExitStack() as undo:
@@ -84,7 +84,7 @@ def _with_stored(settings: Settings, layers: Mapping[str, Mapping[str, str]]) ->
 
 @dataclass(slots=True)
 class _Opening:
-    """The steps; lives as long as they take."""
+    """The steps of opening."""
 
     path: Path
     settings: Settings
@@ -139,9 +139,9 @@ class _Opening:
         ]
 
     def _take_over_settings(self, owned: Collection[str]) -> None:
-        """Of topics that are only adopted: what their Kafka had set, as far as we obey it.
+        """Apply the settings that their Kafka gave to adopted topics, as far as supported.
 
-        It is asked anew at every start, for that Kafka may have been back in between.
+        They are read at every start, because that Kafka may have run in between.
         """
         for topic, given in read_topic_settings(Files(read_only=True), self.path).items():
             if topic in owned:
@@ -155,7 +155,7 @@ class _Opening:
         return compacting(config) if topic in self.compacted else config
 
     def _choose(self, found: FoundPartitions) -> Mapping[TopicPartition, str]:
-        """Decide what becomes of the directories that were found; those to be left alone."""
+        """Reconcile the directories found; return those to leave alone, with the reason."""
         self.plan = self._reconciled(found)
         self.owned.update((row.name, row.topic_id) for row in self.plan.rows if not row.adopted)
         return {TopicPartition(*key): why for key, why in self.plan.left_alone.items()}

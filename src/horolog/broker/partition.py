@@ -1,4 +1,4 @@
-"""One partition as requests see it: writes in order, reads, and who waits for more."""
+"""One partition for request handlers: ordered writes, reads, and listeners for growth."""
 
 import asyncio
 from collections.abc import Callable, Hashable
@@ -19,15 +19,15 @@ from horolog.wire.packing import Bytes
 
 T = TypeVar("T")
 
-# What was written so recently that the page cache has it, twice over.
+# Records this close to the log end are certainly in the page cache.
 HOT_BYTES: Final = 32 << 20
 
 
 class Listener(Protocol):
-    """Who wants to know that a partition has grown or gone."""
+    """Called when a partition grows or is closed."""
 
     def on_growth(self, size: int) -> None:
-        """So many bytes were appended."""
+        """`size` bytes were appended."""
         ...
 
     def on_gone(self) -> None:
@@ -36,7 +36,7 @@ class Listener(Protocol):
 
 
 class Partition:
-    """One partition of this broker: it owns the log, and everybody else asks it.
+    """One partition of this broker. It owns the log; all other code goes through it.
 
     For the event loop's thread, except where a method says otherwise.
     """
@@ -59,11 +59,11 @@ class Partition:
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that this broker leads in."""
+        """The leader epoch of this broker."""
         return self._log.leader_epoch
 
     def check_epoch(self, epoch: int) -> RequestRefused | None:
-        """Why a client that believes in this epoch cannot be answered; -1 believes in none."""
+        """The error for a client whose leader epoch is not current; None for -1."""
         if epoch in (-1, self._log.leader_epoch):
             return None
         code = ErrorCode.unknown_leader_epoch
@@ -84,10 +84,10 @@ class Partition:
         *,
         in_thread: bool = False,
     ) -> "Appended | asyncio.Future[Appended]":
-        """Check and append what a producer sent; at once if nothing is in the way.
+        """Validate and append a producer's batch; returns the result directly if possible.
 
-        What one `owner` (a connection) sends is appended in the order of the calls.
-        `in_thread` has the batch checked there however small it is.
+        Batches of one `owner` (a connection) are appended in the order of the calls. `in_thread`
+        validates the batch in a thread, even a small one.
 
         Raises (or sets on the future):
             RequestRefused, CorruptBatch, StorageFailed: as storage does.
@@ -95,37 +95,37 @@ class Partition:
         return self._writes.append(batch, now_ms, produce_version, owner, in_thread=in_thread)
 
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        """Do something to the log in a thread, after every write that is checked by now."""
+        """Run a call on the log in a thread, after all writes that are validated by now."""
         return self._writes.run(call)
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is served no more."""
+        """Whether the partition is no longer served."""
         return self._writes.is_closed
 
     # --- settings, retention, flushing ------------------------------------------------
 
     @property
     def config(self) -> TopicConfig:
-        """The settings that it obeys."""
+        """The effective settings."""
         return self._log.config
 
     def obey(self, config: TopicConfig, *, retention_exempt: bool) -> None:
-        """Obey these settings from the next request on; exempt is what was only adopted."""
+        """Apply settings from the next request on; adopted partitions are exempt from retention."""
         self._log.config = config
         self._log.retention_exempt = retention_exempt
 
     def delete_records(self, offset: int) -> "asyncio.Future[int]":
-        """Let the log start at an offset; the new log start. See `Log.delete_records`."""
+        """Advance the log start offset; return it. See `Log.delete_records`."""
         return self.run(lambda: self._log.delete_records(offset))
 
     def apply_retention(self, clock: Clock) -> "asyncio.Future[list[DeletedSegment]]":
-        """Delete the segments that retention no longer keeps; which, and why."""
+        """Delete segments by retention; return them with the reason."""
         return self.run(lambda: self._log.apply_retention(clock.now_ms(), clock.monotonic_ms()))
 
     @property
     def has_deleted_files(self) -> bool:
-        """Whether `remove_deleted` has something to do, now or later."""
+        """Whether there are deleted files that `remove_deleted` will remove."""
         return self._log.has_deleted_files
 
     def remove_deleted(self, clock: Clock) -> "asyncio.Future[int]":
@@ -134,11 +134,11 @@ class Partition:
 
     @property
     def has_producers(self) -> bool:
-        """Whether the state of any idempotent producer is kept."""
+        """Whether there is state of idempotent producers."""
         return len(self._log.producers) > 0
 
     def expire_producers(self, clock: Clock, expiration_ms: int) -> "asyncio.Future[int]":
-        """Forget idempotent producers that have sent nothing for that long; how many."""
+        """Expire idempotent producers that were inactive for `expiration_ms`; return how many."""
         return self.run(lambda: self._log.producers.expire(clock.now_ms(), expiration_ms))
 
     def append_time_ahead_ms(self, now_ms: int) -> int:
@@ -146,12 +146,12 @@ class Partition:
         return self._log.append_time_ahead_ms(now_ms)
 
     def reset_append_time(self, clock: Clock) -> "asyncio.Future[AppendTimeReset | None]":
-        """Lower the append time of the records to come to the clock, as it is when that is done."""
+        """Lower the append time of new records to the clock, read when the reset runs."""
         return self.run(lambda: self._log.reset_append_time(clock.now_ms()))
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether a flush failed, so that nothing is appended before one has succeeded."""
+        """Whether a flush failed: appends are refused until one succeeds."""
         return self._log.is_in_doubt
 
     def must_flush(self, monotonic_ms: int) -> bool:
@@ -160,15 +160,15 @@ class Partition:
         return log.is_in_doubt or (log.config.flush_ms < LONG_MAX and log.flush_due(monotonic_ms))
 
     def flush(self) -> "asyncio.Future[None]":
-        """Flush all, in a thread beside the appends that go on meanwhile."""
+        """Flush the log in a thread, concurrently with appends."""
         return self._loop.run_in_executor(self._workers, self._log.flush)
 
     def flush_rolled(self) -> "asyncio.Future[None]":
-        """Flush the segments before the active one, in the same way."""
+        """Flush the segments before the active one, concurrently with appends."""
         return self._loop.run_in_executor(self._workers, self._log.flush_rolled)
 
     async def close(self) -> None:
-        """Take no more, finish what is queued, and tell those who wait."""
+        """Refuse further writes, complete the queued ones, and notify listeners."""
         await self._writes.close()
         for listener in list(self.listeners):
             listener.on_gone()
@@ -176,11 +176,11 @@ class Partition:
     # --- reading ----------------------------------------------------------------------
 
     def is_hot(self, offset: int, *, committed: bool) -> bool:
-        """Whether a read from there will find what it needs in memory."""
+        """Whether a read from `offset` finds its records in the page cache."""
         return offset >= self._hot_offset and not (committed and self._has_transactions)
 
     def read(self, offset: int, max_bytes: int, *, min_one_batch: bool, up_to: int) -> Slice:
-        """The stretch of file for a fetch; on the event loop only where `is_hot`.
+        """The slice of a segment file for a fetch; on the event loop only if `is_hot`.
 
         Raises:
             RequestRefused: the offset is out of range.
@@ -195,16 +195,16 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """Consumers read up to here."""
+        """The high watermark: consumers read up to it."""
         return self._log.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """Consumers of committed records read up to here."""
+        """The last stable offset: `read_committed` consumers read up to it (KIP-98)."""
         return self._log.last_stable_offset
 
     def readable_end(self, *, committed: bool) -> int:
-        """Where the log ends for a consumer, by its isolation level."""
+        """The end offset for a consumer by isolation level."""
         return self._log.last_stable_offset if committed else self._log.high_watermark
 
     def find_by_timestamp(self, timestamp: int) -> TimestampOffset | None:

@@ -1,6 +1,6 @@
-"""The partitions that a broker serves, and the log directory that holds their logs.
+"""The partitions that a broker serves, and their log directory.
 
-What waits for the disk runs in the threads that write; the event loop only waits for it.
+Everything that may wait for the disk runs in the write threads.
 """
 
 import asyncio
@@ -62,24 +62,24 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         return len(self._served)
 
     def find(self, topic: str, index: int) -> Partition | None:
-        """A partition that is served."""
+        """The partition if it is served, otherwise None."""
         return self._served.get((topic, index))
 
     def values(self) -> ValuesView[Partition]:
-        """All that are served."""
+        """All served partitions."""
         return self._served.values()
 
     def items(self) -> ItemsView[tuple[str, int], Partition]:
-        """All that are served, by name and index."""
+        """All served partitions by topic name and index."""
         return self._served.items()
 
-    # --- topics that come, change and go ----------------------------------------------
+    # --- changes of topics ------------------------------------------------------------
 
     async def open(self, topic: Topic, indexes: Collection[int]) -> None:
-        """Make and serve new partitions.
+        """Create and serve new partitions.
 
         Raises:
-            StorageFailed: the disk refused; none has been made.
+            StorageFailed: a write failed; none is created.
         """
         config, now_ms = self._live.settings.topic_config(topic.overrides), self._clock.now_ms()
         create = self._log_dir.create_all
@@ -90,16 +90,16 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             self._serve(self._log_dir.logs[TopicPartition(topic.name, index)])
 
     async def claim(self, topic: Topic) -> None:
-        """Have the directories of a topic's partitions carry its id.
+        """Write the topic's id to the directories of its partitions.
 
         Raises:
-            StorageFailed: the disk refused.
+            StorageFailed: a write failed.
         """
         keys = [TopicPartition(topic.name, index) for index in topic.partitions]
         await self._in_thread(lambda: self._log_dir.claim(keys, topic.topic_id))
 
     async def remove(self, topic: Topic) -> None:
-        """Serve a topic's partitions no more, and delete their directories."""
+        """Stop serving a topic's partitions, and delete their directories."""
         for index in topic.partitions:
             partition = self._served.pop((topic.name, index), None)
             if partition is not None:
@@ -109,7 +109,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         await self._in_thread(lambda: self._log_dir.delete(keys, monotonic_ms()))
 
     def obey_settings(self, topic: Topic) -> None:
-        """Let a topic's partitions obey its settings from the next request on."""
+        """Apply a topic's settings to its partitions from the next request on."""
         config = self._live.of_topic(topic)
         for index in topic.partitions:
             partition = self._served.get((topic.name, index))
@@ -127,14 +127,14 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         return self._log_dir.without_blocking(look)
 
     async def checkpoint(self) -> None:
-        """Write down how far the logs are safe."""
+        """Checkpoint the recovery points."""
         await self._in_thread(self._log_dir.checkpoint)
 
     async def checkpoint_starts(self) -> None:
-        """Write down where the logs start.
+        """Checkpoint the log start offsets.
 
         Raises:
-            StorageFailed: the disk refused.
+            StorageFailed: a write failed.
         """
         await self._in_thread(self._log_dir.checkpoint_starts)
 
@@ -144,11 +144,11 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         await self._in_thread(lambda: self._log_dir.remove_deleted(monotonic_ms))
 
     async def check(self) -> str | None:
-        """Why the log directory is lost, if it is; its files refuse everything from then on."""
+        """The reason if the log directory is lost; its files then refuse all I/O."""
         return await self._in_thread(self._log_dir.check)
 
     async def close(self, *, clean: bool) -> None:
-        """Finish what is queued, and close the logs; not `clean`, as a kill would leave them."""
+        """Complete queued writes and close the logs; without `clean`, as after a crash."""
         for partition in self._served.values():
             await partition.close()
         if self._closed:
@@ -161,10 +161,10 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             _LOG.error("not closed cleanly, the next start will recover it: %s", failure)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
-        """Call something in a thread that may wait for the disk.
+        """Run a call that may wait for the disk in a thread.
 
         Raises:
-            StorageFailed: the log directory is closed: what it holds is no longer ours to change.
+            StorageFailed: the log directory is closed and may have another owner.
         """
         if self._closed:
             raise StorageFailed("The broker is closed")

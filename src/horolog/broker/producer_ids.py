@@ -1,12 +1,11 @@
-"""Ids for producers that want to be idempotent: each given once, ever.
+"""Allocates producer ids for idempotent producers; an id is never allocated twice.
 
-They come from blocks that are reserved on disk before the first id of one is given, so
-a kill loses the rest of a block and never repeats an id; and they lie above every id
-that is found in adopted logs.
+Ids come from blocks that are reserved on disk before use: a kill loses the rest of a block and
+never repeats an id. They are above every id found in adopted logs.
 
-They begin far above those of any Apache Kafka, which counts from 0: when it opens a log
-of ours it does not know which ids were given here, and a producer that it gave one of
-them would have a first batch taken for a repeated one, and lost.
+They start far above those of Apache Kafka, which counts from 0. If Kafka opens a log of horolog, it
+does not know the ids allocated here; a producer that gets one of them could have its first batch
+taken for a duplicate, and lost.
 """
 
 import asyncio
@@ -16,11 +15,11 @@ from horolog.broker.metadata_thread import MetadataThread
 from horolog.metadata.store import MetadataStore
 
 BLOCK: Final = 1000
-FIRST: Final = 1 << 52  # and still a whole number where a client keeps it as a double
+FIRST: Final = 1 << 52  # still exact if a client stores it as a double
 
 
 class ProducerIds:
-    """The block in use. For the event loop's thread only."""
+    """The current block of ids. For the event loop's thread only."""
 
     def __init__(self, metadata: MetadataThread, store: MetadataStore, at_least: int) -> None:
         self._metadata = metadata
@@ -30,10 +29,10 @@ class ProducerIds:
         self._lock = asyncio.Lock()
 
     async def next(self) -> int:
-        """An id that nobody has had.
+        """Allocate an id.
 
         Raises:
-            StorageFailed: no block could be reserved.
+            StorageFailed: the next block could not be reserved.
         """
         async with self._lock:
             if self._next == self._end:

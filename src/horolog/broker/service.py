@@ -1,4 +1,4 @@
-"""A broker at work: opened, listening, running its background tasks; and stopped in order.
+"""The running broker: opens storage, listens, runs background tasks, and shuts down in order.
 
 settings = Settings({"log.dir": "/data", "listeners": "PLAINTEXT://127.0.0.1:0"})
 service = await Service.start(settings)
@@ -27,12 +27,12 @@ from horolog.network.server import Server
 
 _LOG = logging.getLogger(__name__)
 
-# Loading them takes half a second of the interpreter's time, which the first client should
-# not have to share; until then the kernels' plain twins serve.
+# Loading the kernels takes half a second of CPU time, which would slow down the first clients;
+# until then their Python twins are used.
 KERNELS_AFTER_SECONDS: Final = 1.0
 
-# How long a thread that decodes or scans may keep the interpreter while the event loop wants it:
-# a fifth of Python's own, for every answer waits for it several times.
+# The GIL's switch interval: how long a thread that decodes or scans delays the event loop. A fifth
+# of Python's default, because every response waits for it several times.
 SWITCH_SECONDS: Final = 0.001
 
 assert handlers.__all__  # importing them has filled the table of APIs
@@ -48,11 +48,11 @@ class Service:
         server: Server,
         bound: tuple[Endpoint, ...],
     ) -> None:
-        """Of parts that are at work; `start` makes them."""
+        """Use `start` to create a service."""
         self.broker = broker
         self.background_tasks = broker.background_tasks
         self.bound = bound
-        """Where connections are accepted, with the real ports."""
+        """The bound endpoints, with their actual ports."""
         self._dispatcher = dispatcher
         self._server = server
         self._kernels: asyncio.TimerHandle | None = None
@@ -64,8 +64,8 @@ class Service:
         """Open the log directory and accept connections.
 
         Raises:
-            Misconfigured: a directory, a port or a setting that cannot be used.
-            StorageFailed: the disk refused.
+            Misconfigured: a directory, a port or a setting is unusable.
+            StorageFailed: a read or write failed.
         """
         broker = await Broker.open(settings, clock)
         dispatcher = Dispatcher(broker)
@@ -90,21 +90,21 @@ class Service:
 
     @property
     def connections(self) -> frozenset[ServerConnection]:
-        """The clients that are connected now."""
+        """The open connections."""
         return frozenset(self._server.connections)
 
     @property
     def requests_in_flight(self) -> int:
-        """Requests that could not be answered at once and are not answered yet."""
+        """The number of asynchronous requests without a response yet."""
         return self._dispatcher.in_flight
 
     @property
     def budget(self) -> ByteBudget:
-        """The bytes that all connections hold."""
+        """The memory budget of all connections."""
         return self._server.budget
 
     async def stop(self) -> None:
-        """Stop accepting, answer what is in work, close the logs cleanly."""
+        """Stop accepting, answer the requests in flight, and close the logs cleanly."""
         if self._kernels is not None:
             self._kernels.cancel()
         await self.background_tasks.stop()
@@ -113,7 +113,7 @@ class Service:
         await self.broker.close()
 
     async def kill(self) -> None:
-        """Drop everything: no answer, no flush, no mark of a clean close; the lock is let go."""
+        """Stop like a crash: no responses, no flush, no clean-shutdown marker; release the lock."""
         if self._kernels is not None:
             self._kernels.cancel()
         await self.background_tasks.stop()
@@ -150,7 +150,7 @@ async def _serve(
         loop.add_signal_handler(number, stopping.set)
     service = await Service.start(settings, clock)
     on_ready(service.bound)
-    gc.freeze()  # what is loaded stays: no collection needs to look at it again
+    gc.freeze()  # excludes loaded modules from garbage collection
     await stopping.wait()
     _LOG.info("stopping")
     await service.stop()

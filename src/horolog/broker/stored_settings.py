@@ -1,8 +1,7 @@
-"""Settings of the last run, as far as this version can obey them.
+"""The stored settings of the last run, validated for this version.
 
-A row that it cannot obey stays in the store. A setting that this version does not know
-is that of a later one, and is ignored. Where a value makes no sense, nobody knows what it
-said, and records must not expire on a guess.
+Invalid rows stay in the store. A setting that this version does not know is ignored: a later
+version wrote it. If a value is invalid, the intended one is unknown, so records do not expire.
 """
 
 import logging
@@ -22,17 +21,17 @@ class StoredSettings:
     topics: dict[str, dict[str, str]] = field(default_factory=dict)
     brokers: dict[str, dict[str, str]] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
-    """Topics of which a setting makes no sense."""
+    """Topics with an invalid setting."""
     all_doubtful: bool = False
-    """One of a broker makes no sense."""
+    """Whether a broker setting is invalid."""
 
     def may_expire(self, topic: str) -> bool:
-        """Whether it is known how long a topic's records are to be kept."""
+        """Whether the retention of a topic is known."""
         return not self.all_doubtful and topic not in self.doubtful
 
 
 def read_stored_settings(rows: Iterable[SettingRow]) -> StoredSettings:
-    """Sort out the settings; what is not obeyed is logged."""
+    """Validate the stored settings; invalid ones are logged."""
     found = StoredSettings()
     for row in rows:
         is_broker = row.scope == BROKER_SCOPE

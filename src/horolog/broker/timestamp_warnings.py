@@ -4,7 +4,7 @@
     append times ahead of it       once a minute for all partitions, while any is ahead, appended
                                    to or not: retention waits for them either way
 
-A minute is one of the event loop's time, since it is the wall clock that is wrong.
+The minute is measured with the event loop's time, because the wall clock may be wrong.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class TimestampWarnings:
         self._next_of_records: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
 
     def note(self, partition: Partition, appended: Appended) -> None:
-        """Warn of what was appended, if it is ahead of the clock."""
+        """Warn if the appended records are ahead of the clock."""
         limit_ms = self._live.config.horolog_timestamp_warn_ahead_ms
         if appended.ahead_ms > limit_ms:
             if self._loop.time() >= self._next_warning_at:
@@ -58,7 +58,7 @@ class TimestampWarnings:
             )
 
     def look_at_append_times(self) -> None:
-        """Warn of append times that are ahead of the clock, if the last look is a minute ago."""
+        """Warn of append times ahead of the clock, if the last check was a minute ago."""
         if self._loop.time() >= self._next_look_at:
             self._look()
 

@@ -1,8 +1,8 @@
-"""Long requests take turns on the event loop, a slice each, so that short ones pass between them.
+"""Time slices for long requests on the event loop, so that short ones run between them.
 
-A handler that may have much to do calls `await request.checkpoint()` in its loops, as trio's code
-does: it is where others get their turn, and where the work stops if its client has gone. In one
-iteration of the event loop one long request gets one slice, however many there are.
+A handler with much work calls `await request.checkpoint()` in its loops, as in trio: other requests
+run there, and the work is cancelled if its client has disconnected. In one iteration of the event
+loop one long request gets one slice, however many there are.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ SLICE_SECONDS: Final = 0.005
 
 
 class ClientGone(Exception):  # noqa: N818 - errors are named by what happened
-    """The client has disconnected: nobody waits for the answer.
+    """The client has disconnected, so the work is cancelled.
 
-    Not a HorologError, so that no handler takes it for the error of one topic or partition.
+    Not a HorologError, so that handlers do not report it for one topic or partition.
     """
 
 
 class Turns:
-    """Who waits for a slice on one event loop, in the order of asking. For its thread only."""
+    """The FIFO queue of slices on one event loop. For its thread only."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -32,7 +32,7 @@ class Turns:
         self._is_scheduled = False
 
     async def next(self) -> None:
-        """Return in a later iteration of the loop, alone of all that wait here."""
+        """Return in a later iteration of the loop, as the only waiter in that iteration."""
         turn = self._loop.create_future()
         self._waiting.append(turn)
         if not self._is_scheduled:
@@ -62,7 +62,7 @@ def _turns_here() -> Turns:
 
 
 class Slice:
-    """The slices of one long work, for a client or for the broker itself."""
+    """The time slices of one task, for a client or for the broker itself."""
 
     __slots__ = ("_peer", "_turns", "_until", "is_long")
 
@@ -71,10 +71,10 @@ class Slice:
         self._peer = peer
         self._until = perf_counter() + SLICE_SECONDS
         self.is_long = False
-        """Whether one slice was not enough."""
+        """Whether the task needed more than one slice."""
 
     async def checkpoint(self) -> None:
-        """Let others have their turn if this one is over.
+        """Yield to other requests if the slice is used up.
 
         Raises:
             ClientGone: the client has disconnected.
@@ -87,7 +87,7 @@ class Slice:
             raise ClientGone
 
     async def pause(self) -> None:
-        """As `checkpoint`, for work that has to be finished whoever waits for it."""
+        """As `checkpoint`, but never cancelled."""
         if perf_counter() >= self._until:
             self.is_long = True
             await self._turns.next()

@@ -1,9 +1,9 @@
-"""Writes to one log, in order: checked first, and written on the event loop or in a thread.
+"""The ordered write queue of a log: batches are validated, then appended.
 
-A small append is checked and written at once, on the event loop. A batch that takes longer to
-check (much to decompress or to scan) is checked in `Checkers`, and what its client sends
-meanwhile is written after it; what other clients send is not held up. A write that may wait for
-the disk (a roll, a flush) goes to a thread, and every later write queues behind it.
+A small batch is validated and appended on the event loop. A batch that takes longer to validate
+(much to decompress or scan) is validated in `Checkers`; later batches of its client wait for it,
+those of other clients do not. A write that may block (a roll, a flush) runs in a thread, and every
+later write queues behind it.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from horolog.wire.packing import Bytes
 
 T = TypeVar("T")
 
-# What may be scanned, or decompressed, on the event loop.
+# The limits of scanning and decompressing on the event loop.
 INLINE_BYTES: Final = 1 << 20
 INLINE_SLOWLY_BYTES: Final = 64 * 1024  # while no kernels are loaded
 INLINE_COMPRESSED_BYTES: Final = 16 * 1024
@@ -33,9 +33,9 @@ INLINE_DECOMPRESSED_BYTES: Final = 64 * 1024
 
 
 class WriteQueue:
-    """What is to be written to one log. For the event loop's thread only.
+    """The pending writes of one log. For the event loop's thread only.
 
-    `on_growth` is called, on the event loop, with the bytes that were appended.
+    `on_growth` is called on the event loop with the number of appended bytes.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class WriteQueue:
         self._checkers = checkers
         self._max_uncompressed_bytes = max_uncompressed_bytes
         self._on_growth = on_growth
-        self._jobs: deque[Job] = deque()  # in the order in which they are written
+        self._jobs: deque[Job] = deque()  # in write order
         self._unchecked: dict[Hashable, deque[Job]] = {}  # by client; each is in order
-        self._working = False  # a thread has the log in hand
+        self._working = False  # a thread is writing to the log
         self._closing = False
         self.is_closed = False
-        """Nothing more is written."""
+        """Writes are refused."""
 
     def append(
         self, batch: Bytes, now_ms: int, produce_version: int, owner: Hashable, *, in_thread: bool
@@ -72,7 +72,7 @@ class WriteQueue:
         return self._queue(lambda: self._write(append), append)
 
     def _append_nowait(self, append: Append) -> Appended | None:
-        """Append on the event loop; None if that might have to wait, or take long, as it is."""
+        """Append on the event loop; None if the batch may block or take long."""
         prepared = append.prepared
         if prepared is None:
             limit = self._inline_limit(append)
@@ -90,7 +90,7 @@ class WriteQueue:
         return appended
 
     def _inline_limit(self, append: Append) -> int | None:
-        """How much a batch may decompress to on the event loop; None if it is checked elsewhere."""
+        """How many bytes a batch may decompress to on the event loop; None: not at all."""
         if append.in_thread or self._log.config.compression_type != "producer":
             return None  # the latter may have to be packed anew
         size = len(append.batch)
@@ -118,7 +118,7 @@ class WriteQueue:
         return self._log.append(prepared, append.now_ms)
 
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        """Do something to the log in a thread, after every write that is checked by now."""
+        """Run a call on the log in a thread, after all writes that are validated by now."""
         return self._queue(call)
 
     def _queue(
@@ -139,7 +139,7 @@ class WriteQueue:
         return done
 
     def _needs_no_check(self, append: Append) -> bool:
-        """Whether it is checked, or will be when its turn to be written has come."""
+        """Whether the batch is validated, or will be at its turn to be written."""
         return append.prepared is not None or self._inline_limit(append) is not None
 
     def _check(self, job: Job, pool: FairPool, max_bytes: int) -> None:
@@ -179,7 +179,7 @@ class WriteQueue:
         self._advance()
 
     def _advance(self) -> None:
-        """Write what is queued, as far as it goes on the event loop, and then in a thread."""
+        """Write queued jobs on the event loop while possible, the rest in a thread."""
         left = INLINE_BYTES
         while self._jobs and not self._working:
             if left <= 0:
@@ -216,7 +216,7 @@ class WriteQueue:
         self._check(mine[0], self._checkers.quick, QUICK_BYTES)
 
     def _hand_over(self) -> None:
-        """Give what is queued and needs no more checking to a thread, in one go."""
+        """Hand all validated jobs at the head of the queue to a thread."""
         jobs: list[Job] = []
         while self._jobs and self._jobs[0].is_ready:
             jobs.append(self._jobs.popleft())
@@ -232,9 +232,9 @@ class WriteQueue:
         self._advance()
 
     async def close(self) -> None:
-        """Take no more, and finish what is queued.
+        """Refuse further writes and complete the queued ones.
 
-        A batch whose check has not begun is refused; thousands may be queued.
+        A batch whose validation has not started is refused; thousands may be queued.
         """
         self._closing = True
         while self._working or self._jobs or self._unchecked:

@@ -1,4 +1,4 @@
-"""AlterConfigs: replace all dynamic settings of topics and brokers by those given.
+"""AlterConfigs: replaces all dynamic settings of topics and brokers.
 
 v1  as v0
 v2  flexible
@@ -17,7 +17,7 @@ from horolog.wire.requests import AlterConfigsRequest, AlterConfigsResource
 
 @api(ApiKey.ALTER_CONFIGS)
 async def alter_configs(request: Request[AlterConfigsRequest], broker: Broker) -> dict[str, Any]:
-    """Each resource as a whole: all of its settings are taken, or none."""
+    """Replace the settings of each resource atomically."""
     responses = []
     for resource in request.body.resources:
         await request.checkpoint()

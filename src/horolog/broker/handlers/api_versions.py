@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker can do; asked before anything else.
+"""ApiVersions: the supported APIs, versions and features; a client's first request.
 
 v1  throttle time
 v3  flexible, with the client's name and version (KIP-511); supported and finalized features
@@ -22,7 +22,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z", re.ASCII
 
 @api(ApiKey.API_VERSIONS)
 def api_versions(request: Request[ApiVersionsRequest], broker: Broker) -> dict[str, Any]:
-    """Every API that a handler serves, with its versions, and what is ours beyond Kafka's."""
+    """Every API with a handler, its versions, and horolog's features."""
     body = request.body
     error = ErrorCode.none
     if request.version >= 3 and not (

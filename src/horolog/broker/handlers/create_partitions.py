@@ -1,4 +1,4 @@
-"""CreatePartitions: add partitions to topics; their number never falls.
+"""CreatePartitions: adds partitions to topics; their number never decreases.
 
 v1  as v0
 v2  flexible
@@ -20,7 +20,7 @@ from horolog.wire.requests import CreatePartitionsRequest
 async def create_partitions(
     request: Request[CreatePartitionsRequest], broker: Broker
 ) -> dict[str, Any]:
-    """Add to each topic, or say why not."""
+    """Add partitions to each topic; one result or error each."""
     body = request.body
     named = Counter(topic.name for topic in body.topics)
     left = NewPartitions()

@@ -1,4 +1,4 @@
-"""CreateTopics: make topics, with partitions and settings.
+"""CreateTopics: creates topics, with partitions and settings.
 
 v2  throttle time; validate_only and error messages are older
 v4  -1 partitions or replicas: the broker's default (KIP-464)
@@ -22,7 +22,7 @@ from horolog.wire.requests import CreatableTopic, CreateTopicsRequest
 
 @api(ApiKey.CREATE_TOPICS)
 async def create_topics(request: Request[CreateTopicsRequest], broker: Broker) -> dict[str, Any]:
-    """Create each topic, or say why not."""
+    """Create each topic; one result or error each."""
     body = request.body
     named = Counter(topic.name for topic in body.topics)
     described = _Described(broker)

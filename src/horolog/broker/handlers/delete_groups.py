@@ -1,4 +1,4 @@
-"""DeleteGroups: forget groups and their offsets; only empty ones.
+"""DeleteGroups: deletes empty groups and their offsets.
 
 v1  throttle time
 v2  flexible
@@ -16,7 +16,7 @@ from horolog.wire.requests import DeleteGroupsRequest
 
 @api(ApiKey.DELETE_GROUPS)
 async def delete_groups(request: Request[DeleteGroupsRequest], broker: Broker) -> dict[str, Any]:
-    """Delete each group, or say why not."""
+    """Delete each group; one result or error each."""
     results = []
     for group_id in request.body.groups_names:
         await request.checkpoint()

@@ -1,4 +1,4 @@
-"""DeleteRecords: let partitions begin later (KIP-107).
+"""DeleteRecords: advances the log start offset of partitions (KIP-107).
 
 v1  as v0
 v2  flexible

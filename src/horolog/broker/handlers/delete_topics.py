@@ -1,4 +1,4 @@
-"""DeleteTopics: remove topics with all their records, settings and committed offsets.
+"""DeleteTopics: deletes topics with their records, settings and committed offsets.
 
 v1  throttle time
 v3  TOPIC_DELETION_DISABLED; before, INVALID_REQUEST says so
@@ -18,7 +18,7 @@ from horolog.wire.requests import DeleteTopicsRequest
 
 @api(ApiKey.DELETE_TOPICS)
 async def delete_topics(request: Request[DeleteTopicsRequest], broker: Broker) -> dict[str, Any]:
-    """Delete each topic, or say why not."""
+    """Delete each topic; one result or error each."""
     body = request.body
     if request.version >= 6:
         asked = [(topic.name, topic.topic_id) for topic in body.topics]

@@ -1,4 +1,4 @@
-"""DescribeCluster: the brokers there are (KIP-700).
+"""DescribeCluster: the brokers and the controller (KIP-700).
 
 v0  flexible from the start
 v1  brokers or controllers; only brokers are known here

@@ -1,4 +1,4 @@
-"""DescribeConfigs: the settings of topics and brokers, where each comes from, what stood behind.
+"""DescribeConfigs: the settings of topics and brokers, with sources and synonyms.
 
 v1  source and synonyms instead of is_default (KIP-226)
 v2  throttle time semantics only
@@ -24,7 +24,7 @@ from horolog.wire.requests import DescribeConfigsRequest, DescribeConfigsResourc
 async def describe_configs(
     request: Request[DescribeConfigsRequest], broker: Broker
 ) -> dict[str, Any]:
-    """Each resource's settings, or why not; one answer for each, however often it is asked for."""
+    """The settings of each resource, or an error; repeated resources get one result."""
     descriptions = _Descriptions(request, broker)
     results = []
     for resource, keys in _distinct(request.body.resources).items():
@@ -50,7 +50,7 @@ async def describe_configs(
 def _distinct(
     resources: Sequence[DescribeConfigsResource],
 ) -> dict[tuple[int, str], frozenset[str] | None]:
-    """What is asked of each resource: some keys, or None for all."""
+    """The requested keys of each resource; None for all."""
     asked: dict[tuple[int, str], frozenset[str] | None] = {}
     for resource in resources:
         what = (resource.resource_type, resource.resource_name)

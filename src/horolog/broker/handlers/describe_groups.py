@@ -28,7 +28,7 @@ _LARGE_BYTES: Final = 64 << 10
 async def describe_groups(
     request: Request[DescribeGroupsRequest], broker: Broker
 ) -> dict[str, Any] | Apart:
-    """Each group that was asked for."""
+    """Describe each requested group."""
     wanted = request.body.include_authorized_operations
     operations = authorized.ON_GROUP if wanted else authorized.NOT_ASKED
     groups: dict[str, GroupDescription | None] = {}

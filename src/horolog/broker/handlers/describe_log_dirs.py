@@ -1,4 +1,4 @@
-"""DescribeLogDirs: what lies in the log directory, and how large it is (KIP-113).
+"""DescribeLogDirs: the partitions in the log directory and their sizes (KIP-113).
 
 v1  throttle time
 v2  flexible
@@ -22,7 +22,7 @@ from horolog.wire.requests import DescribeLogDirsRequest
 async def describe_log_dirs(
     request: Request[DescribeLogDirsRequest], broker: Broker
 ) -> dict[str, Any]:
-    """The one directory there is, with the partitions asked for."""
+    """Describe the log directory with the requested partitions."""
     asked = request.body.topics
     wanted: set[tuple[str, int]] | None = None
     if asked is not None:

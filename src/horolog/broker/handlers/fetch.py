@@ -1,4 +1,4 @@
-"""Fetch: records from an offset on, as they lie in the files.
+"""Fetch: records from an offset, sent unchanged from the files.
 
 v4   format v2; isolation level (KIP-98)
 v5   log start offset
@@ -39,18 +39,18 @@ from horolog.wire.fetch import READ_COMMITTED, FetchedPartition, FetchedTopic, e
 from horolog.wire.packing import Bytes
 from horolog.wire.requests import FetchPartition, FetchRequest, FetchTopic
 
-# Few bytes go out together with the answer around them.
+# Fewer bytes are copied into the response instead of sent from the file.
 SMALL_BYTES = 16 * 1024
-# Partitions that are read before others have their turn: each takes some 20 microseconds.
+# Partitions per time slice: each takes some 20 microseconds.
 AT_ONCE = 100
-# Where the page cache may lack something: a thread then reads all of them again.
+# If the page cache may lack records; a thread then reads all of them again.
 FEW_TRIED = 16
 
 T = TypeVar("T")
 
 
 class _Wanted(NamedTuple):
-    """One partition of a request, found; or why it cannot be read."""
+    """One requested partition, or the error why it cannot be read."""
 
     partition_index: int
     partition: Partition | None
@@ -72,7 +72,7 @@ def fetch(
     """What there is; at once if that is enough and lies in memory."""
     body = request.body
     if body.session_id and body.session_epoch > 0:
-        # A session of another broker, or of this one before it restarted: none is kept here.
+        # A session of another broker, or from before a restart: there are no sessions here.
         code = ErrorCode.fetch_session_id_not_found
         return encode_fetch_response(request.version, (), error_code=code)
     if sum(len(asked.partitions) for asked in body.topics) <= AT_ONCE:
@@ -104,7 +104,7 @@ class _Seen(NamedTuple):
 async def _fetch_in_time(
     request: Request[FetchRequest], broker: Broker, seen: _Seen | None = None
 ) -> Reply | Apart:
-    """Read, and wait for what is missing, until there is enough or time is up.
+    """Read, and wait for appends, until `min_bytes` are available or the timeout elapses.
 
     `seen` was found in this iteration of the event loop: what is appended since has not been
     announced yet, and a delayed fetch that listens now does not miss it.
@@ -168,7 +168,7 @@ async def _read_all(
 
 
 def _stretches(partitions: Sequence[T]) -> Iterator[Sequence[T]]:
-    """As many at a time as are found or read without others waiting."""
+    """Split into groups of one time slice each."""
     for start in range(0, len(partitions), AT_ONCE):
         yield partitions[start : start + AT_ONCE]
 
@@ -176,7 +176,7 @@ def _stretches(partitions: Sequence[T]) -> Iterator[Sequence[T]]:
 def _named(
     request: Request[FetchRequest], broker: Broker, asked: FetchTopic
 ) -> tuple[str, UUID | None]:
-    """Name and id of a topic; without a name where there is none of this id."""
+    """Name and id of a topic; an empty name if the id is unknown."""
     if request.version < 13:
         return asked.topic, None
     topic = broker.topics.find_id(asked.topic_id)
@@ -189,7 +189,7 @@ def _find(
     asked: FetchTopic,
     some: Sequence[FetchPartition],
 ) -> list[_Wanted]:
-    """Some partitions of a topic that is asked for."""
+    """Find some of the requested partitions of a topic."""
     name, _ = _named(request, broker, asked)
     found = []
     for wanted in some:
@@ -216,7 +216,7 @@ def _find(
 
 
 class _Reading:
-    """What a request has found so far, and how much more it may find."""
+    """The records that a request has read so far, and its remaining limits."""
 
     __slots__ = ("_broker", "_committed", "_has_failed", "_left", "_request", "size")
 
@@ -257,7 +257,7 @@ class _Reading:
             return None
 
     def _are_hot(self, some: Sequence[_Wanted]) -> bool:
-        """Whether all of these were written so recently that the page cache has them."""
+        """Whether the page cache certainly has the records of all these partitions."""
         for wanted in some:
             if wanted.partition is not None and not wanted.partition.is_hot(
                 wanted.offset, committed=self._committed
@@ -267,7 +267,7 @@ class _Reading:
 
     @property
     def must_go_on(self) -> bool:
-        """Whether there is less than the client waits for, and it waits."""
+        """Whether fewer than `min_bytes` are available and the client allows waiting."""
         body = self._request.body
         return (
             body.max_wait_ms > 0
@@ -312,5 +312,5 @@ def _read_partition(
 
 
 def _first_records(partition: Partition, offset: int, up_to: int) -> Bytes:
-    """Few bytes, or one batch that has more: what a reader needs to get on."""
+    """A small read of at least one batch, so that the consumer makes progress."""
     return partition.read(offset, SMALL_BYTES, min_one_batch=True, up_to=up_to).read()

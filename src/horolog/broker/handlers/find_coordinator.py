@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker looks after a group: this one.
+"""FindCoordinator: the coordinator of a group, which is this broker.
 
 v1  coordinators of transactions, not served here
 v2  like v1
@@ -21,7 +21,7 @@ from horolog.wire.requests import FindCoordinatorRequest
 GROUP: Final = 0
 
 _MANY: Final = 1_000  # keys
-# What every client takes for final; librdkafka would ask again until its time is over.
+# Every client treats it as fatal; librdkafka retries other errors until its timeout.
 _NOT_SERVED: Final = {
     1: (
         ErrorCode.transactional_id_authorization_failed,

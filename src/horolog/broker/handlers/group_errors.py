@@ -1,4 +1,4 @@
-"""What clients are told when an operation on a consumer group fails."""
+"""The error codes of failed operations on consumer groups."""
 
 from horolog.errors import ErrorCode, HorologError, StorageFailed, code_for
 

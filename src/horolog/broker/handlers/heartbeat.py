@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive; told here when it has to join again.
+"""Heartbeat: extends a member's session; the response says when it must rejoin.
 
 v1  throttle time
 v3  group instance id (KIP-345)

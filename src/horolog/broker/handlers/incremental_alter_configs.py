@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: set, delete, append to, subtract from single settings (KIP-339).
+"""IncrementalAlterConfigs: sets, deletes, appends to, subtracts from settings (KIP-339).
 
 v1  flexible
 """
@@ -25,7 +25,7 @@ from horolog.wire.requests import (
 async def incremental_alter_configs(
     request: Request[IncrementalAlterConfigsRequest], broker: Broker
 ) -> dict[str, Any]:
-    """Each resource as a whole: all of its changes are made, or none."""
+    """Apply the changes of each resource atomically."""
     responses = []
     for resource in request.body.resources:
         await request.checkpoint()

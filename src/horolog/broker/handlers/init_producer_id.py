@@ -1,4 +1,4 @@
-"""InitProducerId: an id for an idempotent producer.
+"""InitProducerId: allocates an id for an idempotent producer.
 
 v1  throttle time
 v2  flexible
@@ -22,7 +22,7 @@ from horolog.wire.requests import InitProducerIdRequest
 async def init_producer_id(
     request: Request[InitProducerIdRequest], broker: Broker
 ) -> dict[str, Any]:
-    """A new id with epoch 0, whatever the producer had before, as Kafka has it."""
+    """Allocate a new id with epoch 0, even if the producer has one, as in Kafka."""
     try:
         if request.body.transactional_id is not None:
             raise RequestRefused(

@@ -1,4 +1,4 @@
-"""JoinGroup: belong to a consumer group; answered when everybody has joined.
+"""JoinGroup: join a consumer group; completed with the rebalance.
 
 v1  rebalance timeout; before, the session timeout serves for it
 v2  throttle time
@@ -24,7 +24,7 @@ _LARGE: Final = 64 << 10
 
 @api(ApiKey.JOIN_GROUP)
 async def join_group(request: Request[JoinGroupRequest], broker: Broker) -> dict[str, Any] | Apart:
-    """Wait with the others for a new generation."""
+    """Join, and wait for the new generation."""
     body = request.body
     rebalance_timeout_ms = body.session_timeout_ms
     if request.version >= 1:

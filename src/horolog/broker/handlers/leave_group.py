@@ -1,4 +1,4 @@
-"""LeaveGroup: members go at once instead of when their sessions end.
+"""LeaveGroup: removes members before their sessions expire.
 
 v1  throttle time
 v3  several members, by member id or group instance id, each with its own error (KIP-345)
@@ -17,7 +17,7 @@ from horolog.wire.requests import LeaveGroupRequest
 
 @api(ApiKey.LEAVE_GROUP)
 async def leave_group(request: Request[LeaveGroupRequest], broker: Broker) -> dict[str, Any]:
-    """Let the members go."""
+    """Remove the members."""
     body = request.body
     if not body.group_id:
         return {"error_code": ErrorCode.invalid_group_id, "members": []}

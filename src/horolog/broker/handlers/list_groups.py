@@ -1,4 +1,4 @@
-"""ListGroups: the consumer groups there are.
+"""ListGroups: all consumer groups.
 
 v1  throttle time
 v3  flexible

@@ -1,4 +1,4 @@
-"""ListOffsets: which offset holds a given moment?
+"""ListOffsets: offsets by timestamp, and the special timestamps (KIP-79, KIP-734).
 
 v1   one offset and its timestamp per partition (KIP-79)
 v2   isolation level: committed readers end at the last stable offset, others at the high watermark
@@ -32,7 +32,7 @@ FEW_SEARCHES: Final = 4  # of a tenth of a millisecond each: that many the event
 
 
 class Moment(IntEnum):
-    """Timestamps that mean something else."""
+    """Timestamps with a special meaning."""
 
     LATEST = -1
     EARLIEST = -2
@@ -61,7 +61,7 @@ _SINCE = {
 
 @api(ApiKey.LIST_OFFSETS)
 async def list_offsets(request: Request[ListOffsetsRequest], broker: Broker) -> dict[str, Any]:
-    """An answer for each partition; found in a thread if the disk may have to be waited for."""
+    """Look up each partition; in a thread if the lookup may block."""
     topics = []
     for topic in request.body.topics:
         asked = Counter(wanted.partition_index for wanted in topic.partitions)
@@ -152,7 +152,7 @@ def _look(partition: Partition, timestamp: int, version: int, committed: bool) -
 
 
 def _before(end_offset: int, found: TimestampOffset | None) -> _Found:
-    """A record, unless a consumer cannot fetch it yet."""
+    """The record found, unless consumers cannot fetch it yet."""
     return _NOTHING if found is None or found.offset >= end_offset else _Found(*found)
 
 

@@ -1,4 +1,4 @@
-"""Metadata: the brokers, the topics, who leads which partition.
+"""Metadata: brokers, topics, partitions and their leaders.
 
 v0   an empty list of topics means all
 v1   null means all; controller, rack, internal topics
@@ -31,7 +31,7 @@ from horolog.wire.requests import MetadataRequest, MetadataRequestTopic
 
 @api(ApiKey.METADATA)
 async def metadata(request: Request[MetadataRequest], broker: Broker) -> dict[str, Any]:
-    """This broker leads everything; what does not exist is created if both sides allow it."""
+    """Describe topics; missing ones are created if the request and the broker allow it."""
     body = request.body
     operations = authorized.NOT_ASKED
     if body.include_topic_authorized_operations:
@@ -164,7 +164,7 @@ async def _described(
 
 
 def _partition(broker: Broker, topic: str, index: int) -> dict[str, Any]:
-    """Led by this broker, unless it is offline: then without a leader, as Kafka 4 has it."""
+    """A partition: led by this broker, or without a leader if offline, as in Kafka 4."""
     here = broker.config.node_id
     partition = broker.partitions.get((topic, index))
     is_served = partition is not None

@@ -1,4 +1,4 @@
-"""OffsetCommit: a group notes how far it has read.
+"""OffsetCommit: stores the offsets of a consumer group.
 
 v2   retention time of its own for these offsets, until v4
 v3   throttle time
@@ -32,7 +32,7 @@ from horolog.wire.requests import (
 
 @dataclass(slots=True)
 class _OfTopic:
-    """What a request says of one topic, and what becomes of it."""
+    """One topic of a request, and its results."""
 
     topic: Topic | None
     answer: dict[str, Any]
@@ -47,7 +47,7 @@ class _OfTopic:
 
 @api(ApiKey.OFFSET_COMMIT)
 async def offset_commit(request: Request[OffsetCommitRequest], broker: Broker) -> dict[str, Any]:
-    """Keep what can be kept; each partition has its own error."""
+    """Commit the valid offsets; each partition has its own error."""
     body = request.body
     topics = await _topics(request, broker)
     committer = Committer(
@@ -64,7 +64,7 @@ async def offset_commit(request: Request[OffsetCommitRequest], broker: Broker) -
 
 
 def _rows(broker: Broker, topics: list[_OfTopic]) -> list[OffsetRow]:
-    """What is to be kept, of the topics that are still there."""
+    """The offsets to commit, of topics that still exist."""
     rows: list[OffsetRow] = []
     for of_topic in topics:
         if of_topic.topic is None:

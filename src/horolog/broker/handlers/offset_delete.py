@@ -1,4 +1,4 @@
-"""OffsetDelete: forget offsets of topics that a group no longer reads (KIP-496).
+"""OffsetDelete: deletes offsets of topics that a group does not subscribe to (KIP-496).
 
 v0  never flexible
 """
@@ -20,7 +20,7 @@ _MANY: Final = 1_000  # partitions
 async def offset_delete(
     request: Request[OffsetDeleteRequest], broker: Broker
 ) -> dict[str, Any] | Apart:
-    """Forget each offset, unless the group reads its topic."""
+    """Delete each offset, unless the group subscribes to its topic."""
     body = request.body
     keys = [
         (topic.name, partition.partition_index)

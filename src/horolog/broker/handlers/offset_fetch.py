@@ -1,4 +1,4 @@
-"""OffsetFetch: how far groups have read.
+"""OffsetFetch: the committed offsets of groups.
 
 v1   offsets by topic and partition; one without a commit is -1 without an error
 v2   all topics on null, and an error for the group
@@ -40,7 +40,7 @@ _MANY: Final = 1_000  # groups, and partitions asked for or committed
 async def offset_fetch(
     request: Request[OffsetFetchRequest], broker: Broker
 ) -> dict[str, Any] | Apart:
-    """What the groups have committed."""
+    """Return the committed offsets."""
     body = request.body
     asked = [(body.group_id, body.topics)] if request.version < 8 else _groups(body.groups)
     offsets = broker.groups.offsets

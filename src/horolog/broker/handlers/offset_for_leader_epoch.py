@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where the records of a leader epoch end (KIP-101, KIP-279).
+"""OffsetForLeaderEpoch: the end offset of a leader epoch (KIP-101, KIP-279).
 
 v2  the client's current leader epoch is checked (KIP-320)
 v3  replica id: any may ask

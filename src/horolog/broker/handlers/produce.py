@@ -1,4 +1,4 @@
-"""Produce: check, stamp and append one batch to each partition.
+"""Produce: validate, stamp and append one batch per partition.
 
 v3   format v2 only, one batch per partition (KIP-98)
 v5   log start offset in the answer
@@ -37,11 +37,11 @@ from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produc
 from horolog.wire.requests import PartitionProduceData, ProduceRequest, TopicProduceData
 
 INLINE_SECONDS: Final = 0.005
-"""How long one request may have its batches checked on the event loop; the rest are in threads."""
+"""How long the batches of one request are validated on the event loop; the rest run in threads."""
 
 
 class _Appending(NamedTuple):
-    """A batch that is in a thread's hands, and where its outcome goes."""
+    """A batch that a thread appends, and the place of its result."""
 
     partition: Partition
     appended: "asyncio.Future[Appended]"
@@ -53,7 +53,7 @@ class _Appending(NamedTuple):
 def produce(
     request: Request[ProduceRequest], broker: Broker
 ) -> Reply | Apart | Coroutine[Any, Any, Reply | Apart | None] | None:
-    """Append each batch; answered at once where nothing has to be waited for."""
+    """Append each batch; returns without waiting if all appends complete inline."""
     if request.is_large:
         return _produce_in_turns(request, broker)
     now_ms = broker.clock.now_ms()
