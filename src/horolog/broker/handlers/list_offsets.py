@@ -12,7 +12,7 @@ v11  -6: the first offset not yet on remote storage (KIP-1023), of which there i
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -64,14 +64,22 @@ async def list_offsets(request: Request[ListOffsetsRequest], broker: Broker) -> 
     """Look up each partition; in a thread if the lookup may block."""
     topics = []
     for topic in request.body.topics:
-        asked = Counter(wanted.partition_index for wanted in topic.partitions)
+        repeated = _repeated(topic.partitions)
         answers = []
         for some in _stretches(topic.partitions):
             await request.checkpoint()
-            find = partial(_find_some, request, broker, topic.name, some, asked)
+            find = partial(_find_some, request, broker, topic.name, some, repeated)
             answers += await _found(request, broker, some, find)
         topics.append({"name": topic.name, "partitions": answers})
     return {"topics": topics}
+
+
+def _repeated(partitions: Sequence[ListOffsetsPartition]) -> Container[int]:
+    """The partitions that are asked for more than once."""
+    if len(partitions) < 2:
+        return ()
+    asked = Counter(wanted.partition_index for wanted in partitions)
+    return {index for index, count in asked.items() if count > 1}
 
 
 def _stretches(
@@ -104,13 +112,13 @@ def _find_some(
     broker: Broker,
     topic: str,
     wanted: Sequence[ListOffsetsPartition],
-    asked: Counter[int],
+    repeated: Container[int],
 ) -> list[dict[str, Any]]:
     committed = request.body.isolation_level == READ_COMMITTED
     answers = []
     for one in wanted:
         try:
-            if asked[one.partition_index] > 1:
+            if one.partition_index in repeated:
                 raise RequestRefused(ErrorCode.invalid_request, "a partition is asked for twice")
             partition = _partition(broker, topic, one)
             answers.append(
