@@ -1,5 +1,6 @@
 """Arrow tables to a broker: where rows go, what they carry, and retries without doubles."""
 
+import random
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from patience import PATIENCE_S
 from running_broker import RunningBroker
 from scripted_broker import HangUp, ScriptedBroker
 
-from horolog.client import Client, NoAnswer, ResourceType
+from horolog.client import Client, NoAnswer, ResourceType, asking
 from horolog.client.producer import Producer
 from horolog.client.tables import scan
 from horolog.clock import ManualClock
@@ -288,6 +289,85 @@ def test_after_a_failure_the_producer_goes_on_under_another_id() -> None:
             producer.send("clicks", VALUE)
         assert len(broker.asked(ApiKey.INIT_PRODUCER_ID)) == 2
         assert [sequence for _, sequence, _ in sent_to(broker)] == [0, 0]
+
+
+class Log:
+    """A partition that takes an idempotent producer's batches as Kafka does, and fails as told.
+
+    Each fault is for one request: `before` and `after` hang up before or after appending, an error
+    code is answered instead of appending.
+    """
+
+    def __init__(self, faults: list[Any]) -> None:
+        self.values: list[bytes | None] = []
+        self._faults = faults
+
+    def __call__(self, request: Any) -> Any:
+        fault = self._faults.pop(0) if self._faults else None
+        if fault == "before":
+            return HangUp()
+        if isinstance(fault, ErrorCode):
+            return produced(fault)
+        batch = request.topic_data[0].partition_data[0].records
+        header = parse_header(batch)
+        if header.base_sequence > len(self.values):
+            return produced(ErrorCode.out_of_order_sequence_number)
+        if header.base_sequence == len(self.values):
+            self.values += [record.value for record in read_records(batch)]
+        return HangUp() if fault == "after" else produced(offset=header.base_sequence)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_row_is_appended_once_and_in_order_whatever_becomes_of_the_answers(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "FIRST_PAUSE_S", 0.001)
+    chance = random.Random(seed)
+    faults = [
+        chance.choice([None, None, "before", "after", ErrorCode.not_leader_or_follower])
+        for _ in range(8)
+    ]
+    while any(faults[at : at + 3].count(None) == 0 for at in range(6)):  # three end the call
+        chance.shuffle(faults)
+        faults[chance.randrange(8)] = None
+    log = Log(faults)
+    answers = {
+        ApiKey.PRODUCE: log,
+        ApiKey.INIT_PRODUCER_ID: {"producer_id": 7, "producer_epoch": 0},
+    }
+    table = pa.table({"value": [str(row).encode() for row in range(40)]})
+    with (
+        ScriptedBroker(answers) as broker,
+        Client(broker.bootstrap) as client,
+        producer_of(client, batch_bytes=80) as producer,
+    ):
+        written = producer.send("clicks", table, metadata=True)
+        assert log.values == table["value"].to_pylist()
+        assert written.records == 40
+        assert written.metadata is not None
+        assert written.metadata["offset"].to_pylist() == list(range(40))
+        assert len(broker.asked(ApiKey.INIT_PRODUCER_ID)) == 1
+        assert len(broker.asked(ApiKey.PRODUCE)) > 20  # several were under way
+
+
+def test_a_refusal_among_requests_under_way_ends_the_call_and_not_the_client() -> None:
+    log = Log([None, None, ErrorCode.message_too_large])
+    answers = {
+        ApiKey.PRODUCE: log,
+        ApiKey.INIT_PRODUCER_ID: {"producer_id": 7, "producer_epoch": 0},
+    }
+    table = pa.table({"value": [str(row).encode() for row in range(40)]})
+    with (
+        ScriptedBroker(answers) as broker,
+        Client(broker.bootstrap) as client,
+        producer_of(client, batch_bytes=80) as producer,
+    ):
+        with pytest.raises(RequestRefused, match="MESSAGE_TOO_LARGE"):
+            producer.send("clicks", table)
+        assert log.values == table["value"].to_pylist()[: len(log.values)]
+        log.values.clear()
+        assert producer.send("clicks", table).records == 40
+        assert log.values == table["value"].to_pylist()
 
 
 def test_a_producer_that_cannot_be_is_refused() -> None:

@@ -1,7 +1,7 @@
 """Appending batches to several partitions at once, and the producer ids that make retries safe."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from horolog.client.asking import Asking
@@ -12,7 +12,7 @@ from horolog.client.records import Produced, TopicPartition, highest_for, produc
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.wire.api import ApiKey
 
-__all__ = ["AppendCalls", "ProducerId"]
+__all__ = ["AppendCalls", "Appending", "ProducerId"]
 
 _NO_OFFSET: Final = Produced(None, None, None)
 
@@ -85,6 +85,50 @@ class AppendCalls(Asking):
             may_repeat=is_idempotent,
         )
 
+    def append_soon(
+        self, batches: Mapping[TopicPartition, bytes | memoryview], *, acks: int
+    ) -> "Appending":
+        """Send what `append` would, once, and leave the answers to `finish_append`.
+
+        Several may be under way; they are finished in the order in which they were sent. Until
+        then the client can be used for nothing else.
+
+        Raises:
+            RequestRefused: a partition has no leader, or there is no such partition.
+            NoAnswer: a leader does not take the request.
+        """
+        appending = Appending(batches, Deadline.after_ms(self.config.timeout_ms), [])
+        deadline = appending.deadline
+        for leader, partitions in self._by_leader(batches, deadline).items():
+            version, request, names = self._produce_request(
+                leader, partitions, batches, acks, deadline
+            )
+            leader.send(ApiKey.PRODUCE, version, request, deadline)
+            appending.sent.append((leader, version, partitions, names))
+        return appending
+
+    def finish_append(
+        self, appending: "Appending", produced: dict[TopicPartition, Produced]
+    ) -> None:
+        """Read the answers to the earliest `append_soon` that is not finished.
+
+        `produced` is filled with what has been appended, also when this fails.
+
+        Raises:
+            RequestRefused: a leader refuses a batch, for now or for good.
+            NoAnswer: a leader does not answer.
+        """
+        failures: list[HorologError] = []
+        for leader, version, partitions, names in appending.sent:
+            try:
+                body = leader.receive(ApiKey.PRODUCE, version, appending.deadline).body
+                answers = _answers(body, partitions, names)
+            except HorologError as error:
+                failures.append(error)
+                continue
+            failures += _read_answers(answers, produced, is_idempotent=True)
+        _raise_worst(failures)
+
     def _append_missing(
         self,
         batches: Mapping[TopicPartition, bytes | memoryview],
@@ -93,45 +137,48 @@ class AppendCalls(Asking):
         is_idempotent: bool,
         deadline: Deadline,
     ) -> None:
-        by_leader: dict[Link, list[TopicPartition]] = defaultdict(list)
-        for topic, partition in batches.keys() - produced.keys():
-            by_leader[self.brokers.leader(topic, partition, deadline)].append((topic, partition))
         failures: list[HorologError] = []
-        for leader, partitions in by_leader.items():
+        missing = batches.keys() - produced.keys()
+        for leader, partitions in self._by_leader(missing, deadline).items():
+            version, request, names = self._produce_request(
+                leader, partitions, batches, acks, deadline
+            )
             try:
-                for tp, it in self._append_at(leader, partitions, batches, acks, deadline).items():
-                    try:
-                        produced[tp] = produced_of(it, f"produce to {tp[0]}-{tp[1]}")
-                    except RequestRefused as error:
-                        duplicate = error.code is ErrorCode.duplicate_sequence_number
-                        if not (is_idempotent and duplicate):
-                            failures.append(error)
-                            continue
-                        produced[tp] = _NO_OFFSET  # it is there; the broker forgot where
+                if acks == 0:
+                    leader.tell(ApiKey.PRODUCE, version, request, deadline)
+                    produced.update(dict.fromkeys(partitions, _NO_OFFSET))
+                    continue
+                body = leader.ask(ApiKey.PRODUCE, version, request, deadline).body
+                answers = _answers(body, partitions, names)
             except HorologError as error:
                 failures.append(error)
-        # One that will not pass ends the call, whatever may yet become of the others.
-        for failure in failures:
-            if not (isinstance(failure, RequestRefused) and failure.code.retriable):
-                raise failure
-        if failures:
-            raise failures[0]
+                continue
+            failures += _read_answers(answers, produced, is_idempotent=is_idempotent)
+        _raise_worst(failures)
 
-    def _append_at(
+    def _by_leader(
+        self, partitions: Iterable[TopicPartition], deadline: Deadline
+    ) -> dict[Link, list[TopicPartition]]:
+        by_leader: dict[Link, list[TopicPartition]] = defaultdict(list)
+        for topic, partition in sorted(partitions):
+            by_leader[self.brokers.leader(topic, partition, deadline)].append((topic, partition))
+        return by_leader
+
+    def _produce_request(
         self,
         leader: Link,
-        partitions: list[TopicPartition],
+        partitions: Sequence[TopicPartition],
         batches: Mapping[TopicPartition, bytes | memoryview],
         acks: int,
         deadline: Deadline,
-    ) -> dict[TopicPartition, Any]:
+    ) -> tuple[int, dict[str, Any], dict[Any, str]]:
+        """The version, the request, and the names of topics that its answer gives by their ids."""
         by_topic: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for topic, partition in sorted(partitions):
+        for topic, partition in partitions:
             its = {"index": partition, "records": batches[topic, partition]}
             by_topic[topic].append(its)
         ids = {name: self.brokers.topic(name, deadline).topic_id for name in by_topic}
-        highest = min(map(highest_for, ids.values()))
-        version = leader.version(ApiKey.PRODUCE, highest=highest)
+        version = leader.version(ApiKey.PRODUCE, highest=min(map(highest_for, ids.values())))
         request = {
             "transactional_id": None,
             "acks": acks,
@@ -141,29 +188,54 @@ class AppendCalls(Asking):
                 for name, its in by_topic.items()
             ],
         }
-        if acks == 0:
-            leader.tell(ApiKey.PRODUCE, version, request, deadline)
-            return dict.fromkeys(partitions, _UNKNOWN)
-        body = leader.ask(ApiKey.PRODUCE, version, request, deadline).body
-        names = {topic_id: name for name, topic_id in ids.items()}
-        found = {}
-        for topic in body.responses:
-            name = getattr(topic, "name", None) or names.get(getattr(topic, "topic_id", None), "")
-            for it in topic.partition_responses:
-                found[name, it.index] = it
-        for topic_name, partition in partitions:
-            if (topic_name, partition) not in found:
-                what = f"produce to {topic_name}-{partition}"
-                refuse(ErrorCode.unknown_server_error, what, "the answer does not mention it")
-        return {tp: found[tp] for tp in partitions}
+        return version, request, {topic_id: name for name, topic_id in ids.items()}
 
 
-class _Silent(NamedTuple):
-    """In place of an answer, where none is sent."""
+class Appending(NamedTuple):
+    """Requests under way: each leader's link, version, partitions, and topics by their ids."""
 
-    error_code: int = 0
-    base_offset: int = -1
-    log_append_time_ms: int = -1
+    batches: Mapping[TopicPartition, bytes | memoryview]
+    deadline: Deadline
+    sent: list[tuple[Link, int, Sequence[TopicPartition], Mapping[Any, str]]]
 
 
-_UNKNOWN: Final = _Silent()
+def _answers(
+    body: Any, partitions: Sequence[TopicPartition], names: Mapping[Any, str]
+) -> dict[TopicPartition, Any]:
+    found = {}
+    for topic in body.responses:
+        name = getattr(topic, "name", None) or names.get(getattr(topic, "topic_id", None), "")
+        for it in topic.partition_responses:
+            found[name, it.index] = it
+    for topic_name, partition in partitions:
+        if (topic_name, partition) not in found:
+            what = f"produce to {topic_name}-{partition}"
+            refuse(ErrorCode.unknown_server_error, what, "the answer does not mention it")
+    return {partition: found[partition] for partition in partitions}
+
+
+def _read_answers(
+    answers: Mapping[TopicPartition, Any],
+    produced: dict[TopicPartition, Produced],
+    *,
+    is_idempotent: bool,
+) -> list[HorologError]:
+    failures: list[HorologError] = []
+    for (topic, partition), it in answers.items():
+        try:
+            produced[topic, partition] = produced_of(it, f"produce to {topic}-{partition}")
+        except RequestRefused as error:
+            if is_idempotent and error.code is ErrorCode.duplicate_sequence_number:
+                produced[topic, partition] = _NO_OFFSET  # it is there; the broker forgot where
+            else:
+                failures.append(error)
+    return failures
+
+
+def _raise_worst(failures: Sequence[HorologError]) -> None:
+    """One that will not pass ends a call, whatever may yet become of the others."""
+    for failure in failures:
+        if not (isinstance(failure, RequestRefused) and failure.code.retriable):
+            raise failure
+    if failures:
+        raise failures[0]

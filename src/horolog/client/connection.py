@@ -3,6 +3,7 @@
 import math
 import socket
 import time
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from horolog.client.config import Address
@@ -58,6 +59,7 @@ class Connection:
         self._tls = tls
         self._correlation_id = 0
         self._expires_at_s = math.inf
+        self._in_flight: deque[tuple[int, ApiKey, int]] = deque()
         self._has_answered = False  # more than ApiVersions, which needs no authentication
 
     @classmethod
@@ -97,6 +99,8 @@ class Connection:
         """Whether the broker has not hung up while nothing was asked."""
         if self._socket is None:
             return False
+        if self._in_flight:
+            return True  # its next bytes are an answer
         try:
             self._socket.settimeout(0)
             self._socket.recv(1)
@@ -123,14 +127,37 @@ class Connection:
             NoAnswer: the broker hung up, or the time is over.
             MalformedResponse: the answer is not one to this request.
         """
+        if self._in_flight:
+            raise NoAnswer(f"{self.address} (it has other requests to answer first)")
+        self.send(api_key, version, body, deadline)
+        return self.receive(deadline)
+
+    def send(self, api_key: ApiKey, version: int, body: bytes, deadline: Deadline) -> None:
+        """Send a request whose answer `receive` will give, after those of earlier ones.
+
+        Raises:
+            NoAnswer: the broker hung up, or the time is over.
+        """
         self.tell(api_key, version, body, deadline)
+        self._in_flight.append((self._correlation_id, api_key, version))
+
+    def receive(self, deadline: Deadline) -> Answer:
+        """The answer to the earliest request that has not been answered.
+
+        Raises:
+            NoAnswer: the broker hung up, or the time is over.
+            MalformedResponse: the answer is not one to this request.
+        """
+        expected_id, api_key, version = self._in_flight.popleft()
+        if self._socket is None:
+            raise NoAnswer(f"{self.address} did not answer {api_key.title} (closed)", sent=True)
         try:
             frame = self._receive_frame(deadline)
             correlation_id, position = parse_response_header(frame, api_key, version)
-            if correlation_id != self._correlation_id:
+            if correlation_id != expected_id:
                 raise MalformedResponse(
                     f"{self.address} answered request {correlation_id} "
-                    f"where {self._correlation_id} was asked"
+                    f"where {expected_id} was asked"
                 )
         except OSError as error:
             self.close()
@@ -148,7 +175,7 @@ class Connection:
         return Answer(frame, position)
 
     def tell(self, api_key: ApiKey, version: int, body: bytes, deadline: Deadline) -> None:
-        """Send a request that has no answer, or whose answer is fetched by `ask`.
+        """Send a request that has no answer, or whose answer is read by others.
 
         Raises:
             NoAnswer: the broker hung up, or the time is over.

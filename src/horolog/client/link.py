@@ -147,6 +147,30 @@ class Link:
             self.connection.close()
             raise
 
+    def send(
+        self, api_key: ApiKey, version: int, request: Mapping[str, Any], deadline: Deadline
+    ) -> None:
+        """Send a request whose answer `receive` will give, after those of earlier ones.
+
+        Raises:
+            NoAnswer: the broker hung up, or the time is over.
+        """
+        self.connection.send(api_key, version, encode_request(api_key, version, request), deadline)
+
+    def receive(self, api_key: ApiKey, version: int, deadline: Deadline) -> Reply:
+        """The answer to the earliest request that was sent and not answered, which is of this kind.
+
+        Raises:
+            NoAnswer: the broker hung up, or the time is over.
+            MalformedResponse: the answer cannot be read.
+        """
+        frame, position = self.connection.receive(deadline)
+        try:
+            return Reply(version, decode_response(api_key, version, frame, position))
+        except MalformedResponse:
+            self.connection.close()
+            raise
+
     def tell(
         self, api_key: ApiKey, version: int, request: Mapping[str, Any], deadline: Deadline
     ) -> None:

@@ -6,6 +6,7 @@
 This module imports pyarrow; the rest of the client does not.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -17,11 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from horolog.client.appends import ProducerId
+from horolog.client.appends import Appending, ProducerId
 from horolog.client.client import Client
+from horolog.client.connection import NoAnswer
 from horolog.client.records import Produced, TopicPartition
 from horolog.clock import SystemClock
-from horolog.errors import RecordError, RecordsRejected
+from horolog.errors import RecordError, RecordsRejected, RequestRefused
 from horolog.record.batch import next_sequence, parse_header
 from horolog.record.column_writer import encode_batches
 from horolog.record.compression import Codec
@@ -40,6 +42,7 @@ METADATA: Final = pa.schema(
 _CHUNK_BYTES: Final = 8 << 20
 _MOST_CHUNK_BYTES: Final = 64 << 20
 _REQUEST_BYTES: Final = 16 << 20
+_IN_FLIGHT: Final = 4  # brokers remember the last five batches of a producer (KIP-98)
 _ALL: Final = -1
 _TAKEN: Final = frozenset({"key", "value", "headers", "partition", "timestamp", "timestamp_ms"})
 _PASSED_OVER: Final = frozenset({"topic", "offset", "timestamp_type", "timestampType"})
@@ -100,6 +103,7 @@ class Producer:
         self._id: ProducerId | None = None
         self._sequences: dict[TopicPartition, int] = {}
         self._turn = 0
+        self._in_flight: deque[_Sent] = deque()  # touched by the sender while `send` runs
         self._sender = ThreadPoolExecutor(1, "horolog-producer")
 
     def __enter__(self) -> Self:
@@ -154,6 +158,8 @@ class Producer:
                     sent.append(chunk)
             if waiting is not None:
                 waiting.result()
+            waiting = self._sender.submit(self._settle, written, 0)
+            waiting.result()
         except BaseException:
             # A broker may have appended what is not answered. Another batch under the same
             # sequence would count as its repeat and be dropped: begin with another id.
@@ -162,6 +168,9 @@ class Producer:
         finally:
             if waiting is not None:
                 wait([waiting])
+            if self._in_flight:
+                self._in_flight.clear()
+                self._client.close()  # what is not answered yet goes with its connection
         if metadata:
             told = [chunk.metadata() for chunk in sent]
             written.metadata = pa.Table.from_batches(told, METADATA)
@@ -249,21 +258,69 @@ class Producer:
     def _send_request(
         self, chunk: "_Chunk", sending: Mapping[TopicPartition, "_Batch"], written: Written
     ) -> None:
-        produced: dict[TopicPartition, Produced] = {}
+        if not self._is_idempotent:
+            self._append(_Sent(chunk, sending, None), written, {})
+            return
+        batches = {partition: batch.data for partition, batch in sending.items()}
+        try:
+            appending = self._client.append_soon(batches, acks=self._acks)
+        except (NoAnswer, RequestRefused):
+            appending = None  # once the others are settled, this one is tried like them
+        self._in_flight.append(_Sent(chunk, sending, appending))
+        self._settle(written, 0 if appending is None else _IN_FLIGHT - 1)
+
+    def _settle(self, written: Written, left: int) -> None:
+        """Wait for answers, in order, until so many requests are under way.
+
+        When one fails, it and all that follow are sent again, one at a time: under the same
+        sequences, so that what had been appended is not appended twice.
+        """
+        while len(self._in_flight) > left:
+            first = self._in_flight[0]
+            produced: dict[TopicPartition, Produced] = {}
+            try:
+                if first.appending is None:
+                    raise NoAnswer("it was not sent")
+                self._client.finish_append(first.appending, produced)
+            except RecordsRejected as refusal:
+                self._note(first, produced, written)
+                raise first.chunk.with_rows(refusal, first.batches) from None
+            except (NoAnswer, RequestRefused) as error:
+                if isinstance(error, RequestRefused) and not error.code.retriable:
+                    self._note(first, produced, written)
+                    raise
+                again = list(self._in_flight)
+                self._in_flight.clear()
+                self._client.close()
+                self._client.brokers.forget()
+                for sent in again:
+                    self._append(sent, written, produced)
+                    produced = {}
+                return
+            self._in_flight.popleft()
+            self._note(first, produced, written)
+
+    def _append(
+        self, sent: "_Sent", written: Written, produced: dict[TopicPartition, Produced]
+    ) -> None:
         try:
             self._client.append(
-                {partition: batch.data for partition, batch in sending.items()},
+                {partition: batch.data for partition, batch in sent.batches.items()},
                 produced,
                 acks=self._acks,
                 is_idempotent=self._is_idempotent,
             )
         except RecordsRejected as refusal:
-            raise chunk.with_rows(refusal, sending) from None
+            raise sent.chunk.with_rows(refusal, sent.batches) from None
         finally:
-            for partition, result in produced.items():
-                batch = sending[partition]
-                chunk.note(partition[1], batch, result)
-                _count(written, partition[1], batch, result)
+            self._note(sent, produced, written)
+
+    @staticmethod
+    def _note(sent: "_Sent", produced: Mapping[TopicPartition, Produced], written: Written) -> None:
+        for partition, result in produced.items():
+            batch = sent.batches[partition]
+            sent.chunk.note(partition[1], batch, result)
+            _count(written, partition[1], batch, result)
 
 
 class _Group(NamedTuple):
@@ -279,6 +336,14 @@ class _Batch(NamedTuple):
     data: bytes
     start: int
     rows: int
+
+
+class _Sent(NamedTuple):
+    """A request under way; `appending` is None where it could not be sent."""
+
+    chunk: "_Chunk"
+    batches: Mapping[TopicPartition, _Batch]
+    appending: Appending | None
 
 
 class _Chunk:
