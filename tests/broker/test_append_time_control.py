@@ -161,7 +161,7 @@ def test_partitions_that_the_disk_refuses_are_counted_and_the_others_reset(
     assert ahead(broker)["ahead"] == 1
 
 
-def test_stock_clients_are_told_of_it_nowhere_but_as_a_feature(broker: RunningBroker) -> None:
+def test_stock_clients_are_reported_of_it_nowhere_but_as_a_feature(broker: RunningBroker) -> None:
     with RawConnection(broker.address) as connection:
         described = connection.ask(
             ApiKey.DESCRIBE_CONFIGS,

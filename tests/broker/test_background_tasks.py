@@ -206,7 +206,7 @@ def test_a_background_task_that_fails_each_time_is_logged_once(
     assert said.count("checkpoint") == 1
 
 
-def test_indexes_that_nobody_vouches_for_are_checked_after_a_lookup_went_by_them(
+def test_unsealed_indexes_are_checked_after_a_lookup_used_them(
     make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another broker's time index says that nothing before its only entry is later."""

@@ -63,7 +63,7 @@ def test_records_come_from_the_batch_that_holds_the_offset(filled: RunningBroker
     assert partition.aborted_transactions is None
 
 
-def test_a_committed_reader_is_told_of_no_aborted_transactions(filled: RunningBroker) -> None:
+def test_a_read_committed_fetch_lists_no_aborted_transactions(filled: RunningBroker) -> None:
     (partition,) = fetch(filled, {0: 0}, isolation_level=1)
     assert list(partition.aborted_transactions) == []
     assert len(base_offsets(partition)) == 10
@@ -181,7 +181,7 @@ def test_deleting_the_topic_ends_the_wait(filled: RunningBroker) -> None:
     assert answer.responses[0].partitions[0].error_code == 3
 
 
-def test_a_reader_that_goes_away_leaves_nobody_waiting(filled: RunningBroker) -> None:
+def test_a_consumer_that_disconnects_leaves_no_delayed_fetch(filled: RunningBroker) -> None:
     with RawConnection(filled.address) as reader:
         reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         assert reader.is_silent(0.05)
@@ -211,7 +211,7 @@ def test_topics_by_id(filled: RunningBroker) -> None:
         assert answer.partitions[0].error_code == 100
 
 
-def test_a_client_that_believes_in_another_epoch_is_told(filled: RunningBroker) -> None:
+def test_a_client_with_another_leader_epoch_is_refused(filled: RunningBroker) -> None:
     filled.stop()
     (filled.log_dir / ".kafka_cleanshutdown").unlink()
     filled.restart()

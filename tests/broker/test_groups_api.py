@@ -256,7 +256,7 @@ def test_offsets_of_topics_that_are_read_are_not_deleted(broker: RunningBroker) 
         assert fetched(connection, 0) == {0: 45}
 
 
-def test_offsets_expire_by_the_clock_when_nobody_needs_them(broker: RunningBroker) -> None:
+def test_unused_offsets_expire_by_the_clock(broker: RunningBroker) -> None:
     clock = broker.clock
     assert isinstance(clock, ManualClock)
     with RawConnection(broker.address) as connection:

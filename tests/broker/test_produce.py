@@ -227,7 +227,7 @@ def test_refusals_of_a_partition(
         pytest.param(b"\0" * 100, 87, -1, id="no batch at all"),
     ],
 )
-def test_the_log_start_is_told_where_the_log_refuses_as_kafka_does(
+def test_the_log_start_is_reported_where_the_log_refuses_as_kafka_does(
     broker: RunningBroker, data: bytes, code: int, log_start_offset: int
 ) -> None:
     broker.create_topic("begun")

@@ -80,7 +80,7 @@ def test_work_ends_at_a_checkpoint_once_its_client_has_gone(when: str) -> None:
     run(work)
 
 
-def test_a_turn_that_was_given_up_is_passed_over() -> None:
+def test_a_cancelled_turn_is_skipped() -> None:
     async def work() -> None:
         first, second = (asyncio.ensure_future(Slice().pause()) for _ in range(2))
         await asyncio.sleep(0)

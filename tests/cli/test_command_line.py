@@ -40,7 +40,7 @@ def test_the_overview_is_quick() -> None:
     assert int(done.stdout.splitlines()[-1]) < 400  # Click and Rich; 0.15 s on an idle machine
 
 
-def test_the_version_is_told(offline: Run) -> None:
+def test_the_version_is_reported(offline: Run) -> None:
     assert offline("--version").out == f"horolog {__version__}\n"
 
 

@@ -125,7 +125,7 @@ def segment(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("missing", [1, 60, 200])
-def test_a_torn_tail_is_told_and_what_is_whole_is_shown(
+def test_a_torn_tail_is_reported_and_what_is_whole_is_shown(
     offline: Run, segment: Path, missing: int
 ) -> None:
     size = segment.stat().st_size
@@ -138,7 +138,7 @@ def test_a_torn_tail_is_told_and_what_is_whole_is_shown(
     assert partition["segments"][0]["next_offset"] == 1020
 
 
-def test_a_segment_that_a_broker_deletes_meanwhile_is_passed_over(
+def test_a_segment_that_a_broker_deletes_meanwhile_is_skipped(
     offline: Run, segment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = segment.with_name(f"{900:020d}.log")

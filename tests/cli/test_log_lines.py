@@ -29,7 +29,7 @@ def test_a_message_has_an_end() -> None:
     assert line.endswith("...")
 
 
-def test_lines_of_a_traceback_are_told_from_lines_of_the_log() -> None:
+def test_lines_of_a_traceback_are_reported_from_lines_of_the_log() -> None:
     try:
         raise ValueError("first\nERROR horolog: forged")
     except ValueError:

@@ -40,7 +40,7 @@ def test_the_first_offset_at_or_after_a_moment(
     assert answers[2]["offset"] is None
 
 
-def test_none_is_told_apart_from_every_offset(horolog: Run, topic: str) -> None:
+def test_none_is_distinguished_from_every_offset(horolog: Run, topic: str) -> None:
     lines = horolog("offsets", topic, "--at", "2026-11-20T09:00:00.501Z").lines
     rows = [line.split() for line in lines[4:]]
     assert rows == [["0", "3", "2026-11-20T09:00:01.000Z"], ["1", "none"], ["2", "none"]]

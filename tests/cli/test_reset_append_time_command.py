@@ -54,7 +54,7 @@ def test_a_topic_or_partition_that_is_not_there_is_refused(reset: Run) -> None:
     assert reset("nowhere").code == 1
 
 
-def test_apache_kafka_is_told_apart_in_one_sentence() -> None:
+def test_apache_kafka_is_distinguished_in_one_sentence() -> None:
     with ScriptedBroker({}) as kafka:  # announces no feature
         refused = run_command(
             "topics", "reset-append-time", "clicks", HOROLOG_BOOTSTRAP=kafka.bootstrap

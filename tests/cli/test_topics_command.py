@@ -35,7 +35,7 @@ def test_topics_are_created_listed_described_altered_and_deleted(horolog: Run) -
     assert {"topic": "t.one", "partitions": 4} not in horolog("topics", "list", "--json").json
 
 
-def test_what_the_broker_refuses_is_told_in_its_words(horolog: Run) -> None:
+def test_what_the_broker_refuses_is_reported_in_its_words(horolog: Run) -> None:
     refused = horolog("topics", "create", "t.bad", "-c", "segment.ms=x")
     assert refused.code == 1
     assert refused.err.startswith(
@@ -45,14 +45,14 @@ def test_what_the_broker_refuses_is_told_in_its_words(horolog: Run) -> None:
     assert "Traceback" not in refused.err
 
 
-def test_a_topic_that_exists_can_be_passed_over(horolog: Run) -> None:
+def test_a_topic_that_exists_can_be_skipped(horolog: Run) -> None:
     horolog("topics", "create", "t.again")
     assert "TOPIC_ALREADY_EXISTS" in horolog("topics", "create", "t.again").err
     again = horolog("topics", "create", "t.again", "--if-not-exists")
     assert (again.code, again.lines) == (0, ["t.again exists"])
 
 
-def test_misuse_is_told_apart(horolog: Run) -> None:
+def test_misuse_is_distinguished(horolog: Run) -> None:
     assert horolog("topics", "alter", "t.again").code == 2
     assert horolog("topics", "create", "t.x", "-c", "novalue").code == 2
     assert horolog("topics", "create").code == 2

@@ -82,7 +82,7 @@ def test_confluent_changes_settings_that_are_obeyed_at_once(
         client.produce(broker.address, "t", old)
 
 
-def test_confluent_is_told_what_is_wrong_with_a_setting(
+def test_confluent_is_reported_what_is_wrong_with_a_setting(
     broker: RunningBroker, admin: AdminClient
 ) -> None:
     broker.create_topic("t")

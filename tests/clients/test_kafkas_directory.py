@@ -103,7 +103,7 @@ def test_records_are_those_that_kafka_gives_committed_or_not(
     ]
 
 
-def test_a_transaction_that_nobody_can_end_counts_as_aborted(broker: RunningBroker) -> None:
+def test_a_transaction_without_a_producer_counts_as_aborted(broker: RunningBroker) -> None:
     (golden,) = (g for g in partitions("clean") if g.topic == "transaction-open")
     everything = consume(broker.address, golden, "read_uncommitted")
     committed = consume(broker.address, golden, "read_committed")

@@ -52,7 +52,7 @@ def test_what_one_client_writes_all_clients_read(
     assert stored == {codec}
 
 
-def test_a_transactional_producer_is_told_at_once_that_there_are_no_transactions(
+def test_a_transactional_producer_is_reported_at_once_that_there_are_no_transactions(
     broker: RunningBroker,
 ) -> None:
     producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "t"})
@@ -81,7 +81,7 @@ def test_acknowledgements_are_given(
 
 
 @every_client
-def test_append_time_is_told_to_producer_and_consumer(
+def test_append_time_reaches_producer_and_consumer(
     client: KafkaClient, broker: RunningBroker
 ) -> None:
     broker.create_topic("t", message_timestamp_type="LogAppendTime")

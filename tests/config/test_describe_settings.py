@@ -87,5 +87,5 @@ def test_the_cluster_shows_only_what_was_set_for_it() -> None:
     assert entry.source is Source.DYNAMIC_DEFAULT_BROKER
 
 
-def test_unknown_names_are_passed_over() -> None:
+def test_unknown_names_are_skipped() -> None:
     assert describe_topic(Settings(), {}, ["nonsense"]) == []

@@ -35,12 +35,12 @@ def test_an_address_is_written_as_people_write_it() -> None:
     assert host_port("::1", 1) == "[::1]:1"
 
 
-def test_clients_are_told_the_listeners_unless_something_else_is_given() -> None:
+def test_clients_are_reported_the_listeners_unless_something_else_is_given() -> None:
     config = Settings({"listeners": "PLAINTEXT://10.1.2.3:9092"}).broker_config()
     assert config.advertised_listeners == (Endpoint("PLAINTEXT", "10.1.2.3", 9092),)
 
 
-def test_a_listener_that_is_not_advertised_is_told_as_it_is() -> None:
+def test_a_listener_that_is_not_advertised_is_reported_as_it_is() -> None:
     static = {
         "listeners": "IN://10.1.2.3:9092,PLAINTEXT://:9093",
         "listener.security.protocol.map": "IN:PLAINTEXT,PLAINTEXT:PLAINTEXT",

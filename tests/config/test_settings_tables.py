@@ -136,7 +136,7 @@ def test_every_field_of_the_typed_settings_is_an_obeyed_setting_and_the_other_wa
 @pytest.mark.parametrize(
     "field", [*TopicConfig.__dataclass_fields__, *BrokerConfig.__dataclass_fields__]
 )
-def test_somebody_reads_every_setting_that_is_said_to_be_obeyed(field: str) -> None:
+def test_every_obeyed_setting_is_read_by_the_code(field: str) -> None:
     source = Path(horolog.__file__).parent
     readers = (
         path for path in source.rglob("*.py") if "config" not in path.relative_to(source).parts

@@ -24,12 +24,12 @@ def test_wild_times_are_left_out_of_pictures() -> None:
     assert "data:image/png" in report.page()
 
 
-def test_lateness_is_told_in_units_a_person_uses() -> None:
+def test_lateness_is_reported_in_units_a_person_uses() -> None:
     table = late_table([Disorder("clicks", 1_000, 10, 2, 1_500, 90_000_000)])
     assert list(table.rows) == [("clicks", "1,000", "10", "2", "1.5 s", "1.0 days")]
     assert [span(0), span(61_000), span(7_200_000)] == ["0 ms", "1.0 min", "2.0 h"]
 
 
-def test_a_moment_no_calendar_shows_is_told_as_a_number() -> None:
+def test_a_moment_no_calendar_shows_is_reported_as_a_number() -> None:
     assert instant(0) == "1970-01-01 00:00"
     assert instant(1_763_700_000_000_000_000) == "1,763,700,000,000,000,000 ms"

@@ -176,7 +176,7 @@ def test_a_client_that_expects_it_is_first_told_its_member_id() -> None:
     assert second.member_id == first.member_id
 
 
-def test_a_promised_id_that_nobody_uses_is_forgotten_with_its_session() -> None:
+def test_an_unused_pending_member_id_expires_with_its_session() -> None:
     story = Story()
     first = story.join("a", expects_member_id=True)
     assert first is not None
@@ -360,7 +360,7 @@ def test_another_generation_is_refused() -> None:
     story.group.check_commit(a.member_id, None, a.generation, story.now)
 
 
-def test_offsets_may_be_committed_without_membership_only_while_nobody_belongs() -> None:
+def test_offsets_are_committed_without_membership_only_to_an_empty_group() -> None:
     story = Story()
     story.group.check_commit("", None, -1, story.now)
     story.stable("a")

@@ -28,7 +28,7 @@ def test_what_one_client_sends_in_any_codec_every_client_reads(
         assert {row["type"] for row in read} <= {"CreateTime", None}
 
 
-def test_append_time_is_told_to_producer_and_consumer(broker, client, java_client, topic):
+def test_append_time_reaches_producer_and_consumer(broker, client, java_client, topic):
     name = topic("append-time")
     java_client.ask(
         broker, "create", topic=name, config={"message.timestamp.type": "LogAppendTime"}
@@ -140,7 +140,7 @@ def test_an_idempotent_producer_appends_once(broker, client, topic):
         ]
 
 
-def test_a_topic_that_nobody_made_is_made_at_its_first_record(broker, client, topic):
+def test_an_unknown_topic_is_created_at_its_first_record(broker, client, topic):
     name = topic("auto")
     now_ms = SystemClock().now_ms()
     sent = client.ask(broker, "produce", topic=name, acks="1", records=[[now_ms, None, "first"]])

@@ -197,7 +197,7 @@ def test_an_unsecured_token_and_one_of_a_function(kafka: Kafka, topic: Any) -> N
         client.metadata()
 
 
-def test_the_wrong_protocol_is_told_as_such(kafka: Kafka, certificates: Certificates) -> None:
+def test_the_wrong_protocol_is_reported_as_such(kafka: Kafka, certificates: Certificates) -> None:
     security = {"security.protocol": "SSL", **trust(certificates)}
     with (
         Client(kafka.bootstrap, security=security, timeout_ms=5_000) as client,

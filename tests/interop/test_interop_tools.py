@@ -141,7 +141,7 @@ def test_log_directories_are_described(broker, filled):
     assert '"error":null' in printed
 
 
-def test_versions_are_told(broker):
+def test_versions_are_reported(broker):
     printed = tool(broker, "api-versions")
     assert "Produce(0): 0 to" in printed
     assert "ListOffsets(2): 1 to" in printed

@@ -410,9 +410,9 @@ def test_the_same_fetch_gets_the_same_answer(pair, topic, version, offset):
 
 def test_the_same_unknown_topic_is_refused(pair):
     for api, version, request, read in (
-        (ApiKey.PRODUCE, 9, produce("nobody made this one", batch()), produced),
-        (ApiKey.FETCH, 11, fetch("nobody-made-this", 0), stored),
-        (ApiKey.LIST_OFFSETS, 6, at_time("nobody-made-this", -1), found),
+        (ApiKey.PRODUCE, 9, produce("not created", batch()), produced),
+        (ApiKey.FETCH, 11, fetch("not-created", 0), stored),
+        (ApiKey.LIST_OFFSETS, 6, at_time("not-created", -1), found),
     ):
         answers = pair.ask(api, version, request)
         theirs = read(answers.kafka)

@@ -192,7 +192,7 @@ FILES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("how", FILES)
-def test_a_damaged_file_is_told_with_what_can_be_done(log_dir: Path, how: str) -> None:
+def test_a_damaged_file_is_reported_with_what_can_be_done(log_dir: Path, how: str) -> None:
     FILES[how](log_dir / FILE_NAME)
     seen = found(log_dir)
     assert seen
@@ -200,7 +200,7 @@ def test_a_damaged_file_is_told_with_what_can_be_done(log_dir: Path, how: str) -
     assert all(each.path == str(log_dir / FILE_NAME) and each.mend for each in seen)
 
 
-def test_a_store_that_is_gone_is_told_where_horolog_was_at_work(log_dir: Path) -> None:
+def test_a_store_that_is_gone_is_reported_where_horolog_was_at_work(log_dir: Path) -> None:
     (log_dir / FILE_NAME).unlink()
     finding = only(log_dir)
     assert finding.severity is NOTE
@@ -221,7 +221,7 @@ FRAME = 24 + 4096
 @pytest.mark.parametrize(
     "place", [5, 20, 33, 32 + 4, 32 + 9, 32 + 17, 32 + 500, 32 + 5 * FRAME + 9]
 )
-def test_damage_in_the_write_ahead_log_is_told_though_sqlite_passes_over_it(
+def test_damage_in_the_write_ahead_log_is_reported_though_sqlite_passes_over_it(
     killed: Path, place: int
 ) -> None:
     change(killed / WAL, lambda data: data.__setitem__(place, data[place] ^ 0x41))
@@ -306,7 +306,7 @@ def test_a_row_that_is_not_what_was_written_is_a_fault(log_dir: Path) -> None:
     assert "checksum does not match" in only(log_dir).what
 
 
-def test_rows_about_topics_that_are_not_stored_are_told(log_dir: Path) -> None:
+def test_rows_about_topics_that_are_not_stored_are_reported(log_dir: Path) -> None:
     execute(log_dir, "UPDATE offsets SET topic = 'gone' WHERE group_id = 'group-1'")
     sum_again(log_dir)
     assert (only(log_dir).severity, "'gone'" in only(log_dir).what) == (NOTE, True)
@@ -331,14 +331,14 @@ def test_a_topic_without_directories_may_be_one_that_a_kill_kept_from_being_made
     assert found(log_dir, is_live=True) == []
 
 
-def test_directories_with_another_topic_id_are_told(log_dir: Path) -> None:
+def test_directories_with_another_topic_id_are_reported(log_dir: Path) -> None:
     metadata = log_dir / "logs-0" / "partition.metadata"
     metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAACQ\n")
     assert only(log_dir).severity is FAULT
     assert "adopted as it is on disk" in only(log_dir).what
 
 
-def test_a_topic_that_is_not_stored_is_told(log_dir: Path) -> None:
+def test_a_topic_that_is_not_stored_is_reported(log_dir: Path) -> None:
     execute(log_dir, "DELETE FROM topics WHERE name = 'logs'")
     assert (only(log_dir).severity, "logs" in only(log_dir).what) == (NOTE, True)
 
@@ -360,7 +360,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
         st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=3
     )
 )
-def test_whatever_happens_to_the_bytes_a_store_that_cannot_be_loaded_is_told(
+def test_whatever_happens_to_the_bytes_a_store_that_cannot_be_loaded_is_reported(
     sound: tuple[Path, bytes], changes: list[tuple[int, int]]
 ) -> None:
     path, good = sound

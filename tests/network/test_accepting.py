@@ -113,7 +113,7 @@ def test_clients_for_whom_there_is_no_file_wait_and_the_others_are_served(
     assert listening.socket.asked - asked <= 4
 
 
-def test_a_closed_listener_takes_nobody(listening: Listening) -> None:
+def test_a_closed_listener_accepts_no_connections(listening: Listening) -> None:
     address = listening.socket.getsockname()
     listening.run(listening._acceptor.close)  # type: ignore[arg-type]
     with pytest.raises(OSError, match="refused"):

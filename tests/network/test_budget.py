@@ -17,7 +17,7 @@ def test_what_is_alone_fits_whatever_the_limit() -> None:
     assert not budget.account().take(1)
 
 
-def test_those_who_wait_go_on_smallest_first_and_nobody_overtakes() -> None:
+def test_waiting_accounts_are_granted_smallest_first_without_overtaking() -> None:
     budget = ByteBudget(100)
     full, first, second = budget.account(), budget.account(), budget.account()
     full.force(100)
@@ -37,7 +37,7 @@ def test_those_who_wait_go_on_smallest_first_and_nobody_overtakes() -> None:
     assert not budget.is_under_pressure
 
 
-def test_one_who_waits_no_longer_is_passed_over() -> None:
+def test_an_account_that_stopped_waiting_is_skipped() -> None:
     budget = ByteBudget(100)
     full, first, second = budget.account(), budget.account(), budget.account()
     full.force(100)
@@ -87,7 +87,7 @@ def test_one_who_holds_nothing_does_not_go_beyond_the_limit() -> None:
     assert went == []
 
 
-def test_pressure_is_told_when_somebody_waits_and_when_too_much_is_held() -> None:
+def test_pressure_is_reported_when_an_account_waits_and_over_the_limit() -> None:
     told: list[int] = []
     budget = ByteBudget(100, lambda: told.append(budget.used))
     one = budget.account()

@@ -94,7 +94,7 @@ def test_a_request_after_a_waiting_fetch_waits_for_it(with_topic: RunningBroker)
         assert connection.receive()[0] == after
 
 
-def test_an_api_versions_request_from_the_future_is_told_our_versions(
+def test_an_api_versions_request_from_the_future_gets_the_supported_versions(
     broker: RunningBroker,
 ) -> None:
     with RawConnection(broker.address) as connection:
@@ -263,7 +263,9 @@ def test_ipv6_is_served(make_broker: Callable[..., RunningBroker]) -> None:
         assert (answer.brokers[0].host, answer.brokers[0].port) == ("::1", broker.port)
 
 
-def test_clients_are_told_the_advertised_address(make_broker: Callable[..., RunningBroker]) -> None:
+def test_clients_are_reported_the_advertised_address(
+    make_broker: Callable[..., RunningBroker],
+) -> None:
     broker = make_broker(
         listeners="PLAINTEXT://0.0.0.0:0", advertised_listeners="PLAINTEXT://kafka.example:9999"
     )

@@ -156,7 +156,7 @@ def test_a_client_that_stalls_is_named_in_the_log_with_what_it_holds(
         attack.end()
 
 
-def test_a_slow_client_is_left_alone_while_nobody_needs_what_it_holds(
+def test_a_slow_client_is_kept_while_memory_is_not_short(
     broker: RunningBroker,
 ) -> None:
     with RawConnection(broker.address) as slow, RawConnection(broker.address) as other:
@@ -169,7 +169,7 @@ def test_a_slow_client_is_left_alone_while_nobody_needs_what_it_holds(
         assert slow.receive()[1].responses[0].partition_responses[0].error_code == 0
 
 
-def test_answers_that_nobody_reads_give_their_files_to_those_that_are_read(
+def test_unread_responses_release_their_files_to_others(
     make_broker: Callable[..., RunningBroker],
 ) -> None:
     broker = make_broker(socket_send_buffer_bytes="4096")

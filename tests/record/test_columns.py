@@ -308,7 +308,7 @@ def test_rows_before_a_damaged_batch_come_before_the_error(rng):
             next(tables)
 
 
-def test_of_two_things_wrong_the_first_is_told_after_the_rows_before_it(rng):
+def test_of_two_things_wrong_the_first_is_reported_after_the_rows_before_it(rng):
     first, third = generated_batch(rng, codec=Codec.NONE), bytearray(a_batch(1).data)
     payload = b"\x01" + a_batch(5).data[HEADER_SIZE + 1 :]
     malformed = pack_header(parse_header(a_batch(5).data), payload) + payload

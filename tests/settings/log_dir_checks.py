@@ -38,7 +38,7 @@ def directory_that_wins_over_log_dir(lab: Lab) -> str:
 
 
 @of_broker("num.partitions", {"1": (1, 1), "3": (3, 3)})
-def partitions_of_topics_that_nobody_gave_a_number(lab: Lab) -> tuple[int, int]:
+def default_partitions_of_new_topics(lab: Lab) -> tuple[int, int]:
     """One that was only asked for, and one that was created."""
     asked = _ask_for(lab, "asked")
     lab.client.create_topics({"created": -1})
@@ -118,7 +118,7 @@ def segments_deleted_of_a_topic_found_on_disk(lab: Lab) -> int:
     {SOON: True, NEVER: False},
     beside={"log.initial.task.delay.ms": "0"},  # before any client can connect
 )
-def whether_the_expired_goes_by_itself(lab: Lab) -> bool:
+def whether_expiry_runs_by_itself(lab: Lab) -> bool:
     trial = lab.topic("t", {"retention.ms": "1000"})
     trial.put_at(trial.now_ms - HOUR_MS)
     return eventually(lambda: trial.log.log_start_offset == 1, lab.soon_s)

@@ -106,7 +106,7 @@ def test_who_is_one_too_many_is_named_in_the_log(tmp_path: Path) -> None:
     assert any("127.0.0.1" in line and "max.connections.per.ip" in line for line in lines)
 
 
-def test_an_interval_of_zero_keeps_nobody_busy(
+def test_an_interval_of_zero_does_not_busy_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = []

@@ -145,7 +145,7 @@ def test_the_largest_time_is_the_first_of_its_kind_and_minus_one_is_none(
     ),
     interval=st.sampled_from([0, 100, 300, 4096]),
 )
-def test_indexes_made_again_from_the_log_are_those_that_appending_wrote(
+def test_indexes_rebuilt_from_the_log_are_those_that_appending_wrote(
     tmp_path_factory: pytest.TempPathFactory,
     batches: list[tuple[list[int], int]],
     interval: int,

@@ -48,7 +48,7 @@ def test_append_times_never_go_backwards_when_the_clock_does(tmp_path: Path) -> 
         assert [record.timestamp for record in times_in(log)] == stamped
 
 
-def test_how_far_the_floor_is_ahead_of_the_clock_is_told(tmp_path: Path) -> None:
+def test_how_far_the_floor_is_ahead_of_the_clock_is_reported(tmp_path: Path) -> None:
     with new_log(tmp_path, APPEND_TIME) as log:
         assert append(log, 0, now=NOW).ahead_ms == 0
         assert append(log, 0, now=NOW - 4_000_000).ahead_ms == 4_000_000
@@ -286,7 +286,7 @@ def test_a_reset_that_the_disk_refuses_changes_nothing(tmp_path: Path) -> None:
     assert refused > 5
 
 
-def test_damaged_resets_are_passed_over_and_said(
+def test_damaged_resets_are_skipped_and_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "log"
@@ -362,7 +362,7 @@ def test_a_refused_append_gives_out_no_time(tmp_path: Path) -> None:
     assert times.last == NOW
 
 
-def test_a_damaged_mark_is_passed_over_and_the_log_asked(
+def test_a_damaged_mark_is_skipped_and_the_log_asked(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "log"
@@ -374,7 +374,7 @@ def test_a_damaged_mark_is_passed_over_and_the_log_asked(
     assert "taken from the log itself" in caplog.text
 
 
-def test_the_floor_of_somebody_elses_log_is_its_last_append_time(tmp_path: Path) -> None:
+def test_the_append_time_floor_of_a_foreign_log_is_its_last_append_time(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with new_log(path, SMALL) as log:
         append(log, 0, now=NOW + 70_000)

@@ -94,7 +94,7 @@ AHEADS = [HEADERS, FEWEST_BYTES, EVERYTHING, ReadAhead(100, 300, 1000)]
 
 
 @pytest.mark.parametrize("missing", [1, 30, 60, 61, 62, 200])
-def test_a_torn_tail_is_told_from_damage_and_ends_a_walk_over_what_is_whole(
+def test_a_torn_tail_is_distinguished_from_damage_and_ends_a_walk_over_what_is_whole(
     log: OpenFile, missing: int
 ) -> None:
     reader = BatchReader(FILES, log, END - missing)
@@ -154,7 +154,7 @@ def test_wanted_batches_come_whole_and_no_others(
     assert got == [offset for offset in range(40, last, 2) if offset // 2 % step == 0]
 
 
-def test_what_lies_before_damage_is_given_before_the_damage_is_told(log: OpenFile) -> None:
+def test_what_lies_before_damage_is_given_before_the_damage_is_reported(log: OpenFile) -> None:
     FILES.write_at(log, [b"\3"], positions()[90] + 16)
     buffers = BatchReader(FILES, log, END).wanted(0, 1 << 62, lambda header: True)
     found = []

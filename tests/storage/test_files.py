@@ -94,7 +94,7 @@ def test_a_replaced_file_is_the_old_or_the_new_one_never_between(tmp_path: Path)
     assert Path(target).read_bytes() == b"new content"
 
 
-def test_a_missing_file_is_told_apart(tmp_path: Path) -> None:
+def test_a_missing_file_is_distinguished(tmp_path: Path) -> None:
     files = Files()
     with pytest.raises(FileMissing):
         files.get(str(tmp_path / "none"))

@@ -63,7 +63,7 @@ def test_in_an_adopted_directory_it_stays(path: Path, name: str) -> None:
     assert file.read_bytes() == b"x"
 
 
-def test_files_of_nobody_stay(path: Path) -> None:
+def test_unrecognised_files_are_kept(path: Path) -> None:
     file = put(path, "notes.txt")
     assert offsets(path) == list(range(8))
     assert file.exists()

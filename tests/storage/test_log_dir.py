@@ -229,7 +229,7 @@ def test_after_a_clean_stop_nothing_is_checked(tmp_path: Path) -> None:
         assert times_in(log) == [Truth(0, NOW)]
 
 
-def test_a_log_that_nobody_wrote_to_is_not_touched_by_a_start_and_a_stop(tmp_path: Path) -> None:
+def test_an_unwritten_log_is_not_changed_by_start_and_stop(tmp_path: Path) -> None:
     with new_log(tmp_path) as log:
         append(log, NOW)
     with reopened(tmp_path) as (log_dir, _):
@@ -361,7 +361,7 @@ LOG, INDEX, TIMES = (f"{'0' * 20}{suffix}" for suffix in (".log", ".index", ".ti
     ],
 )
 @pytest.mark.parametrize("question", ["fetch", "lookup", "check"])
-def test_a_topic_that_is_made_again_while_the_old_one_is_read_has_its_own_files(
+def test_a_topic_that_is_recreated_while_the_old_one_is_read_has_its_own_files(
     tmp_path: Path, where: str, question: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The reader is stopped where it opens or reads a file; then the path has another one."""
@@ -501,7 +501,7 @@ def test_checkpoints_keep_the_lines_of_what_was_not_opened(tmp_path: Path) -> No
 # What is not ours.
 
 
-def test_what_nobody_told_us_of_is_adopted(tmp_path: Path) -> None:
+def test_unknown_directories_are_adopted(tmp_path: Path) -> None:
     with new_log(tmp_path) as log:
         append(log, NOW)
     log_dir = LogDir.open(

@@ -83,7 +83,7 @@ def test_segments_may_overlap_in_any_order(log: Log) -> None:
     assert {moment: offset_at(log, moment) for moment in expected} == expected
 
 
-def test_nothing_is_told_apart_from_the_first_offset(log: Log) -> None:
+def test_nothing_is_distinguished_from_the_first_offset(log: Log) -> None:
     assert log.find_by_timestamp(0) is None
     assert log.find_max_timestamp() is None
     append(log, 0)

@@ -144,7 +144,7 @@ def test_kafkas_file_alone_knows_the_newest_batch(producers: Producers, tmp_path
     assert code(again, sent(10)) is ErrorCode.out_of_order_sequence_number
 
 
-def test_older_batches_that_do_not_lead_up_to_the_newest_are_passed_over(
+def test_older_batches_that_do_not_precede_the_newest_are_skipped(
     producers: Producers, tmp_path: Path
 ) -> None:
     """A Kafka lost the tail, wrote on, and left its snapshot where ours was."""
@@ -210,7 +210,7 @@ def test_a_marker_ends_a_transaction(kind: int, aborted: bool) -> None:
     assert state.coordinator_epoch == 7
 
 
-def test_markers_of_a_later_kind_are_passed_over() -> None:
+def test_markers_of_a_later_kind_are_skipped() -> None:
     producers = Producers()
     end = marker(5)
     assert producers.replay(parse_header(end), lambda: end, NOW) is None

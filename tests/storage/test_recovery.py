@@ -290,7 +290,7 @@ def test_a_batch_twice_is_damage(path: Path) -> None:
 
 @pytest.mark.parametrize("suffixes", [(".index",), (".timeindex",), (".index", ".timeindex")])
 @pytest.mark.parametrize("content", [None, b"", b"  ", bytes(120), b"\xff" * 120])
-def test_indexes_are_made_again_whatever_a_kill_left_of_them(
+def test_indexes_are_rebuilt_whatever_a_kill_left_of_them(
     path: Path, suffixes: tuple[str, ...], content: bytes | None
 ) -> None:
     for suffix in suffixes:
@@ -324,7 +324,7 @@ def test_rebuilt_indexes_are_those_of_a_clean_log(path: Path) -> None:
 
 
 @pytest.mark.parametrize("then", ["roll", "append", "close"])
-def test_lost_indexes_of_an_empty_segment_are_made_again(path: Path, then: str) -> None:
+def test_lost_indexes_of_an_empty_segment_are_rebuilt(path: Path, then: str) -> None:
     with reopened(path, CONFIG) as (log_dir, log):
         log.roll(NOW)
         log_dir.close()

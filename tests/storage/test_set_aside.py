@@ -69,7 +69,7 @@ def test_all_whole_batches_are_found_among_anything(
     assert found == [part for part in parts if isinstance(part, int)]
 
 
-def test_a_batch_within_the_value_of_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
+def test_a_batch_within_the_value_of_a_damaged_one_is_skipped(tmp_path: Path) -> None:
     damaged = bytearray(placed(0, value=b"x" + placed(77)))
     damaged[-1] ^= 1
     content = bytes(damaged) + placed(1)

@@ -32,7 +32,7 @@ def test_what_the_page_cache_has_is_read_without_waiting(found: Slice) -> None:
     assert read == bytes(range(10, 60))
 
 
-def test_where_nobody_can_tell_every_read_may_wait(
+def test_without_page_cache_support_every_read_may_block(
     found: Slice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_cache, "CAN_TELL", False)

@@ -77,7 +77,7 @@ def test_only_one_batch_is_taken() -> None:
     assert "exactly one record batch per partition" in str(error)
 
 
-def test_an_incomplete_second_batch_is_passed_over_as_kafka_does() -> None:
+def test_an_incomplete_second_batch_is_skipped_as_kafka_does() -> None:
     sent = batch(NOW)
     assert stored(prepare(sent + sent[:-1], CONFIG, NOW)) == sent
     assert stored(prepare(sent + b"\0" * 10, CONFIG, NOW)) == sent
@@ -214,7 +214,7 @@ def test_the_smallest_time_passes_an_unlimited_future_as_in_kafka() -> None:
     assert rejected(batch(-(1 << 63))).code is ErrorCode.invalid_timestamp
 
 
-def test_a_rejected_record_is_told_kafkas_text() -> None:
+def test_a_rejected_record_gets_kafkas_error_text() -> None:
     config = replace(CONFIG, message_timestamp_before_max_ms=1000)
     (error,) = rejected(batch(NOW, NOW - 1001), config).errors
     assert error.message == (
@@ -271,7 +271,7 @@ def test_the_largest_timestamp_is_true_before_1970_too(
     assert prepare(batch(*times), CONFIG, NOW).max_timestamp == expected
 
 
-def test_how_far_ahead_a_batch_is_is_told() -> None:
+def test_how_far_ahead_a_batch_is_is_reported() -> None:
     assert prepare(batch(NOW + 3_600_000, NOW), CONFIG, NOW).ahead_ms == 3_600_000
     assert prepare(batch(NOW - 5), CONFIG, NOW).ahead_ms == 0
     assert prepare(batch(-1), CONFIG, NOW).ahead_ms == 0

@@ -99,7 +99,7 @@ def test_what_kafka_left_after_a_clean_stop_is_found_sound(name: str) -> None:
     assert wrong(Path(__file__).parents[1] / "golden" / name) == []
 
 
-def test_gaps_that_compaction_left_are_told_and_no_fault() -> None:
+def test_gaps_that_compaction_left_are_reported_and_no_fault() -> None:
     seen = found(Path(__file__).parents[1] / "golden" / "clean" / "compacted-0")
     assert {each.severity for each in seen} == {NOTE}
     assert any("as compaction leaves it" in each.what for each in seen)
@@ -198,7 +198,7 @@ def test_behind_damage_the_index_leads_to_the_next_whole_batch(log_dir: Path) ->
 
 
 @pytest.mark.parametrize("missing", [1, 60, 90])
-def test_a_torn_tail_is_told_with_what_a_start_would_cut(log_dir: Path, missing: int) -> None:
+def test_a_torn_tail_is_reported_with_what_a_start_would_cut(log_dir: Path, missing: int) -> None:
     last = logs(log_dir)[-1]
     *_, (position, header) = iter_headers(last.read_bytes())
     os.truncate(last, last.stat().st_size - missing)
@@ -294,7 +294,7 @@ def test_segments_that_overlap_are_damage(log_dir: Path) -> None:
     assert any("begins with offset 7" in each.what for each in wrong(log_dir))
 
 
-def test_a_segment_that_is_missing_is_damage_and_its_indexes_are_told(log_dir: Path) -> None:
+def test_a_segment_that_is_missing_is_damage_and_its_indexes_are_reported(log_dir: Path) -> None:
     logs(log_dir)[1].unlink()
     lost, *lone = wrong(log_dir)[::-1]
     assert lost.severity is DAMAGE
@@ -424,7 +424,7 @@ def _earlier(data: bytearray) -> None:
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("how", [_zero_tail, _far, _odd, _earlier])
-def test_a_wrong_index_is_told_with_its_byte_and_the_command_that_mends_it(
+def test_a_wrong_index_is_reported_with_its_byte_and_the_command_that_mends_it(
     log_dir: Path, suffix: str, how: Callable[[bytearray], None]
 ) -> None:
     path = logs(log_dir)[1].with_suffix(suffix)
@@ -450,7 +450,7 @@ def test_a_time_index_without_the_largest_time_is_a_fault(log_dir: Path) -> None
     assert "the largest timestamp of the segment is" in only(log_dir).what
 
 
-def test_what_a_follower_writes_for_several_batches_at_once_is_lawful(log_dir: Path) -> None:
+def test_index_entries_of_a_follower_for_several_batches_are_valid(log_dir: Path) -> None:
     path = logs(log_dir)[1].with_suffix(".index")
     places = list(iter_headers(logs(log_dir)[1].read_bytes()))
     position, last = places[1][0], places[3][1].last_offset - 10
@@ -504,7 +504,7 @@ def test_a_small_file_that_is_wrong_is_named(
         "moved-0.0123456789abcdef0123456789abcdef-stray/x",
     ],
 )
-def test_leftovers_are_told_and_no_fault(log_dir: Path, name: str) -> None:
+def test_leftovers_are_reported_and_no_fault(log_dir: Path, name: str) -> None:
     (log_dir / name).parent.mkdir(exist_ok=True)
     (log_dir / name).write_bytes(b"")
     assert wrong(log_dir) == []
@@ -609,7 +609,7 @@ def test_whatever_happens_to_the_bytes_is_found_or_does_no_harm(
             if how == "flip" and _is_covered(contents[path], at):
                 assert any(each.severity is DAMAGE for each in seen)
         elif path.suffix == ".index":
-            assert seen or _misleads_nobody(path)
+            assert seen or _misleads_no_reader(path)
     finally:
         path.write_bytes(contents[path])
 
@@ -620,7 +620,7 @@ def _is_covered(log: bytes, at: int) -> bool:
     return at - position >= 16 or 8 <= at - position < 12
 
 
-def _misleads_nobody(path: Path) -> bool:
+def _misleads_no_reader(path: Path) -> bool:
     """Whether no entry leads a lookup behind the batch that it looks for."""
     base, content = int(path.stem), path.read_bytes()
     batches = list(iter_headers(path.with_suffix(".log").read_bytes()))

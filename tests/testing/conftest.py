@@ -1,3 +1,3 @@
-"""The suite of a stranger lies beside these tests and is none of them."""
+"""Excludes the suite of the foreign project, which `test_testing_plugin` runs by itself."""
 
-collect_ignore = ["stranger"]
+collect_ignore = ["foreign_project"]

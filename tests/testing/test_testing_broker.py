@@ -68,10 +68,10 @@ def test_a_broker_lasts_as_long_as_its_block_and_leaves_nothing() -> None:
     broker.close()  # once more does no harm
 
 
-def test_a_second_broker_is_ready_at_once() -> None:
+def test_a_second_broker_starts_fast() -> None:
     Broker().start().close()
     took_s = [math.inf]
-    while len(took_s) < 50 and min(took_s) > 0.5:  # 0.03 where nobody else computes
+    while len(took_s) < 50 and min(took_s) > 0.5:  # 0.03 on an idle machine
         began = time.perf_counter()
         broker = Broker().start()
         took_s.append(time.perf_counter() - began)
@@ -287,7 +287,7 @@ def test_a_bug_of_the_broker_is_raised_once_when_it_stops() -> None:
 
 
 @pytest.mark.usefixtures("with_bug")
-def test_a_test_that_fails_is_told_of_the_bug_besides() -> None:
+def test_a_test_that_fails_is_reported_of_the_bug_besides() -> None:
     def fails() -> None:
         with Broker() as broker:
             meet_bug(broker)
@@ -298,7 +298,7 @@ def test_a_test_that_fails_is_told_of_the_bug_besides() -> None:
     assert any("ZeroDivisionError" in note for note in failed.value.__notes__)
 
 
-def test_what_asyncio_finds_nobody_to_tell_is_a_bug_too() -> None:
+def test_an_unhandled_asyncio_error_is_a_bug_too() -> None:
     broker = Broker().start()
     thread = broker._running()
 

@@ -1,4 +1,4 @@
-"""The plugin in the hands of a stranger: suites of their own, run by a pytest of their own."""
+"""The pytest plugin in foreign projects: their own suites, run by their own pytest."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ from patience import PATIENCE_S
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]
-STRANGER = Path(__file__).parent / "stranger"
+FOREIGN = Path(__file__).parent / "foreign_project"
 STRICT = (
     "-W",
     "error",
@@ -24,25 +24,25 @@ STRICT = (
 
 
 def install(pytester: pytest.Pytester, *names: str) -> None:
-    """Put files of the stranger where pytest finds them."""
-    (pytester.path / "conftest.py").write_text((STRANGER / "conftest.py").read_text())
+    """Copy files of the foreign project to where pytest finds them."""
+    (pytester.path / "conftest.py").write_text((FOREIGN / "conftest.py").read_text())
     for name in names:
-        text = (STRANGER / f"{name}.py").read_text()
-        (pytester.path / name.replace("stranger", "test")).with_suffix(".py").write_text(text)
+        text = (FOREIGN / f"{name}.py").read_text()
+        (pytester.path / name.replace("foreign", "test")).with_suffix(".py").write_text(text)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks for open files in /proc")
-def test_clients_of_a_stranger_have_a_clock_in_their_hand_and_leave_nothing_behind(
+def test_plugin_works_in_a_foreign_project_and_cleans_up(
     pytester: pytest.Pytester,
 ) -> None:
-    install(pytester, "stranger_clients")
+    install(pytester, "foreign_clients")
     result = pytester.runpytest_subprocess(*STRICT, timeout=3 * PATIENCE_S)
     result.assert_outcomes(passed=14)
 
 
 def test_processes_beside_each_other_have_a_broker_each(pytester: pytest.Pytester) -> None:
     """As pytest-xdist's workers: each is a session of its own."""
-    install(pytester, "stranger_sharing")
+    install(pytester, "foreign_sharing")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *STRICT]
     workers = [
         subprocess.Popen(
@@ -108,7 +108,7 @@ def test_a_failure_keeps_the_log_and_a_bug_in_the_broker_is_a_failure(
     assert (base / "horolog0" / ".kafka_cleanshutdown").exists()
 
 
-def test_the_fixtures_are_told_of(pytester: pytest.Pytester) -> None:
+def test_the_fixtures_are_reported_of(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("--fixtures", "-q")
     result.stdout.fnmatch_lines(
         ["horolog_session_broker *session scope*", "*A Kafka broker for all tests together*"]

@@ -165,7 +165,7 @@ def test_a_state_that_ends_early_at_any_byte_decides_nothing(tmp_path: Path, ver
         value(77, PREPARE_COMMIT, {}, version=0)[:17] + b"\xff\xff\xff\xff",
     ],
 )
-def test_a_state_that_is_not_understood_is_passed_over(tmp_path: Path, strange: bytes) -> None:
+def test_a_state_that_is_not_understood_is_skipped(tmp_path: Path, strange: bytes) -> None:
     write(tmp_path, Record(NOW, key("x"), strange), Record(NOW, None, b"no key"))
     assert read(tmp_path) == {}
 

@@ -73,7 +73,7 @@ def test_what_is_cut_off_takes_its_aborted_transactions_along(tmp_path: Path, ho
     assert read_aborted(Files(), str(path)) == [early]
 
 
-def test_a_transaction_that_nobody_can_end_counts_as_aborted(tmp_path: Path) -> None:
+def test_a_transaction_without_a_producer_counts_as_aborted(tmp_path: Path) -> None:
     """Its broker stopped for good in the middle; there is no coordinator here to end it."""
     with new_log(tmp_path) as log:
         append(log, NOW)
@@ -142,7 +142,7 @@ TRUTH = {
 @pytest.mark.parametrize("lost", ["nothing", "damaged", "missing"])
 @pytest.mark.parametrize("marked", [True, False])
 @pytest.mark.parametrize("snapshot", [True, False])
-def test_aborted_transactions_are_told_again_by_their_markers(
+def test_aborted_transactions_are_reported_again_by_their_markers(
     tmp_path: Path, lost: str, marked: bool, snapshot: bool
 ) -> None:
     with new_log(tmp_path) as log:

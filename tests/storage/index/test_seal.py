@@ -78,7 +78,7 @@ DAMAGES: dict[str, Damage] = {
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("seals", ["kept", "lost"])
-def test_a_damaged_index_changes_no_answer_and_is_made_again(
+def test_a_damaged_index_changes_no_answer_and_is_rebuilt(
     path: Path, damage: Damage, suffix: str, seals: str
 ) -> None:
     good = {}
@@ -109,7 +109,7 @@ def test_indexes_of_another_segment_are_not_believed(path: Path, suffix: str) ->
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_missing_indexes_change_no_answer_and_are_made_again(path: Path, suffix: str) -> None:
+def test_missing_indexes_change_no_answer_and_are_rebuilt(path: Path, suffix: str) -> None:
     for index in partition_dir(path).glob(f"*{suffix}"):
         index.unlink()
     with reopened(path, CONFIG) as (log_dir, log):
@@ -226,7 +226,7 @@ def test_indexes_that_are_damaged_while_they_are_in_use_change_no_answer(
         expect_every_answer(log)
 
 
-def test_true_entries_are_kept_though_nobody_vouches_for_them(
+def test_correct_entries_without_a_seal_are_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A close in the middle of a segment has written a time that no append would have."""
@@ -250,7 +250,7 @@ def test_true_entries_are_kept_though_nobody_vouches_for_them(
     assert {path.name: path.read_bytes() for path in directory.glob("0*0.*index")} == before
 
 
-def test_a_segment_that_was_changed_by_somebody_else_is_looked_at_again(path: Path) -> None:
+def test_a_segment_that_another_program_changed_is_checked_again(path: Path) -> None:
     """A Kafka that went on with our directory knows nothing of seals."""
     last = max(partition_dir(path).glob("*.log"))
     seal = last.with_suffix(".seal")

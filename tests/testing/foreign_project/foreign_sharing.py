@@ -1,4 +1,4 @@
-"""A stranger's tests that share one broker; run by several processes at a time."""
+"""The tests of a foreign project that share one broker; several processes run them at a time."""
 
 import os
 

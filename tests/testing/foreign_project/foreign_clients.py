@@ -1,4 +1,4 @@
-"""What somebody tests who has a program that uses Kafka, and three clients to do it with."""
+"""Tests of a program that uses Kafka, with three client libraries."""
 
 import asyncio
 import time
@@ -64,7 +64,7 @@ def test_a_week_passes_in_milliseconds(horolog_broker):
     began = time.perf_counter()
     horolog_broker.clock.advance("8d")
     expired = horolog_broker.expire()
-    assert time.perf_counter() - began < WAIT_S  # milliseconds where nobody else computes
+    assert time.perf_counter() - began < WAIT_S  # milliseconds on an idle machine
     assert expired.segments == 1
     assert log_range(horolog_broker) == (1, 1)
 

@@ -1,4 +1,4 @@
-"""A stranger's conftest: settings of their own, and a look at what each test leaves behind."""
+"""A foreign project's conftest: its settings, and checks that each test cleans up."""
 
 import gc
 import os
