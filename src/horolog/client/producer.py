@@ -102,6 +102,7 @@ class Producer:
         self._now_ms = now_ms or SystemClock().now_ms
         self._id: ProducerId | None = None
         self._sequences: dict[TopicPartition, int] = {}
+        self._known: set[TopicPartition] = set()  # have a batch under the current id
         self._turn = 0
         self._in_flight: deque[_Sent] = deque()  # touched by the sender while `send` runs
         self._sender = ThreadPoolExecutor(1, "horolog-producer")
@@ -147,6 +148,7 @@ class Producer:
         if self._is_idempotent and self._id is None:
             self._id = self._client.init_producer_id()
             self._sequences.clear()
+            self._known.clear()
         sent: list[_Chunk] = []
         waiting: Future[None] | None = None
         try:
@@ -267,7 +269,11 @@ class Producer:
         except (NoAnswer, RequestRefused):
             appending = None  # once the others are settled, this one is tried like them
         self._in_flight.append(_Sent(chunk, sending, appending))
-        self._settle(written, 0 if appending is None else _IN_FLIGHT - 1)
+        # A broker takes any sequence first from a producer that it does not know: a second batch
+        # must not overtake a first one that is refused for now.
+        is_first = not self._known.issuperset(sending)
+        self._settle(written, 0 if appending is None or is_first else _IN_FLIGHT - 1)
+        self._known.update(sending)
 
     def _settle(self, written: Written, left: int) -> None:
         """Wait for answers, in order, until so many requests are under way.
