@@ -8,7 +8,7 @@ import pytest
 from patience import PATIENCE_S
 from rich.console import Console
 
-from horolog.demo.run import Plan, run
+from horolog.demo.run import DemoPlan, run
 from horolog.errors import Misconfigured
 
 
@@ -18,7 +18,7 @@ def test_the_demo_finds_the_same_answers_in_a_session_that_runs_and_leaves_it_ru
 ) -> None:
     said = io.StringIO()
     console = Console(file=said, width=120)
-    page = run(Plan(repo=tmp_path, output=tmp_path / "out", clicks=4000), console).read_text()
+    page = run(DemoPlan(repo=tmp_path, output=tmp_path / "out", clicks=4000), console).read_text()
     assert "the same answer" in said.getvalue()
     assert "nanoseconds sent as milliseconds" in said.getvalue()
     assert "looks like nanoseconds" in page
@@ -49,5 +49,5 @@ def test_the_demo_tells_rejections_and_the_same_answer_where_there_is_no_history
 def test_a_directory_that_is_not_the_demos_own_is_never_cleared(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(Misconfigured, match="not the demo's own"):
-        run(Plan(repo=tmp_path, output=tmp_path), Console(quiet=True))
+        run(DemoPlan(repo=tmp_path, output=tmp_path), Console(quiet=True))
     assert (tmp_path / "thesis.txt").exists()

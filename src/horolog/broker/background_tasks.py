@@ -92,7 +92,7 @@ class BackgroundTasks:
         self._tasks.clear()
 
     async def expire(self) -> Expired:
-        """Do now whatever the clock makes due, for somebody who has turned it."""
+        """Run everything that is due by the clock, after a test has moved it."""
         deleted = await self.run_retention()
         await self.tidy()
         return Expired(len(deleted), await self.expire_offsets(), await self.expire_producers())
@@ -153,7 +153,7 @@ class BackgroundTasks:
         await self._partitions.checkpoint()
 
     async def expire_offsets(self) -> int:
-        """Forget committed offsets that nobody has needed for long; how many."""
+        """Expire committed offsets; return how many."""
         minutes = self._live.config.offsets_retention_minutes
         return await self._groups.expire(minutes * MINUTE_MS)
 

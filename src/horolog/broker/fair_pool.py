@@ -1,9 +1,8 @@
-"""Threads that take turns among the clients whose work they do.
+"""A thread pool that serves clients round-robin.
 
-A queue that is served in order of arrival lets one client with a thousand slow jobs hold up
-everybody. Here each owner (a connection) has a queue of its own, and a free thread takes one job
-of the owner whose turn it is: whoever asks for little waits for one job of each other owner at
-most, however much they have asked for.
+In a single FIFO queue one client with a thousand slow jobs would delay all others. Here each owner
+(a connection) has its own queue, and a free thread takes one job of the next owner: a job waits for
+at most one job of each other owner, however many they have queued.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ class FairPool:
     def __init__(self, threads: int, name: str) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._lock = Lock()
-        # First is whose turn it is; nobody is in it without a job.
+        # In order of their turns; only owners with queued jobs.
         self._queues: OrderedDict[Hashable, deque[_Job]] = OrderedDict()
 
     def submit(self, owner: Hashable, call: Callable[[], T]) -> "Future[T]":

@@ -33,7 +33,7 @@ def demo(
     rejected and why.
     """
     try:
-        from horolog.demo.run import Plan, run  # noqa: PLC0415 - needs what the extras install
+        from horolog.demo.run import DemoPlan, run  # noqa: PLC0415 - needs what the extras install
     except ImportError as error:
         raise Misconfigured(
             f"the demo needs more packages than the broker ({error}): "
@@ -41,4 +41,4 @@ def demo(
         ) from error
     from rich.console import Console  # noqa: PLC0415 - after the check, which is quick to fail
 
-    run(Plan(repo=repo, output=output, clicks=clicks, max_commits=max_commits), Console())
+    run(DemoPlan(repo=repo, output=output, clicks=clicks, max_commits=max_commits), Console())

@@ -30,7 +30,7 @@ DOTS_A_TOPIC = 4_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class DemoPlan:
     """What to run on."""
 
     repo: Path
@@ -39,11 +39,11 @@ class Plan:
     max_commits: int = 50_000
 
 
-def run(plan: Plan, console: Console, clock: Clock | None = None) -> Path:
+def run(plan: DemoPlan, console: Console, clock: Clock | None = None) -> Path:
     """Run the demo; prints a summary and returns the page's path.
 
     Raises:
-        Misconfigured: the output directory is somebody else's, or a part cannot start.
+        Misconfigured: the output directory has other files, or a part cannot start.
         AssertionError: broker and files gave different answers.
     """
     clock = clock or SystemClock()
@@ -88,7 +88,7 @@ def _create_topics(bootstrap: str) -> None:
             client.create_topics({topic: partitions}, configs=KEEP_ALL)
 
 
-def _history(plan: Plan) -> Iterator[producing.Event]:
+def _history(plan: DemoPlan) -> Iterator[producing.Event]:
     if not is_repository(plan.repo):
         return
     for commit in read_commits(plan.repo, limit=plan.max_commits):

@@ -46,7 +46,7 @@ class Checkpointed(NamedTuple):
 
     recovery_point: int | None = None
     log_start_offset: int | None = None
-    """Kafka's line. Without `written_for` nobody knows which topic it was written for."""
+    """Kafka's line. Without `written_for` the topic id that it belongs to is unknown."""
     written_for: CheckpointId | None = None
     is_ours: bool = False
     """The file of log starts is as we wrote it."""

@@ -1,4 +1,4 @@
-"""What lies in a log directory and in a partition's, as far as names and kinds of entries say.
+"""The content of log and partition directories, by names and types of their entries.
 
 A symbolic link is never followed: it could lead out of the log directory.
 """

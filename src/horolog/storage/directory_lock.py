@@ -34,7 +34,7 @@ def lock_directory(path: str) -> int:
     """Lock a file against other processes; the descriptor holds the lock until it is closed.
 
     Raises:
-        BlockingIOError: somebody else holds it.
+        BlockingIOError: another process holds the lock.
         StorageFailed: the file cannot be opened, or is no regular file.
     """
     fd = _opened(path, os.O_RDWR | os.O_CREAT)
@@ -69,7 +69,7 @@ def still_locks(path: str, fd: int) -> bool:
 
 
 def is_locked(path: str) -> bool:
-    """Whether somebody holds the lock of `lock_directory`; takes none, and changes nothing.
+    """Whether a process holds the lock of `lock_directory`; neither locks nor changes anything.
 
     Raises:
         StorageFailed: the file is there and cannot be opened.

@@ -31,7 +31,7 @@ DEFAULT_MAX_OPEN: Final = 64
 
 
 class FileMissing(StorageFailed):
-    """There is no file of that name; whoever asked knows whether that is damage."""
+    """The file does not exist; the caller decides whether that is damage."""
 
 
 class FileThere(StorageFailed):

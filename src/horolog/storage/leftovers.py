@@ -8,7 +8,7 @@
     indexes without log   removed
 
 In an adopted directory `.deleted` and `.cleaned` files and lone indexes stay: they do no
-harm, and nobody asked us to tidy up a backup.
+harm, and a backup must stay as it is.
 """
 
 import os

@@ -1,12 +1,12 @@
-"""One partition: its segments, the offsets it gives out, the times it is searched by.
+"""The log of one partition: segments, offsets, and lookups by time.
 
-One writer at a time (the caller's duty, and asserted), any number of readers. The
-segments are a tuple that is replaced, never changed; a reader takes it once, and what
-it holds stays readable after retention has taken the segment away. A read never sees
-beyond the log end, and the log end moves only when a batch is in the file whole.
+One writer at a time (ensured by the caller, and asserted), any number of readers. The tuple of
+segments is replaced, never mutated: a reader takes it once, and its segments stay readable after
+retention has deleted them. Reads never go beyond the log end offset, which advances only after a
+batch is completely in the file.
 
-Nothing here waits for the disk but `flush` and what `append_nowait` declines. What must
-happen later is returned: a roll asks for a flush, a deletion for the removal of files.
+Only `flush`, and appends that `append_nowait` declines, wait for the disk. Follow-up work is
+returned to the caller: a flush after a roll, the removal of files after a deletion.
 """
 
 import logging
@@ -108,29 +108,35 @@ class Log:
         self.config = config
         self.directory = directory
         self.segments: tuple[Segment, ...] = tuple(segments)
+        """In offset order, never empty; replaced, never mutated."""
         self.active = active
-        """Appends to the last of them."""
+        """Appends to the last segment."""
         self.log_start_offset = log_start_offset
+        """The first readable offset; at most the log end offset."""
         self.recovery_point = recovery_point
+        """All records before this offset are flushed."""
         self.leader_epoch = leader_epoch
+        """The epoch that appended batches get."""
         self.epochs = epochs
+        """The start offsets of all leader epochs in the log."""
         self.producers = producers
+        """The state of idempotent producers, up to the log end offset."""
         self._unended = producers.unended()
-        self._largest_times = LargestTimes(())  # only of segments that are all vouched for
+        self._largest_times = LargestTimes(())  # only of segments with a valid seal
         self.wants_index_check = False
-        """Whether lookups go by indexes that `check_indexes` has not seen yet."""
+        """Whether lookups use indexes that `check_indexes` has not checked yet."""
         self.retention_exempt = retention_exempt
-        """Adopted, not ours to shorten: no retention, no rolling by time."""
+        """Adopted: no retention and no rolling by time."""
         self._append_times = append_times
         self._files = files
         self.is_in_doubt = is_in_doubt
-        """Whether a flush failed, so that nothing is taken before one has succeeded."""
+        """Whether a flush failed: appends are refused until one succeeds."""
         self._max_batch_bytes = max_batch_uncompressed_bytes
         self._is_settled = is_settled  # all files are as `close` leaves them
         self._flushed_ms: int | None = None
         self._new_names = True
         self._to_remove: list[tuple[int, str]] = []
-        self._set_aside = list(set_aside)  # names of files that recovery took off the log
+        self._set_aside = list(set_aside)  # names of files that recovery set aside
         self._writing = threading.Lock()
         self._flushing = threading.Lock()
 
@@ -450,7 +456,7 @@ class Log:
         """Whether the indexes of these segments are proved, as far as that can be.
 
         Those of others are checked here if that is quick, else left to `check_indexes`: until
-        then a lookup goes by those entries that their batches prove.
+        then a lookup uses those entries that match their batches.
         """
         unproved = [s for s in finished if not s.indexes.vouched_for(s.size)]
         if sum(segment.size for segment in unproved) > _CHECKED_INLINE_BYTES:
@@ -461,7 +467,7 @@ class Log:
         return True
 
     def check_indexes(self) -> bool:
-        """Compare the next indexes that nobody vouches for with their log; whether more may follow.
+        """Check the next unsealed indexes against their log; return whether more remain.
 
         May run beside anything else, in another thread; reads all batch headers of one segment.
 
@@ -528,7 +534,7 @@ class Log:
         self.is_in_doubt = False
 
     def doubt(self) -> None:
-        """Take note that a sync failed; the file is for a start before the machine's next."""
+        """Record that a sync failed; the marker carries that state over a process restart."""
         self.is_in_doubt = True
         with suppress(StorageFailed):
             self._files.replace(self._sync_failed_path, b"", sync=False)
@@ -711,7 +717,7 @@ class Log:
     def finish(self) -> list[str]:
         """Finish the files so that the next start need not look into them; those to be synced.
 
-        Nobody appends any more. When the disk has the files, `finished` is to be called.
+        No more appends follow. Call `finished` once the files are synced.
 
         Raises:
             StorageFailed: the disk refused; the next start must recover this log.

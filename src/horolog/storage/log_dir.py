@@ -384,9 +384,9 @@ class LogDir:
 
     @property
     def _may_be_marked_clean(self) -> bool:
-        """Whether all that lies here was closed cleanly, by us or by whoever had it before.
+        """Whether all logs in the directory were closed cleanly, by horolog or its predecessor.
 
-        Kafka reads its own metadata without regard to the mark.
+        Kafka ignores the marker for its own metadata log.
         """
         others = any(partition.topic != names.CLUSTER_METADATA for partition in self._left_alone)
         return self.was_clean or not (others or self._has_moved)
@@ -394,8 +394,8 @@ class LogDir:
     def check(self) -> str | None:
         """Why the directory is lost, if it is; from then on all its files refuse everything.
 
-        It may have been removed, renamed or unmounted: files that are open would go on taking
-        records that nobody finds again. Without its lock file another broker could take it.
+        It may have been removed, renamed or unmounted: open files would accept records that are
+        lost. Without its lock file another broker could use it.
         """
         if self._lock.fd is None or still_locks(self._path(names.LOCK), self._lock.fd):
             return None

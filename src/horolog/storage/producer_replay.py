@@ -93,7 +93,7 @@ def _read(files: Files, directory: str, offset: int, producers: Producers, now_m
     try:
         producers.read(files, directory, offset, now_ms)
     except CorruptFile as error:
-        _logger.warning("A snapshot of producers is passed over: %s", error)
+        _logger.warning("A producer snapshot is ignored: %s", error)
         return False
     return True
 

@@ -1,13 +1,11 @@
-"""Opening one partition's directory, after a clean stop or any other.
+"""Recovers the log of one partition, after a clean or an unclean shutdown.
 
-After a clean stop nothing is read but the seal of the active segment. Otherwise every
-batch from the recovery point's segment on is checked against its checksum, the log is
-cut at the first one that is damaged, and the indexes are made again. What was done is
-said in a `Recovery`.
+After a clean shutdown only the seal of the active segment is read. Otherwise the checksum of every
+batch from the recovery point's segment on is verified, the log is truncated at the first damaged
+one, and the indexes are rebuilt. A `Recovery` reports what was done.
 
-Nothing that can be read is deleted. What is cut off is set aside (set_aside.py), unless it
-is the beginning of a batch whose append was interrupted, or zeros. Of a log that was only
-adopted even that is kept.
+No readable record is deleted. Truncated bytes are set aside (set_aside.py), unless they are zeros
+or the start of a batch whose append was interrupted. In an adopted log even those are kept.
 """
 
 import os
@@ -101,7 +99,7 @@ class _Loader:
         self.segments: list[Segment] = []
         self.epochs: list[EpochStart] = []
         self.recovery_point: int | None = None
-        self.is_foreign = False  # nobody like us has closed it
+        self.is_foreign = False  # not last closed by horolog
         self.ends_early = False  # before its recovery point
         self.with_markers: set[int] = set()  # base offsets, as far as segments were recovered
         self.append_times = AppendTimes.read(files, directory)
@@ -300,7 +298,7 @@ class _Loader:
 
         A start beyond the log's end is believed only if we have written it for this topic: then
         the directory is older than the checkpoint, and what it holds was deleted. Any other is an
-        error of whoever wrote it; to obey it would cost all records.
+        error of its writer; obeying it would lose all records.
         """
         written_for = None if self.plan.is_adopted else checkpointed.written_for
         ours = 0 if written_for is None else written_for.log_start_offset
@@ -398,13 +396,13 @@ class _Loader:
         return epochs
 
     def _leader_epoch(self, latest: int) -> int:
-        """In which epoch this start leads: a new one where a reader may have seen what is gone.
+        """Leader epoch to start in; bumped if a consumer may have read truncated records.
 
-        That makes him look where his own epoch ended (KIP-320). After a clean stop nothing is
-        gone, and whoever was here goes on. A Kafka's log keeps its epoch even after a kill: the
-        number is its controller's to raise (4.3 does by two at every start), and a Java client
-        that was told of a larger one, by a lookup or with a committed offset, takes what the
-        controller says for outdated, and finds no leader.
+        A bump makes consumers validate their position (KIP-320). A clean shutdown keeps the epoch.
+        An adopted log of Kafka keeps it even after a crash, because Kafka's controller owns the
+        epoch (4.3 bumps it by two at every start): a Java client that has seen a larger epoch, in
+        a lookup or with a committed offset, would consider the controller's metadata stale and
+        find no leader.
         """
         if latest < 0:
             return 0
@@ -412,7 +410,7 @@ class _Loader:
         return latest if is_whole or self.plan.is_adopted else min(latest + 1, _MAX_EPOCH)
 
     def _learn_from_last_batches(self) -> None:
-        """Somebody else's log: what its last batches tell of epochs and append times."""
+        """Derive epochs and append times of a foreign log from its last batches."""
         for segment in reversed(self.segments):
             if segment.size:
                 try:

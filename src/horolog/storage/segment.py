@@ -1,4 +1,4 @@
-"""One segment of a log that is open: what is done to its files, whoever wrote them.
+"""One open segment of a log, and the operations on its files.
 
 It is read as any other (segment_reader.py); its indexes are checked and repaired, it is
 synced, and its files get other names when it is deleted. Appending is for the last of a log

@@ -147,8 +147,8 @@ def is_whole(files: Files, path: str) -> bool:
 def whole_batches(log: BatchReader, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of every batch from `start` on whose checksum is right.
 
-    What is none is passed over: a damaged batch by its length, if another follows there, else
-    byte by byte.
+    Bytes that are no batch are skipped: a damaged batch by its length if another follows there,
+    otherwise byte by byte.
 
     Raises:
         CorruptBatch: too much looks like a batch and is none.

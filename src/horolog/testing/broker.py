@@ -42,7 +42,7 @@ class Broker:
 
         Args:
             settings: the broker's, under Kafka's names, stronger than those of `for_tests`.
-            clock: what it goes by; a new one that follows the machine's until it is turned.
+            clock: the broker's clock; by default a new one that follows the system's until moved.
             log_dir: where the log is kept, and stays; a temporary directory unless given.
         """
         self.clock = ManualClock.following() if clock is None else clock
@@ -60,7 +60,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`127.0.0.1:PORT`, what a client is told; the same after `stop` and `start`."""
+        """`127.0.0.1:PORT`, the address for clients; the same after `stop` and `start`."""
         assert self._bootstrap_servers is not None, "the broker was never started"
         return self._bootstrap_servers
 
@@ -93,7 +93,7 @@ class Broker:
         self._running().call(lambda service: service.broker.controller.create_topic(new), TIMEOUT_S)
 
     def expire(self) -> Expired:
-        """Do now whatever the clock makes due, and wait for it; how much that was.
+        """Run everything that is due by the clock, and wait for it; return how much that was.
 
         Retention, removal of files deleted `file.delete.delay.ms` ago, expiry of committed
         offsets and of idempotent producers. Nothing of this happens by itself here.

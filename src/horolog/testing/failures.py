@@ -28,7 +28,7 @@ class Failures(logging.Handler):
             self._texts.append(self._format.format(record))
 
     def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """What asyncio found nobody to tell: logged as asyncio would, and kept."""
+        """Log an unhandled asyncio error as asyncio would, and keep it."""
         error = context.get("exception")
         logging.getLogger(__name__).error("%s", context.get("message"), exc_info=error)
 

@@ -1,4 +1,4 @@
-"""What a broker for tests is told unless the test says otherwise."""
+"""The default settings of a broker for tests."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,7 +14,7 @@ QUIET: Final[Mapping[str, str]] = {
     # Kafka waits three seconds for more members. Nothing at all would be too short: kafka-python
     # asks for metadata 100 ms after it subscribes, and shares out what it knows until then.
     "group.initial.rebalance.delay.ms": "150",
-    # What the clock makes due happens when the test asks for it, and not whenever a timer fires.
+    # Retention and expiry run when the test calls `expire`, not when a timer fires.
     "log.retention.check.interval.ms": _NEVER_MS,
     "offsets.retention.check.interval.ms": _NEVER_MS,
     "producer.id.expiration.check.interval.ms": _NEVER_MS,
@@ -22,9 +22,9 @@ QUIET: Final[Mapping[str, str]] = {
 
 
 def for_tests(given: Mapping[str, str]) -> dict[str, str]:
-    """The settings with those added that suit tests; what is given stands.
+    """The given settings, with defaults that suit tests.
 
-    Who gives `log.retention.check.interval.ms` is given the first check after as long.
+    A given `log.retention.check.interval.ms` also delays the first check.
     """
     settings = {**QUIET, **given}
     first_ms = settings["log.retention.check.interval.ms"]

@@ -9,7 +9,7 @@ _WORTH_LOADING_BYTES = 1 << 20  # what twins go through in the time that loading
 
 
 class LazyKernels:
-    """A module of kernels that nobody waits for unless they ask to."""
+    """A module of kernels that loads in the background."""
 
     def __init__(self, module_name: str) -> None:
         self._module_name = module_name

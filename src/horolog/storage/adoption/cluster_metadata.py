@@ -41,7 +41,7 @@ TopicSettings = dict[str, dict[str, str]]
 def read_topic_settings(files: Files, log_dir: Path) -> TopicSettings:
     """The settings of each topic that has any of its own, under Kafka's names.
 
-    What cannot be read is passed over with a warning: it only makes us know less.
+    Unreadable records are skipped with a warning.
     """
     found = _Found()
     try:

@@ -37,7 +37,7 @@ PreparedCommits = dict[TopicPartition, frozenset[int]]
 def read_prepared_commits(files: Files, log_dir: Path) -> PreparedCommits:
     """For each partition the producer ids whose open transaction there is committed.
 
-    What cannot be read is passed over with a warning: it only makes us know less.
+    Unreadable records are skipped with a warning.
     """
     found: dict[TopicPartition, set[int]] = {}
     for directory in sorted(log_dir.glob(f"{_TOPIC}-*")):

@@ -65,7 +65,7 @@ def check_epochs(
 
 
 def _runs(segments: Sequence[SegmentFacts]) -> list[EpochRun]:
-    """Stretches of the log that name the same epoch; batches without one are passed over."""
+    """Ranges of the log with the same epoch; batches without one are skipped."""
     runs: list[EpochRun] = []
     for run in (run for segment in segments for run in segment.epochs if run.epoch >= 0):
         if runs and runs[-1].epoch == run.epoch:

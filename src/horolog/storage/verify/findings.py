@@ -20,7 +20,7 @@ class Severity(StrEnum):
 
 
 class Finding(NamedTuple):
-    """One thing that was found, in sentences for whoever has to mend it."""
+    """One finding, described for the operator who repairs it."""
 
     severity: Severity
     path: str
