@@ -4,6 +4,7 @@ import pytest
 
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
+from horolog.spark.broker_reader import task_client
 from horolog.spark.limits import (
     Assigned,
     AtTime,
@@ -215,3 +216,23 @@ def test_settings_of_fetching_are_obeyed() -> None:
     assert (fetching.max_wait_ms, fetching.min_bytes) == (3, 2)
     assert (fetching.request_timeout_ms, fetching.poll_timeout_ms) == (1000, 900)
     assert (fetching.lookup_retries, fetching.lookup_retry_interval_ms) == (8, 70)
+
+
+def test_tls_and_sasl_are_handed_on_and_hidden() -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" '
+    options = ReadOptions.parse(
+        {
+            **BROKER,
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.jaas.config": jaas + 'password="hush";',
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.location": "/etc/trusted.pem",
+        }
+    )
+    assert options.security.protocol == "SASL_SSL"
+    assert options.security.get("ssl.truststore.location") == "/etc/trusted.pem"
+    assert "hush" in (options.security.get("sasl.jaas.config") or "")
+    assert "hush" not in repr(options)
+    with task_client(options) as client:
+        assert client.config.security == options.security
