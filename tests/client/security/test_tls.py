@@ -259,7 +259,7 @@ def test_a_missing_client_certificate_is_told(certificates: Certificates) -> Non
 def test_a_listener_of_the_other_kind_is_told_as_such(certificates: Certificates) -> None:
     with (
         ScriptedBroker() as broker,
-        Client(broker.bootstrap, security=trusting(certificates)) as client,
+        Client(broker.bootstrap, security=trusting(certificates), connect_timeout_ms=300) as client,
         pytest.raises((AuthenticationFailed, NoAnswer), match="TLS"),
     ):
         client.metadata()
