@@ -23,15 +23,15 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
+from horolog.buffers import Buffer
 from horolog.wire.api import ApiKey
-from horolog.wire.packing import Bytes
 '''
 ZEROS: dict[str, Any] = {"bool": False, "string": "", "bytes": b"", "float64": 0.0, "uuid": None}
 TYPES = {
     "bool": "bool",
     "string": "str",
     "bytes": "bytes",
-    "records": "Bytes",
+    "records": "Buffer",
     "uuid": "UUID | None",
     "float64": "float",
 }

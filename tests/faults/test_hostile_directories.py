@@ -20,7 +20,7 @@ from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.storage.files import Files
-from horolog.storage.index.abort import AbortedTransaction, write_aborted
+from horolog.storage.index.abort import AbortedTxn, write_aborted
 from horolog.storage.names import INTERNAL_TOPICS
 from horolog.wire.api import ApiKey
 
@@ -302,7 +302,7 @@ def make_template(path: Path, *, is_clean: bool) -> None:
     else:
         broker.run(broker.broker.partitions.checkpoint())
         broker.kill()
-    write_aborted(Files(), str(path / "t-0" / PARTITION_FILES[3]), [AbortedTransaction(7, 0, 1, 2)])
+    write_aborted(Files(), str(path / "t-0" / PARTITION_FILES[3]), [AbortedTxn(7, 0, 1, 2)])
     for index in range(1, SOUND + 1):
         for file in (path / "t-0").iterdir():
             if file.name != "partition.metadata":

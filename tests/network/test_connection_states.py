@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from horolog.buffers import Buffer
 from horolog.config import Endpoint, Settings
 from horolog.network import turns
 from horolog.network.budget import ByteBudget
@@ -25,7 +26,6 @@ from horolog.network.lifecycle import State
 from horolog.network.peer import ANONYMOUS, Peer
 from horolog.network.reply import Reply
 from horolog.network.turns import Turns
-from horolog.wire.packing import Bytes
 
 LISTENER = Endpoint("PLAINTEXT", "127.0.0.1", 9092)
 PRODUCE, FETCH = 0, 1
@@ -107,7 +107,7 @@ class Stage:
         stage = self
 
         class Dispatch:
-            def __call__(self, frame: Bytes, peer: Peer) -> Any:
+            def __call__(self, frame: Buffer, peer: Peer) -> Any:
                 name = bytes(frame[8:])
                 stage.asked.append(name)
                 if name.startswith(b"later"):
@@ -119,7 +119,7 @@ class Stage:
                     return (name + bytes(500_000),)
                 return (name,)
 
-            def slowly(self, frame: Bytes, peer: Peer) -> Any:
+            def slowly(self, frame: Buffer, peer: Peer) -> Any:
                 raise AssertionError
 
         config = Settings({}).broker_config()

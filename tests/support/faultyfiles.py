@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Sequence
 
-from horolog.record.compression import Buffer
+from horolog.buffers import Buffer
 from horolog.storage.files import Files
 
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, Ty
 
 from horolog.broker.authorisation import Authorise, authorise
 from horolog.broker.turns import ClientGone, Slice
+from horolog.buffers import Buffer
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
 from horolog.network.reply import Part, Reply
@@ -37,7 +38,6 @@ from horolog.wire.frame import (
     response_prefix,
     unsupported_api_versions,
 )
-from horolog.wire.packing import Bytes
 
 if TYPE_CHECKING:
     from horolog.broker.broker import Broker
@@ -149,7 +149,7 @@ class Dispatcher:
             key: _Served(handler, *SUPPORTED[key]) for key, handler in _HANDLERS.items()
         }
 
-    def __call__(self, frame: Bytes, peer: Peer) -> "Reply | asyncio.Future[Reply | None] | None":
+    def __call__(self, frame: Buffer, peer: Peer) -> "Reply | asyncio.Future[Reply | None] | None":
         """The reply to a request, or its future where it takes time.
 
         Raises:
@@ -185,7 +185,7 @@ class Dispatcher:
         """Requests that could not be answered at once and are not answered yet."""
         return len(self._tasks)
 
-    def slowly(self, frame: Bytes, peer: Peer) -> "asyncio.Future[Reply | None]":
+    def slowly(self, frame: Buffer, peer: Peer) -> "asyncio.Future[Reply | None]":
         """The reply to a request of many fields; nothing of it has been done when this returns."""
         return self._task(self._answer_slowly(frame, peer))
 
@@ -212,7 +212,7 @@ class Dispatcher:
             return _packed(header, response)
         return await self._in_thread(request.peer, partial(_packed_densely, header, response))
 
-    async def _answer_slowly(self, frame: Bytes, peer: Peer) -> Reply | None:
+    async def _answer_slowly(self, frame: Buffer, peer: Peer) -> Reply | None:
         header = parse_request_header(frame)
         key, version, _, client_id, position = header
         body = await self._in_thread(peer, partial(decode_request, key, version, frame, position))
@@ -262,7 +262,7 @@ def _packed_densely(header: RequestHeader, response: Response) -> Reply | None:
     dense: list[Part] = []
     for is_bytes, parts in groupby(reply, lambda it: isinstance(it, _BYTES)):
         if is_bytes:
-            dense.append(b"".join(cast("Iterable[Bytes]", parts)))
+            dense.append(b"".join(cast("Iterable[Buffer]", parts)))
         else:
             dense.extend(parts)
     return dense

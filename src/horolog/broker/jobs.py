@@ -5,8 +5,8 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Any
 
+from horolog.buffers import Buffer
 from horolog.storage.validate import Prepared
-from horolog.wire.packing import Bytes
 
 
 class Append:
@@ -24,7 +24,7 @@ class Append:
     )
 
     def __init__(
-        self, owner: Hashable, batch: Bytes, now_ms: int, produce_version: int, in_thread: bool
+        self, owner: Hashable, batch: Buffer, now_ms: int, produce_version: int, in_thread: bool
     ) -> None:
         self.owner = owner
         self.batch = batch

@@ -7,6 +7,7 @@ from typing import Final, Protocol, TypeVar
 
 from horolog.broker.checking import Checkers
 from horolog.broker.write_queue import WriteQueue
+from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
@@ -15,7 +16,6 @@ from horolog.storage.log import Appended, DeletedSegment, Log
 from horolog.storage.lookup import TimestampOffset
 from horolog.storage.slices import Slice
 from horolog.wire.fetch import AbortedTransaction
-from horolog.wire.packing import Bytes
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ class Partition:
 
     def append(
         self,
-        batch: Bytes,
+        batch: Buffer,
         now_ms: int,
         produce_version: int,
         owner: Hashable,

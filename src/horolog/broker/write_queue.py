@@ -15,13 +15,13 @@ from typing import Any, Final, TypeVar
 from horolog.broker.checking import QUICK_BYTES, Checkers
 from horolog.broker.fair_pool import FairPool
 from horolog.broker.jobs import Append, Failure, Job, perform
+from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.record.batch import codec_number_of
 from horolog.record.compression import UncompressedTooLarge
 from horolog.record.scan import kernels_ready
 from horolog.storage.log import Appended, Log
 from horolog.storage.validate import Prepared, prepare
-from horolog.wire.packing import Bytes
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class WriteQueue:
         """Writes are refused."""
 
     def append(
-        self, batch: Bytes, now_ms: int, produce_version: int, owner: Hashable, *, in_thread: bool
+        self, batch: Buffer, now_ms: int, produce_version: int, owner: Hashable, *, in_thread: bool
     ) -> "Appended | asyncio.Future[Appended]":
         """See `Partition.append`."""
         append = Append(owner, batch, now_ms, produce_version, in_thread)

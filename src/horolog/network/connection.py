@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, cast
 
+from horolog.buffers import Buffer
 from horolog.config import BrokerConfig, Endpoint
 from horolog.errors import HorologError
 from horolog.network.budget import SMALL_BYTES, ByteBudget
@@ -27,7 +28,6 @@ from horolog.network.reply import Reply
 from horolog.network.turns import Turns
 from horolog.wire.codec import MAX_FIELDS, TooManyFields
 from horolog.wire.malformed import MalformedRequest
-from horolog.wire.packing import Bytes
 
 _LOG = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         )
         self._transport: asyncio.Transport | None = None
         self._outbox: Outbox | None = None  # set while there is a transport
-        self._waiting: deque[Bytes] = deque()  # complete requests, not started
+        self._waiting: deque[Buffer] = deque()  # complete requests, not started
         self._waiting_bytes = 0
         self._in_flight: deque[_Exchange] = deque()  # started, in the order of their responses
         self._in_flight_bytes = 0
@@ -280,7 +280,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._frames.resume()
         self._steer_reading()
 
-    def _on_frame(self, frame: Bytes) -> None:
+    def _on_frame(self, frame: Buffer) -> None:
         is_accounted = self._growing_bytes > 0
         if is_accounted:
             self._growing_bytes = 0  # these bytes now belong to a complete request
@@ -294,7 +294,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._waiting.append(frame)
         self._waiting_bytes += size
 
-    def _may_begin(self, frame: Bytes) -> bool:
+    def _may_begin(self, frame: Buffer) -> bool:
         outbox = self._outbox
         if self.state > _OPEN or outbox is None or outbox.is_blocked:
             return False
@@ -321,7 +321,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._waits_for_slice = False
         self._go_on()
 
-    def _begin(self, frame: Bytes, is_accounted: bool) -> None:
+    def _begin(self, frame: Buffer, is_accounted: bool) -> None:
         """Start a request; one that is answered immediately is not charged here."""
         size = held = len(frame)
         self._has_begun = True

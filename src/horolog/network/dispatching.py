@@ -3,11 +3,11 @@
 import asyncio
 from typing import Protocol
 
+from horolog.buffers import Buffer
 from horolog.config import Endpoint
 from horolog.errors import HorologError
 from horolog.network.peer import ANONYMOUS, Peer
 from horolog.network.reply import Reply
-from horolog.wire.packing import Bytes
 
 
 class Hangup(HorologError):  # noqa: N818 - errors are named by what happened
@@ -18,7 +18,7 @@ class Dispatch(Protocol):
     """Handles requests."""
 
     def __call__(
-        self, frame: Bytes, peer: Peer, /
+        self, frame: Buffer, peer: Peer, /
     ) -> "Reply | asyncio.Future[Reply | None] | None":
         """The reply to a request, or a future of it; None if the request has no response.
 
@@ -28,7 +28,7 @@ class Dispatch(Protocol):
         """
         ...
 
-    def slowly(self, frame: Bytes, peer: Peer, /) -> "asyncio.Future[Reply | None]":
+    def slowly(self, frame: Buffer, peer: Peer, /) -> "asyncio.Future[Reply | None]":
         """The future reply to a request with many fields; it starts after this returns."""
         ...
 

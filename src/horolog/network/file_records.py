@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from threading import BoundedSemaphore
 
+from horolog.buffers import Buffer
 from horolog.errors import StorageFailed
-from horolog.record.compression import Buffer
 from horolog.storage.slices import Slice
 
 

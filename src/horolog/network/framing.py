@@ -8,8 +8,8 @@ with the bytes received: a client that only claims 100 MB gets no memory for it.
 from collections.abc import Callable
 from typing import Final
 
+from horolog.buffers import Buffer
 from horolog.wire.frame import LENGTH_BYTES, frame_length
-from horolog.wire.packing import Bytes
 
 SCRATCH_BYTES: Final = 256 * 1024
 FIRST_ALLOCATION_BYTES: Final = 4 * 1024
@@ -29,7 +29,7 @@ class Frames:
         self,
         scratch: memoryview,
         max_bytes: int,
-        on_frame: Callable[[Bytes], None],
+        on_frame: Callable[[Buffer], None],
         may_grow: Callable[[int], bool],
     ) -> None:
         self._scratch = scratch

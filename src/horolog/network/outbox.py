@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
+from horolog.buffers import Buffer
 from horolog.network.budget import SMALL_BYTES, Account
 from horolog.network.reply import PIECE_BYTES, FileRecords, Part, Reply
-from horolog.wire.packing import Bytes
 
 HIGH_WATER_BYTES: Final = 64 * 1024
 LOW_WATER_BYTES: Final = 0  # what the socket itself holds keeps the client busy meanwhile
@@ -102,7 +102,7 @@ class Outbox:
         transport = self._transport
         if transport.is_closing():
             return
-        ready: list[Bytes] = []
+        ready: list[Buffer] = []
         while self._parts and not self.is_stuck and not self.is_reading_disk:
             part = self._parts[0]
             if isinstance(part, (bytes, bytearray, memoryview)):
@@ -135,7 +135,7 @@ class Outbox:
         if self._held or self._charged:
             self._charge()
 
-    def _send_direct(self, fd: int, head: Sequence[Bytes], records: FileRecords) -> bool:
+    def _send_direct(self, fd: int, head: Sequence[Buffer], records: FileRecords) -> bool:
         """Send `head`, then cached records, to the socket; return whether it is full.
 
         The part of `head` that the socket does not accept goes to the transport.
@@ -192,7 +192,7 @@ class Outbox:
         future = loop.run_in_executor(self._readers, part.take, PIECE_BYTES)
         future.add_done_callback(lambda done: self._on_piece(part, done))
 
-    def _on_piece(self, part: FileRecords, done: "asyncio.Future[Bytes]") -> None:
+    def _on_piece(self, part: FileRecords, done: "asyncio.Future[Buffer]") -> None:
         self.is_reading_disk = False
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         if error is None and self._parts and not self._transport.is_closing():
@@ -210,7 +210,7 @@ def _socket_fd(transport: asyncio.Transport) -> int | None:
     return None if sock is None else sock.fileno()
 
 
-def _send_some(fd: int, parts: Sequence[Bytes]) -> bytes:
+def _send_some(fd: int, parts: Sequence[Buffer]) -> bytes:
     """Send buffers to the socket; return the unsent bytes.
 
     More data follows immediately, so MSG_MORE lets both share a packet.

@@ -7,7 +7,7 @@ room: a slow consumer holds a file open, not megabytes.
 from collections.abc import Sequence
 from typing import Final, Protocol, TypeAlias
 
-from horolog.wire.packing import Bytes
+from horolog.buffers import Buffer
 
 PIECE_BYTES: Final = 256 * 1024
 
@@ -19,7 +19,7 @@ class FileRecords(Protocol):
         """Bytes not yet taken."""
         ...
 
-    def take_cached(self, max_bytes: int) -> Bytes | None:
+    def take_cached(self, max_bytes: int) -> Buffer | None:
         """The next bytes if they are in the page cache, otherwise None."""
         ...
 
@@ -34,10 +34,10 @@ class FileRecords(Protocol):
         """
         ...
 
-    def take(self, max_bytes: int) -> Bytes:
+    def take(self, max_bytes: int) -> Buffer:
         """The next bytes; may wait for the disk, so never on the event loop."""
         ...
 
 
-Part: TypeAlias = Bytes | FileRecords
+Part: TypeAlias = Buffer | FileRecords
 Reply: TypeAlias = Sequence[Part]

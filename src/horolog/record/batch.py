@@ -22,8 +22,9 @@ from typing import NamedTuple
 
 import crc32c
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
-from horolog.record.compression import Buffer, Codec
+from horolog.record.compression import Codec
 from horolog.record.timestamps import TimestampType
 
 HEADER_SIZE = 61

@@ -13,6 +13,7 @@ batch's base and wrap at 64 bits as Java's do.
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import (
     HEADER_SIZE,
@@ -22,7 +23,7 @@ from horolog.record.batch import (
     pack_header,
     parse_header,
 )
-from horolog.record.compression import Buffer, Codec, compress, decompress
+from horolog.record.compression import Codec, compress, decompress
 from horolog.record.kernels.scan_twins import to_int64
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 

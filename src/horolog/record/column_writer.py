@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from horolog.buffers import Buffer
 from horolog.record.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -17,7 +18,7 @@ from horolog.record.batch import (
     next_sequence,
     pack_header,
 )
-from horolog.record.compression import Buffer, Codec, compress
+from horolog.record.compression import Codec, compress
 from horolog.record.kernels import column_twins, layout
 from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.record.timestamps import NO_TIMESTAMP

@@ -18,10 +18,11 @@ from itertools import chain
 
 import pyarrow as pa
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import HEADER_SIZE, BatchHeader, iter_headers, parse_header, verify_crc
 from horolog.record.column_writer import encode, encode_batches
-from horolog.record.compression import Buffer, Codec, decompress_chunks
+from horolog.record.compression import Codec, decompress_chunks
 from horolog.record.kernels import layout
 from horolog.record.row_buffers import EVERYTHING, INT64_MAX, INT64_MIN, Range, RowBuffers
 from horolog.record.scan import scan_batch

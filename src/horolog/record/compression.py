@@ -11,9 +11,10 @@ claimed size has been checked against what snappy can pack.
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.codecs import gzip_stream, lz4_frame, snappy_stream, zstd_frame
-from horolog.record.codecs.stream import Buffer, Codec, Packer
+from horolog.record.codecs.stream import Codec, Packer
 
 __all__ = [
     "CHUNK_BYTES",

@@ -8,6 +8,7 @@ broker takes from no producer: there they are written anew, as readers see them.
 
 from collections.abc import Iterable, Iterator
 
+from horolog.buffers import Buffer
 from horolog.record.batch import (
     HEADER_SIZE,
     BatchHeader,
@@ -17,7 +18,6 @@ from horolog.record.batch import (
     verify_crc,
 )
 from horolog.record.builder import build_batch, read_records
-from horolog.record.compression import Buffer
 from horolog.record.timestamps import TimestampType
 from horolog.record.transactions import AbortedTransactions
 

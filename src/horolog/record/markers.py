@@ -7,9 +7,9 @@ value   i16  version   i32  coordinator epoch
 from struct import Struct
 from typing import Final, NamedTuple
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.builder import read_records
-from horolog.record.compression import Buffer
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")

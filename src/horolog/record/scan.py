@@ -13,9 +13,10 @@ from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, BatchHeader
-from horolog.record.compression import Buffer, Codec, fleeting_chunks
+from horolog.record.compression import Codec, fleeting_chunks
 from horolog.record.kernels import layout, scan_twins
 from horolog.record.kernels.loading import SCAN_KERNELS
 from horolog.record.timestamps import LOG_APPEND_TIME

@@ -6,10 +6,10 @@ from contextlib import nullcontext, suppress
 
 import pyarrow as pa
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.columns import decode
-from horolog.record.compression import Buffer
 from horolog.record.timestamps import TimestampType
 from horolog.spark.ahead import ahead
 from horolog.spark.bounds import data_lost

@@ -8,8 +8,8 @@ walked over, at 61 bytes a batch, and only when committed records are asked for.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from horolog.buffers import Buffer
 from horolog.record.batch import BatchHeader
-from horolog.record.compression import Buffer
 from horolog.record.markers import read_marker
 
 

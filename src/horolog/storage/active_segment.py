@@ -6,9 +6,9 @@ One thread at a time. What it appends is published with the segment's end, as on
 import logging
 from contextlib import suppress
 
+from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
-from horolog.record.compression import Buffer
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.files import Files

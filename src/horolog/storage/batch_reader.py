@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import crc32c
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import (
     HEADER_SIZE,
@@ -25,7 +26,6 @@ from horolog.record.batch import (
     BatchHeader,
     parse_header,
 )
-from horolog.record.compression import Buffer
 from horolog.storage.files import Files, OpenFile
 
 MAX_HELD_BYTES: Final = 256 << 20

@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from horolog.buffers import Buffer
 from horolog.errors import StorageFailed
-from horolog.record.compression import Buffer
 from horolog.storage import names, page_cache
 
 T = TypeVar("T")

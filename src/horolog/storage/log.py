@@ -29,7 +29,7 @@ from horolog.storage.append_times import AppendTimes
 from horolog.storage.checkpoints import AppendTimeReset
 from horolog.storage.epochs import NO_EPOCH, LeaderEpochs
 from horolog.storage.files import Files, SyncFailed
-from horolog.storage.index.abort import AbortedTransaction
+from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.leftovers import base_offsets
 from horolog.storage.lookup import (
     LargestTimes,
@@ -404,7 +404,7 @@ class Log:
                     return found
         return Slice(self._files, None, 0, 0)
 
-    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTxn]:
         """The aborted transactions that reach into `[offset, end_offset)`.
 
         A transaction that was open when its broker stopped for good has nobody left who could
@@ -413,7 +413,7 @@ class Log:
         """
         found = [entry for segment in self.segments for entry in segment.aborted()]
         found += [
-            AbortedTransaction(producer_id, first_offset, end_offset, end_offset)
+            AbortedTxn(producer_id, first_offset, end_offset, end_offset)
             for producer_id, first_offset in self._unended
         ]
         return [e for e in found if e.last_offset >= offset and e.first_offset < end_offset]

@@ -10,7 +10,7 @@ from functools import partial
 
 from horolog.errors import CorruptBatch, CorruptFile
 from horolog.storage.files import Files
-from horolog.storage.index.abort import AbortedTransaction
+from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.producers import CompletedTransaction, Producers, remove_snapshot
 from horolog.storage.segment import Segment
 
@@ -63,7 +63,7 @@ def mend_aborted(
             _replay_segment(before, start, producers, now_ms=0)
     segment.write_aborted(
         [
-            AbortedTransaction(
+            AbortedTxn(
                 ended.producer_id, ended.first_offset, ended.last_offset, ended.last_stable_offset
             )
             for ended in _replay_segment(segment, base, producers, now_ms=0)

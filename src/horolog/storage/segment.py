@@ -12,7 +12,7 @@ from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
 from horolog.record.batch import verify_crc
 from horolog.storage import names
 from horolog.storage.files import FileMissing, Files
-from horolog.storage.index.abort import AbortedTransaction, write_aborted
+from horolog.storage.index.abort import AbortedTxn, write_aborted
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.indexes import Trust
 from horolog.storage.segment_end import SegmentEnd
@@ -61,7 +61,7 @@ class Segment(SegmentReader):
                 return  # rebuilt when it is found so (recovery.py)
             self.write_aborted([entry for entry in found if entry.last_offset < offset])
 
-    def write_aborted(self, entries: Sequence[AbortedTransaction]) -> None:
+    def write_aborted(self, entries: Sequence[AbortedTxn]) -> None:
         """Replace the index of aborted transactions."""
         write_aborted(self._files, self._stem + names.TXN_INDEX, entries)
         self._has_aborted = bool(entries)

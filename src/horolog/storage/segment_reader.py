@@ -24,7 +24,7 @@ from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.batch_reader import HEADERS, BatchReader, ReadAhead, find_batch
 from horolog.storage.files import Files
-from horolog.storage.index.abort import AbortedTransaction, read_aborted
+from horolog.storage.index.abort import AbortedTxn, read_aborted
 from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Proved, Trust
 from horolog.storage.index.time import TimeEntry
 from horolog.storage.log_file import LogFile
@@ -236,7 +236,7 @@ class SegmentReader:
             self._has_aborted = self._files.exists(self._stem + names.TXN_INDEX)
         return self._has_aborted
 
-    def aborted(self) -> list[AbortedTransaction]:
+    def aborted(self) -> list[AbortedTxn]:
         """The aborted transactions that ended in this segment.
 
         Raises:

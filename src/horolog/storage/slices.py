@@ -5,7 +5,7 @@ It holds the file open, so it can be read after its segment has been deleted.
 
 import os
 
-from horolog.record.compression import Buffer
+from horolog.buffers import Buffer
 from horolog.storage import page_cache
 from horolog.storage.files import Files, OpenFile
 

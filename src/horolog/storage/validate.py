@@ -15,6 +15,7 @@ pass of `horolog.record.scan`.
 from struct import Struct
 from typing import NamedTuple
 
+from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import (
     BatchRefused,
@@ -34,7 +35,7 @@ from horolog.record.batch import (
     parse_header,
     verify_crc,
 )
-from horolog.record.compression import Buffer, Codec, compress_chunks, fleeting_chunks
+from horolog.record.compression import Codec, compress_chunks, fleeting_chunks
 from horolog.record.scan import Fault, RecordFacts, find_faults, scan_batch
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
 from horolog.storage.looks_like import looks_like

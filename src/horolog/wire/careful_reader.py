@@ -5,7 +5,8 @@ from struct import Struct
 from typing import Any, Final
 from uuid import UUID
 
-from horolog.wire.packing import INT16, INT32, MAX_STRING_BYTES, NO_UUID, NUMBERS, Bytes
+from horolog.buffers import Buffer
+from horolog.wire.packing import INT16, INT32, MAX_STRING_BYTES, NO_UUID, NUMBERS
 from horolog.wire.schema import Field, Shape
 
 __all__ = ["MAX_FIELDS", "TooManyFields", "Unreadable", "read_carefully"]
@@ -35,7 +36,7 @@ class TooManyFields(Unreadable):
 
 def read_carefully(
     shape: Shape,
-    data: Bytes,
+    data: Buffer,
     position: int = 0,
     *,
     may_trail: bool,
@@ -64,7 +65,7 @@ def read_carefully(
 class _Cursor:
     """A read position that advances with every value."""
 
-    def __init__(self, data: Bytes, position: int, max_fields: int) -> None:
+    def __init__(self, data: Buffer, position: int, max_fields: int) -> None:
         self.data = data
         self.position = position
         self.max_fields = max_fields
@@ -173,7 +174,7 @@ class _Cursor:
                 return value
         raise Unreadable("a varint of more than five bytes", self.position)
 
-    def take(self, size: int) -> Bytes:
+    def take(self, size: int) -> Buffer:
         end = self.position + size
         if end > len(self.data):
             raise Unreadable(

@@ -25,10 +25,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from horolog.buffers import Buffer
 from horolog.wire.api import ApiKey
 from horolog.wire.careful_reader import MAX_FIELDS, TooManyFields, Unreadable
 from horolog.wire.malformed import MalformedRequest, MalformedResponse
-from horolog.wire.packing import Bytes
 from horolog.wire.reader import Reader, reader_of
 from horolog.wire.schema import Kind, load
 from horolog.wire.writer import Unwritable, Writer, writer_of
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def decode_request(
-    api_key: ApiKey, version: int, frame: Bytes, position: int = 0, max_fields: int = MAX_FIELDS
+    api_key: ApiKey, version: int, frame: Buffer, position: int = 0, max_fields: int = MAX_FIELDS
 ) -> Any:
     """Decode the body of a request, which starts at `position` of `frame`.
 
@@ -63,7 +63,7 @@ def decode_request(
         raise MalformedRequest(f"{api_key.title} v{version} request: {error}") from None
 
 
-def decode_response(api_key: ApiKey, version: int, frame: Bytes, position: int = 0) -> Any:
+def decode_response(api_key: ApiKey, version: int, frame: Buffer, position: int = 0) -> Any:
     """Decode the body of a response, which starts at `position` and ends with `frame`.
 
     Raises:

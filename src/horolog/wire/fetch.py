@@ -16,8 +16,9 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from horolog.buffers import Buffer
 from horolog.wire.leaders import CurrentLeader, Node, current_leader_field, nodes_field
-from horolog.wire.packing import INT32, Bytes, compact_string, string, tagged, uuid_bytes, uvarint
+from horolog.wire.packing import INT32, compact_string, string, tagged, uuid_bytes, uvarint
 
 __all__ = [
     "READ_COMMITTED",
@@ -60,7 +61,7 @@ class FetchedPartition(NamedTuple):
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
-    records: Bytes = b""
+    records: Buffer = b""
     aborted_transactions: Sequence[AbortedTransaction] | None = None  # null: read uncommitted
     preferred_read_replica: int = -1
     diverging_epoch: EpochEnd | None = None
@@ -83,10 +84,10 @@ def encode_fetch_response(
     error_code: int = 0,
     session_id: int = 0,
     node_endpoints: Sequence[Node] = (),
-) -> list[Bytes]:
+) -> list[Buffer]:
     """Encode the body as buffers to send in order; records are passed through uncopied."""
     is_flexible = version >= 12
-    parts: list[Bytes] = []
+    parts: list[Buffer] = []
     out = bytearray()
     if version >= 7:
         out += _TOP_V7.pack(throttle_time_ms, error_code, session_id)

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Final, NamedTuple
 
+from horolog.buffers import Buffer
 from horolog.errors import ErrorCode
 from horolog.wire.api import SUPPORTED, ApiKey, Versions, is_flexible
 from horolog.wire.malformed import MalformedRequest, MalformedResponse
-from horolog.wire.packing import EMPTY_TAGS, INT32, Bytes, string
+from horolog.wire.packing import EMPTY_TAGS, INT32, string
 
 __all__ = [
     "LENGTH_BYTES",
@@ -58,7 +59,7 @@ class RequestHeader(NamedTuple):
         return f"{self.api_key.title} v{self.api_version}"
 
 
-def frame_length(data: Bytes, max_bytes: int = MAX_REQUEST_BYTES, position: int = 0) -> int:
+def frame_length(data: Buffer, max_bytes: int = MAX_REQUEST_BYTES, position: int = 0) -> int:
     """The size of the request that follows the four length bytes at `position`.
 
     Raises:
@@ -74,7 +75,7 @@ def frame_length(data: Bytes, max_bytes: int = MAX_REQUEST_BYTES, position: int 
     return int(length)
 
 
-def parse_request_header(frame: Bytes) -> RequestHeader:
+def parse_request_header(frame: Buffer) -> RequestHeader:
     """The header of a request; `frame` is the request without its length.
 
     The version may be unsupported; the caller checks it. Of an ApiVersions request with a newer
@@ -106,7 +107,7 @@ def parse_request_header(frame: Bytes) -> RequestHeader:
     return RequestHeader(api_key, version, correlation_id, client_id, position)
 
 
-def _skip_tags(frame: Bytes, position: int) -> int:
+def _skip_tags(frame: Buffer, position: int) -> int:
     """The position after the tagged fields of a header; Kafka defines none yet."""
     try:
         if frame[position] == 0:
@@ -125,7 +126,7 @@ def _skip_tags(frame: Bytes, position: int) -> int:
     return position
 
 
-def _uvarint(frame: Bytes, position: int) -> tuple[int, int]:
+def _uvarint(frame: Buffer, position: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 35, 7):
         byte = frame[position]
@@ -153,7 +154,7 @@ def request_prefix(
     return INT32.pack(length) + _FIXED.pack(api_key, version, correlation_id, 0)[:8] + text + tags
 
 
-def parse_response_header(frame: Bytes, api_key: ApiKey, version: int) -> tuple[int, int]:
+def parse_response_header(frame: Buffer, api_key: ApiKey, version: int) -> tuple[int, int]:
     """Correlation id and body position of a response, given without its length.
 
     Raises:

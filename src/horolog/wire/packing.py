@@ -5,7 +5,7 @@ zero for null (KIP-482).
 """
 
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final
 from uuid import UUID
 
 __all__ = [
@@ -17,15 +17,12 @@ __all__ = [
     "MAX_STRING_BYTES",
     "NO_UUID",
     "NUMBERS",
-    "Bytes",
     "compact_string",
     "string",
     "tagged",
     "uuid_bytes",
     "uvarint",
 ]
-
-Bytes: TypeAlias = bytes | bytearray | memoryview
 
 INT8: Final = Struct(">b")
 INT16: Final = Struct(">h")

@@ -21,15 +21,16 @@ from struct import error as StructError  # noqa: N812 - a class with a lower-cas
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from horolog.buffers import Buffer
 from horolog.wire.careful_reader import read_carefully
-from horolog.wire.packing import MAX_STRING_BYTES, NO_UUID, NUMBERS, Bytes
+from horolog.wire.packing import MAX_STRING_BYTES, NO_UUID, NUMBERS
 from horolog.wire.schema import Field, Shape
 
 __all__ = ["LARGE_BYTES", "Reader", "reader_of"]
 
-Reader: TypeAlias = Callable[[Bytes, int, int], Any]
+Reader: TypeAlias = Callable[[Buffer, int, int], Any]
 """Decodes the message at a position; the third argument limits the fields of a large one."""
-FastReader: TypeAlias = Callable[[Bytes, int], tuple[Any, int]]
+FastReader: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
 """Decodes the message at a position; returns the position after it as well."""
 
 LARGE_BYTES: Final = 64 << 10
@@ -42,12 +43,12 @@ class _GiveUp(ValueError):  # noqa: N818 - errors are named by what happened
 def reader_of(shape: Shape, *, is_request: bool) -> Reader:
     """The reader of whole messages; it raises only `Unreadable`.
 
-    Bytes after a request are ignored, as by Apache Kafka (tested with 4.3.1). Bytes after a
+    Buffer after a request are ignored, as by Apache Kafka (tested with 4.3.1). Buffer after a
     response are an error: they show that it was decoded with the wrong schema.
     """
     read_fast = _Source().compile(shape)
 
-    def read(data: Bytes, position: int, max_fields: int) -> Any:
+    def read(data: Buffer, position: int, max_fields: int) -> Any:
         if len(data) > LARGE_BYTES:
             data = memoryview(data).toreadonly()
         else:
@@ -186,14 +187,14 @@ class _Source:
         return name
 
 
-def _uuid(data: Bytes, position: int) -> UUID | None:
+def _uuid(data: Buffer, position: int) -> UUID | None:
     raw = bytes(data[position : position + 16])
     if len(raw) < 16:
         raise _GiveUp
     return None if raw == NO_UUID else UUID(bytes=raw)
 
 
-def _compact_size(data: Bytes, position: int) -> tuple[int, int]:
+def _compact_size(data: Buffer, position: int) -> tuple[int, int]:
     byte = data[position]
     if byte < 128:
         return byte - 1, position + 1

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
+from horolog.buffers import Buffer
 from horolog.wire.api import ApiKey
-from horolog.wire.packing import Bytes
 
 
 class PartitionProduceData:
@@ -20,7 +20,7 @@ class PartitionProduceData:
 
     __slots__ = ()
     index: int
-    records: Bytes | None
+    records: Buffer | None
 
 
 class TopicProduceData:

@@ -8,10 +8,10 @@ from storelogs import NOW, append, batch, new_log, partition_dir, reopened
 from horolog.errors import CorruptIndex
 from horolog.record.builder import Record, build_batch
 from horolog.storage.files import Files
-from horolog.storage.index.abort import AbortedTransaction, read_aborted, write_aborted
+from horolog.storage.index.abort import AbortedTxn, read_aborted, write_aborted
 
-FIRST = AbortedTransaction(9, 40, 50, 40)
-SECOND = AbortedTransaction(7, 45, 60, 51)
+FIRST = AbortedTxn(9, 40, 50, 40)
+SECOND = AbortedTxn(7, 45, 60, 51)
 
 
 def test_entries_are_kafkas_bytes(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_log_names_the_aborted_transactions_that_reach_into_a_range(tmp_path: 
     with new_log(tmp_path) as log:
         append(log, *[NOW] * 30)
     path = partition_dir(tmp_path) / "00000000000000000000.txnindex"
-    early, late = AbortedTransaction(9, 2, 5, 2), AbortedTransaction(7, 8, 20, 8)
+    early, late = AbortedTxn(9, 2, 5, 2), AbortedTxn(7, 8, 20, 8)
     write_aborted(Files(), str(path), [early, late])
     with reopened(tmp_path) as (_, log):
         assert log.aborted_transactions(0, 30) == [early, late]
@@ -61,7 +61,7 @@ def test_what_is_cut_off_takes_its_aborted_transactions_along(tmp_path: Path, ho
         for _ in range(10):
             append(log, *[NOW] * 3)
     path = partition_dir(tmp_path) / "00000000000000000000.txnindex"
-    early, late = AbortedTransaction(9, 2, 5, 2), AbortedTransaction(7, 8, 29, 8)
+    early, late = AbortedTxn(9, 2, 5, 2), AbortedTxn(7, 8, 29, 8)
     write_aborted(Files(), str(path), [early, late])
     if how == "recovery":
         file = path.with_suffix(".log")
@@ -134,8 +134,8 @@ SEGMENTS = {
     ],
 }
 TRUTH = {
-    0: [AbortedTransaction(7, 2, 3, 0)],
-    5: [AbortedTransaction(7, 4, 6, 7), AbortedTransaction(9, 7, 8, 9)],
+    0: [AbortedTxn(7, 2, 3, 0)],
+    5: [AbortedTxn(7, 4, 6, 7), AbortedTxn(9, 7, 8, 9)],
 }
 
 

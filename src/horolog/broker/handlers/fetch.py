@@ -30,13 +30,13 @@ from horolog.broker.broker import Broker
 from horolog.broker.delayed_fetch import DelayedFetch
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.broker.partition import Partition
+from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.network.file_records import SlicedRecords
 from horolog.network.reply import Reply
 from horolog.storage.files import WouldBlock
 from horolog.wire.api import ApiKey
 from horolog.wire.fetch import READ_COMMITTED, FetchedPartition, FetchedTopic, encode_fetch_response
-from horolog.wire.packing import Bytes
 from horolog.wire.requests import FetchPartition, FetchRequest, FetchTopic
 
 # Fewer bytes are copied into the response instead of sent from the file.
@@ -290,7 +290,7 @@ def _read_partition(
         high_watermark, stable = partition.high_watermark, partition.last_stable_offset
         up_to = stable if committed else high_watermark
         found = partition.read(wanted.offset, max_bytes, min_one_batch=nothing_yet, up_to=up_to)
-        records: Bytes | SlicedRecords | None = b""
+        records: Buffer | SlicedRecords | None = b""
         if found.size:
             records = found.read_cached() if found.size <= SMALL_BYTES else None
             if records is None and broker.slices_to_send.acquire():
@@ -306,11 +306,11 @@ def _read_partition(
         high_watermark,
         stable,
         partition.log_start_offset,
-        cast(Bytes, records),
+        cast(Buffer, records),
         aborted,
     )
 
 
-def _first_records(partition: Partition, offset: int, up_to: int) -> Bytes:
+def _first_records(partition: Partition, offset: int, up_to: int) -> Buffer:
     """A small read of at least one batch, so that the consumer makes progress."""
     return partition.read(offset, SMALL_BYTES, min_one_batch=True, up_to=up_to).read()

@@ -10,10 +10,10 @@ import zlib
 from collections.abc import Iterator
 from typing import Final
 
+from horolog.buffers import Buffer
 from horolog.record.codecs.stream import (
     FIRST_CHUNK_BYTES,
     INPUT_BYTES,
-    Buffer,
     Codec,
     Packer,
     corrupt,

@@ -12,10 +12,10 @@ from typing import Final
 
 import lz4.frame
 
+from horolog.buffers import Buffer
 from horolog.record.codecs.stream import (
     FIRST_CHUNK_BYTES,
     INPUT_BYTES,
-    Buffer,
     Codec,
     Packer,
     corrupt,

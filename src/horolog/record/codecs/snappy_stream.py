@@ -12,7 +12,8 @@ from typing import Final
 
 import cramjam
 
-from horolog.record.codecs.stream import Buffer, Codec, Packer, corrupt
+from horolog.buffers import Buffer
+from horolog.record.codecs.stream import Codec, Packer, corrupt
 
 _MAGIC: Final = b"\x82SNAPPY\x00"
 _MAGIC_AS_LENGTH: Final = _MAGIC[:4]  # tells a header from a block

@@ -1,11 +1,10 @@
 """What the codecs share."""
 
 from enum import IntEnum
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 FIRST_CHUNK_BYTES: Final = 64 << 10
 """Most batches end within it; a larger buffer costs more than its use."""

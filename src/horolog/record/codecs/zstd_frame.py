@@ -13,15 +13,9 @@ from typing import Final, NamedTuple
 
 import zstandard
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
-from horolog.record.codecs.stream import (
-    FIRST_CHUNK_BYTES,
-    Buffer,
-    Codec,
-    Packer,
-    corrupt,
-    ends_early,
-)
+from horolog.record.codecs.stream import FIRST_CHUNK_BYTES, Codec, Packer, corrupt, ends_early
 
 _DEFAULT_LEVEL: Final = 3
 _MAX_WINDOW_BYTES: Final = 128 << 20  # what Kafka's clients ask for at their highest level

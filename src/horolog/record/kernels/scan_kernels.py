@@ -17,7 +17,7 @@ from typing import Final
 import numba
 import numpy as np
 
-from horolog.record.compression import Buffer
+from horolog.buffers import Buffer
 from horolog.record.kernels import layout, scan_twins
 from horolog.record.kernels.cache import compile_kernel, helper
 from horolog.record.timestamps import NO_TIMESTAMP

@@ -16,7 +16,7 @@ from array import array
 from collections.abc import MutableSequence
 from typing import Final
 
-from horolog.record.compression import Buffer
+from horolog.buffers import Buffer
 from horolog.record.kernels.layout import (
     AFTER_MAX,
     APPEND_TIME,

@@ -18,8 +18,8 @@ _VERSION = 0
 _MAX_BYTES = (1 << 31) - 1
 
 
-class AbortedTransaction(NamedTuple):
-    """One aborted transaction: its producer, its first record, its marker, and what was stable."""
+class AbortedTxn(NamedTuple):
+    """An entry of `.txnindex`: Kafka's AbortedTxn. `last_offset` is the abort marker's."""
 
     producer_id: int
     first_offset: int
@@ -27,7 +27,7 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-def read_aborted(files: Files, path: str) -> list[AbortedTransaction]:
+def read_aborted(files: Files, path: str) -> list[AbortedTxn]:
     """The aborted transactions that ended in a segment; empty if there is no such file.
 
     Raises:
@@ -40,7 +40,7 @@ def read_aborted(files: Files, path: str) -> list[AbortedTransaction]:
         raise CorruptIndex(f"{path}: {len(data)} bytes are no whole number of entries")
     found = []
     for version, *fields in ENTRY.iter_unpack(data):
-        entry = AbortedTransaction(*fields)
+        entry = AbortedTxn(*fields)
         if not can_be(version, entry.first_offset, entry.last_offset):
             raise CorruptIndex(f"{path}: version {version} of {entry} cannot be")
         found.append(entry)
@@ -52,7 +52,7 @@ def can_be(version: int, first_offset: int, last_offset: int) -> bool:
     return version == _VERSION and 0 <= first_offset <= last_offset
 
 
-def write_aborted(files: Files, path: str, entries: Iterable[AbortedTransaction]) -> None:
+def write_aborted(files: Files, path: str, entries: Iterable[AbortedTxn]) -> None:
     """Replace the file of a segment; remove it where there is nothing to tell."""
     content = b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries)
     if content:

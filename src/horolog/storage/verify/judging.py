@@ -1,8 +1,9 @@
 """What is wrong with one batch, judged by itself."""
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import BatchHeader
-from horolog.record.compression import Buffer, Codec
+from horolog.record.compression import Codec
 from horolog.record.scan import scan_batch
 from horolog.record.timestamps import NO_TIMESTAMP
 

@@ -7,9 +7,9 @@ again by the offset index, if that knows of a whole batch there.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
-from horolog.record.compression import Buffer
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.batch_reader import EVERYTHING, MAX_HELD_BYTES, BatchReader

@@ -1,0 +1,7 @@
+"""The type of byte buffers that are passed on without copying."""
+
+from typing import TypeAlias
+
+__all__ = ["Buffer"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
