@@ -1,5 +1,6 @@
 """Several queries of one load(): each has its own rows, and reads no more than it needs."""
 
+import gc
 import logging
 import random
 import threading
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import eventually
 from pyspark import SparkFiles
 
 from horolog.errors import StorageFailed
@@ -57,6 +59,10 @@ def rows_of(frame: Any) -> dict[str, int]:
 
 def explained(frame: Any) -> None:
     assert "BatchScan horolog" in frame._jdf.queryExecution().toString()
+
+
+def planned(frame: Any) -> str:
+    return str(frame._jdf.queryExecution().withCachedData().toString())
 
 
 def tasks_of(frame: Any) -> int:
@@ -201,14 +207,79 @@ def test_a_reader_without_the_mark_reads_everything_and_spark_filters(
 
 
 @pytest.mark.spark
+def test_what_is_cached_of_one_load_is_found_by_its_queries_alone(
+    load: Callable[..., Any], log_dir: Path
+) -> None:
+    records, others = load(), load()
+    table, other = (each._jdf.queryExecution().analyzed().table() for each in (records, others))
+    assert table.equals(table)
+    assert not table.equals(other)
+    assert not table.equals(None)
+    assert table.hashCode() == table.hashCode()
+    assert "PythonTable" in table.toString()
+    records.cache()
+    try:
+        assert "InMemoryRelation" in planned(records.where("topic = 'few'"))
+        assert "InMemoryRelation" not in planned(others.where("topic = 'few'"))
+    finally:
+        records.unpersist()
+
+
+@pytest.mark.spark
+def test_every_scan_has_a_provider_of_its_own_that_has_its_source(records: Any) -> None:
+    relation = records._jdf.queryExecution().analyzed()
+    providers = []
+    for _ in range(2):
+        builder = relation.table().newScanBuilder(relation.options())
+        field = builder.getClass().getDeclaredFields()[0]
+        field.setAccessible(True)
+        providers.append(field.get(builder))
+    one, other = providers
+    assert one.hashCode() != other.hashCode()
+    # The same objects: no Python worker makes the source again for each scan.
+    nothing = records.sparkSession._jvm.scala.Option.empty()
+    created = [
+        each.getOrCreateDataSourceInPython("no such format", relation.options(), nothing)
+        for each in providers
+    ]
+    assert created[0].equals(created[1])
+    assert one.source().equals(other.source())
+
+
+@pytest.mark.spark
+def test_a_dataframe_that_is_gone_leaves_no_table_in_the_jvm(
+    spark: Any, load: Callable[..., Any]
+) -> None:
+    records = load()
+    assert records.where("topic = 'few'").count() == FEW
+    table = records._jdf.queryExecution().analyzed().table()
+    held = spark._jvm.java.lang.ref.WeakReference(table)
+    assert held.get() is not None
+    del records, table
+
+    def is_gone() -> bool:
+        gc.collect()  # py4j lets go of an object in the JVM with Python's
+        spark._jvm.java.lang.System.gc()
+        return held.get() is None
+
+    assert eventually(is_gone, 60)
+
+
+@pytest.mark.spark
+def test_branches_that_threads_of_spark_run_have_their_own_rows(records: Any) -> None:
+    few = records.where("topic = 'few'").hint("broadcast")
+    assert records.join(few, ["topic", "offset"]).join(few, "offset").count() == FEW
+
+
+@pytest.mark.spark
 def test_a_spark_that_cannot_be_taught_is_marked_with_a_warning(
     spark: Any, log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(frame: Any) -> Any:
-        raise RuntimeError("no compiler here")
+        raise RuntimeError("no such class here")
 
-    monkeypatch.setattr(scans_apart, "_table_of_our_own", refuse)
-    with pytest.warns(RuntimeWarning, match=r"SPARK-58551\): no compiler here"):
+    monkeypatch.setattr(scans_apart, "_with_scans_apart", refuse)
+    with pytest.warns(RuntimeWarning, match=r"SPARK-58551\): no such class here"):
         frame = spark.read.format("horolog").load(str(log_dir))
     assert frame.where("topic = 'few'").count() == FEW
     assert frame.count() == FEW + MANY

@@ -5,25 +5,18 @@ down, another reads (SPARK-58551), and without a filter the first plan is kept f
 good, whatever has been appended. Where the session has a JVM at hand, `load()` puts a
 table of our own under the DataFrame, which gives each scan a provider of its own: a plan
 that is never run, by `explain()` or `cache()`, concerns nobody else, and each query
-sees the log as it is then. The table is a few lines of Java (`LogScans.java`), compiled
-by Janino, which Spark itself compiles its queries with.
+sees the log as it is then (`apart_table`).
 
 Over Spark Connect, and where this fails, `pushes` keeps the rows right.
 """
 
 import warnings
 from functools import wraps
-from importlib import resources
 from typing import Any
 
+from horolog.spark.apart_table import ApartTables
 from horolog.spark.errors import beginning_with_ours
 from horolog.spark.pushes import marked
-
-_JAVA = "LogScans.java"
-_CLASS = "horolog.spark.LogScans"
-
-_compiled: dict[int, tuple[Any, Any]] = {}
-"""For each JVM, by the id of its gateway: the gateway, and our object in there."""
 
 
 def adapt_loads(reader: type[Any], name: str) -> None:
@@ -60,7 +53,7 @@ def _apart(frame: Any) -> Any:
     if not hasattr(frame, "_jdf"):  # Spark Connect
         return marked(frame)
     try:
-        return type(frame)(_table_of_our_own(frame), frame.sparkSession)
+        return type(frame)(_with_scans_apart(frame), frame.sparkSession)
     except Exception as error:  # noqa: BLE001 - whatever another Spark does not have
         warnings.warn(
             "horolog cannot give each scan of this Spark a plan of its own, so that queries of "
@@ -71,24 +64,23 @@ def _apart(frame: Any) -> Any:
         return marked(frame)
 
 
-def _table_of_our_own(frame: Any) -> Any:
+def _with_scans_apart(frame: Any) -> Any:
+    """The same DataFrame in the JVM, over a table that plans each scan by itself."""
     from pyspark.serializers import CloudPickleSerializer  # noqa: PLC0415 - not over Connect
 
-    gateway = frame.sparkSession.sparkContext._gateway
-    known = _compiled.get(id(gateway))
-    if known is None:
-        known = _compiled[id(gateway)] = gateway, _compile(gateway, frame._jdf)
-    scans = known[1]
+    gateway, shared = frame.sparkSession.sparkContext._gateway, frame._jdf
+    jvm = gateway.jvm
+    tables = ApartTables(gateway, shared.getClass().getClassLoader())
+    relation = shared.queryExecution().analyzed()
+    python, created = tables.source(relation)
     pickles: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
-    source = pickles.loads(bytes(scans.source(frame._jdf)))
+    source = pickles.loads(bytes(created.dataSource()))
     source.scans_apart = True
-    return scans.apart(frame._jdf, bytearray(pickles.dumps(source)))
-
-
-def _compile(gateway: Any, frame: Any) -> Any:
-    """Our object in the JVM."""
-    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(frame.getClass().getClassLoader())
-    compiler.cook((resources.files("horolog.spark") / _JAVA).read_text())
-    found = compiler.getClassLoader().loadClass(_CLASS)
-    return found.getConstructors()[0].newInstance(gateway.new_array(gateway.jvm.Object, 0))
+    apart = tables.like(
+        relation,
+        python,
+        created.copy(bytearray(pickles.dumps(source)), created.schema()),
+    )
+    nothing = jvm.scala.Option.empty()
+    plan = relation.create(apart, nothing, nothing)
+    return shared.ofRows(frame.sparkSession._jsparkSession, plan)
