@@ -29,11 +29,15 @@ async def join_group(request: Request[JoinGroupRequest], broker: Broker) -> dict
     rebalance_timeout_ms = body.session_timeout_ms
     if request.version >= 1:
         rebalance_timeout_ms = body.rebalance_timeout_ms
+    protocols = []
+    for protocol in body.protocols:
+        await request.checkpoint()
+        protocols.append(Protocol(protocol.name, protocol.metadata))
     join = Join(
         member_id=body.member_id,
         instance_id=body.group_instance_id,
         protocol_type=body.protocol_type,
-        protocols=tuple(Protocol(p.name, p.metadata) for p in body.protocols),
+        protocols=tuple(protocols),
         session_timeout_ms=body.session_timeout_ms,
         rebalance_timeout_ms=max(rebalance_timeout_ms, 0),
         client_id=request.client_id,

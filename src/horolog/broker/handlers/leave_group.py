@@ -24,7 +24,10 @@ async def leave_group(request: Request[LeaveGroupRequest], broker: Broker) -> di
     if request.version < 3:
         (error,) = await broker.groups.leave(body.group_id, [(body.member_id, None)])
         return {"error_code": error}
-    members = [(member.member_id, member.group_instance_id) for member in body.members]
+    members = []
+    for member in body.members:
+        await request.checkpoint()
+        members.append((member.member_id, member.group_instance_id))
     errors = await broker.groups.leave(body.group_id, members)
     return {
         "error_code": ErrorCode.none,

@@ -20,13 +20,17 @@ from horolog.wire.requests import SyncGroupRequest
 async def sync_group(request: Request[SyncGroupRequest], broker: Broker) -> dict[str, Any]:
     """Wait for the leader's assignment."""
     body = request.body
+    assignments = []
+    for assigned in body.assignments:
+        await request.checkpoint()
+        assignments.append((assigned.member_id, assigned.assignment))
     sync = Sync(
         member_id=body.member_id,
         generation=body.generation_id,
         instance_id=body.group_instance_id,
         protocol_type=body.protocol_type,
         protocol_name=body.protocol_name,
-        assignments=tuple((a.member_id, a.assignment) for a in body.assignments),
+        assignments=tuple(assignments),
     )
     try:
         synced = await broker.groups.sync(body.group_id, sync)
