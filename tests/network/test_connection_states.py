@@ -1,7 +1,9 @@
 """A connection on a transport in memory and a dispatch of the test's own: no broker, no socket."""
 
 import asyncio
+import errno
 import gc
+import logging
 import struct
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -115,6 +117,10 @@ class Stage:
                     return stage.answers[name]
                 if name.startswith(b"none"):
                     return None
+                if name.startswith(b"files"):
+                    raise OSError(errno.EMFILE, "Too many open files", "module.py")
+                if name.startswith(b"bug"):
+                    raise KeyError(name)
                 if name.startswith(b"wide"):
                     return (name + bytes(500_000),)
                 return (name,)
@@ -298,6 +304,18 @@ def test_nonsense_closes_after_what_was_answered(loop: asyncio.AbstractEventLoop
     stage.feed(request(b"one") + struct.pack(">i", -1))
     assert stage.transport.sent == b"one"
     assert (stage.connection.state, stage.transport.closed) == (State.CLOSING, "closed")
+
+
+@pytest.mark.parametrize(("name", "level"), [(b"files", logging.WARNING), (b"bug", logging.ERROR)])
+def test_a_lack_of_files_is_no_bug(
+    loop: asyncio.AbstractEventLoop, caplog: pytest.LogCaptureFixture, name: bytes, level: int
+) -> None:
+    stage = Stage(loop).connect()
+    stage.feed(request(b"one") + request(name))
+    assert stage.transport.sent == b"one"
+    assert (stage.connection.state, stage.transport.closed) == (State.CLOSING, "closed")
+    (record,) = caplog.records
+    assert (record.levelno, record.exc_info is None) == (level, level == logging.WARNING)
 
 
 def test_produce_requests_are_in_flight_together_and_others_wait(

@@ -7,6 +7,7 @@ here up to a limit, then in the kernel. No request starts while responses are bl
 """
 
 import asyncio
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -30,6 +31,8 @@ from horolog.wire.codec import MAX_FIELDS, TooManyFields
 from horolog.wire.malformed import MalformedRequest
 
 _LOG = logging.getLogger(__name__)
+
+_NO_FILE_LEFT = frozenset({errno.EMFILE, errno.ENFILE})
 
 READ_AHEAD_BYTES: Final = 256 * 1024
 # While a request may take long (a delayed fetch) no other starts, and little is read.
@@ -457,7 +460,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Close after the responses already made, and log the reason; a bug with its traceback."""
         if self.state >= _CLOSING or self._transport is None:
             return
-        if isinstance(error, HorologError):
+        if isinstance(error, HorologError) or (
+            # A module that a request is the first to need cannot be loaded without a file.
+            isinstance(error, OSError) and error.errno in _NO_FILE_LEFT
+        ):
             _LOG.warning("closing the connection of %s: %s", self.peer.host, error)
         else:
             _LOG.error("closing the connection of %s: a bug", self.peer.host, exc_info=error)
