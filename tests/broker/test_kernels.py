@@ -37,3 +37,31 @@ def test_the_compilers_code_does_not_stay_resident_and_still_compiles() -> None:
         [sys.executable, "-c", _CHECK], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+_FREEZE = """
+import gc, threading
+
+from horolog.broker.kernels import load_in_background
+
+before = gc.get_freeze_count()
+load_in_background(owns_process={owns})
+for thread in threading.enumerate():
+    if thread is not threading.current_thread():
+        thread.join()
+assert gc.isenabled()
+print(gc.get_freeze_count() - before, len(gc.get_objects()))
+"""
+
+
+@pytest.mark.parametrize("owns", [True, False])
+def test_only_a_process_of_its_own_collects_no_garbage_among_the_kernels(owns: bool) -> None:
+    """A full collection that looks at them stops every thread for a tenth of a second."""
+    done = subprocess.run(
+        [sys.executable, "-c", _FREEZE.format(owns=owns)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    frozen, looked_at = map(int, done.stdout.split())
+    assert (frozen > 10 * looked_at) if owns else (frozen == 0)

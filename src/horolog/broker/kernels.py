@@ -5,6 +5,7 @@ idle broker. These pages are unmodified, so they can be dropped; if the compiler
 kernel reads them from the file.
 """
 
+import gc
 import mmap
 import threading
 from pathlib import Path
@@ -17,14 +18,29 @@ _COMPILER: Final = "/libllvmlite."
 _CODE: Final = "r-xp"  # not writable, so unmodified
 
 
-def load_in_background() -> None:
-    """Start loading the kernels; plain Python is used until then."""
-    threading.Thread(target=_load, name="load kernels", daemon=True).start()
+def load_in_background(*, owns_process: bool = False) -> None:
+    """Start loading the kernels; plain Python is used until then.
+
+    Where the broker owns the process, the compiler's modules are excluded from garbage collection.
+    They are most of the process's objects, and each full collection that looks at them stops
+    every thread for a tenth of a second.
+    """
+    load = _load_for_good if owns_process else _load
+    threading.Thread(target=load, name="load kernels", daemon=True).start()
 
 
 def _load() -> None:
     load_kernels()
     let_go_of_compiler()
+
+
+def _load_for_good() -> None:
+    gc.disable()  # imports leave no garbage worth a pause
+    try:
+        _load()
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 def let_go_of_compiler() -> int:

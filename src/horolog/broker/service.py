@@ -13,6 +13,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Self
 
 from horolog.broker import handlers, kernels
@@ -59,9 +60,16 @@ class Service:
 
     @classmethod
     async def start(
-        cls, settings: Settings, clock: Clock | None = None, *, load_kernels: bool = True
+        cls,
+        settings: Settings,
+        clock: Clock | None = None,
+        *,
+        load_kernels: bool = True,
+        owns_process: bool = False,
     ) -> Self:
         """Open the log directory and accept connections.
+
+        A service that `owns_process` excludes what it has loaded from garbage collection.
 
         Raises:
             Misconfigured: a directory, a port or a setting is unusable.
@@ -85,7 +93,10 @@ class Service:
         broker.background_tasks.start()
         if load_kernels:
             loop = asyncio.get_running_loop()
-            service._kernels = loop.call_later(KERNELS_AFTER_SECONDS, kernels.load_in_background)
+            load = partial(kernels.load_in_background, owns_process=owns_process)
+            service._kernels = loop.call_later(KERNELS_AFTER_SECONDS, load)
+        if owns_process:
+            gc.freeze()
         return service
 
     @property
@@ -148,9 +159,8 @@ async def _serve(
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    service = await Service.start(settings, clock)
+    service = await Service.start(settings, clock, owns_process=True)
     on_ready(service.bound)
-    gc.freeze()  # excludes loaded modules from garbage collection
     await stopping.wait()
     _LOG.info("stopping")
     await service.stop()
