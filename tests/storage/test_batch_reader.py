@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from horolog.storage.batch_reader import (
     FEWEST_BYTES,
     HEADERS,
     BatchReader,
+    OldFormat,
     ReadAhead,
     TornTail,
     find_batch,
@@ -58,6 +60,22 @@ def test_nothing_is_looked_at_beyond_the_end(log: OpenFile) -> None:
 def test_a_batch_that_reaches_beyond_the_end_is_damage(log: OpenFile) -> None:
     with pytest.raises(CorruptBatch, match="does not fit"):
         list(BatchReader(FILES, log, END - 1).headers(0))
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_short_message_of_an_old_format_at_the_end_is_no_torn_tail(
+    log: OpenFile, magic: int
+) -> None:
+    body = bytes([magic, 0]) + bytes(8 * magic) + b"\0\0\0\1k\0\0\0\1v"
+    message = zlib.crc32(body).to_bytes(4, "big") + body
+    FILES.write_at(log, [bytes(8), len(message).to_bytes(4, "big"), message], END)
+    end = END + 12 + len(message)
+    with pytest.raises(OldFormat) as met:
+        list(BatchReader(FILES, log, end).whole_headers())
+    assert (met.value.magic, met.value.position) == (magic, END)
+    with pytest.raises(OldFormat):
+        BatchReader(FILES, log, end).header(END)
+    assert len(list(BatchReader(FILES, log, end - 1).whole_headers())) == len(BATCHES)
 
 
 def test_each_offset_is_found_from_wherever_the_search_starts(log: OpenFile) -> None:

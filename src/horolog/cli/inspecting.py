@@ -21,11 +21,8 @@ from horolog.storage import names
 from horolog.storage.batch_reader import BatchReader
 from horolog.storage.checkpoints import EpochStart, read_epochs, read_offsets, read_topic_id
 from horolog.storage.files import FileMissing, Files
-from horolog.storage.index.offset import OffsetIndex
-from horolog.storage.index.time import TimeIndex
+from horolog.storage.segment_reader import SegmentReader
 from horolog.storage.set_aside import set_aside_of, whole_batches
-
-_ANY_SIZE = 1 << 31
 
 
 class PlacedBatch(NamedTuple):
@@ -221,15 +218,16 @@ def open_segment(files: Files, path: Path) -> tuple[SegmentFacts, BatchReader]:
     base_offset = _base_offset(path)
     if base_offset is None:
         raise StorageFailed(f"{path} does not have a segment's name: 20 digits and .log")
-    file = files.get(str(path))
-    facts = SegmentFacts(
-        path=path,
-        base_offset=base_offset,
-        file_bytes=files.size(str(path)),
-        next_offset=base_offset,
-    )
-    _count_entries(files, facts)
-    return facts, BatchReader(files, file, facts.file_bytes)
+    facts = SegmentFacts(path=path, base_offset=base_offset, file_bytes=0, next_offset=base_offset)
+    if set_aside_of(path.name) is not None:
+        log = BatchReader.of_file(files, str(path))
+        facts.notes.append("set aside by recovery; incomplete batches are skipped")
+    else:
+        reader = SegmentReader.at(files, str(path), base_offset)
+        log = reader.batches()
+        _count_entries(reader, facts)
+    facts.file_bytes = log.size
+    return facts, log
 
 
 def unreadable_segment(path: Path, error: StorageFailed) -> SegmentFacts:
@@ -294,21 +292,16 @@ def _base_offset(path: Path) -> int | None:
     return names.base_offset_of(path.name, names.LOG) if aside is None else aside.base_offset
 
 
-def _count_entries(files: Files, facts: SegmentFacts) -> None:
-    if set_aside_of(facts.path.name) is not None:
-        facts.notes.append("set aside by recovery; incomplete batches are skipped")
-        return
-    stem = str(facts.path).removesuffix(names.LOG)
+def _count_entries(reader: SegmentReader, facts: SegmentFacts) -> None:
+    offsets, times = reader.indexes.offsets.entries, reader.indexes.times.entries
     with suppress(Damaged, FileMissing):
-        if files.exists(stem + names.OFFSET_INDEX):
-            index = OffsetIndex(files, stem + names.OFFSET_INDEX, facts.base_offset, _ANY_SIZE)
-            facts.index_entries = len(index.entries)
+        if reader.log.files.exists(offsets.path):
+            facts.index_entries = len(offsets)
         else:
             facts.notes.append("no offset index")
     with suppress(Damaged, FileMissing):
-        if files.exists(stem + names.TIME_INDEX):
-            time_index = TimeIndex(files, stem + names.TIME_INDEX, facts.base_offset, _ANY_SIZE)
-            facts.time_index_entries = len(time_index.entries)
+        if reader.log.files.exists(times.path):
+            facts.time_index_entries = len(times)
         else:
             facts.notes.append("no time index")
 

@@ -5,8 +5,8 @@ judged by its header: of a large one little more is read than that, small ones c
 a read, and stretches of wanted ones are read ahead, the further the longer they last. How
 far is a `ReadAhead`; what a file system reads at no extra cost is in its `Files`.
 
-Only format v2 is read. Whole messages of v0 and v1 are recognised (`old_message`), so that
-they are not taken for damage.
+Only format v2 is read. Whole messages of v0 and v1 are recognised (`OldFormat`), so that they
+are not taken for damage: where a header is read is the one place that knows of them.
 """
 
 import zlib
@@ -67,11 +67,16 @@ class TornTail(CorruptBatch):
     """What follows the last whole batch is too short to be one."""
 
 
-class OldMessage(NamedTuple):
-    """A whole message of format v0 or v1, its checksum verified."""
+class OldFormat(CorruptBatch):
+    """A whole message of format v0 or v1, its checksum verified: not damaged, but not read yet."""
 
-    magic: int
-    offset: int
+    def __init__(self, magic: int, position: int, *, path: str) -> None:
+        super().__init__(
+            f"messages of format v{magic}, a format before v2, which are not read yet",
+            position,
+            path=path,
+        )
+        self.magic = magic
 
 
 class BatchReader:
@@ -100,6 +105,15 @@ class BatchReader:
         self._start = 0
         self._is_small = False
 
+    @classmethod
+    def of_file(cls, files: Files, path: str, ahead: ReadAhead = HEADERS) -> "BatchReader":
+        """All of a file of batches that is no segment's log: set aside, or a snapshot, say.
+
+        Raises:
+            FileMissing: it is not there.
+        """
+        return cls(files, files.get(path), files.size(path), ahead)
+
     # Headers.
 
     def headers(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
@@ -107,6 +121,7 @@ class BatchReader:
 
         Raises:
             CorruptBatch: what is at a position is no batch of format v2.
+            OldFormat: it is a message of a format before that.
             TornTail: what is left is shorter than a batch.
         """
         position, end = start, self.size if end is None else end
@@ -126,7 +141,7 @@ class BatchReader:
         """The header at one position.
 
         Raises:
-            CorruptBatch, TornTail: as `headers`.
+            CorruptBatch, OldFormat, TornTail: as `headers`.
         """
         return self._header(position, self.size)
 
@@ -139,6 +154,9 @@ class BatchReader:
         try:
             header = parse_header(self._window, place)
         except CorruptBatch as error:
+            old_magic = self._magic_of_old_message(position)
+            if old_magic is not None:
+                raise OldFormat(old_magic, position, path=self._file.path) from None
             kind = TornTail if position + HEADER_SIZE > end else CorruptBatch
             raise self._corrupt(position, error.reason, kind) from None
         size = header.batch_length + LOG_OVERHEAD
@@ -271,12 +289,12 @@ class BatchReader:
 
     # What is no batch of format v2.
 
-    def old_message(self, position: int) -> OldMessage | None:
-        """The message of format v0 or v1 that lies at a position, if a whole one does."""
+    def _magic_of_old_message(self, position: int) -> int | None:
+        """The format of the message before format v2 at a position, if a whole one is there."""
         start = self._read(_MESSAGE.size, position)
         if len(start) < _MESSAGE.size:
             return None
-        offset, size, crc, magic = _MESSAGE.unpack(start)
+        _, size, crc, magic = _MESSAGE.unpack(start)
         if not 0 <= magic <= _LAST_OLD_MAGIC or size < _MESSAGE.size - LOG_OVERHEAD:
             return None
         stop = position + LOG_OVERHEAD + size
@@ -288,7 +306,7 @@ class BatchReader:
             if not piece:
                 return None
             computed, at = zlib.crc32(piece, computed), at + len(piece)
-        return OldMessage(magic, offset) if computed == crc else None
+        return int(magic) if computed == crc else None
 
     def is_zeros(self, start: int, end: int | None = None) -> bool:
         """Whether nothing but zeros lies in `[start, end)`, of which there is something."""

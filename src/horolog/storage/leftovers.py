@@ -138,7 +138,7 @@ def _remove_replaced(files: Files, directory: str, swaps: list[str]) -> None:
 
 def _next_offset(files: Files, path: str, base_offset: int) -> int:
     next_offset = base_offset
-    for _, header in BatchReader(files, files.get(path), files.size(path)).headers():
+    for _, header in BatchReader.of_file(files, path).headers():
         next_offset = header.next_offset
     return next_offset
 

@@ -21,7 +21,7 @@ from horolog.record.batch import HEADER_SIZE, BatchHeader
 from horolog.storage import leftovers, names
 from horolog.storage.active_segment import ActiveSegment
 from horolog.storage.append_times import AppendTimes
-from horolog.storage.batch_reader import EVERYTHING
+from horolog.storage.batch_reader import EVERYTHING, OldFormat
 from horolog.storage.checkpoint_ids import Checkpointed
 from horolog.storage.checkpoints import (
     EpochStart,
@@ -247,7 +247,8 @@ class _Loader:
             facts, damage = _walk_checked(segment, self.plan.config, limit)
             self.report.checked_bytes += before
             if damage is not None:
-                _refuse_old_format(segment, facts.end)
+                if isinstance(damage, OldFormat):  # it must not be cut off
+                    raise StorageFailed(f"{damage}; the partition is left as it is")
                 # The last first: a kill in between leaves the damage to be found again.
                 self._set_aside(self.segments[index + 1 :], "it follows the damage")
                 del self.segments[index + 1 :]
@@ -487,17 +488,3 @@ def _checked(
             )
         log.check(position, header)
         yield position, header
-
-
-def _refuse_old_format(segment: Segment, position: int) -> None:
-    """Keep whole messages of format v0 or v1 from being taken for damage, and cut off.
-
-    Raises:
-        StorageFailed: there is such a message.
-    """
-    old = segment.log.batches(segment.size).old_message(position)
-    if old is not None:
-        raise StorageFailed(
-            f"{segment.log.path} holds messages of format v{old.magic}, which are not read yet; "
-            "the partition is left as it is"
-        )

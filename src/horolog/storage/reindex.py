@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 
 from horolog.errors import CorruptBatch, Misconfigured, StorageFailed
 from horolog.storage import names
-from horolog.storage.batch_reader import BatchReader
 from horolog.storage.directory_lock import lock_directory
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.seal import read_seal, seal_of, write_seal
 from horolog.storage.leftovers import base_offsets
+from horolog.storage.segment_reader import SegmentReader
 from horolog.storage.verify import Checked, Finding, Severity, Target
 from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Steps
@@ -133,29 +133,29 @@ class Reindexing:
 
     def _rebuild(self, files: Files, facts: SegmentFacts, end: int, done: Reindexed) -> None:
         """Write what batches before byte `end` ask for, where that is not there."""
-        log = files.get(facts.path)
+        reader = SegmentReader.at(files, facts.path, facts.base_offset)
         builder = IndexBuilder(facts.base_offset, self.interval_bytes)
         try:
-            builder.add_all(BatchReader(files, log, end).headers())
+            builder.add_all(reader.headers(0, end))
         except CorruptBatch as error:
             done.refused = f"it changed while it was read: {error}"
             return
-        stem, writer = facts.path.removesuffix(names.LOG), self.writer
+        log, writer = reader.log.open(), self.writer
         for suffix, content in (
             (names.OFFSET_INDEX, bytes(builder.offset_entries)),
             (names.TIME_INDEX, bytes(builder.time_entries)),
         ):
-            index = stem + suffix
+            index = reader.path_of(suffix)
             if not _is_already(files, index, content):
                 done.written.append(index)
                 if not self.dry_run:
                     writer.replace(index, content, like=log)
-        seal_path = stem + names.SEAL
+        seal_path = reader.path_of(names.SEAL)
         if self.dry_run:
             return
         if end == facts.size:
             whole = (builder.end, builder.next_offset)
-            seal = seal_of(writer, log, stem, whole, builder.largest)
+            seal = seal_of(writer, log, reader.path_of(""), whole, builder.largest)
             if read_seal(writer, seal_path) != seal:
                 write_seal(writer, seal_path, seal)
                 done.written.append(seal_path)

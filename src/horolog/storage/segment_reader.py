@@ -8,7 +8,7 @@
 
 The broker, recovery, tools and Spark's file source read segments here. Nothing of a topic's
 settings is needed: whether indexes are checked and repaired, or used as far as their batches
-prove them, is a `Trust`; how far is read ahead, a `ReadAhead`.
+prove them, is a `Trust`; how far is read ahead, a `ReadAhead`. Who walks `batches` uses no index.
 
 A reader takes `end` first and never looks past it. Indexes only narrow a search: with wrong
 or missing ones every answer is the same, just slower.
@@ -16,13 +16,18 @@ or missing ones every answer is the same, just slower.
 
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
-from horolog.storage.batch_reader import HEADERS, BatchReader, ReadAhead, find_batch
+from horolog.storage.batch_reader import (
+    HEADERS,
+    BatchReader,
+    OldFormat,
+    ReadAhead,
+    find_batch,
+)
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn, read_aborted
 from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Proved, Trust
@@ -69,6 +74,21 @@ class SegmentReader:
         self._first_timestamp: int | None = None
         self._first_known = False
         self._has_aborted = has_aborted
+
+    @classmethod
+    def at(cls, files: Files, path: str, base_offset: int) -> "SegmentReader":
+        """All bytes of a `.log` that are there now, torn ones included.
+
+        Raises:
+            FileMissing: it is not there.
+            StorageFailed: it is no regular file, or cannot be opened.
+        """
+        files.get(path)
+        return cls(files, path.removesuffix(names.LOG), base_offset, files.size(path))
+
+    def path_of(self, suffix: str) -> str:
+        """The path of the segment's file with this suffix, whether it is there or not."""
+        return self._stem + suffix
 
     @property
     def size(self) -> int:
@@ -193,17 +213,19 @@ class SegmentReader:
 
         Raises:
             FileMissing: the segment is gone.
-            CorruptBatch: there are messages of a format before v2, which are not read yet.
+            OldFormat: there are messages of a format before v2.
         """
         size, indexes = self.end.size, self.indexes
         seal = indexes.seal_facts(size)
         if seal is not None:
             return SegmentEnd(size, seal.next_offset)
         log, end = self.batches(), SegmentEnd(0, self.base_offset)
+        old: OldFormat | None = None
         unchecked: deque[tuple[int, BatchHeader]] = deque()
         start = indexes.position_before(self.base_offset + ANY_SIZE, size)
         for begin in dict.fromkeys((start, 0)):  # the last entry may be of the batch that is torn
-            with suppress(CorruptBatch):
+            old = None
+            try:
                 for position, header in log.whole_headers(begin):
                     if header.base_offset < end.next_offset:
                         break
@@ -211,15 +233,14 @@ class SegmentReader:
                     unchecked.append((position, header))
                     while end.size - unchecked[0][0] > _UNFLUSHED_BYTES:
                         unchecked.popleft()
+            except OldFormat as error:
+                old = error
+            except CorruptBatch:
+                pass
             if end.size:
                 break
-        old = log.old_message(end.size)
         if old is not None:
-            raise CorruptBatch(
-                f"messages of v{old.magic}, a format before v2, which are not read yet",
-                end.size,
-                path=self.log.path,
-            )
+            raise old
         for position, header in unchecked if check_crcs else ():
             try:
                 log.check(position, header)
@@ -227,13 +248,13 @@ class SegmentReader:
                 return SegmentEnd(position, header.base_offset)
         return end
 
-    # Aborted transactions.
+    # Files beside the log, written from the facts of its appends.
 
     @property
     def has_aborted(self) -> bool:
         """Whether there is a file of aborted transactions: only a Kafka writes any."""
         if self._has_aborted is None:
-            self._has_aborted = self._files.exists(self._stem + names.TXN_INDEX)
+            self._has_aborted = self._files.exists(self.path_of(names.TXN_INDEX))
         return self._has_aborted
 
     def aborted(self) -> list[AbortedTxn]:
@@ -242,4 +263,4 @@ class SegmentReader:
         Raises:
             CorruptIndex: their file is not what its format says.
         """
-        return read_aborted(self._files, self._stem + names.TXN_INDEX) if self.has_aborted else []
+        return read_aborted(self._files, self.path_of(names.TXN_INDEX)) if self.has_aborted else []

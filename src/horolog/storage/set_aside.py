@@ -133,15 +133,15 @@ def is_torn_tail(files: Files, file: OpenFile, start: int, end: int) -> bool:
 
 def is_whole(files: Files, path: str) -> bool:
     """Whether a file is batches from its first byte to its last, and not empty."""
-    size, end = files.size(path), 0
+    log, end = BatchReader.of_file(files, path), 0
     try:
-        for position, header in whole_batches(BatchReader(files, files.get(path), size)):
+        for position, header in whole_batches(log):
             if position != end:
                 return False
             end += header.size
     except CorruptBatch:
         return False
-    return 0 < size == end
+    return 0 < log.size == end
 
 
 def whole_batches(log: BatchReader, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:

@@ -19,7 +19,7 @@ def records_in(files: Files, path: Path, start: int = 0) -> Iterator[Record]:
         CorruptBatch: the file is damaged, or ends too early.
         FileMissing, StorageFailed: it cannot be read.
     """
-    log = BatchReader(files, files.get(str(path)), files.size(str(path)), EVERYTHING)
+    log = BatchReader.of_file(files, str(path), EVERYTHING)
     for position, header in log.headers():
         if header.is_control or header.last_offset < start:
             continue

@@ -7,6 +7,7 @@ from horolog.storage import names
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.abort import ENTRY, can_be
 from horolog.storage.index.seal import file_crc, read_seal, tail_crc
+from horolog.storage.segment_reader import SegmentReader
 from horolog.storage.verify.entries import REINDEX
 from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Finding, fault, note
@@ -16,9 +17,9 @@ _NEVER = 1 << 63
 _RECOVERED = "a broker makes it again from the log's markers when it starts"
 
 
-def check_seal(files: Files, facts: SegmentFacts, stem: str) -> Iterator[Finding]:
-    """Whether a seal speaks of this segment, and if so the truth."""
-    path = stem + names.SEAL
+def check_seal(reader: SegmentReader, facts: SegmentFacts) -> Iterator[Finding]:
+    """Whether the segment's seal is of this log, and matches it if it is."""
+    files, path = reader.log.files, reader.path_of(names.SEAL)
     if not files.exists(path):
         return
     mend = REINDEX.format(path=facts.path)
@@ -27,7 +28,7 @@ def check_seal(files: Files, facts: SegmentFacts, stem: str) -> Iterator[Finding
         yield fault(path, "The seal is damaged, and will not be believed", mend)
         return
     try:
-        log = files.get(facts.path)
+        log = reader.log.open()
     except FileMissing:
         return
     if seal.log_size != facts.size or seal.log_tail_crc != tail_crc(files, log, facts.size):
@@ -45,7 +46,7 @@ def check_seal(files: Files, facts: SegmentFacts, stem: str) -> Iterator[Finding
         (names.OFFSET_INDEX, seal.offset_index_size, seal.offset_index_crc),
         (names.TIME_INDEX, seal.time_index_size, seal.time_index_crc),
     ):
-        index = stem + suffix
+        index = reader.path_of(suffix)
         if files.exists(index) and (files.size(index), file_crc(files, index)) != (size, crc):
             yield note(
                 index, "It was changed since it was sealed, and is checked at every use", mend

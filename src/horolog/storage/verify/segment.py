@@ -12,10 +12,11 @@ from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
-from horolog.storage.batch_reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
+from horolog.storage.batch_reader import EVERYTHING, MAX_HELD_BYTES, BatchReader, OldFormat
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.builder import is_later
 from horolog.storage.index.time import TimeEntry
+from horolog.storage.segment_reader import SegmentReader
 from horolog.storage.verify.beside import AbortedEntries, check_seal
 from horolog.storage.verify.entries import IndexFile, OffsetEntries, TimeEntries
 from horolog.storage.verify.facts import EpochRun, SegmentFacts
@@ -98,15 +99,14 @@ class SegmentWalk:
         """Walk, and tell."""
         facts = self.facts
         try:
-            file = self._files.get(facts.path)
-            facts.size = self._files.size(facts.path)
+            reader = SegmentReader.at(self._files, facts.path, facts.base_offset)
+            log, facts.size = reader.batches(EVERYTHING), reader.size
         except FileMissing:
             if self._situation.is_live:
                 yield note(facts.path, "The broker that is at work here has taken it away")
             else:
                 yield damage(facts.path, "The segment is gone")
             return None
-        log = BatchReader(self._files, file, facts.size, EVERYTHING)
         start: int | None = 0
         while start is not None:
             start = yield from self._walk_from(log, start)
@@ -119,7 +119,7 @@ class SegmentWalk:
                 f"{facts.missing_offsets} offsets are in no batch, as compaction leaves it",
             )
         yield from self._judge_indexes()
-        yield from check_seal(self._files, facts, self._stem)
+        yield from check_seal(reader, facts)
         yield from self._aborted.faults(judge=facts.is_sound)
         yield Checked(segments=1)
         return facts
@@ -240,12 +240,11 @@ class SegmentWalk:
                     **place,
                 )
             return None
-        old = log.old_message(position)
-        if old is not None:
+        if isinstance(error, OldFormat):
             facts.has_old_format = True
             yield note(
                 facts.path,
-                f"It holds messages of format v{old.magic}, which are not read yet: {rest} bytes "
+                f"It holds messages of format v{error.magic}, which are not read yet: {rest} bytes "
                 "are not checked",
                 None,
                 **place,

@@ -19,8 +19,8 @@ def check_set_aside(files: Files, directory: Path, name: str) -> Steps[None]:
     offsets: list[int] = []
     limit = ""
     try:
-        file, end = files.get(path), files.size(path)
-        for _, header in whole_batches(BatchReader(files, file, end)):
+        log = BatchReader.of_file(files, path)
+        for _, header in whole_batches(log):
             size, batches = size + header.size, batches + 1
             records += max(0, header.records_count)
             offsets[:] = [*offsets[:1], header.base_offset, header.last_offset]
@@ -34,7 +34,9 @@ def check_set_aside(files: Files, directory: Path, name: str) -> Steps[None]:
     yield Checked(size, batches, records)
     if not batches:
         yield note(
-            path, f"Recovery has set it aside; no whole batch is in its {end} bytes{limit}", "rm it"
+            path,
+            f"Recovery has set it aside; no whole batch is in its {log.size} bytes{limit}",
+            "rm it",
         )
         return
     partition = names.partition_of(directory.name)
