@@ -6,10 +6,10 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from horolog.client.asking import Asking
 from horolog.client.deadline import Deadline
-from horolog.client.link import Link, Reply
+from horolog.client.link import Link, ResponseBody
 from horolog.client.metadata import Broker, ClusterMetadata, refuse
+from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.wire.api import ApiKey
 from horolog.wire.features import ALL_PARTITIONS, APPEND_TIME_AHEAD, APPEND_TIME_RESET
@@ -55,7 +55,7 @@ class AppendTimesAhead(NamedTuple):
     most_ahead_ms: int
 
 
-class AdminCalls(Asking):
+class AdminCalls(RetriedCalls):
     """Calls to the controller, and to brokers about themselves."""
 
     def metadata(
@@ -300,8 +300,8 @@ class AdminCalls(Asking):
         api_key: ApiKey,
         request: Mapping[str, Any],
         results: Callable[[Any], list[tuple[str, Any]]],
-    ) -> Reply:
-        def attempt(deadline: Deadline) -> Reply:
+    ) -> ResponseBody:
+        def attempt(deadline: Deadline) -> ResponseBody:
             link = self.brokers.controller(deadline)
             timed = {**request, "timeout_ms": deadline.left_ms()}
             reply = link.ask(api_key, link.version(api_key), timed, deadline)

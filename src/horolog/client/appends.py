@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from horolog.client.asking import Asking
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
 from horolog.client.metadata import refuse
 from horolog.client.records import Produced, TopicPartition, highest_for, produced_of
+from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.wire.api import ApiKey
 
@@ -24,7 +24,7 @@ class ProducerId(NamedTuple):
     epoch: int
 
 
-class AppendCalls(Asking):
+class AppendCalls(RetriedCalls):
     """Calls of producers that send to many partitions."""
 
     def init_producer_id(self) -> ProducerId:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from horolog.client.config import Address, ClientConfig, parse_bootstrap_servers
 from horolog.client.connection import Connection, NoAnswer
 from horolog.client.deadline import Deadline
-from horolog.client.link import Link, Reply
+from horolog.client.link import Link, ResponseBody
 from horolog.client.metadata import (
     ClusterMetadata,
     PartitionMetadata,
@@ -183,7 +183,9 @@ class Brokers:
                 self._topics[name] = topic
         return answer
 
-    def ask_any(self, api_key: ApiKey, request: Mapping[str, Any], deadline: Deadline) -> Reply:
+    def ask_any(
+        self, api_key: ApiKey, request: Mapping[str, Any], deadline: Deadline
+    ) -> ResponseBody:
         """Ask whichever broker answers, in the highest version that both know."""
         link = self.any(deadline)
         return link.ask(api_key, link.version(api_key), request, deadline)

@@ -17,7 +17,7 @@ from horolog.wire.malformed import MalformedResponse
 if TYPE_CHECKING:
     from horolog.client.security.tls import Tls
 
-__all__ = ["Answer", "AuthenticationFailed", "Connection", "NoAnswer"]
+__all__ = ["AuthenticationFailed", "Connection", "NoAnswer", "ResponseFrame"]
 
 JOIN_BELOW_BYTES = 64 << 10  # a copy is cheaper than a second system call
 _TLS_ALERT = b"\x15\x03"  # what a TLS listener answers to anything else
@@ -34,8 +34,8 @@ class NoAnswer(HorologError):  # noqa: N818 - errors are named by what happened
         self.sent = sent
 
 
-class Answer(NamedTuple):
-    """The bytes of an answer, and where its body starts."""
+class ResponseFrame(NamedTuple):
+    """The bytes of a response, and where its body starts."""
 
     frame: memoryview
     body_position: int
@@ -120,7 +120,7 @@ class Connection:
         """
         self._expires_at_s = time.monotonic() + lifetime_s
 
-    def ask(self, api_key: ApiKey, version: int, body: bytes, deadline: Deadline) -> Answer:
+    def ask(self, api_key: ApiKey, version: int, body: bytes, deadline: Deadline) -> ResponseFrame:
         """Send a request and wait for its answer.
 
         Raises:
@@ -141,7 +141,7 @@ class Connection:
         self.tell(api_key, version, body, deadline)
         self._in_flight.append((self._correlation_id, api_key, version))
 
-    def receive(self, deadline: Deadline) -> Answer:
+    def receive(self, deadline: Deadline) -> ResponseFrame:
         """The answer to the earliest request that has not been answered.
 
         Raises:
@@ -172,7 +172,7 @@ class Connection:
             self.close()
             raise
         self._has_answered |= api_key is not ApiKey.API_VERSIONS
-        return Answer(frame, position)
+        return ResponseFrame(frame, position)
 
     def tell(self, api_key: ApiKey, version: int, body: bytes, deadline: Deadline) -> None:
         """Send a request that has no answer, or whose answer is read by others.

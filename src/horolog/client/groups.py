@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from horolog.client.asking import Asking
 from horolog.client.deadline import Deadline
 from horolog.client.metadata import refuse
 from horolog.client.records import TopicPartition
+from horolog.client.retrying import RetriedCalls
 from horolog.wire.api import ApiKey
 
 __all__ = ["CommittedOffset", "GroupCalls"]
@@ -24,7 +24,7 @@ class CommittedOffset(NamedTuple):
     leader_epoch: int | None = None
 
 
-class GroupCalls(Asking):
+class GroupCalls(RetriedCalls):
     """Calls to the coordinators of groups."""
 
     def offset_commit(

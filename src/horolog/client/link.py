@@ -16,14 +16,14 @@ from horolog.wire.malformed import MalformedResponse
 if TYPE_CHECKING:
     from horolog.client.security.sasl import Sasl
 
-__all__ = ["Link", "Reply"]
+__all__ = ["Link", "ResponseBody"]
 
 _OF_A_SESSION: Final = 0.85  # as Kafka's clients: they authenticate again before it is over
 _UNSUPPORTED: Final = ErrorCode.unsupported_version.to_bytes(2, "big")
 
 
-class Reply(NamedTuple):
-    """A decoded answer and the version in which it came."""
+class ResponseBody(NamedTuple):
+    """A decoded response and the version in which it came."""
 
     version: int
     body: Any
@@ -131,7 +131,7 @@ class Link:
 
     def ask(
         self, api_key: ApiKey, version: int, request: Mapping[str, Any], deadline: Deadline
-    ) -> Reply:
+    ) -> ResponseBody:
         """Send a request in one version and read its answer.
 
         Raises:
@@ -142,7 +142,7 @@ class Link:
         body = encode_request(api_key, version, request)
         frame, position = self.connection.ask(api_key, version, body, deadline)
         try:
-            return Reply(version, decode_response(api_key, version, frame, position))
+            return ResponseBody(version, decode_response(api_key, version, frame, position))
         except MalformedResponse:
             self.connection.close()
             raise
@@ -157,7 +157,7 @@ class Link:
         """
         self.connection.send(api_key, version, encode_request(api_key, version, request), deadline)
 
-    def receive(self, api_key: ApiKey, version: int, deadline: Deadline) -> Reply:
+    def receive(self, api_key: ApiKey, version: int, deadline: Deadline) -> ResponseBody:
         """The answer to the earliest request that was sent and not answered, which is of this kind.
 
         Raises:
@@ -166,7 +166,7 @@ class Link:
         """
         frame, position = self.connection.receive(deadline)
         try:
-            return Reply(version, decode_response(api_key, version, frame, position))
+            return ResponseBody(version, decode_response(api_key, version, frame, position))
         except MalformedResponse:
             self.connection.close()
             raise

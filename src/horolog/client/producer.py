@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 
 from horolog.client.appends import Appending, ProducerId
 from horolog.client.client import Client
+from horolog.client.closing import Closeable
 from horolog.client.connection import NoAnswer
 from horolog.client.records import Produced, TopicPartition
 from horolog.clock import SystemClock
@@ -65,7 +65,7 @@ class Written:
     metadata: pa.Table | None = None
 
 
-class Producer:
+class Producer(Closeable):
     """Sends Arrow data through a client, which it does not close; for one thread at a time.
 
         with Client("127.0.0.1:9092") as client, Producer(client) as producer:
@@ -106,17 +106,6 @@ class Producer:
         self._turn = 0
         self._in_flight: deque[_Sent] = deque()  # touched by the sender while `send` runs
         self._sender = ThreadPoolExecutor(1, "horolog-producer")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the thread; nothing waits to be sent between calls of `send`."""

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from horolog.client.asking import Asking
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
 from horolog.client.metadata import error_of, refuse
+from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RecordError, RecordsRejected
 from horolog.wire.api import ApiKey
 from horolog.wire.fetch import AbortedTransaction
@@ -63,7 +63,7 @@ class Produced(NamedTuple):
     log_start_offset: int | None
 
 
-class RecordCalls(Asking):
+class RecordCalls(RetriedCalls):
     """Calls to the leaders of partitions."""
 
     def list_offsets(

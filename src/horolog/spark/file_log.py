@@ -19,7 +19,7 @@ from horolog.spark.options import ReadOptions
 from horolog.spark.plan import SegmentRange
 from horolog.spark.replicas import Replica, epoch_spans, find_replicas
 from horolog.spark.segments import Segment
-from horolog.spark.transactions import AbortedTransaction, TransactionScan
+from horolog.spark.transactions import AbortedRange, TransactionScan
 from horolog.spark.wanted import Wanted
 from horolog.storage.batch_reader import FEWEST_BYTES, BatchReader
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
@@ -186,9 +186,7 @@ class FileLog:
         pieces = self._pieces[partition]
         return pieces[-1].end if pieces else self._ends[partition]
 
-    def _aborted(
-        self, partition: TopicPartition, start: int, end: int
-    ) -> tuple[AbortedTransaction, ...]:
+    def _aborted(self, partition: TopicPartition, start: int, end: int) -> tuple[AbortedRange, ...]:
         if not self._options.read_committed:
             return ()
         return tuple(
@@ -263,7 +261,7 @@ def _reader(walk: BatchReader, position: int, header: BatchHeader) -> Callable[[
 
 
 def _range_of(
-    partition: TopicPartition, piece: Piece, aborted: tuple[AbortedTransaction, ...]
+    partition: TopicPartition, piece: Piece, aborted: tuple[AbortedRange, ...]
 ) -> SegmentRange:
     return SegmentRange(
         root=piece.root.uri,

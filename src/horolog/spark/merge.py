@@ -20,7 +20,7 @@ class EpochSpan(NamedTuple):
     epoch: int
 
 
-class Piece(NamedTuple):
+class ReplicaSpan(NamedTuple):
     """Offsets `start` to before `end`, to be read from one replica."""
 
     replica: int
@@ -35,13 +35,13 @@ class _Choice(NamedTuple):
     preference: int
 
 
-def merge(replicas: Sequence[Sequence[EpochSpan]]) -> list[Piece]:
-    """The pieces of the merged log in order; each replica by its place in the sequence."""
+def merge(replicas: Sequence[Sequence[EpochSpan]]) -> list[ReplicaSpan]:
+    """The spans of the merged log in order; each replica by its place in the sequence."""
     borders = sorted({edge for spans in replicas for span in spans for edge in span[:2]})
-    pieces: list[Piece] = []
+    merged: list[ReplicaSpan] = []
     newest = -1
     for start, end in pairwise(borders):
-        current = pieces[-1].replica if pieces else None
+        current = merged[-1].replica if merged else None
         choices = [
             _Choice(span.epoch, replica == current, span.end, -replica)
             for replica, spans in enumerate(replicas)
@@ -54,9 +54,9 @@ def merge(replicas: Sequence[Sequence[EpochSpan]]) -> list[Piece]:
         if best.epoch < newest:
             continue
         newest = best.epoch
-        piece = Piece(-best.preference, start, end)
-        if pieces and pieces[-1].replica == piece.replica and pieces[-1].end == start:
-            pieces[-1] = pieces[-1]._replace(end=end)
+        span = ReplicaSpan(-best.preference, start, end)
+        if merged and merged[-1].replica == span.replica and merged[-1].end == start:
+            merged[-1] = merged[-1]._replace(end=end)
         else:
-            pieces.append(piece)
-    return pieces
+            merged.append(span)
+    return merged

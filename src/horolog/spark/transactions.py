@@ -13,7 +13,7 @@ from horolog.record.batch import BatchHeader
 from horolog.record.markers import read_marker
 
 
-class AbortedTransaction(NamedTuple):
+class AbortedRange(NamedTuple):
     """What a producer wrote from `first_offset` up to the marker at `last_offset`."""
 
     producer_id: int
@@ -25,7 +25,7 @@ class TransactionScan:
     """Takes the batches of one partition in offset order."""
 
     def __init__(self) -> None:
-        self.aborted: list[AbortedTransaction] = []
+        self.aborted: list[AbortedRange] = []
         self._open: dict[int, int] = {}
 
     def add(self, header: BatchHeader, read: Callable[[], Buffer]) -> None:
@@ -41,7 +41,7 @@ class TransactionScan:
             return
         marker = read_marker(read())
         if marker is not None and marker.is_abort:
-            self.aborted.append(AbortedTransaction(producer_id, first_offset, header.last_offset))
+            self.aborted.append(AbortedRange(producer_id, first_offset, header.last_offset))
 
     def last_stable_offset(self, end: int) -> int:
         """The offset before which every transaction has ended; `end` if all have."""

@@ -1,17 +1,17 @@
-"""Asking again when an answer says "not now" or "not here", until the time is over."""
+"""Requests are sent again after a retriable error, until the deadline."""
 
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 from horolog.client.brokers import Brokers
+from horolog.client.closing import Closeable
 from horolog.client.config import ClientConfig
 from horolog.client.connection import NoAnswer
 from horolog.client.deadline import Deadline
 from horolog.errors import ErrorCode, RequestRefused
 
-__all__ = ["Asking"]
+__all__ = ["RetriedCalls"]
 
 T = TypeVar("T")
 
@@ -19,16 +19,16 @@ FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
 
 FIRST_CONTACT_MS: Final = 3_000
-"""A broker that never answered is waited for this long: long enough for one that is starting, and
-soon enough to tell somebody that the address is wrong."""
+"""How long to wait for a first response: enough for a broker that is starting; a wrong address is
+reported soon."""
 
 UNKNOWN_TOPIC_MS: Final = 2_000
 """A topic that was just created may be unknown to other brokers for a moment; a mistyped one
 stays unknown."""
 
 LOST_ANSWERS: Final = 3
-"""A broker that restarts loses an answer or two; one that hangs up on the same request again and
-again will not take it."""
+"""A restart of a broker loses a response or two; a broker that closes the connection on the same
+request each time will not take it."""
 
 _UNKNOWN: Final = frozenset({ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id})
 _CARRIED_OUT: Final = frozenset(
@@ -37,27 +37,16 @@ _CARRIED_OUT: Final = frozenset(
 _HOPELESS: Final = frozenset({ErrorCode.corrupt_message})  # Kafka calls it retriable
 
 
-class Asking:
-    """The part that all calls of a client share."""
+class RetriedCalls(Closeable):
+    """What all calls of a client share: brokers, and retries until the deadline."""
 
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self.brokers = Brokers(config)
 
     def close(self) -> None:
-        """Hang up; the next call would connect anew."""
+        """Close all connections; a later call would connect again."""
         self.brokers.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _persist(
         self,
@@ -73,7 +62,7 @@ class Asking:
 
         Raises:
             RequestRefused: a broker's refusal, the last one where it could have changed.
-            NoAnswer: nobody answered.
+            NoAnswer: no broker responded.
         """
         deadline = Deadline.after_ms(self.config.timeout_ms + extra_ms)
         first_contact = deadline.no_later_than_ms(FIRST_CONTACT_MS)

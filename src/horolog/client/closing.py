@@ -1,0 +1,24 @@
+"""What is closed at the end of a `with` block."""
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+
+class Closeable(ABC):
+    """An object with a `close` that a `with` block calls."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what it holds."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
