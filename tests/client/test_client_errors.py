@@ -10,7 +10,7 @@ import pytest
 from patience import PATIENCE_S
 from scripted_broker import HangUp, Raw, ScriptedBroker, Silence
 
-from horolog.client import LATEST, Client, FoundOffset, NoAnswer, asking
+from horolog.client import LATEST, Client, FoundOffset, NoAnswer, retrying
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
 from horolog.wire.api import ApiKey, Versions
 from horolog.wire.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
@@ -21,10 +21,10 @@ CLICKS = ("clicks", 5)
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "FIRST_CONTACT_MS", 200)
-    monkeypatch.setattr(asking, "UNKNOWN_TOPIC_MS", 200)
-    monkeypatch.setattr(asking, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(asking, "LONGEST_PAUSE_S", 0.02)
+    monkeypatch.setattr(retrying, "FIRST_CONTACT_MS", 200)
+    monkeypatch.setattr(retrying, "UNKNOWN_TOPIC_MS", 200)
+    monkeypatch.setattr(retrying, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(retrying, "LONGEST_PAUSE_S", 0.02)
 
 
 @pytest.fixture

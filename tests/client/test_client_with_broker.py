@@ -17,7 +17,7 @@ from horolog.client import (
     FoundOffset,
     NoAnswer,
     ResourceType,
-    asking,
+    retrying,
 )
 from horolog.client.link import Link
 from horolog.clock import ManualClock
@@ -43,7 +43,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 def client(
     broker: RunningBroker, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Client]:
-    monkeypatch.setattr(asking, "UNKNOWN_TOPIC_MS", 100)
+    monkeypatch.setattr(retrying, "UNKNOWN_TOPIC_MS", 100)
     if request.param == "oldest":
         newest_version = Link.version
 

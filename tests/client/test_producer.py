@@ -12,7 +12,7 @@ from patience import PATIENCE_S
 from running_broker import RunningBroker
 from scripted_broker import HangUp, ScriptedBroker
 
-from horolog.client import Client, NoAnswer, ResourceType, asking
+from horolog.client import Client, NoAnswer, ResourceType, retrying
 from horolog.client.producer import Producer
 from horolog.client.tables import scan
 from horolog.clock import ManualClock
@@ -35,8 +35,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.address, timeout_ms=int(1000 * PATIENCE_S)) as asking:
-        yield asking
+    with Client(broker.address, timeout_ms=int(1000 * PATIENCE_S)) as client:
+        yield client
 
 
 @pytest.fixture
@@ -326,7 +326,7 @@ class Log:
 def test_every_row_is_appended_once_and_in_order_whatever_becomes_of_the_answers(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(retrying, "FIRST_PAUSE_S", 0.001)
     chance = random.Random(seed)
     faults = [
         chance.choice([None, None, "before", "after", ErrorCode.not_leader_or_follower])

@@ -26,8 +26,8 @@ def kafka(tmp_path_factory: Any) -> Iterator[Kafka]:
 
 @pytest.fixture
 def client(kafka: Kafka) -> Iterator[Client]:
-    with Client(kafka.bootstrap) as asking:
-        yield asking
+    with Client(kafka.bootstrap) as client:
+        yield client
 
 
 def table(rows: int) -> pa.Table:

@@ -7,7 +7,7 @@ import pytest
 from certificates import PASSWORD, Certificates, make_certificates
 from scripted_broker import ScriptedBroker
 
-from horolog.client import AuthenticationFailed, Client, NoAnswer, asking
+from horolog.client import AuthenticationFailed, Client, NoAnswer, retrying
 from horolog.client.security.settings import Security
 from horolog.client.security.stores import identity_of
 from horolog.errors import Misconfigured
@@ -19,7 +19,7 @@ STORES = Path(__file__).parent / "stores"
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "FIRST_CONTACT_MS", 200)
+    monkeypatch.setattr(retrying, "FIRST_CONTACT_MS", 200)
 
 
 @pytest.fixture(scope="module")
