@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, pack_header
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
@@ -190,3 +191,23 @@ def logs(draw: st.DrawFn, *, max_batches: int = 4) -> list[GeneratedBatch]:
 def joined(log: Sequence[GeneratedBatch]) -> bytes:
     """The batches one after the other, as a fetch or a segment has them."""
     return b"".join(batch.data for batch in log)
+
+
+def batch_of(codec: Codec, count: int, payload: bytes) -> bytes:
+    """A batch whose records are `payload`, compressed or not, be it sound or not."""
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
+        leader_epoch=-1,
+        magic=2,
+        crc=0,
+        attributes=codec,
+        last_offset_delta=count - 1,
+        base_timestamp=1_000,
+        max_timestamp=1_000 + count - 1,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records_count=count,
+    )
+    return pack_header(header, payload) + payload

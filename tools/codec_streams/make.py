@@ -1,6 +1,6 @@
 """Streams of every codec, sound and damaged, and what Apache Kafka's own readers say of each.
 
-    python tools/codec_streams/make.py
+    PYTHONPATH=tests/support python tools/codec_streams/make.py
 
 asks the Java client among the peers (`make peers`) and writes
 `tests/record/codecs/streams.jsonl.xz`: one JSON array a line, of codec, name, records that the
@@ -20,8 +20,8 @@ import cramjam
 import lz4.block
 import lz4.frame
 import zstandard
+from batches import batch_of
 
-from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, pack_header
 from horolog.record.builder import record_bytes
 from horolog.record.compression import Codec, compress
 
@@ -44,6 +44,9 @@ ONE = (1, body(1, 0))
 NOISE_N = 2
 noise = b"".join(record_bytes(0, i, None, _random.randbytes(700), []) for i in range(2))
 NOISE = (2, noise)
+FIRST = record_bytes(0, 0, b"a", b"first", [])
+SECOND = record_bytes(0, 1, b"b", b"second", [])
+SKIP = struct.pack("<II", 0x184D2A50, 4) + b"skip"  # a frame that readers of lz4 and zstd skip
 
 
 def xxh32(data, seed=0):
@@ -88,6 +91,46 @@ cases: list[tuple[Codec, str, int, bytes]] = []
 
 def add(codec, name, count, payload):
     cases.append((codec, name, count, bytes(payload)))
+
+
+# What is done to a stream of every codec.
+
+
+def add_kept(codec, name, count, payload):
+    for size in range(len(payload)):
+        add(codec, f"{name} {size}", count, payload[:size])
+
+
+def add_flipped(codec, name, count, payload, times=1, show=False):
+    for i in range(len(payload)):
+        for _ in range(times):
+            x = bytearray(payload)
+            x[i] ^= 1 << _random.randrange(8)
+            add(codec, f"{name} {i} flipped{f' {x[i]:#x}' if show else ''}", count, x)
+
+
+def add_counts(codec, count, payload):
+    add(codec, "fewer records than claimed", count + 1, payload)
+    add(codec, "more records than claimed", count - 1, payload)
+
+
+def add_skippable(codec, count, payload):
+    add(codec, "skippable then full", count, SKIP + payload)
+    add(codec, "full then skippable", count, payload + SKIP)
+    add(codec, "skippable only", count, SKIP)
+
+
+def add_two(codec, what, count, pack):
+    payload = pack(SMALL[1])
+    add(codec, f"two {what}, all records in both", count, payload + payload)
+    add(codec, f"two {what}, half each", 2, pack(FIRST) + pack(SECOND))
+    add(codec, f"two {what}, first has all", 1, pack(FIRST) + pack(SECOND))
+
+
+def add_empty(codec, what, count, payload, empty):
+    add(codec, f"empty {what}", 1, empty)
+    add(codec, f"empty {what} then full", count, empty + payload)
+    add(codec, f"full then empty {what}", count, payload + empty)
 
 
 # ---------------- lz4
@@ -150,22 +193,12 @@ def lz4_streams():
                     add(c, f"{tag} cut {cut}", n, f[:-cut])
     n, b = SMALL
     f = lf(b)
-    for cut in range(len(f)):
-        add(c, f"small kept to {cut}", n, f[:cut])
+    add_kept(c, "small kept to", n, f)
     for g in (b"\0", b"garbage", b"\0" * 4, b"\xff" * 16):
         add(c, f"small then {g.hex()}", n, f + g)
-    add(c, "two frames, all records in both", n, f + f)
-    h1 = record_bytes(0, 0, b"a", b"first", [])
-    h2 = record_bytes(0, 1, b"b", b"second", [])
-    add(c, "two frames, half each", 2, lf(h1) + lf(h2))
-    add(c, "two frames, first has all", 1, lf(h1) + lf(h2))
-    add(c, "empty frame", 1, lf(b""))
-    add(c, "empty frame then full", n, lf(b"") + f)
-    add(c, "full then empty frame", n, f + lf(b""))
-    skip = struct.pack("<II", 0x184D2A50, 4) + b"skip"
-    add(c, "skippable then full", n, skip + f)
-    add(c, "full then skippable", n, f + skip)
-    add(c, "skippable only", n, skip)
+    add_two(c, "frames", n, lf)
+    add_empty(c, "frame", n, f, lf(b""))
+    add_skippable(c, n, f)
     add(c, "nothing", n, b"")
     add(c, "legacy magic", n, struct.pack("<I", 0x184C2102) + lblk(b))
     # flags
@@ -270,17 +303,10 @@ def lz4_streams():
     )
     add(c, "block size claims beyond end", n, lhead() + struct.pack("<I", 100000) + cb + END)
     add(c, "block size 2^31-1", n, lhead() + struct.pack("<I", (1 << 31) - 1) + cb + END)
-    add(c, "fewer records than claimed", n + 1, f)
-    add(c, "more records than claimed", n - 1, f)
+    add_counts(c, n, f)
     g = lf(b, content_checksum=True, block_checksum=True)
-    for i in range(len(g)):
-        x = bytearray(g)
-        x[i] ^= 1 << _random.randrange(8)
-        add(c, f"checked frame, byte {i} flipped", n, x)
-    for i in range(len(f)):
-        x = bytearray(f)
-        x[i] ^= 1 << _random.randrange(8)
-        add(c, f"plain frame, byte {i} flipped", n, x)
+    add_flipped(c, "checked frame, byte", n, g)
+    add_flipped(c, "plain frame, byte", n, f)
 
 
 # ---------------- zstd
@@ -330,44 +356,27 @@ def zstd_streams():
     add(c, "large flushed blocks", n, zparts(b, 4))
     n, b = SMALL
     f = z(b)
-    for cut in range(len(f)):
-        add(c, f"small kept to {cut}", n, f[:cut])
+    add_kept(c, "small kept to", n, f)
     for g in (b"\0", b"garbage", b"\0" * 4, b"\xff" * 16, b"\x28", b"\x28\xb5\x2f\xfd"):
         add(c, f"small then {g.hex()}", n, f + g)
-    h1 = record_bytes(0, 0, b"a", b"first", [])
-    h2 = record_bytes(0, 1, b"b", b"second", [])
-    add(c, "two frames, all records in both", n, f + f)
-    add(c, "two frames, half each", 2, z(h1) + z(h2))
-    add(c, "two frames, first has all", 1, z(h1) + z(h2))
-    add(c, "two frames, half each, second cut", 2, z(h1) + z(h2)[:-1])
+    add_two(c, "frames", n, z)
+    add(c, "two frames, half each, second cut", 2, z(FIRST) + z(SECOND)[:-1])
     add(
         c,
         "two frames, half each, no sizes",
         2,
-        z(h1, write_content_size=False) + z(h2, write_content_size=False),
+        z(FIRST, write_content_size=False) + z(SECOND, write_content_size=False),
     )
-    add(c, "empty frame", 1, z(b""))
-    add(c, "empty frame then full", n, z(b"") + f)
-    add(c, "full then empty frame", n, f + z(b""))
-    skip = struct.pack("<II", 0x184D2A50, 4) + b"skip"
-    add(c, "skippable then full", n, skip + f)
-    add(c, "full then skippable", n, f + skip)
-    add(c, "skippable only", n, skip)
-    add(c, "full then skippable cut", n, f + skip[:-1])
-    add(c, "full then skippable header cut", n, f + skip[:6])
-    add(c, "skippable between halves", 2, z(h1) + skip + z(h2))
+    add_empty(c, "frame", n, f, z(b""))
+    add_skippable(c, n, f)
+    add(c, "full then skippable cut", n, f + SKIP[:-1])
+    add(c, "full then skippable header cut", n, f + SKIP[:6])
+    add(c, "skippable between halves", 2, z(FIRST) + SKIP + z(SECOND))
     add(c, "nothing", n, b"")
     g = z(b, write_checksum=True)
-    for i in range(len(g)):
-        x = bytearray(g)
-        x[i] ^= 1 << _random.randrange(8)
-        add(c, f"checked frame, byte {i} flipped", n, x)
-    for i in range(len(f)):
-        x = bytearray(f)
-        x[i] ^= 1 << _random.randrange(8)
-        add(c, f"plain frame, byte {i} flipped", n, x)
-    add(c, "fewer records than claimed", n + 1, f)
-    add(c, "more records than claimed", n - 1, f)
+    add_flipped(c, "checked frame, byte", n, g)
+    add_flipped(c, "plain frame, byte", n, f)
+    add_counts(c, n, f)
     magic = b"\x28\xb5\x2f\xfd"
 
     def zraw(data, last=1):
@@ -446,8 +455,7 @@ def gzip_streams():
             add(c, f"{nm} cut {cut}", n, f[:-cut])
     n, b = SMALL
     f = gz(b)
-    for k in range(len(f)):
-        add(c, f"small kept to {k}", n, f[:k])
+    add_kept(c, "small kept to", n, f)
     for g in (
         b"\0",
         b"garbage",
@@ -465,19 +473,13 @@ def gzip_streams():
         b"\x1e\x8b" + f[2:],
     ):
         add(c, f"small then {g.hex()[:24]} ({len(g)})", n, f + g)
-    h1 = record_bytes(0, 0, b"a", b"first", [])
-    h2 = record_bytes(0, 1, b"b", b"second", [])
-    add(c, "two members, all records in both", n, f + f)
-    add(c, "two members, half each", 2, gz(h1) + gz(h2))
-    add(c, "two members, first has all", 1, gz(h1) + gz(h2))
+    add_two(c, "members", n, gz)
     for cut in range(1, 22):
-        add(c, f"two members, half each, second cut {cut}", 2, gz(h1) + gz(h2)[:-cut])
-    add(c, "two members with a zero between", 2, gz(h1) + b"\0" + gz(h2))
-    add(c, "two members with garbage between", 2, gz(h1) + b"garbage" + gz(h2))
-    add(c, "three members", 2, gz(h1) + gz(b"") + gz(h2))
-    add(c, "empty member", 1, gz(b""))
-    add(c, "empty member then full", n, gz(b"") + f)
-    add(c, "full then empty member", n, f + gz(b""))
+        add(c, f"two members, half each, second cut {cut}", 2, gz(FIRST) + gz(SECOND)[:-cut])
+    add(c, "two members with a zero between", 2, gz(FIRST) + b"\0" + gz(SECOND))
+    add(c, "two members with garbage between", 2, gz(FIRST) + b"garbage" + gz(SECOND))
+    add(c, "three members", 2, gz(FIRST) + gz(b"") + gz(SECOND))
+    add_empty(c, "member", n, f, gz(b""))
     add(c, "nothing", n, b"")
     add(c, "crc wrong", n, gzm(b, crc=1))
     add(c, "size wrong", n, gzm(b, size=len(b) + 1))
@@ -493,15 +495,10 @@ def gzip_streams():
         add(c, f"flag {1 << bit}", n, gzm(b, 1 << bit))
     add(c, "zlib instead", n, zlib.compress(b))
     add(c, "raw deflate instead", n, deflate(b))
-    add(c, "fewer records than claimed", n + 1, f)
-    add(c, "more records than claimed", n - 1, f)
+    add_counts(c, n, f)
     co = zlib.compressobj(6, zlib.DEFLATED, 31)
     add(c, "flushed, never ended", n, co.compress(b) + co.flush(zlib.Z_SYNC_FLUSH))
-    for i in range(len(f)):
-        for _ in range(2):
-            x = bytearray(f)
-            x[i] ^= 1 << _random.randrange(8)
-            add(c, f"byte {i} flipped {x[i]:#x}", n, x)
+    add_flipped(c, "byte", n, f, times=2, show=True)
 
 
 # ---------------- snappy
@@ -530,8 +527,7 @@ def snappy_streams():
     n, b = SMALL
     f = compress(c, b)
     r = sr(b)
-    for k in range(len(f)):
-        add(c, f"small xerial keep {k}", n, f[:k])
+    add_kept(c, "small xerial keep", n, f)
     for g in (
         b"\0",
         b"garbage",
@@ -546,25 +542,23 @@ def snappy_streams():
     ):
         add(c, f"small xerial then {g.hex()} ({len(g)})", n, f + g)
         add(c, f"small raw then {g.hex()} ({len(g)})", n, r + g)
-    h1 = record_bytes(0, 0, b"a", b"first", [])
-    h2 = record_bytes(0, 1, b"b", b"second", [])
-    add(c, "two xerial streams, half each", 2, XH + xb(h1) + XH + xb(h2))
+    add(c, "two xerial streams, half each", 2, XH + xb(FIRST) + XH + xb(SECOND))
     add(c, "two xerial streams, all in both", n, f + f)
-    add(c, "two blocks", 2, XH + xb(h1) + xb(h2))
-    add(c, "two raw", 2, sr(h1) + sr(h2))
-    add(c, "two xerial streams, first has all", 1, XH + xb(h1) + XH + xb(h2))
+    add(c, "two blocks", 2, XH + xb(FIRST) + xb(SECOND))
+    add(c, "two raw", 2, sr(FIRST) + sr(SECOND))
+    add(c, "two xerial streams, first has all", 1, XH + xb(FIRST) + XH + xb(SECOND))
     add(c, "xerial of no blocks", 1, XH)
     add(c, "xerial empty block", 1, XH + xb(b""))
-    add(c, "empty block between", 2, XH + xb(h1) + xb(b"") + xb(h2))
-    add(c, "empty block first", 2, XH + xb(b"") + xb(h1) + xb(h2))
-    add(c, "empty block last", 2, XH + xb(h1) + xb(h2) + xb(b""))
-    add(c, "block of size 0", 2, XH + xb(h1) + b"\0\0\0\0" + xb(h2))
-    add(c, "block of size 0 last", 2, XH + xb(h1) + xb(h2) + b"\0\0\0\0")
-    add(c, "block of size 0 first", 2, XH + b"\0\0\0\0" + xb(h1) + xb(h2))
-    add(c, "block of size -1", 2, XH + xb(h1) + b"\xff" * 4 + xb(h2))
-    add(c, "block of size -2^31", 1, XH + xb(h1) + b"\x80\0\0\0")
-    add(c, "block of size 2^31-1", 1, XH + b"\x7f\xff\xff\xff" + sr(h1))
-    add(c, "last block beyond", 2, XH + xb(h1) + struct.pack(">i", 500) + sr(h2))
+    add(c, "empty block between", 2, XH + xb(FIRST) + xb(b"") + xb(SECOND))
+    add(c, "empty block first", 2, XH + xb(b"") + xb(FIRST) + xb(SECOND))
+    add(c, "empty block last", 2, XH + xb(FIRST) + xb(SECOND) + xb(b""))
+    add(c, "block of size 0", 2, XH + xb(FIRST) + b"\0\0\0\0" + xb(SECOND))
+    add(c, "block of size 0 last", 2, XH + xb(FIRST) + xb(SECOND) + b"\0\0\0\0")
+    add(c, "block of size 0 first", 2, XH + b"\0\0\0\0" + xb(FIRST) + xb(SECOND))
+    add(c, "block of size -1", 2, XH + xb(FIRST) + b"\xff" * 4 + xb(SECOND))
+    add(c, "block of size -2^31", 1, XH + xb(FIRST) + b"\x80\0\0\0")
+    add(c, "block of size 2^31-1", 1, XH + b"\x7f\xff\xff\xff" + sr(FIRST))
+    add(c, "last block beyond", 2, XH + xb(FIRST) + struct.pack(">i", 500) + sr(SECOND))
     for v, w in ((0, 1), (2, 1), (1, 0), (1, 2), (2, 2), (0, 0), (-1, 1), (1, -1), (127, 127)):
         add(c, f"version {v} compatible {w}", n, XM + struct.pack(">ii", v, w) + xb(b))
     for v, w in ((0, 1), (2, 1), (1, 0), (0, 0), (1, 2)):
@@ -572,47 +566,21 @@ def snappy_streams():
             c,
             f"second header version {v} compatible {w}",
             2,
-            XH + xb(h1) + XM + struct.pack(">ii", v, w) + xb(h2),
+            XH + xb(FIRST) + XM + struct.pack(">ii", v, w) + xb(SECOND),
         )
     add(c, "empty raw (0)", 1, b"\0")
     add(c, "nothing", n, b"")
     add(c, "xerial blocks of a byte", n, XH + b"".join(xb(b[i : i + 1]) for i in range(len(b))))
     add(c, "xerial one large block", LARGE[0], XH + xb(LARGE[1]))
     add(c, "framing format", n, bytes(cramjam.snappy.compress(b)))
-    add(c, "fewer records than claimed", n + 1, f)
-    add(c, "more records than claimed", n - 1, f)
+    add_counts(c, n, f)
     add(c, "claims 2^31", 1, b"\x80\x80\x80\x80\x08" + b"\0" * 8)
     add(c, "claims 2^32-1", 1, b"\xff\xff\xff\xff\x0f" + b"\0" * 8)
     add(c, "claims 1 MB", 1, b"\x80\x80\x40\0a")
     add(c, "xerial claims 1 MB", 1, XH + struct.pack(">i", 5) + b"\x80\x80\x40\0a")
     add(c, "xerial claims 2^31", 1, XH + struct.pack(">i", 7) + b"\x80\x80\x80\x80\x08\0a")
-    for i in range(len(f)):
-        x = bytearray(f)
-        x[i] ^= 1 << _random.randrange(8)
-        add(c, f"xerial byte {i} flipped", n, x)
-    for i in range(len(r)):
-        x = bytearray(r)
-        x[i] ^= 1 << _random.randrange(8)
-        add(c, f"raw byte {i} flipped", n, x)
-
-
-def _batch(codec: Codec, count: int, payload: bytes) -> bytes:
-    header = BatchHeader(
-        base_offset=0,
-        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
-        leader_epoch=-1,
-        magic=2,
-        crc=0,
-        attributes=codec,
-        last_offset_delta=count - 1,
-        base_timestamp=1_000,
-        max_timestamp=1_000 + count - 1,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        records_count=count,
-    )
-    return pack_header(header, payload) + payload
+    add_flipped(c, "xerial byte", n, f)
+    add_flipped(c, "raw byte", n, r)
 
 
 def main() -> None:
@@ -620,7 +588,7 @@ def main() -> None:
     zstd_streams()
     gzip_streams()
     snappy_streams()
-    asked = "".join(_batch(codec, count, data).hex() + "\n" for codec, _, count, data in cases)
+    asked = "".join(batch_of(codec, count, data).hex() + "\n" for codec, _, count, data in cases)
     java = ["java", "-cp", str(_TOP / ".peers" / "kafka-4" / "*")]
     source = Path(__file__).with_name("ReadBatches.java")
     done = subprocess.run([*java, source], input=asked, capture_output=True, check=True, text=True)

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from batches import batch_of
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
-from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, pack_header, parse_header
+from horolog.record.batch import BatchHeader, parse_header
 from horolog.record.builder import read_records
 from horolog.record.columns import decode
 from horolog.record.compression import Codec
@@ -69,25 +70,6 @@ def streams(codec: Codec) -> list[Stream]:
         for of, name, count, data, answer in rows
         if of == codec.name
     ]
-
-
-def batch_of(codec: Codec, count: int, payload: bytes) -> bytes:
-    header = BatchHeader(
-        base_offset=0,
-        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
-        leader_epoch=-1,
-        magic=2,
-        crc=0,
-        attributes=codec,
-        last_offset_delta=count - 1,
-        base_timestamp=1_000,
-        max_timestamp=1_000 + count - 1,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        records_count=count,
-    )
-    return pack_header(header, payload) + payload
 
 
 def digest_of(values: Iterable[bytes | None]) -> str:
