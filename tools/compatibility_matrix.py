@@ -230,7 +230,6 @@ NOT_SERVED: Mapping[str, tuple[str, ...]] = {
         "ElectLeaders",
         "AlterPartitionReassignments",
         "ListPartitionReassignments",
-        "DescribeQuorum",
         "UpdateFeatures",
         "UnregisterBroker",
         "AddRaftVoter",

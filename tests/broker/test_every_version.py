@@ -128,6 +128,9 @@ def requests(topic_id: UUID) -> dict[ApiKey, Any]:
             "group_id": "none",
             "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}],
         },
+        ApiKey.DESCRIBE_QUORUM: {
+            "topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+        },
         ApiKey.DESCRIBE_CLUSTER: {"include_cluster_authorized_operations": True},
     }
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
+from raw_connection import RawConnection
 from running_broker import RunningBroker
 
 from horolog.client import (
@@ -240,3 +241,28 @@ def test_raw_batches_are_copied_as_another_producers(client: Client, topic: str)
     end = client.list_offsets({(copy, 0): LATEST})[copy, 0]
     assert end is not None
     assert end.offset == 5
+
+
+def test_cluster_time_is_the_brokers_clock(
+    broker: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert client.cluster_time_ms() == broker.clock.now_ms()
+    broker.clock.advance("1h")
+    assert client.cluster_time_ms() == broker.clock.now_ms()
+    broker.clock.advance("-1h")
+
+    def unknown(self: Link, api_key: ApiKey, *, lowest: int = 0, highest: int = 0x7FFF) -> int:
+        if api_key is ApiKey.DESCRIBE_QUORUM:
+            raise RequestRefused(ErrorCode.unsupported_version, "not here")
+        return SUPPORTED[api_key].max
+
+    monkeypatch.setattr(Link, "version", unknown)
+    assert client.cluster_time_ms() is None
+
+
+def test_only_the_quorum_of_the_metadata_is_described(broker: RunningBroker) -> None:
+    with RawConnection(broker.address) as connection:
+        asked = [{"topic_name": "clicks", "partitions": [{"partition_index": 0}]}]
+        refused = connection.ask(ApiKey.DESCRIBE_QUORUM, 2, topics=asked)
+        assert refused.error_code == ErrorCode.invalid_request
+        assert "only partition 0 of __cluster_metadata" in refused.error_message

@@ -19,6 +19,8 @@ __all__ = ["AdminCalls", "AppendTimesAhead", "ConfigEntry", "ConfigResource", "R
 
 _SET: Final = 0
 _DELETE: Final = 1
+_METADATA_TOPIC: Final = "__cluster_metadata"
+_FIRST_WITH_TIMES: Final = 1  # of DescribeQuorum
 
 
 class ResourceType(IntEnum):
@@ -278,6 +280,38 @@ class AdminCalls(RetriedCalls):
     def describe_cluster(self) -> ClusterMetadata:
         """The brokers, the controller and the cluster's id, without topics."""
         return self.metadata([])
+
+    def cluster_time_ms(self) -> int | None:
+        """The time of the cluster's active controller, in milliseconds (KIP-836).
+
+        None from a cluster that does not tell: one with ZooKeeper, one before Kafka 3.3, or one
+        that does not let this client describe it.
+
+        Raises:
+            NoAnswer: no broker answers.
+        """
+        try:
+            return self._persist(self._cluster_time_ms)
+        except RequestRefused as error:
+            if error.code.retriable:
+                raise
+            return None
+
+    def _cluster_time_ms(self, deadline: Deadline) -> int | None:
+        link = self.brokers.any(deadline)
+        version = link.version(ApiKey.DESCRIBE_QUORUM, lowest=_FIRST_WITH_TIMES)
+        partitions = [{"partition_index": 0}]
+        request = {"topics": [{"topic_name": _METADATA_TOPIC, "partitions": partitions}]}
+        body = link.ask(ApiKey.DESCRIBE_QUORUM, version, request, deadline).body
+        refuse(body.error_code, "the quorum", getattr(body, "error_message", None))
+        for topic in body.topics:
+            for partition in topic.partitions:
+                refuse(partition.error_code, "the quorum", None)
+                for voter in partition.current_voters:
+                    if voter.replica_id == partition.leader_id:
+                        told = int(voter.last_caught_up_timestamp)
+                        return told if told >= 0 else None
+        return None
 
     def find_coordinator(self, group_id: str) -> Broker:
         """The broker that keeps a group's offsets."""

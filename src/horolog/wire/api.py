@@ -42,6 +42,7 @@ class ApiKey(IntEnum):
     DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
+    DESCRIBE_QUORUM = 55
     DESCRIBE_CLUSTER = 60
 
     @property
@@ -93,6 +94,7 @@ SUPPORTED: Final = MappingProxyType(
         ApiKey.DELETE_GROUPS: Versions(0, 2),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1),
         ApiKey.OFFSET_DELETE: Versions(0, 0),
+        ApiKey.DESCRIBE_QUORUM: Versions(0, 2),
         ApiKey.DESCRIBE_CLUSTER: Versions(0, 2),
     }
 )
@@ -133,6 +135,7 @@ FLEXIBLE_FROM: Final = MappingProxyType(
         ApiKey.DELETE_GROUPS: 2,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
         ApiKey.OFFSET_DELETE: 0x7FFF,
+        ApiKey.DESCRIBE_QUORUM: 0,
         ApiKey.DESCRIBE_CLUSTER: 0,
     }
 )

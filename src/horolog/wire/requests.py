@@ -582,6 +582,28 @@ class OffsetDeleteRequest:
     topics: tuple[OffsetDeleteRequestTopic, ...]
 
 
+class PartitionData:
+    """`PartitionData` of DescribeQuorum."""
+
+    __slots__ = ()
+    partition_index: int
+
+
+class TopicData:
+    """`TopicData` of DescribeQuorum."""
+
+    __slots__ = ()
+    topic_name: str
+    partitions: tuple[PartitionData, ...]
+
+
+class DescribeQuorumRequest:
+    """`DescribeQuorumRequest` of DescribeQuorum."""
+
+    __slots__ = ()
+    topics: tuple[TopicData, ...]
+
+
 class DescribeClusterRequest:
     """`DescribeClusterRequest` of DescribeCluster."""
 
@@ -711,6 +733,11 @@ VIEWS: Final[Mapping[ApiKey, Mapping[str, type]]] = MappingProxyType(
             "OffsetDeleteRequest": OffsetDeleteRequest,
             "OffsetDeleteRequestTopic": OffsetDeleteRequestTopic,
             "OffsetDeleteRequestPartition": OffsetDeleteRequestPartition,
+        },
+        ApiKey.DESCRIBE_QUORUM: {
+            "DescribeQuorumRequest": DescribeQuorumRequest,
+            "TopicData": TopicData,
+            "PartitionData": PartitionData,
         },
         ApiKey.DESCRIBE_CLUSTER: {
             "DescribeClusterRequest": DescribeClusterRequest,
