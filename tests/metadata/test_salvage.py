@@ -360,7 +360,7 @@ PRAGMA user_version=1;
 def test_a_store_of_the_first_schema_is_taken_over(
     tmp_path: Path, is_damaged: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without checksums: in a damaged one no row is believed that says to delete."""
+    """Without checksums: in a damaged one no row that says to delete is obeyed."""
     path = tmp_path / FILE_NAME
     rows = [TopicRow("t", UUID(int=1), 3), TopicRow("gone", UUID(int=2), 1, deleting=True)]
     with sqlite3.connect(path) as db:

@@ -229,7 +229,7 @@ def test_snappy_that_claims_more_than_snappy_can_pack_is_corrupt_before_it_costs
             tracemalloc.stop()
 
 
-def test_the_best_that_snappy_can_pack_is_believed():
+def test_the_best_ratio_that_snappy_can_reach_is_accepted():
     packed = bytes(cramjam.snappy.compress_raw(bytes(1 << 20)))
     assert decompress(Codec.SNAPPY, packed, max_bytes=1 << 20) == bytes(1 << 20)
 

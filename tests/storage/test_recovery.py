@@ -670,7 +670,7 @@ def test_messages_of_old_formats_are_never_taken_for_damage(
     assert files_of(path) == before
 
 
-def test_a_header_that_lies_under_a_right_checksum_is_believed_as_kafka_believes_it(
+def test_a_wrong_header_with_a_right_checksum_is_trusted_as_kafka_does(
     path: Path,
 ) -> None:
     last = logs(path)[-1]

@@ -160,7 +160,7 @@ def test_a_directory_in_use_is_refused_with_the_name_of_its_lock(tmp_path: Path)
                 reindexed(path)
 
 
-def test_a_broker_believes_what_was_made(log_dir: Path) -> None:
+def test_a_broker_trusts_rebuilt_indexes(log_dir: Path) -> None:
     from storelogs import reopened, times_in  # noqa: PLC0415
 
     with reopened(log_dir) as (_, log):

@@ -220,7 +220,7 @@ class BatchReader:
         """Buffers of whole wanted batches, from `position` to before `end_offset`.
 
         Without `wants` all are wanted, and read ahead from the start. A buffer holds about
-        4 MiB however the wanted ones lie, since to decode one costs a little by itself; it is
+        4 MiB wherever the wanted ones are, since to decode one costs a little by itself; it is
         valid until the next is asked for. Ends with the last whole batch.
 
         Raises:
@@ -309,7 +309,7 @@ class BatchReader:
         return int(magic) if computed == crc else None
 
     def is_zeros(self, start: int, end: int | None = None) -> bool:
-        """Whether nothing but zeros lies in `[start, end)`, of which there is something."""
+        """Whether nothing but zeros lies in `[start, end)`, which is not empty."""
         position, end = start, self.size if end is None else end
         while position < end:
             piece = self._read(min(_PIECE_BYTES, end - position), position)

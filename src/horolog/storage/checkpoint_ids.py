@@ -109,7 +109,7 @@ def write_checkpoint_ids(
     """Replace all entries.
 
     Raises:
-        StorageFailed: the disk refused; what was written down before stands.
+        StorageFailed: the disk refused; the earlier content stays.
     """
     lines = [
         f"{topic} {partition} {kafka_uuid(entry.topic_id)} {entry.log_start_offset}"

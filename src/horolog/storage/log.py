@@ -407,7 +407,7 @@ class Log:
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTxn]:
         """The aborted transactions that reach into `[offset, end_offset)`.
 
-        A transaction that was open when its broker stopped for good has nobody left who could
+        A transaction that was open when its broker stopped for good has no producer left that could
         end it; it counts as aborted unless its commit was decided (`take_as_committed`), and so
         everything up to the log end is stable.
         """
@@ -574,7 +574,7 @@ class Log:
         """Remove the batch that holds `offset` and all that follow; nothing beyond the end.
 
         The log end is then the end of the last batch that stays, which is before `offset`
-        where that lay within a batch. (Kafka calls the offset itself the end, and has a gap.)
+        where that was within a batch. (Kafka calls the offset itself the end, and has a gap.)
         """
         with self._exclusively():
             if offset >= self.log_end_offset:
@@ -727,7 +727,7 @@ class Log:
                 self._flush_again()
             active, end_offset, unsynced = self.active, self.log_end_offset, []
             if self.epochs.latest != self.leader_epoch > 0:
-                # Clients were told of it; the next start must not lead in an older one.
+                # Clients have seen it; the next start must not lead in an older one.
                 self.epochs.assign(self.leader_epoch, end_offset, sync=False)
                 unsynced.append(self.epochs.path)
             if not self._is_settled:

@@ -205,7 +205,7 @@ class LogDir:
         return FoundPartitions(ids, contents.blocked, internal)
 
     def _settle_transactions(self) -> None:
-        """Learn from a Kafka's coordinator which of the open transactions are committed."""
+        """Read from a Kafka's `__transaction_state` which open transactions are committed."""
         unended = {key: log for key, log in self.logs.items() if log.has_open_transactions}
         if unended:
             prepared = read_prepared_commits(self._files, self.path)
@@ -375,10 +375,10 @@ class LogDir:
         self._checkpoints.write(self.logs)
 
     def checkpoint_starts(self) -> None:
-        """Write down where the logs start, so far as their first segments do not tell.
+        """Write down where the logs start, so far as their first segments do not show it.
 
         Raises:
-            StorageFailed: the disk refused; what was written down before stands.
+            StorageFailed: the disk refused; the earlier content stays.
         """
         self._checkpoints.write_starts(self.logs)
 

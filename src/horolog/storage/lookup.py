@@ -2,7 +2,7 @@
 
 Search asks every segment in the order of offsets whose largest timestamp reaches the
 target, so that the earliest offset wins; unlike Kafka (which looks into one segment
-only) it goes on when that segment has nothing to show, because its only matches lie
+only) it goes on when that segment has nothing to show, because its only matches are
 before the log start.
 
 Largest times of the segments are in no order. Of those that are finished the largest of
@@ -137,7 +137,7 @@ def _is_better(timestamp: int, best: TimestampOffset) -> bool:
 
 def _largest_in(segment: Segment, from_offset: int, max_batch_bytes: int) -> TimestampOffset | None:
     largest = segment.largest_to_search()
-    end = segment.size  # taken later, so that the largest lies before it
+    end = segment.size  # taken later, so that the largest is before it
     start = 0
     if largest is not None and largest.offset >= from_offset:
         start = segment.indexes.position_before(largest.offset, end)

@@ -3,7 +3,7 @@
     <log dir>/<topic>-<partition>/<base offset, 20 digits><suffix>
 
 A start of Kafka looks at `.log`, `.index`, `.timeindex`, `.txnindex`, `.snapshot`,
-`.deleted`, `.cleaned` and `.swap` and passes over every other name.
+`.deleted`, `.cleaned` and `.swap` and ignores every other name.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What a log directory writes down about its logs, for the next start to go by.
+"""The checkpoints of a log directory, which the next start reads.
 
 Three files of Kafka's: up to where the disk has each log for sure, where it starts, its high
 watermark. Beside them one of ours: for which topic they were written (checkpoint_ids.py).
@@ -140,10 +140,10 @@ class OffsetCheckpoints:
             self._write(names.HIGH_WATERMARKS, logs)
 
     def write_starts(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """Write down where the logs start; Kafka's file so far as first segments do not tell.
+        """Write down where the logs start; Kafka's file so far as first segments do not show it.
 
         Raises:
-            StorageFailed: the disk refused; what was written down before stands.
+            StorageFailed: the disk refused; the earlier content stays.
         """
         with self._writing:
             self._write(names.LOG_START_OFFSETS, logs)

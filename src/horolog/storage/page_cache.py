@@ -1,6 +1,6 @@
 """What the page cache has of a file: read, or sent, without waiting for the disk.
 
-Linux tells in two ways: `preadv2` with RWF_NOWAIT reads what is cached and fails otherwise;
+Linux says so in two ways: `preadv2` with RWF_NOWAIT reads what is cached and fails otherwise;
 `cachestat` (Linux 6.5) counts the cached pages of a stretch without reading them. Where the
 kernel or the file system cannot tell, everything counts as not cached.
 """

@@ -1,4 +1,4 @@
-"""What producers did, told again by the log: after a start, a truncation, or damage.
+"""Rebuilds the state of producers from the log: after a start, a truncation, or damage.
 
 Their state is the newest usable snapshot and the batches after it; the aborted
 transactions of a segment are those whose markers say so.
@@ -54,7 +54,7 @@ def mend_aborted(
     index: int,
     snapshots: Iterable[int],
 ) -> None:
-    """Make the index of aborted transactions of one segment again from its markers."""
+    """Rebuild the index of aborted transactions of one segment from its markers."""
     producers = Producers()
     segment, base = segments[index], segments[index].base_offset
     start = _start(files, directory, segments, producers, snapshots, base, now_ms=0)

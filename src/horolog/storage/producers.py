@@ -249,7 +249,7 @@ class Producers:
             )
         self._states = states
         if files.exists(batches):
-            # From the newest on; a Kafka that was here since has written the snapshot anew and
+            # From the newest on; a Kafka that was here since has rewritten the snapshot and
             # knows nothing of this file, so that only what leads up to the newest is true.
             for producer_id, epoch, *older in reversed(_unframed(files, batches, _BATCH)):
                 state, batch = states.get(producer_id), WrittenBatch(*older)

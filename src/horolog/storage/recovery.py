@@ -127,11 +127,11 @@ class _Loader:
         log_start_offset = max(log_start_offset, self.segments[0].base_offset)
         epochs = self._load_epochs()
         leader_epoch = self._leader_epoch(epochs.latest)
-        # After a clean stop one may stand at the end without records: the next stop notes it again.
+        # After a clean stop one may be at the end without records: the next stop notes it again.
         epochs.truncate_from_end(end_offset, write=not plan.is_clean)
         if epochs.latest + 1 < leader_epoch and not plan.is_adopted:
             # The file no longer has the epoch that this one follows: the next start would count
-            # from an older one, and clients were told of this one.
+            # from an older one, and clients have seen this one.
             epochs.assign(leader_epoch, end_offset)
         epochs.truncate_from_start(log_start_offset)
         producers = Producers()
@@ -297,22 +297,22 @@ class _Loader:
     def _log_start(self, partition: TopicPartition, checkpointed: Checkpointed) -> int:
         """Where the log starts, so far as the checkpoints say.
 
-        A start beyond the log's end is believed only if we have written it for this topic: then
+        A start beyond the log's end is used only if we have written it for this topic: then
         the directory is older than the checkpoint, and what it holds was deleted. Any other is an
         error of its writer; obeying it would lose all records.
         """
         written_for = None if self.plan.is_adopted else checkpointed.written_for
         ours = 0 if written_for is None else written_for.log_start_offset
-        told = checkpointed.log_start_offset or 0
+        line = checkpointed.log_start_offset or 0
         end = self.segments[-1].end.next_offset if self.segments else ours
-        if ours < told and end < told:
+        if ours < line and end < line:
             self.report.warnings.append(
-                f"{names.LOG_START_OFFSETS} says that {partition} starts at offset {told}, and its "
+                f"{names.LOG_START_OFFSETS} says that {partition} starts at offset {line}, and its "
                 f"log ends at {end}: the line is ignored, and no record is removed. Correct it if "
                 "records were deleted that are there again"
             )
             return ours
-        return max(told, ours)
+        return max(line, ours)
 
     def _ensure_segment(self, start: int, present: set[str]) -> ActiveSegment:
         """The segment to append to: the last of those that are there, or else a new one."""
@@ -351,9 +351,7 @@ class _Loader:
             ]
             missing = [name for name in needed if name not in present]
             if missing and segment.size:
-                self.report.notes.append(
-                    f"Made again from {segment.log.path}: {', '.join(missing)}"
-                )
+                self.report.notes.append(f"Rebuilt from {segment.log.path}: {', '.join(missing)}")
                 try:
                     segment.indexes.check(segment.size)
                 except CorruptBatch as error:
@@ -365,7 +363,7 @@ class _Loader:
             try:
                 segment.aborted()
             except CorruptIndex as error:
-                self.report.notes.append(f"Made again from the log: {error}")
+                self.report.notes.append(f"Rebuilt from the log: {error}")
                 is_unsure = True
             if is_unsure:
                 mend_aborted(self.files, self.directory, self.segments, index, snapshots)

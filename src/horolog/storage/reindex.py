@@ -1,12 +1,12 @@
-"""Making the indexes of segments again from their batches, outside of any broker.
+"""Rebuilds the indexes of segments from their batches, without a broker.
 
 What is written is what Apache Kafka's recovery would write: an entry where more than
-`index.interval.bytes` lie before a batch, times as far as they grow, the largest of all
-at the end. No `.log` is touched. Each file is replaced at once, so that a kill leaves
-the old or the new one; it stays whose it was.
+`index.interval.bytes` are before a batch, times as far as they grow, the largest of all
+at the end. No `.log` is changed. Each file is replaced at once, so that a kill leaves
+the old or the new one; its owner and mode are kept.
 
-A segment with damage in it is left alone, since its indexes could only tell of what is
-before that; but for the end of a partition's last segment, which any start cuts off.
+A segment with damage in it is left alone, since its indexes could only cover the batches
+before that; except for a torn end of a partition's last segment, which any start cuts off.
 """
 
 import os
@@ -72,7 +72,7 @@ class Reindexing:
         except BlockingIOError:
             raise Misconfigured(
                 f"{path} is locked: a broker is at work in this directory. Stop it first; it "
-                "mends its indexes itself when it meets a wrong one"
+                "rebuilds its indexes itself where one is wrong"
             ) from None
         try:
             yield
@@ -80,7 +80,7 @@ class Reindexing:
             os.close(fd)
 
     def steps(self) -> Steps[list[Reindexed]]:
-        """Check every segment and mend its indexes; returns what was done about each."""
+        """Check every segment and rebuild its indexes; returns what was done about each."""
         around, _ = surroundings_of(Files(read_only=True), self.target.log_dir)
         around = around._replace(is_live=False)  # the lock is ours
         done = []
@@ -165,7 +165,7 @@ class Reindexing:
 
 
 def _is_already(files: Files, path: str, content: bytes) -> bool:
-    # A preallocated file is long: one of another length is not read to be told apart.
+    # A preallocated file is long: one of another length is not read to see that it differs.
     if not files.exists(path) or files.size(path) != len(content):
         return False
     return files.read_whole(path, len(content)) == content

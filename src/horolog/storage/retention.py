@@ -1,6 +1,6 @@
 """Which segments may go, and why; decides, and deletes nothing.
 
-Kafka's three passes, in this order: what lies before the log start, what exceeds
+Kafka's three passes, in this order: what is before the log start, what exceeds
 `retention.bytes`, what is older than `retention.ms`. Each goes on from the oldest
 segment that is left and stops at the first that must stay, so that a log is only ever
 cut at its beginning. The active segment may go like any other unless it is empty.
@@ -47,7 +47,7 @@ def deletable(
     Args:
         segments: all of a log, oldest first.
         config: its settings. Without `delete` in `cleanup.policy` only the first pass counts.
-        log_start_offset: what lies before it is gone for readers already.
+        log_start_offset: what is before it is gone for readers already.
         high_watermark: what is not below it stays.
         now_ms: the clock.
         resets: where append times were lowered, in order of offsets.

@@ -1,13 +1,13 @@
 """What a leader checks before it appends. Pure: the same answer for the same arguments.
 
 The checks, their order, codes and texts are those of Kafka's produce path; where we
-answer differently the reason stands at the place. One record that is refused
+answer differently the reason is given there. One record that is refused
 refuses its batch, and all records at fault are named (KIP-467).
 
 A batch is stored as it was sent, but for its header, unless the topic asks for
-another codec; then what was decompressed is compressed anew, piece by piece.
+another codec; then what was decompressed is compressed again, piece by piece.
 
-A client may send a few hundred bytes that stand for millions of records. So nothing here is done
+A few hundred bytes of a client may decompress to millions of records. So nothing here is done
 record by record in Python, but for the records that an error names; what is done for each is a
 pass of `horolog.record.scan`.
 """
@@ -148,7 +148,7 @@ def _unfit(produce_version: int | None, what: str) -> RequestRefused:
 
 
 def _is_whole(records: Buffer, position: int) -> bool:
-    """Whether a batch of any format lies at a position; a length no batch has counts as one."""
+    """Whether a batch of any format is at a position; a length no batch has counts as one."""
     if len(records) - position <= MAGIC_POSITION:
         return False
     (length,) = _LENGTH.unpack_from(records, position + 8)

@@ -71,7 +71,7 @@ def test_without_any_place_it_works_without_a_cache(places):
 
 
 @pytest.mark.parametrize("trap", ["open to all", "a link"])
-def test_a_directory_that_others_can_write_is_not_believed(places, trap):
+def test_a_directory_that_others_can_write_is_not_used(places, trap):
     home, temporary = places
     home.rmdir()
     home.write_text("")

@@ -1,4 +1,4 @@
-"""Damaged indexes are found before they are believed, and made again."""
+"""Damaged indexes are found before they are used, and rebuilt."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_damaged_index_changes_no_answer_and_is_rebuilt(
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_indexes_of_another_segment_are_not_believed(path: Path, suffix: str) -> None:
+def test_indexes_of_another_segment_are_not_trusted(path: Path, suffix: str) -> None:
     first, second, *_ = sorted(partition_dir(path).glob(f"*{suffix}"))
     one, other = first.read_bytes(), second.read_bytes()
     first.write_bytes(other)
@@ -169,7 +169,7 @@ def test_no_damage_to_indexes_without_seals_changes_an_answer(
             expect_every_answer(log)
 
 
-def test_the_index_of_the_growing_segment_is_not_believed_when_it_lies(
+def test_a_wrong_index_of_the_growing_segment_is_not_trusted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with new_log(tmp_path, EVERY_BATCH) as log:
@@ -264,7 +264,7 @@ def test_a_segment_that_another_program_changed_is_checked_again(path: Path) -> 
         assert log.log_end_offset == 61
 
 
-def test_a_seal_of_another_log_of_the_same_size_is_not_believed(tmp_path: Path) -> None:
+def test_a_seal_of_another_log_of_the_same_size_is_ignored(tmp_path: Path) -> None:
     """A Kafka may have cut our segment and filled it again with as many bytes."""
     paths = []
     for name, first in (("old", NOW), ("new", NOW + 5000)):

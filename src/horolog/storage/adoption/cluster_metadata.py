@@ -6,13 +6,13 @@ whose records hold (KIP-631, and metadata/src/main/resources/common/metadata in 
 
     unsigned varint 1 · unsigned varint type · unsigned varint version · fields
 
-Of these are read, strings being compact, tagged fields at the end passed over:
+Of these are read, strings being compact, tagged fields at the end skipped:
 
     2  TopicRecord          name · uuid
     4  ConfigRecord         i8 resource type (2: topic) · resource name · name · value or null
     9  RemoveTopicRecord    uuid
 
-Others keep no settings here; `cleaner-offset-checkpoint` still tells what was compacted.
+Others keep no settings here; `cleaner-offset-checkpoint` still says what was compacted.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The records that a Kafka keeps for itself, and their fields; read, never written."""
+"""Records of Kafka's internal topics, and their fields; read, never written."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,7 +73,7 @@ class Fields:
             raise CorruptBatch("a text of a record of Kafka's own is no text") from None
 
     def pass_tagged(self) -> None:
-        """Pass over the tagged fields that end a flexible struct (KIP-482)."""
+        """Skip the tagged fields that end a flexible struct (KIP-482)."""
         for _ in range(self.unsigned()):
             self.unsigned()
             self.take(self.unsigned())

@@ -2,7 +2,7 @@
 
 Its coordinator writes its decision to `__transaction_state` before the first marker goes to
 a partition (KIP-98): from then on the transaction is committed, and a Kafka that starts
-again only makes up for the markers. Every record tells the state of one transactional id:
+again only makes up for the markers. Every record has the state of one transactional id:
 
     key    i16 version · i16 length and transactional id
     value  i16 version · i64 producer id · i16 epoch · i32 timeout · i8 state

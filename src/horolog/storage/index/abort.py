@@ -53,7 +53,7 @@ def can_be(version: int, first_offset: int, last_offset: int) -> bool:
 
 
 def write_aborted(files: Files, path: str, entries: Iterable[AbortedTxn]) -> None:
-    """Replace the file of a segment; remove it where there is nothing to tell."""
+    """Replace the file of a segment; remove it where there are none."""
     content = b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries)
     if content:
         files.replace(path, content, sync=False)

@@ -1,11 +1,11 @@
-"""What the indexes of a segment must hold, told by its batch headers in order.
+"""Builds the indexes of a segment from its batch headers in order.
 
 The one rule for both ways an index comes to be: while batches are appended, and
-when it is made again from the log. A batch is indexed when more than
-`index.interval.bytes` lie between it and the last one that was; the time index
-grows only with the largest timestamp. Tests hold the two against each other.
+when it is rebuilt from the log. A batch is indexed when more than
+`index.interval.bytes` are between it and the last one that was; the time index
+grows only with the largest timestamp. Tests compare the two.
 
-Entries that lie there already and are true are kept, though the rule would not ask
+Entries that are there already and are valid are kept, though the rule would not ask
 for them: a close in the middle of a segment has written its largest time so far,
 and another interval may have been in force.
 """
@@ -25,7 +25,7 @@ _MAX_RELATIVE = (1 << 31) - 1  # of an offset or a position in an entry
 
 
 class FoundEntries:
-    """The entries of an index as they lie there, held against the log batch by batch."""
+    """The existing entries of an index, compared with the log batch by batch."""
 
     def __init__(self, content: bytes, layout: Struct, offset_column: int) -> None:
         self.untrue = 0

@@ -3,7 +3,7 @@
 The file may be longer than what is in use: Kafka preallocates the indexes of the
 active segment with zeros and cuts them when the segment is finished. Entries
 are read from the page cache with `pread`; nothing is kept in memory but their
-number, and with what each block of 128 begins once somebody has searched: so a
+number, and with what each block of 128 begins once there was a search: so a
 search reads one block, however many there are.
 
 One thread appends; any number may search what was there when they began.
@@ -144,7 +144,7 @@ class Entries:
         """Entries before the zeros at the end, if any.
 
         Every entry but the first differs from zero, since both columns grow; the first
-        is told from padding by the second, and given up where that cannot tell.
+        is distinguished from padding by the second, and dropped where that is not possible.
         """
         try:
             file = self._files.get(self.path)

@@ -7,8 +7,8 @@ points to is read.
 
 What that batch cannot prove is what a time entry says about all batches before it: that
 none of them is later. `check` proves it. Retention always waits for that. A lookup does
-where the segments are small (see `Log`); in larger ones that somebody else wrote it goes
-by the entry until a background task has checked them, since reading all headers of many
+where the segments are small (see `Log`); in larger ones that another broker wrote it uses
+the entry until a background task has checked them, since reading all headers of many
 gigabytes takes seconds. Indexes that turn out wrong are rebuilt.
 
 A reader takes the segment's end first. Entries that were appended after that are no part
@@ -47,7 +47,7 @@ ANY_SIZE: Final = 1 << 31
 
 
 class Trust(NamedTuple):
-    """What is done about indexes that nothing vouches for."""
+    """What is done about indexes that are neither sealed nor checked."""
 
     repairs: bool = False
     """All headers of the segment are read, and the indexes rebuilt where they are wrong.
@@ -83,7 +83,7 @@ class Indexes:
         Args:
             log: they are about.
             base_offset: of the segment.
-            trust: what is believed, and what is done about indexes that are not.
+            trust: what is done about indexes that are neither sealed nor checked.
             max_bytes: an index of a segment that is appended to gets.
         """
         files, stem = log.files, log.path.removesuffix(names.LOG)
@@ -103,10 +103,10 @@ class Indexes:
         self._is_sealed = False
         self._is_damaged = False  # the log is, so that its indexes cannot be checked
         self.is_growing = False
-        """Whether they have room for more entries, and are only changed by whoever appends."""
+        """Whether they have room for more entries, and are only changed by the writer."""
         self._repair = threading.Lock()
         self._replacing = threading.Lock()
-        self._is_abandoned = False  # the files have other names now, and are not made again
+        self._is_abandoned = False  # the files have other names now, and are not rebuilt
 
     def abandon(self) -> None:
         """Replace no file from here on: other files may have these names."""
@@ -136,9 +136,9 @@ class Indexes:
         self.is_growing = False
 
     def reopen(self, log_size: int) -> None:
-        """Make room again in the indexes of a finished segment, to append to it."""
+        """Preallocate the indexes of a finished segment again, to append to it."""
         self.check(log_size)
-        with self._repair:  # no reader mends them from here on
+        with self._repair:  # no reader repairs them from here on
             if not self._are_whole():
                 self._make_again(log_size)
             self._files.remove(self._stem + names.SEAL)
@@ -292,9 +292,9 @@ class Indexes:
         return self.position_before(from_offset, end.size)
 
     def _batch_of(self, entry: TimeEntry, log_size: int) -> tuple[int, BatchHeader] | None:
-        """The batch that a time entry names, and where it lies; None if the log has no such batch.
+        """Position and header of the batch that a time entry names; None if there is no such batch.
 
-        That it lies where the offset index says, or near, proves that index right as well.
+        That it is where the offset index says, or near, proves that index right as well.
         """
         start = self._entry_before(entry.offset, log_size).position
         if not 0 <= start < log_size:
@@ -422,7 +422,7 @@ class Indexes:
 
     def _replace(self, index: OffsetIndex | TimeIndex, content: bytearray) -> None:
         path, wanted = index.entries.path, bytes(content)
-        # A preallocated file is long: one of another length is not read to be told apart.
+        # A preallocated file is long: one of another length is not read to see that it differs.
         is_right = (
             self._files.exists(path)
             and self._files.size(path) == len(wanted)

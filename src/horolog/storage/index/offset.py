@@ -72,5 +72,5 @@ class OffsetIndex:
         self.entries.keep(self.entries.search(0, offset - self.base_offset - 1))
 
     def reload(self) -> None:
-        """Look at the file anew: it has been replaced."""
+        """Read the file's length again: it has been replaced."""
         self.entries.recount()

@@ -1,8 +1,8 @@
-"""What a finished segment's indexes must look like, so that damage is found before it is believed.
+"""What a finished segment's indexes must look like, so that damage is found before it is used.
 
 Kafka's index files have no checksum. When a segment is rolled or closed, when its
 indexes were rebuilt, or when a scan of its headers has confirmed them, this file is
-put beside it, which Kafka passes over. 72 bytes, big-endian:
+put beside it, which Kafka ignores. 72 bytes, big-endian:
 
      0  4   "hsl1"
      4  4   flags: bit 0, the segment has a largest timestamp
@@ -18,7 +18,7 @@ put beside it, which Kafka passes over. 72 bytes, big-endian:
     68  4   CRC-32C of all before
 
 A segment whose sizes or last bytes are others than in its seal has been changed by
-somebody else, and the seal says nothing about it. The largest timestamp may lie
+another program, and its seal is ignored. The largest timestamp may be
 before 1970 (KIP-228), which `.timeindex` cannot say.
 """
 
@@ -98,7 +98,7 @@ def seal_of(
 
 
 def read_seal(files: Files, path: str) -> Seal | None:
-    """A segment's seal; None if there is none, or one that is damaged: it is then made anew."""
+    """A segment's seal; None if there is none, or a damaged one, which is then rewritten."""
     data = files.read_whole(path, 1 << 16)
     if data is None or len(data) != _FORMAT.size + _CRC.size:
         return None

@@ -5,7 +5,7 @@
 
 An entry says: the largest timestamp so far is `timestamp`, and the batch that ends
 with `offset` was the first to reach it. So timestamps strictly grow, offsets never
-shrink, whatever is later than `timestamp` lies after `offset`, and the last entry
+shrink, whatever is later than `timestamp` is after `offset`, and the last entry
 of a finished segment holds its largest timestamp.
 
 What is below zero is never written: neither the -1 of a record without a time nor
@@ -85,6 +85,6 @@ class TimeIndex:
         self._last = None
 
     def reload(self) -> None:
-        """Look at the file anew: it has been replaced."""
+        """Read the file's length again: it has been replaced."""
         self.entries.recount()
         self._last = None

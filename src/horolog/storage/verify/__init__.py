@@ -5,7 +5,7 @@
         ...  # a Finding, or a Checked that says how much has been looked at
 
 At a log directory, a partition's directory or a single `.log`. What is held in memory
-does not grow with the log: batches pass by one at a time, index entries along with them.
+does not grow with the log: batches are read one at a time, together with their index entries.
 """
 
 from dataclasses import dataclass
@@ -25,15 +25,15 @@ __all__ = ["Checked", "Finding", "Severity", "Target", "Verification", "find_tar
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path leads to."""
+    """What is to be checked."""
 
     log_dir: Path
-    """The directory that the partitions lie in, log directory or not."""
+    """The directory of the partitions, whether it is a log directory or not."""
     partitions: tuple[Path, ...]
     segment: Path | None = None
-    """The only segment that is meant."""
+    """The only segment to check."""
     is_log_dir: bool = False
-    """The log directory itself is meant, with all that is in it."""
+    """The whole log directory is to be checked, its own files included."""
 
     def segments(self) -> list[Path]:
         """The `.log` files, in order."""
@@ -50,7 +50,7 @@ def find_target(path: Path) -> Target:
     """What there is at a path.
 
     Raises:
-        Misconfigured: nothing of a log.
+        Misconfigured: it is no log directory, partition or segment.
     """
     path = path.absolute()
     if path.is_file():
@@ -66,7 +66,7 @@ def find_target(path: Path) -> Target:
         raise Misconfigured(f"cannot read {path}: {error.strerror}") from None
     if base_offsets((each.name for each in entries), names.LOG):
         return Target(path.parent, (path,))
-    # By what it holds before its own name: a log directory may well be called data-1.
+    # Judged by its content first: a log directory may be called data-1.
     found = tuple(
         each
         for each in entries
@@ -82,7 +82,7 @@ def find_target(path: Path) -> Target:
 
 
 class Verification:
-    """A check of all that a path leads to."""
+    """A check of a log directory, a partition or a segment."""
 
     def __init__(self, target: Target, files: Files | None = None) -> None:
         self.target = target
@@ -94,12 +94,12 @@ class Verification:
         """A check of what is at a path.
 
         Raises:
-            Misconfigured: there is nothing of a log.
+            Misconfigured: see `find_target`.
         """
         return cls(find_target(path))
 
     def steps(self) -> Steps[None]:
-        """Check all, and tell as it goes."""
+        """Check all; yield findings and progress."""
         target, files = self.target, self._files
         if target.segment is not None:
             yield from self._segment(target.segment)

@@ -1,4 +1,4 @@
-"""What else lies beside a segment: our seal, and Kafka's index of aborted transactions."""
+"""The files beside a segment besides its two indexes: the seal and the aborted transactions."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from horolog.storage.verify.findings import Finding, fault, note
 
 _BLOCK_ENTRIES = 4096
 _NEVER = 1 << 63
-_RECOVERED = "a broker makes it again from the log's markers when it starts"
+_RECOVERED = "a broker rebuilds it from the log's markers when it starts"
 
 
 def check_seal(reader: SegmentReader, facts: SegmentFacts) -> Iterator[Finding]:
@@ -25,14 +25,14 @@ def check_seal(reader: SegmentReader, facts: SegmentFacts) -> Iterator[Finding]:
     mend = REINDEX.format(path=facts.path)
     seal = read_seal(files, path)
     if seal is None:
-        yield fault(path, "The seal is damaged, and will not be believed", mend)
+        yield fault(path, "The seal is damaged, and is ignored", mend)
         return
     try:
         log = reader.log.open()
     except FileMissing:
         return
     if seal.log_size != facts.size or seal.log_tail_crc != tail_crc(files, log, facts.size):
-        yield note(path, "The segment was changed since it was sealed: nobody believes the seal")
+        yield note(path, "The segment was changed since it was sealed: the seal is ignored")
         return
     if facts.is_sound and (seal.next_offset, seal.largest) != (facts.next_offset, facts.largest):
         yield fault(
@@ -60,11 +60,11 @@ def _time(largest: tuple[int, int] | None) -> str:
 
 
 class AbortedEntries:
-    """The index of aborted transactions of a segment, read along with the log."""
+    """The index of aborted transactions of a segment, compared with the log while that is read."""
 
     def __init__(self, files: Files, path: str) -> None:
         self.next_offset = _NEVER
-        """Batches that end before it need not be shown."""
+        """Batches that end before it need not be passed to `meet`."""
         self._files = files
         self._path = path
         self._size = files.size(path)
@@ -76,7 +76,7 @@ class AbortedEntries:
         self._advance()
 
     def meet(self, header: BatchHeader, *, judge: bool) -> None:
-        """Hold the entries up to the end of a batch against it: each ends with a marker."""
+        """Compare the entries up to the end of a batch with it: each ends with a marker."""
         while self.next_offset <= header.last_offset:
             is_marker = (
                 header.is_control
@@ -88,7 +88,7 @@ class AbortedEntries:
             self._advance()
 
     def faults(self, *, judge: bool) -> Iterator[Finding]:
-        """What is wrong with it, when all batches have passed."""
+        """What is wrong with it, once all batches were met."""
         while judge and self._number >= 0:
             self._note_wrong(self._number, f"ends with {self.next_offset}, beyond the log's end")
             self._advance()

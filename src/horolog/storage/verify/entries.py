@@ -1,8 +1,8 @@
-"""The entries of the two indexes, held against the batches of their log as these pass by.
+"""The entries of the two indexes, compared with the batches of their log while that is read.
 
-Lawful is whatever sends no lookup wrong: Kafka before 0.11 wrote the first offset of
+An entry is valid if no lookup goes wrong by it: Kafka before 0.11 wrote the first offset of
 a batch into its offset index, a follower the last one of several batches that it
-appended at once, and Kafka before 3.8 the very record into the time index.
+appended at once, and Kafka before 3.8 the offset of the record into the time index.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from horolog.storage.verify.findings import Finding, fault
 _BLOCK_ENTRIES = 4096
 _CHUNK_BYTES = 1 << 20
 _NEVER = 1 << 63
-REINDEX = "horolog log reindex {path} makes it again from the log"
+REINDEX = "horolog log reindex {path} rebuilds it from the log"
 
 
 class IndexFile:
@@ -60,7 +60,7 @@ class IndexFile:
                 yield (start + index, *columns)
 
     def faults(self, *, may_have_room: bool) -> Iterator[Finding]:
-        """What is wrong with it, once all its entries were looked at."""
+        """What is wrong with it, once all its entries were compared."""
         width = self._layout.size
         if not self.exists:
             yield fault(self.path, "The index is missing", self._mend)
@@ -83,7 +83,7 @@ class IndexFile:
             yield fault(self.path, what, self._mend, position=number * width)
 
     def fault(self, what: str) -> Finding:
-        """Something that is wrong with the index as a whole."""
+        """A finding about the index as a whole."""
         return fault(self.path, what, self._mend)
 
     def _used_entries(self) -> int:
@@ -102,14 +102,14 @@ class IndexFile:
 
 
 class OffsetEntries:
-    """The offset index, read along with the log."""
+    """The offset index, compared with the log while that is read."""
 
     LAYOUT = Struct(">ii")
 
     def __init__(self, file: IndexFile, base_offset: int) -> None:
         self.file = file
         self.next_position = _NEVER
-        """Up to here no batch need be shown."""
+        """Batches before it need not be passed to `meet`."""
         self.groups = 0
         """Entries that name the end of several batches, as a follower writes them."""
         self._base_offset = base_offset
@@ -120,12 +120,12 @@ class OffsetEntries:
         self._advance()
 
     def meet(self, position: int, header: BatchHeader, *, judge: bool) -> None:
-        """Hold what is said of the bytes up to the batch at `position` against it.
+        """Compare the entries up to the batch at `position` with it.
 
         Args:
             position: of the batch.
             header: of the batch.
-            judge: whether the header can be believed.
+            judge: whether the header is valid.
         """
         if not judge:
             self._group = None
@@ -146,7 +146,7 @@ class OffsetEntries:
         self.next_position = position if self._group is not None else self._position
 
     def skip_to(self, position: int) -> Iterator[tuple[int, int]]:
-        """Pass entries up to `position` unjudged; then those beyond, as places to go on at."""
+        """Skip entries up to `position`; then yield those beyond, where reading may continue."""
         self._group = None
         while self._number >= 0:
             if self._position > position:
@@ -154,7 +154,7 @@ class OffsetEntries:
             self._advance()
 
     def finish(self, end: int, *, judge: bool) -> None:
-        """Judge what is left, none of which can be true if the log was read to its `end`."""
+        """Report the entries left: all are wrong if the log was read to its `end`."""
         if judge and self._group is not None:
             self._end_of_group(_NEVER)
         while judge and self._number >= 0:
@@ -171,7 +171,7 @@ class OffsetEntries:
 
     def _wrong(self, why: str) -> None:
         offset = self._base_offset + self._offset
-        says = f"says that offset {offset} lies at byte {self._position}, "
+        says = f"says that offset {offset} is at byte {self._position}, "
         self.file.wrong(self._number, says + why)
 
     def _advance(self) -> None:
@@ -191,14 +191,14 @@ class OffsetEntries:
 
 
 class TimeEntries:
-    """The time index, read along with the log."""
+    """The time index, compared with the log while that is read."""
 
     LAYOUT = Struct(">qi")
 
     def __init__(self, file: IndexFile, base_offset: int) -> None:
         self.file = file
         self.next_offset = _NEVER
-        """Batches that end before it need not be shown."""
+        """Batches that end before it need not be passed to `meet`."""
         self.last_timestamp = NO_TIMESTAMP
         self._base_offset = base_offset
         self._entries = file.entries()
@@ -207,12 +207,12 @@ class TimeEntries:
         self._advance()
 
     def meet(self, header: BatchHeader, largest: int | None, *, judge: bool) -> None:
-        """Hold what is said up to the end of a batch against it.
+        """Compare the entries up to the end of a batch with it.
 
         Args:
             header: of the batch.
             largest: timestamp of all batches before it.
-            judge: whether all of those are known.
+            judge: whether all of those were read.
         """
         while self.next_offset <= header.last_offset:
             if judge:
@@ -232,7 +232,7 @@ class TimeEntries:
             self.file.wrong(self._number, f"{says}, and {largest} came before it")
 
     def finish(self, *, judge: bool) -> None:
-        """Judge what is left: no batch reaches so far."""
+        """Report the entries left: they are beyond the last batch."""
         while judge and self._number >= 0:
             self.file.wrong(
                 self._number, f"names offset {self.next_offset}, which is beyond the log's end"

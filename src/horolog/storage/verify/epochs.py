@@ -1,4 +1,4 @@
-"""Leader epochs: those that the batches name, against those of the checkpoint (KIP-101)."""
+"""Leader epochs of the batches, compared with the checkpoint (KIP-101)."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -9,7 +9,7 @@ from horolog.storage.checkpoints import EpochStart, read_epochs
 from horolog.storage.files import Files
 from horolog.storage.verify.facts import EpochRun, SegmentFacts
 from horolog.storage.verify.findings import Finding, damage, fault, note
-from horolog.storage.verify.surroundings import empty_note, is_empty, read_or_tell
+from horolog.storage.verify.surroundings import empty_note, is_empty, read_or_report
 
 _MAX_LINES = 8
 
@@ -17,7 +17,7 @@ _MAX_LINES = 8
 def check_epochs(
     files: Files, directory: Path, segments: Sequence[SegmentFacts], *, is_live: bool
 ) -> Iterator[Finding]:
-    """Whether a partition's batches and its checkpoint agree on who wrote what."""
+    """Whether a partition's batches and its checkpoint agree on leader epochs."""
     path = str(directory / names.LEADER_EPOCHS)
     runs = _runs(segments)
     for before, after in pairwise(runs):
@@ -35,7 +35,7 @@ def check_epochs(
         return
     mend = _mend(runs)
     findings: list[Finding] = []
-    entries = read_or_tell(lambda: read_epochs(files, path), path, mend, findings) or []
+    entries = read_or_report(lambda: read_epochs(files, path), path, mend, findings) or []
     yield from findings
     if findings:
         return
@@ -54,10 +54,10 @@ def check_epochs(
         )
     wrong = next(_disagreements(entries, runs), None)
     if wrong is not None and not is_live:
-        offset, told, found = wrong
+        offset, said, found = wrong
         yield fault(
             path,
-            f"It says that offset {offset} was written in epoch {told}, and the batch there names "
+            f"It says that offset {offset} was written in epoch {said}, and the batch there names "
             f"epoch {found}",
             mend,
             offset=offset,

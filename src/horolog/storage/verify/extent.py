@@ -1,4 +1,4 @@
-"""Where a log begins and ends, and whether all that lies between is there."""
+"""Where a log begins and ends, and whether segments are missing in between."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -28,7 +28,7 @@ def check_order(
     """Whether each segment begins where the one before it ends.
 
     Only compaction leaves offsets out. Where it has been at work, a segment that is missing
-    cannot be told from one that it has emptied.
+    cannot be distinguished from one that it has emptied.
     """
     partition = names.partition_of(directory.name)
     is_compacted = partition in around.cleaner_offsets or any(
@@ -128,14 +128,14 @@ def check_start(
 
 
 def _first_epoch_start(files: Files, directory: Path) -> int | None:
-    with suppress(StorageFailed, CorruptFile, ValueError):  # told with the epochs
+    with suppress(StorageFailed, CorruptFile, ValueError):  # reported with the epochs
         entries = read_epochs(files, str(directory / names.LEADER_EPOCHS))
         return entries[0].start_offset if entries else None
     return None
 
 
 def _topic_id(files: Files, directory: Path) -> UUID | None:
-    with suppress(StorageFailed, CorruptFile):  # told with the partition
+    with suppress(StorageFailed, CorruptFile):  # reported with the partition
         return read_topic_id(files, str(directory / names.PARTITION_METADATA))
     return None
 
@@ -150,18 +150,18 @@ def check_ends(
         return
     end = last.next_offset
     log_dir = directory.parent
-    told = _Told(log_dir, partition, end)
+    beyond = _BeyondEnd(log_dir, partition, end)
     if (point := around.recovery_points.get(partition, 0)) > end:
         yield damage(
             str(log_dir / names.RECOVERY_POINTS),
-            told(f"was flushed up to offset {point}", point),
+            beyond(f"was flushed up to offset {point}", point),
             "restore the end of the log from a replica or a backup",
             offset=end,
         )
     elif (high := around.high_watermarks.get(partition, 0)) > end:
         yield fault(
             str(log_dir / names.HIGH_WATERMARKS),
-            told(f"was acknowledged up to offset {high}", high),
+            beyond(f"was acknowledged up to offset {high}", high),
             "restore the end of the log from a replica or a backup; a broker lowers this itself",
             offset=end,
         )
@@ -188,8 +188,8 @@ def check_ends(
         )
 
 
-class _Told:
-    """The sentence about a checkpoint that knows of more than there is."""
+class _BeyondEnd:
+    """The sentence about a checkpoint that names offsets beyond the log's end."""
 
     def __init__(self, log_dir: Path, partition: TopicPartition, end: int) -> None:
         self._partition = partition

@@ -1,4 +1,4 @@
-"""What one pass over a segment finds out, for all who judge what belongs to it."""
+"""Facts of one pass over a segment, for the checks of the partition."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class EpochRun(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class SegmentFacts:
-    """What walking a segment told."""
+    """What was found in the batches of a segment."""
 
     path: str
     base_offset: int

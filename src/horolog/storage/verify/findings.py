@@ -1,6 +1,6 @@
-"""What a check tells: findings, and how much it has looked at.
+"""What a check yields: findings, and how much it has read.
 
-Checks are generators of these; nothing is printed, nothing is changed, nobody is called.
+Checks are generators of these; they print nothing, change nothing and call nothing back.
 """
 
 from collections.abc import Generator, Iterator
@@ -9,14 +9,14 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 
 class Severity(StrEnum):
-    """How bad it is."""
+    """How serious a finding is."""
 
     DAMAGE = "damage"
-    """Records are lost, or cannot be told from lost ones."""
+    """Records are lost, or may be."""
     FAULT = "fault"
-    """All records are there; something beside them is wrong and can be mended."""
+    """All records can be read; an index or a checkpoint is wrong and can be repaired."""
     NOTE = "note"
-    """Lawful, and worth knowing."""
+    """Valid, and worth knowing."""
 
 
 class Finding(NamedTuple):
@@ -33,7 +33,7 @@ class Finding(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """How much more has been looked at."""
+    """How much more has been read since the last one."""
 
     bytes: int = 0
     batches: int = 0
@@ -48,15 +48,15 @@ Steps: TypeAlias = Generator[Finding | Checked, None, _T]
 
 
 def damage(path: str, what: str, mend: str | None = None, **place: int | None) -> Finding:
-    """Records are at stake."""
+    """A finding that records are lost, or may be."""
     return Finding(Severity.DAMAGE, path, what, mend, **place)
 
 
 def fault(path: str, what: str, mend: str | None = None, **place: int | None) -> Finding:
-    """Something beside the records."""
+    """A finding about an index or a checkpoint."""
     return Finding(Severity.FAULT, path, what, mend, **place)
 
 
 def note(path: str, what: str, mend: str | None = None, **place: int | None) -> Finding:
-    """Nothing is wrong."""
+    """A finding that nothing needs to be done about."""
     return Finding(Severity.NOTE, path, what, mend, **place)

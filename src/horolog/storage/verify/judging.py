@@ -1,4 +1,4 @@
-"""What is wrong with one batch, judged by itself."""
+"""What is wrong with one batch."""
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
@@ -11,7 +11,7 @@ MAX_UNCOMPRESSED_BYTES = 1 << 30
 
 
 def header_fault(header: BatchHeader) -> str | None:
-    """What a header says that cannot be, whatever the records are."""
+    """What is impossible in a header, whatever the records are."""
     count, last = header.records_count, header.last_offset_delta
     if not 0 <= count <= last + 1:
         return f"it claims {count} records within the {last + 1} offsets it covers"
@@ -41,9 +41,9 @@ def records_fault(header: BatchHeader, batch: Buffer | None) -> str | None:
     if not facts.growing_offsets or facts.last_offset_delta > header.last_offset_delta:
         return "the offsets of its records do not grow within those it covers"
     largest = facts.max_timestamp
-    told = header.max_timestamp
-    if header.records_count == 0 or told == (NO_TIMESTAMP if largest is None else largest):
+    claimed = header.max_timestamp
+    if header.records_count == 0 or claimed == (NO_TIMESTAMP if largest is None else largest):
         return None
-    if told == NO_TIMESTAMP and largest is not None and largest < 0:
+    if claimed == NO_TIMESTAMP and largest is not None and largest < 0:
         return None
-    return f"its header says {told} for the largest timestamp and its records {largest}"
+    return f"its header says {claimed} for the largest timestamp and its records {largest}"

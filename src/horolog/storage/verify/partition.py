@@ -1,4 +1,4 @@
-"""One partition: its segments one after the other, and the files that speak of all of them."""
+"""One partition: its segments in order, and the files about all of them."""
 
 import os
 from bisect import bisect_right
@@ -19,7 +19,7 @@ from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Checked, Finding, Steps, damage, fault, note
 from horolog.storage.verify.segment import Situation, check_segment
 from horolog.storage.verify.set_aside import check_set_aside
-from horolog.storage.verify.surroundings import Surroundings, read_or_tell
+from horolog.storage.verify.surroundings import Surroundings, read_or_report
 
 _MAX_SNAPSHOT_BYTES = 64 << 20
 _LEFTOVERS = {
@@ -57,7 +57,7 @@ def check_partition(files: Files, directory: Path, around: Surroundings) -> Step
 def situation_of(
     bases: Sequence[int], index: int, sizes: Sequence[int], name: str, around: Surroundings
 ) -> Situation:
-    """What is known of one of a partition's segments before it is read."""
+    """What is known about one of a partition's segments before it is read."""
     is_active = index == len(bases) - 1
     partition = names.partition_of(name)
     point = around.recovery_points.get(partition, 0) if partition is not None else 0
@@ -94,15 +94,15 @@ def _beside(files: Files, directory: Path, present: Sequence[str]) -> Iterator[F
     findings: list[Finding] = []
     path = str(directory / names.PARTITION_METADATA)
     restore = "restore it from a replica or a backup: Kafka does not serve the partition"
-    topic_id = read_or_tell(lambda: read_topic_id(files, path), path, restore, findings)
+    topic_id = read_or_report(lambda: read_topic_id(files, path), path, restore, findings)
     if topic_id is None and not findings:
         findings.append(note(path, "There is none: the partition has no topic id"))
     path_of_time = str(directory / names.APPEND_TIME)
     forget = "stop the broker and remove the file: the last append time is read from the log"
-    read_or_tell(lambda: read_append_time(files, path_of_time), path_of_time, forget, findings)
+    read_or_report(lambda: read_append_time(files, path_of_time), path_of_time, forget, findings)
     path_of_resets = str(directory / names.APPEND_TIME_RESETS)
     read_resets = partial(read_append_time_resets, files, path_of_resets)
-    read_or_tell(read_resets, path_of_resets, _FORGET_RESETS, findings)
+    read_or_report(read_resets, path_of_resets, _FORGET_RESETS, findings)
     yield from findings
     for name in present:
         for suffix, what in _LEFTOVERS.items():
@@ -134,7 +134,7 @@ def _snapshots(
         producers = Producers()
         findings: list[Finding] = []
         read = partial(producers.read, files, str(directory), offset, 0)
-        read_or_tell(read, path, _SNAPSHOT, findings)
+        read_or_report(read, path, _SNAPSHOT, findings)
         yield from findings
         beyond = [
             producer_id
@@ -144,7 +144,7 @@ def _snapshots(
         if beyond:
             yield fault(
                 path,
-                f"It speaks of offset {offset} and later for producer {beyond[0]}",
+                f"It has offset {offset} or later for producer {beyond[0]}",
                 "stop the broker and remove it: the log is read instead",
             )
         elif end is not None and offset > end and not around.is_live:

@@ -1,7 +1,7 @@
-"""One segment: its `.log` from the first byte to the last, and what lies beside it.
+"""One segment: its `.log` from the first byte to the last, and the files beside it.
 
-The log is judged by itself, the indexes by the log. What lies behind damage is found
-again by the offset index, if that knows of a whole batch there.
+The log is checked first, the indexes are compared with it. After damage, reading continues
+at the next whole batch that the offset index names.
 """
 
 from collections.abc import Iterator
@@ -38,31 +38,31 @@ _STEP_BYTES = 4 << 20
 
 
 class Situation(NamedTuple):
-    """What must be known of a segment's surroundings to judge it."""
+    """What must be known about the partition to check a segment."""
 
     is_active: bool
-    """It is the partition's last."""
+    """It is the last of its partition."""
     is_live: bool
-    """A broker is at work on it."""
+    """A broker has it open."""
     is_closed_cleanly: bool
-    """The log directory says so."""
+    """The log directory was closed cleanly."""
     is_recovered: bool
     """A broker that starts checks this segment, and cuts it where it is damaged."""
     later_bytes: int
-    """In the segments that follow it."""
+    """Bytes in the segments that follow it."""
 
     @property
     def is_finished(self) -> bool:
-        """Nobody would add to its indexes as they are."""
+        """No broker appends to its indexes as they are."""
         return not self.is_active or (self.is_closed_cleanly and not self.is_live)
 
     def mend(self, bytes_behind: int, offset: int) -> str:
-        """What can be done about damage at an offset, so many bytes before the segment's end."""
+        """How to repair damage at an offset, `bytes_behind` before the segment's end."""
         restore = "restore this segment from a replica or a backup"
         if self.is_live:
             return f"{restore} once the broker that is at work here has been stopped"
         if not self.is_recovered:
-            return f"{restore}: no start of a broker checks or mends it"
+            return f"{restore}: no start of a broker checks or repairs it"
         return (
             f"starting a broker cuts the log here: {bytes_behind + self.later_bytes} bytes, all "
             f"from offset {offset} on, are set aside and not served; {restore} before, if there is "
@@ -73,22 +73,22 @@ class Situation(NamedTuple):
 def check_segment(
     files: Files, path: str, base_offset: int, situation: Situation
 ) -> Steps[SegmentFacts | None]:
-    """Everything about one segment; returns its `SegmentFacts`, None if it is gone."""
+    """Check one segment; returns its `SegmentFacts`, None if it is gone."""
     walk = SegmentWalk(files, path, base_offset, situation)
     return (yield from walk.run())
 
 
 class SegmentWalk:
-    """One pass over one segment; lives as long as that takes."""
+    """One pass over one segment."""
 
     def __init__(self, files: Files, path: str, base_offset: int, situation: Situation) -> None:
         self.facts = SegmentFacts(path=path, base_offset=base_offset, next_offset=base_offset)
         self._files = files
         self._situation = situation
         self._stem = path.removesuffix(names.LOG)
-        self._told = 0
+        self._reported = 0
         self._follows_damage = False
-        # The indexes first: a live one then never knows of more than the log has.
+        # The indexes first: an entry of a live one then is never beyond the log's end.
         offsets = IndexFile(files, self._stem + names.OFFSET_INDEX, OffsetEntries.LAYOUT, path)
         times = IndexFile(files, self._stem + names.TIME_INDEX, TimeEntries.LAYOUT, path)
         self._offsets = OffsetEntries(offsets, base_offset)
@@ -96,7 +96,7 @@ class SegmentWalk:
         self._aborted = AbortedEntries(files, self._stem + names.TXN_INDEX)
 
     def run(self) -> Steps[SegmentFacts | None]:
-        """Walk, and tell."""
+        """Read the log, then check the files beside it."""
         facts = self.facts
         try:
             reader = SegmentReader.at(self._files, facts.path, facts.base_offset)
@@ -110,8 +110,8 @@ class SegmentWalk:
         start: int | None = 0
         while start is not None:
             start = yield from self._walk_from(log, start)
-        if self._told > _MAX_FINDINGS:
-            more = self._told - _MAX_FINDINGS
+        if self._reported > _MAX_FINDINGS:
+            more = self._reported - _MAX_FINDINGS
             yield damage(facts.path, f"{more} further batches are damaged")
         if facts.missing_offsets:
             yield note(
@@ -125,7 +125,7 @@ class SegmentWalk:
         return facts
 
     def _walk_from(self, log: BatchReader, start: int) -> Steps[int | None]:
-        """Walk up to the end or to damage; where to go on behind it, None for not at all."""
+        """Walk up to the end or to damage; where to continue after it, None to stop."""
         facts, position = self.facts, start
         size = batches = records = 0
         try:
@@ -186,13 +186,13 @@ class SegmentWalk:
         )
 
     def _some(self, finding: Finding) -> Iterator[Finding]:
-        """Let through as many as anybody would read."""
-        self._told += 1
-        if self._told <= _MAX_FINDINGS:
+        """Yield the first of many findings; the rest are counted."""
+        self._reported += 1
+        if self._reported <= _MAX_FINDINGS:
             yield finding
 
     def _meet(self, position: int, header: BatchHeader, *, is_good: bool) -> None:
-        """Take note of a batch, and hold the indexes against it."""
+        """Note a batch, and compare the indexes with it."""
         facts = self.facts
         last_offset = header.base_offset + header.last_offset_delta
         if position >= self._offsets.next_position:
@@ -222,7 +222,7 @@ class SegmentWalk:
     # Where no batch begins.
 
     def _explain(self, log: BatchReader, position: int, error: CorruptBatch) -> Steps[int | None]:
-        """Say what lies where a batch should; where to go on behind it, None for not at all."""
+        """Report what is where a batch should begin; where to continue after it, None to stop."""
         facts, situation, rest = self.facts, self._situation, self.facts.size - position
         was_sound, facts.is_sound = facts.is_sound, False
         mend = situation.mend(rest, facts.next_offset)
@@ -283,7 +283,7 @@ class SegmentWalk:
         return None
 
     def _whole_batches_behind(self, log: BatchReader, position: int) -> Iterator[tuple[int, int]]:
-        """Place and base offset of whole batches that the offset index knows of."""
+        """Position and base offset of whole batches that the offset index names."""
         for place, offset in self._offsets.skip_to(position):
             try:
                 _, header = next(log.headers(place))
@@ -294,7 +294,7 @@ class SegmentWalk:
             if is_known and header_fault(header) is None:
                 yield place, header.base_offset
 
-    # The indexes, when all batches have passed.
+    # The indexes, once all batches were met.
 
     def _judge_indexes(self) -> Findings:
         facts, situation = self.facts, self._situation
@@ -314,7 +314,7 @@ class SegmentWalk:
         if judged and self._times.file.exists and situation.is_finished and last < largest:
             yield self._times.file.fault(
                 f"Its last entry says {'nothing' if last == NO_TIMESTAMP else last}, and the "
-                f"largest timestamp of the segment is {largest}: retention would go by that"
+                f"largest timestamp of the segment is {largest}: retention would use that"
             )
 
 

@@ -1,4 +1,4 @@
-"""What recovery has set aside, and how it comes back: it is only served if it is sent again."""
+"""Files that recovery has set aside, and how to append their records again."""
 
 import os
 import shlex
@@ -13,7 +13,7 @@ from horolog.storage.verify.findings import Checked, Steps, damage, fault, note
 
 
 def check_set_aside(files: Files, directory: Path, name: str) -> Steps[None]:
-    """Tell what a file that was set aside holds."""
+    """Report what a file that was set aside holds."""
     path = str(directory / name)
     size = records = batches = 0
     offsets: list[int] = []

@@ -1,4 +1,4 @@
-"""What the files of a log directory say about all its partitions, and who is at work in it."""
+"""The checkpoints of a log directory, and whether a broker runs in it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -25,7 +25,7 @@ _OFFSET_FILES = {
 
 
 class Surroundings(NamedTuple):
-    """A log directory, as far as it matters to a partition in it."""
+    """What the log directory says about its partitions."""
 
     is_live: bool = False
     """Its lock is held."""
@@ -40,7 +40,7 @@ class Surroundings(NamedTuple):
 
 
 def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Finding]]:
-    """What is said in a directory that may be a log directory, and what of it is wrong."""
+    """The checkpoints of a directory that may be a log directory, and what is wrong with them."""
     findings: list[Finding] = []
     is_live = is_locked(str(log_dir / names.LOCK))
     offsets = {}
@@ -48,7 +48,7 @@ def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Fin
         path = str(log_dir / name)
         findings += empty_note(files, path)
         read = partial(read_offsets, files, path)
-        found = None if is_empty(files, path) else read_or_tell(read, path, mend, findings)
+        found = None if is_empty(files, path) else read_or_report(read, path, mend, findings)
         offsets[name] = found or {}
         for partition, offset in offsets[name].items():
             if offset < 0:
@@ -63,7 +63,7 @@ def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Fin
             offsets[names.RECOVERY_POINTS],
             offsets[names.LOG_START_OFFSETS],
             offsets[names.HIGH_WATERMARKS],
-            (read_or_tell(read_ids, ids, forget, findings) or NO_IDS).entries,
+            (read_or_report(read_ids, ids, forget, findings) or NO_IDS).entries,
             offsets[_CLEANER_OFFSETS],
         ),
         findings,
@@ -71,20 +71,20 @@ def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Fin
 
 
 def is_empty(files: Files, path: str) -> bool:
-    """Whether a file is there that nothing was written to."""
+    """Whether a file exists and is empty."""
     return files.exists(path) and files.size(path) == 0
 
 
 def empty_note(files: Files, path: str) -> Iterator[Finding]:
-    """A checkpoint that Kafka has made and not written to yet."""
+    """A note on a checkpoint that Kafka has created and not written yet."""
     if is_empty(files, path):
         yield note(path, "It is empty, as Kafka makes it before it first writes it")
 
 
-def read_or_tell(
+def read_or_report(
     read: Callable[[], _T], path: str, mend: str, findings: list[Finding]
 ) -> _T | None:
-    """What a small file says; None if it cannot be read, which is then told."""
+    """The content of a small file; None and a finding if it cannot be read."""
     try:
         return read()
     except (CorruptFile, StorageFailed) as error:
@@ -99,7 +99,7 @@ def check_log_dir(files: Files, log_dir: Path, around: Surroundings) -> Iterator
     path = str(log_dir / names.META_PROPERTIES)
     findings: list[Finding] = []
     restore = "restore it from a backup; a broker does not start without knowing whose this is"
-    meta = read_or_tell(lambda: read_meta_properties(files, path), path, restore, findings)
+    meta = read_or_report(lambda: read_meta_properties(files, path), path, restore, findings)
     if not findings and meta is None:
         findings.append(note(path, "There is none: a broker that starts here makes its own"))
     elif meta is not None and None in (meta.cluster_id, meta.node_id):
