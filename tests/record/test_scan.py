@@ -1,7 +1,9 @@
 """Facts, times and lookups inside a batch, against what was generated; and all malformations."""
 
 import tracemalloc
+from array import array
 from contextlib import suppress
+from itertools import pairwise
 
 import pytest
 import zstandard
@@ -26,6 +28,8 @@ from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec, compress, decompress_chunks
 from horolog.record.scan import (
+    LATENCY_BOUNDS,
+    LATENCY_COUNT,
     RecordFacts,
     find_at_or_after,
     find_equal,
@@ -38,15 +42,23 @@ from horolog.record.timestamps import NO_TIMESTAMP
 pytestmark = pytest.mark.usefixtures("both")
 
 
-def scanned(data: bytes) -> RecordFacts:
-    return scan_batch(data, parse_header(data), max_bytes=MAX_BYTES)
+def scanned(data: bytes, **options: object) -> RecordFacts:
+    return scan_batch(data, parse_header(data), max_bytes=MAX_BYTES, **options)
 
 
-@given(batch=batches())
-def test_the_facts_are_those_of_what_was_generated(batch: GeneratedBatch):
+def latencies_of(timed: list[int], arrival_ms: int) -> array:
+    """How many records are in each class of age."""
+    counts = array("q", bytes(8 * LATENCY_COUNT))
+    for time in timed:
+        counts[sum(arrival_ms - time >= bound for bound in LATENCY_BOUNDS)] += 1
+    return counts
+
+
+@given(batch=batches(), arrival_ms=timestamps_ms())
+def test_the_facts_are_those_of_what_was_generated(batch: GeneratedBatch, arrival_ms: int):
     timed = [time for time in batch.timestamps if time != NO_TIMESTAMP]
     largest = max(timed, default=None)
-    assert scanned(batch.data) == RecordFacts(
+    assert scanned(batch.data, arrival_ms=arrival_ms) == RecordFacts(
         count=len(batch.sent),
         max_timestamp=largest,
         min_timestamp=min(timed, default=None),
@@ -55,7 +67,25 @@ def test_the_facts_are_those_of_what_was_generated(batch: GeneratedBatch):
         dense_offsets=True,
         growing_offsets=True,
         last_offset_delta=len(batch.sent) - 1,
+        timed=len(timed),
+        first_timestamp=timed[0] if timed else 0,
+        last_timestamp=timed[-1] if timed else 0,
+        setbacks=sum(later < time for time, later in pairwise(timed)),
+        latencies=latencies_of(timed, arrival_ms),
     )
+    assert not any(scanned(batch.data).latencies)
+
+
+@given(batch=batches(), append_ms=timestamps_ms())
+def test_a_stamped_batch_still_has_its_create_times(batch: GeneratedBatch, append_ms: int):
+    header = parse_header(batch.data)
+    stamp = header._replace(attributes=header.attributes | 8, max_timestamp=append_ms)
+    stamped = b"".join((pack_header(stamp, batch.data[HEADER_SIZE:]), batch.data[HEADER_SIZE:]))
+    sent = header._replace(attributes=header.attributes & ~8)
+    as_sent = scan_batch(batch.data, sent, max_bytes=MAX_BYTES)
+    assert scanned(stamped, create_times=True) == as_sent
+    if append_ms != NO_TIMESTAMP:
+        assert scanned(stamped).min_timestamp == append_ms
 
 
 @given(batch=batches())
@@ -187,6 +217,11 @@ def test_an_empty_batch_has_no_facts_but_its_emptiness():
         dense_offsets=True,
         growing_offsets=True,
         last_offset_delta=-1,
+        timed=0,
+        first_timestamp=0,
+        last_timestamp=0,
+        setbacks=0,
+        latencies=array("q", bytes(8 * LATENCY_COUNT)),
     )
 
 

@@ -35,6 +35,9 @@ _WRONG = {
     layout.UNUSED_BYTES: "it is longer than its fields",
 }
 
+LATENCY_BOUNDS = layout.LATENCY_BOUNDS
+LATENCY_COUNT = layout.LATENCY_COUNT
+
 _FRESH_STATE = array("q", bytes(8 * layout.WALK_STATE_SIZE))
 
 
@@ -68,20 +71,46 @@ class RecordFacts(NamedTuple):
     """Whether they begin at 0 or above and strictly grow."""
     last_offset_delta: int
     """Of the last record; -1 without any."""
+    timed: int
+    """How many records have a timestamp."""
+    first_timestamp: int
+    """Of the first record that has one; only if one has."""
+    last_timestamp: int
+    setbacks: int
+    """How many records are earlier than the record before them that has a timestamp."""
+    latencies: "array[int]"
+    """How many are in each class of `LATENCY_BOUNDS`, by their age at `arrival_ms`."""
 
 
 def scan_batch(
-    batch: Buffer, header: BatchHeader, *, max_bytes: int, min_offset: int | None = None
+    batch: Buffer,
+    header: BatchHeader,
+    *,
+    max_bytes: int,
+    min_offset: int | None = None,
+    arrival_ms: int | None = None,
+    create_times: bool = False,
 ) -> RecordFacts:
     """Check every record of a whole batch and sum up what they say. The CRC is not looked at.
 
-    With `min_offset` only records from there on count for the timestamps.
+    Args:
+        batch: the whole batch.
+        header: its header.
+        max_bytes: what the records may decompress to.
+        min_offset: only records from there on count for the timestamps.
+        arrival_ms: when they arrived, for `latencies`; without it those are zeros.
+        create_times: take the times that producers gave, also where the batch was stamped with
+            its append time since.
 
     Raises:
         CorruptBatch: the records break the format, or are not as many as declared.
         RequestRefused: they decompress to more than `max_bytes`.
     """
     state = _new_state(header, min_offset)
+    if create_times:
+        state[layout.APPEND_TIME], state[layout.BASE] = 0, header.base_timestamp
+    if arrival_ms is not None:
+        state[layout.MEASURE], state[layout.NOW] = 1, arrival_ms
     _walk(batch, header, state, max_bytes)
     is_timed = state[layout.TIMED] != 0
     return RecordFacts(
@@ -93,6 +122,11 @@ def scan_batch(
         state[layout.SPARSE] == 0,
         state[layout.DISORDER] == 0,
         state[layout.NEXT_DELTA] - 1,
+        state[layout.TIMED],
+        state[layout.FIRST_TIME],
+        state[layout.LAST_TIME],
+        state[layout.SETBACKS],
+        state[layout.LATENCIES : layout.WALK_STATE_SIZE],
     )
 
 

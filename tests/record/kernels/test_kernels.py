@@ -88,6 +88,7 @@ def walk_state(rng: random.Random, count: int) -> "array[int]":
     state[layout.NOW] = rng.choice((1_000, 1_064, -1, INT64_MAX, INT64_MIN))
     state[layout.BEFORE_MAX] = rng.choice((0, 64, INT64_MAX))
     state[layout.AFTER_MAX] = rng.choice((0, 64, INT64_MAX))
+    state[layout.MEASURE] = rng.random() < 0.5
     return state
 
 
@@ -133,6 +134,7 @@ def test_the_walk_of_kernel_and_twin_is_the_same_over_many_records(rng):
     records = [generated_record(rng) for _ in range(2_000)]
     data = build_batch(records, base_offset=BASE_OFFSET)
     fresh = scan._new_state(parse_header(data))
+    fresh[layout.MEASURE], fresh[layout.NOW] = 1, records[0].timestamp + 1_000
     assert run_walk(scan_kernels.walk, data[HEADER_SIZE:], fresh, [], 0xFF) == run_walk(
         scan_twins.walk, data[HEADER_SIZE:], fresh, []
     )

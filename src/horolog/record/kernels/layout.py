@@ -22,7 +22,7 @@ APPEND_TIME: Final = 7
 TIMESTAMP: Final = 8  # of the current record
 DELTA: Final = 9
 COUNT: Final = 10
-TIMED: Final = 11  # whether a record had a timestamp, that is another than -1
+TIMED: Final = 11  # how many records had a timestamp, that is another than -1
 MAX: Final = 12
 MIN: Final = 13
 MAX_DELTA: Final = 14  # offset delta of the first record with the largest timestamp
@@ -41,7 +41,25 @@ BEFORE_MAX: Final = 24  # how far a timestamp may lie before NOW, and after it
 AFTER_MAX: Final = 25
 FAULTS: Final = 26  # how many were noted
 KEYLESS: Final = 27  # whether the current record has no key
-WALK_STATE_SIZE: Final = 28
+# What a block map counts: the timestamps of the first and last record that had one, how many
+# were earlier than the one before, and with MEASURE how many were how old at NOW.
+FIRST_TIME: Final = 28
+LAST_TIME: Final = 29
+SETBACKS: Final = 30
+MEASURE: Final = 31
+LATENCIES: Final = 32  # as many as LATENCY_BOUNDS and one more
+LATENCY_COUNT: Final = 12
+WALK_STATE_SIZE: Final = LATENCIES + LATENCY_COUNT
+
+_SECOND, _HOUR, _DAY = 1_000, 3_600_000, 86_400_000
+LATENCY_BOUNDS: Final = (
+    *(0, 10, 100, _SECOND, 10 * _SECOND, 60 * _SECOND),
+    *(600 * _SECOND, _HOUR, _DAY, 7 * _DAY, 30 * _DAY),
+)
+"""Milliseconds; a latency belongs to the class numbered by how many of these it reaches.
+
+The first class is of records that were stamped later than NOW.
+"""
 
 NO_SEARCH: Final = 0
 AT_OR_AFTER: Final = 1  # which a record without a timestamp never is

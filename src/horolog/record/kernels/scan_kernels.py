@@ -137,17 +137,42 @@ def _finish_record(state, timestamp, delta, times, first, faults):  # type: igno
             state[layout.MAX] = timestamp
             state[layout.MIN] = timestamp
             state[layout.MAX_DELTA] = delta
-            state[layout.TIMED] = 1
+            state[layout.FIRST_TIME] = timestamp
         elif timestamp > state[layout.MAX]:
             state[layout.MAX] = timestamp
             state[layout.MAX_DELTA] = delta
         elif timestamp < state[layout.MIN]:
             state[layout.MIN] = timestamp
+        if state[layout.TIMED] and timestamp < state[layout.LAST_TIME]:
+            state[layout.SETBACKS] += 1
+        state[layout.LAST_TIME] = timestamp
+        state[layout.TIMED] += 1
+        if state[layout.MEASURE]:
+            state[layout.LATENCIES + _latency_class(_age(state[layout.NOW], timestamp))] += 1
     if _is_found(state[layout.SEARCH], state[layout.TARGET], timestamp):
         state[layout.TIMESTAMP] = timestamp
         state[layout.DELTA] = delta
         return layout.FOUND
     return layout.DONE
+
+
+@helper
+def _age(now, timestamp):  # type: ignore[no-untyped-def]
+    """How old a record is; -1 if it is of the future, however far."""
+    if timestamp > now:
+        return np.int64(-1)
+    if now >= 0 and timestamp < now - POSITIVE:
+        return np.int64(POSITIVE)  # or more: the compiler may take differences not to wrap
+    return now - timestamp
+
+
+@helper
+def _latency_class(age):  # type: ignore[no-untyped-def]
+    reached = np.int64(0)
+    for bound in layout.LATENCY_BOUNDS:
+        if age >= bound:
+            reached += 1
+    return reached
 
 
 @helper
@@ -174,6 +199,11 @@ def _whole_records(data, position, state, times, first, faults):  # type: ignore
         state[layout.NULL_KEYS],
     )
     next_delta, disorder = state[layout.NEXT_DELTA], state[layout.DISORDER]
+    last_time, setbacks = state[layout.LAST_TIME], state[layout.SETBACKS]
+    measure, now = state[layout.MEASURE] != 0, state[layout.NOW]
+    # Records of one batch are mostly in one class of latency: it is looked for when it changes.
+    latency, in_class = np.int64(0), np.int64(0)
+    youngest, oldest = np.int64(0), np.int64(-1)
     status = layout.DONE
     while count < last:
         size, body = read_varint(data, position, end, 5)
@@ -214,12 +244,31 @@ def _whole_records(data, position, state, times, first, faults):  # type: ignore
         if delta < min_delta:
             continue
         if timestamp != NO_TIMESTAMP:
-            if not timed or timestamp > largest:
+            if not timed:
+                state[layout.FIRST_TIME] = timestamp
+                largest = timestamp
+                smallest = timestamp
+                max_delta = delta
+            elif timestamp > largest:
                 largest = timestamp
                 max_delta = delta
-            if not timed or timestamp < smallest:
+            elif timestamp < smallest:
                 smallest = timestamp
-            timed = np.int64(1)
+            setbacks += timed != 0 and timestamp < last_time
+            last_time = timestamp
+            timed += 1
+            if measure:
+                age = _age(now, timestamp)
+                if age < youngest or age > oldest:
+                    state[layout.LATENCIES + latency] += in_class
+                    in_class = np.int64(0)
+                    latency = _latency_class(age)
+                    youngest, oldest = np.int64(-1), POSITIVE
+                    if latency > 0:
+                        youngest = np.int64(layout.LATENCY_BOUNDS[latency - 1])
+                    if latency < layout.LATENCY_COUNT - 1:
+                        oldest = np.int64(layout.LATENCY_BOUNDS[latency] - 1)
+                in_class += 1
         if search != layout.NO_SEARCH and _is_found(search, target, timestamp):
             state[layout.TIMESTAMP] = timestamp
             state[layout.DELTA] = delta
@@ -231,6 +280,8 @@ def _whole_records(data, position, state, times, first, faults):  # type: ignore
     state[layout.MAX_DELTA], state[layout.SPARSE] = max_delta, sparse
     state[layout.NULL_KEYS] = null_keys
     state[layout.NEXT_DELTA], state[layout.DISORDER] = next_delta, disorder
+    state[layout.LAST_TIME], state[layout.SETBACKS] = last_time, setbacks
+    state[layout.LATENCIES + latency] += in_class
     return position, status
 
 

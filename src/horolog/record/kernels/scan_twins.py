@@ -13,6 +13,7 @@ back, and `_fields` goes field by field and names what is wrong.
 """
 
 from array import array
+from bisect import bisect_right
 from collections.abc import MutableSequence
 from typing import Final
 
@@ -45,14 +46,19 @@ from horolog.record.kernels.layout import (
     EQUAL,
     FAULT_SIZE,
     FAULTS,
+    FIRST_TIME,
     FOUND,
     HEADERS_LEFT,
     KEYLESS,
+    LAST_TIME,
+    LATENCIES,
+    LATENCY_BOUNDS,
     LEFT,
     LEFTOVER,
     LONG_VARINT,
     MAX,
     MAX_DELTA,
+    MEASURE,
     MIN,
     MIN_DELTA,
     NEXT_DELTA,
@@ -64,6 +70,7 @@ from horolog.record.kernels.layout import (
     POSITION,
     RECORDS_LEFT,
     SEARCH,
+    SETBACKS,
     SKIP,
     SPARSE,
     TARGET,
@@ -230,14 +237,18 @@ def _finish_record(
         return DONE
     if timestamp != NO_TIMESTAMP:
         if not state[TIMED]:
-            state[MAX] = state[MIN] = timestamp
+            state[MAX] = state[MIN] = state[FIRST_TIME] = timestamp
             state[MAX_DELTA] = delta
-            state[TIMED] = 1
         elif timestamp > state[MAX]:
             state[MAX] = timestamp
             state[MAX_DELTA] = delta
         elif timestamp < state[MIN]:
             state[MIN] = timestamp
+        state[SETBACKS] += state[TIMED] > 0 and timestamp < state[LAST_TIME]
+        state[LAST_TIME] = timestamp
+        state[TIMED] += 1
+        if state[MEASURE]:
+            state[LATENCIES + bisect_right(LATENCY_BOUNDS, state[NOW] - timestamp)] += 1
     search, target = state[SEARCH], state[TARGET]
     if (search == EQUAL and timestamp == target) or (
         search == AT_OR_AFTER and timestamp >= target and timestamp != NO_TIMESTAMP
