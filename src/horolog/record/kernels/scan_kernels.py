@@ -263,7 +263,7 @@ def _whole_records(data, position, state, times, first, faults):  # type: ignore
                     state[layout.LATENCIES + latency] += in_class
                     in_class = np.int64(0)
                     latency = _latency_class(age)
-                    youngest, oldest = np.int64(-1), POSITIVE
+                    youngest, oldest = np.int64(-1), np.int64(POSITIVE)
                     if latency > 0:
                         youngest = np.int64(layout.LATENCY_BOUNDS[latency - 1])
                     if latency < layout.LATENCY_COUNT - 1:
