@@ -1,11 +1,10 @@
 """Streams as Spark's engine drives them: micro-batches and restarts, without Spark or Java."""
 
 import json
-import pickle
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,31 +12,23 @@ from hypothesis import strategies as st
 from log_reading import schema_of
 from patience import PATIENCE_S
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from running_broker import RunningBroker
+from streaming_query import NINE_MS, Query, Row, append, rows
 
 from horolog.client import Client
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
-from horolog.record.builder import Record, build_batch
-from horolog.spark import columns, stream
+from horolog.spark import stream, stream_looks
 from horolog.spark.bounds import DataLost
 from horolog.spark.source import LogSource
-from horolog.spark.stream import LogStreamReader
 from horolog.spark.stream_offsets import StreamOffset, limited
 from horolog.storage.names import TopicPartition
-
-NINE_MS = 1_700_000_000_000
-Row = tuple[str, int, int]
 
 
 @pytest.fixture
 def client(broker: RunningBroker) -> Iterator[Client]:
     with Client(broker.address) as client:
         yield client
-
-
-def append(client: Client, topic: str, partition: int, count: int, at_ms: int = NINE_MS) -> None:
-    client.produce(topic, partition, build_batch([Record(at_ms, b"k", b"v")] * count))
 
 
 @pytest.fixture
@@ -48,94 +39,10 @@ def orders(broker: RunningBroker, client: Client) -> RunningBroker:
     return broker
 
 
-class Clock:
-    """Seconds that pass when told to."""
-
-    now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-class Query:
-    """One streaming query, as `MicroBatchExecution` runs it; `log` and `commits` outlive it."""
-
-    def __init__(self, broker: RunningBroker, log: list[str] | None = None, **options: Any) -> None:
-        given = {"kafka.bootstrap.servers": broker.address, "subscribe": "orders", **options}
-        given = {
-            name.replace("__", "."): str(value)
-            for name, value in given.items()
-            if value is not None
-        }
-        self.source = LogSource(CaseInsensitiveDict(given))
-        names = columns.default_columns(include_headers=False, include_timestamp_ms=True)
-        self.schema = schema_of(names)
-        self.clock = Clock()
-        self.reader = self._reader()
-        self.reader._clock = self.clock
-        self.log = [] if log is None else log  # the ends of micro-batches, as JSON
-        self.committed = 0
-        self.limit: ReadLimit = self.reader.getDefaultReadLimit()
-
-    opened: ClassVar[list[LogStreamReader]] = []
-
-    def _reader(self) -> LogStreamReader:
-        self.opened.append(self._unopened())
-        return self.opened[-1]
-
-    def _unopened(self) -> LogStreamReader:
-        return pickle.loads(pickle.dumps(self.source)).streamReader(schema=self.schema)
-
-    def begins_at(self) -> dict[str, Any]:
-        """The start of the micro-batch that comes next."""
-        if self.committed == 0:
-            return json.loads(json.dumps(self.reader.initialOffset()))
-        return json.loads(self.log[self.committed - 1])
-
-    def plan(self) -> bool:
-        """Write down where the next micro-batch ends; False if there is none."""
-        if len(self.log) > self.committed:
-            return True
-        start = self.begins_at()
-        end = json.dumps(self.reader.latestOffset(start, self.limit))
-        if json.loads(end) == start:
-            return False
-        self.log.append(end)
-        return True
-
-    def run(self) -> list[Row]:
-        """The rows of the micro-batch that was planned, which is then done."""
-        start, end = self.begins_at(), json.loads(self.log[self.committed])
-        tasks = self._unopened()
-        rows = [
-            (row["topic"], row["partition"], row["offset"])
-            for partition in self.reader.partitions(start, end)
-            for table in tasks.read(pickle.loads(pickle.dumps(partition)))
-            for row in table.to_pylist()
-        ]
-        self.committed += 1
-        self.reader.commit(end)
-        return rows
-
-    def next(self) -> list[Row] | None:
-        """The next micro-batch; None if there is nothing to read."""
-        return self.run() if self.plan() else None
-
-    def again(self) -> "Query":
-        """The same query in a new process, from its checkpoint."""
-        self.reader.stop()
-        other = Query.__new__(Query)
-        other.__dict__.update(self.__dict__)
-        other.source = LogSource(CaseInsensitiveDict(dict(self.source.options)))
-        other.reader = other._reader()
-        other.reader._clock = self.clock
-        return other
-
-
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "IDLE_WAIT_MS", 1)
-    monkeypatch.setattr(stream, "DISCOVERY_S", 0)
+    monkeypatch.setattr(stream_looks, "DISCOVERY_S", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -143,10 +50,6 @@ def _stopped() -> Iterator[None]:
     yield
     while Query.opened:
         Query.opened.pop().stop()
-
-
-def rows(partition: int, offsets: range, topic: str = "orders") -> list[Row]:
-    return [(topic, partition, offset) for offset in offsets]
 
 
 def test_a_stream_reads_each_record_once(orders: RunningBroker, client: Client) -> None:
@@ -399,7 +302,7 @@ def test_an_idle_stream_asks_five_times_a_second(
     orders: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "IDLE_WAIT_MS", 200)
-    monkeypatch.setattr(stream, "DISCOVERY_S", 60)
+    monkeypatch.setattr(stream_looks, "DISCOVERY_S", 60)
     query = Query(orders, startingOffsets="earliest")
     query.next()
     asked = []

@@ -9,7 +9,7 @@
 A session that runs already learns the format with `register(spark)`.
 
     source ─┬─ options            what is asked for
-            ├─ stream             a streaming query; all it remembers is in stream_offsets
+            ├─ stream ──── stream_looks    a streaming query; all it remembers is in stream_offsets
             ├─ planning ─┬─ bounds, filters, plan        decide, without Spark or I/O
             │            └─ broker_log, file_log         look at the log
             └─ reading ──┬─ broker_reader, file_reader   run in tasks
@@ -24,6 +24,7 @@ except ImportError as error:
         "horolog.spark needs PySpark 4.2 or later and pyarrow: pip install 'horolog[spark]'"
     ) from error
 
+from horolog.spark.progress import await_end
 from horolog.spark.session import register, session
 
-__all__ = ["register", "session"]
+__all__ = ["await_end", "register", "session"]

@@ -19,6 +19,7 @@ from horolog.spark.limits import (
     TimeByPartition,
 )
 from horolog.spark.options import ReadOptions
+from horolog.spark.wanted import EVERYTHING
 from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -65,6 +66,16 @@ class Log(Protocol):
         ...
 
 
+class StreamLog(Log, Protocol):
+    """What a stream asks besides."""
+
+    def none_before(
+        self, from_ms: int, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """An offset of each before which all is earlier; not of those where everything is."""
+        ...
+
+
 def resolve(options: ReadOptions, log: Log) -> dict[TopicPartition, Bounds]:
     """The bounds of a batch read in every partition that it subscribes to.
 
@@ -99,9 +110,16 @@ def resolve(options: ReadOptions, log: Log) -> dict[TopicPartition, Bounds]:
     return found
 
 
+class StreamStarts(NamedTuple):
+    """Where a stream starts, and of a backfill where the log ended then."""
+
+    starts: Offsets
+    seams: Offsets
+
+
 def stream_starts(
-    options: ReadOptions, log: Log, partitions: Collection[TopicPartition]
-) -> dict[TopicPartition, int]:
+    options: ReadOptions, log: StreamLog, partitions: Collection[TopicPartition]
+) -> StreamStarts:
     """Where a stream starts in the partitions that it finds when it starts for the first time.
 
     Raises:
@@ -110,6 +128,38 @@ def stream_starts(
     """
     starting = options.stream_starting()
     earliest, latest = log.earliest(partitions), log.latest(partitions)
+    times = options.times
+    if starting is Everywhere.EARLIEST:
+        from_ms = times.backfill_interval_ms.first
+        starts = _skipping(log, from_ms, earliest, latest)
+        seams = latest if times.backfill is not None else {}
+        return StreamStarts(
+            starts, {each: seam for each, seam in seams.items() if starts[each] < seam}
+        )
+    return StreamStarts(_checked_starts(options, starting, log, partitions, earliest, latest), {})
+
+
+def _skipping(
+    log: StreamLog, from_ms: int, earliest: Offsets, latest: Offsets
+) -> dict[TopicPartition, int]:
+    """The earliest offsets, or later ones before which no record is as late as `from_ms`."""
+    if from_ms == EVERYTHING.first:
+        return dict(earliest)
+    first = log.none_before(from_ms, list(earliest))
+    return {
+        partition: min(max(earliest[partition], first.get(partition, end)), end)
+        for partition, end in latest.items()
+    }
+
+
+def _checked_starts(
+    options: ReadOptions,
+    starting: Limit,
+    log: Log,
+    partitions: Collection[TopicPartition],
+    earliest: Offsets,
+    latest: Offsets,
+) -> dict[TopicPartition, int]:
     starts = _offsets(starting, partitions, earliest, latest, log)
     found = {}
     for partition in partitions:

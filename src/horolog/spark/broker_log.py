@@ -98,6 +98,10 @@ class BrokerLog:
             for partition in times_ms
         }
 
+    def now_ms(self) -> int | None:
+        """The time of the cluster's controller in milliseconds; None where it does not tell."""
+        return self._persist(self._client.cluster_time_ms)
+
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets for a group that has no members.
 
@@ -121,9 +125,9 @@ class BrokerLog:
             end = min(bounds[partition].end, wanted.offsets.last + 1)
             if start < end and wanted.takes(*partition):
                 ranges.append(OffsetRange(partition, start, end))
-        if wanted.from_ms is None or wanted.from_ms < 0:
+        if wanted.from_ms is None:
             return ranges
-        starts = self._starts_at(wanted.from_ms, [each.partition for each in ranges])
+        starts = self.none_before(wanted.from_ms, [each.partition for each in ranges])
         later = (
             OffsetRange(each.partition, max(each.start, starts[each.partition]), each.end)
             for each in ranges
@@ -131,17 +135,19 @@ class BrokerLog:
         )
         return [each for each in later if each.start < each.end]
 
-    def _starts_at(
+    def none_before(
         self, from_ms: int, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """An offset of each before which all is earlier; not of those where everything is.
+
+        Of a time before 1970, which Kafka's requests cannot ask for, 0.
 
         The earliest offset with a time at or after `from_ms` is exact. "None" may mean
         that Kafka looked into a segment without times and no further: only the largest
         time of all proves that there is nothing.
         """
-        if not partitions:
-            return {}
+        if from_ms < 0:
+            return dict.fromkeys(partitions, 0)
         found = self._list(dict.fromkeys(partitions, from_ms))
         starts = {partition: answer.offset for partition, answer in found.items() if answer}
         unproven = [partition for partition in partitions if partition not in starts]

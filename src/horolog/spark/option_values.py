@@ -63,11 +63,16 @@ def duration(given: Mapping[str, str], option: str, default: str) -> int:
     return found
 
 
+def is_relative(given: Mapping[str, str], option: str) -> bool:
+    """Whether a moment counts from now, as -15m."""
+    return _RELATIVE.fullmatch(given[option.lower()].strip()) is not None
+
+
 def moment(given: Mapping[str, str], option: str) -> int:
     """Milliseconds: a number, ISO-8601 with a zone, or relative to now as in -15m."""
     text = given[option.lower()].strip()
     try:
-        if _RELATIVE.fullmatch(text):
+        if is_relative(given, option):
             return SystemClock().now_ms() + duration_ms(text)
         return moment_ms(text)
     except ValueError as error:

@@ -2,7 +2,8 @@
 
 Names ignore case. What Kafka's source refuses is refused here, with a sentence;
 what its Java consumer would only be tuned by is accepted without effect (`consumer_settings`).
-Of our own are `path`, `columns`, `includeTimestampMs` and `commitOffsetsToGroup`.
+Of our own are `path`, `columns`, `includeTimestampMs`, `commitOffsetsToGroup`, and the moments
+of `row_times`.
 """
 
 import difflib
@@ -24,6 +25,8 @@ from horolog.spark.limits import (
     subscription_of,
 )
 from horolog.spark.option_values import duration, flag, integer, one_of, parsed, positive
+from horolog.spark.row_times import ANY_TIME, BACKFILL, RowTimes
+from horolog.spark.row_times import OPTIONS as ROW_TIMES
 from horolog.spark.uris import absolute
 
 
@@ -52,6 +55,7 @@ class ReadOptions:
     ending: Limit = Everywhere.LATEST
     has_ending: bool = False
     no_match_is_latest: bool = False
+    times: RowTimes = ANY_TIME
     fail_on_data_loss: bool = True
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
@@ -122,6 +126,7 @@ class ReadOptions:
                 given, "startingOffsetsByTimestampStrategy", "error", "error", "latest"
             )
             == "latest",
+            times=_row_times(given, has_starting=starting is not None),
             fail_on_data_loss=flag(given, "failOnDataLoss", default=True),
             min_partitions=positive(given, "minPartitions"),
             max_records_per_partition=positive(given, "maxRecordsPerPartition"),
@@ -151,6 +156,7 @@ class ReadOptions:
         Raises:
             Misconfigured: latest, for all partitions or for one.
         """
+        self.times.check_batch()
         starting = Everywhere.EARLIEST if self.starting is None else self.starting
         if starting is Everywhere.LATEST:
             raise Misconfigured("startingOffsets can't be latest for batch queries")
@@ -174,11 +180,16 @@ class ReadOptions:
                 "instead of a path"
             )
         if self.has_ending:
-            raise Misconfigured("endingOffsets and endingTimestamp are for batches, not streams")
+            raise Misconfigured(
+                "endingOffsets and endingTimestamp are for batches, not streams; a stream ends at "
+                "stopAtTimestamp, and toTimestamp filters its rows"
+            )
+        if self.times.backfill is not None:
+            return Everywhere.EARLIEST
         return Everywhere.LATEST if self.starting is None else self.starting
 
 
-_OWN = ("path", "paths", "columns", "includeTimestampMs", "commitOffsetsToGroup")
+_OWN = ("path", "paths", "columns", "includeTimestampMs", "commitOffsetsToGroup", *ROW_TIMES)
 _KAFKA_SOURCE = (
     "subscribe",
     "subscribePattern",
@@ -229,6 +240,16 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
     if any(not path.strip() for path in paths):
         raise Misconfigured("A path given to load() is empty")
     return tuple(dict.fromkeys(absolute(path) for path in paths))
+
+
+def _row_times(given: Mapping[str, str], *, has_starting: bool) -> RowTimes:
+    times = RowTimes.parse(given)
+    if times.backfill is not None and has_starting:
+        raise Misconfigured(
+            f"{BACKFILL} says where a stream starts; startingOffsets and startingTimestamp "
+            "cannot say it as well"
+        )
+    return times
 
 
 def _group(given: Mapping[str, str]) -> str | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeVar
 
+from horolog.spark.wanted import EVERYTHING, Interval
 from horolog.storage.names import TopicPartition
 
 TASK_BYTES = 128 << 20
@@ -30,6 +31,7 @@ class OffsetRange:
     A plan may be executed again, and then sees the log as it is by then, as with Spark's
     Kafka source: where `is_from_earliest`, `start` was the log start offset; where `until`
     is set, `end` was the log end, and the task reads up to the log end, but not past `until`.
+    `times_ms` are the times of its rows, exactly; of no record without a timestamp, if limited.
     """
 
     partition: TopicPartition
@@ -37,6 +39,7 @@ class OffsetRange:
     end: int
     is_from_earliest: bool = False
     until: int | None = None
+    times_ms: Interval = EVERYTHING
 
     @property
     def weight(self) -> int:
@@ -50,7 +53,8 @@ class SegmentRange:
 
     `root` is the path given to `load()`, `path` the file within its file system,
     `size` the bytes of whole batches that the segment had when the read was planned.
-    `aborted` holds producer id, first and last offset of aborted transactions.
+    `aborted` holds producer id, first and last offset of aborted transactions. `times_ms` is as
+    in `OffsetRange`.
     """
 
     root: str
@@ -62,6 +66,7 @@ class SegmentRange:
     end: int
     weight: int
     aborted: tuple[tuple[int, int, int], ...] = ()
+    times_ms: Interval = EVERYTHING
 
 
 Task = tuple[OffsetRange | SegmentRange, ...]

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from horolog.errors import Misconfigured
 from horolog.spark.bounds import Bounds, resolve
@@ -20,7 +21,8 @@ from horolog.spark.plan import (
     left_open,
     share_out,
 )
-from horolog.spark.wanted import Wanted
+from horolog.spark.row_times import narrowed
+from horolog.spark.wanted import EVERYTHING, Wanted
 from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -46,13 +48,17 @@ def tasks(options: ReadOptions, wanted: Wanted, cores: int | None) -> list[Task]
     Raises:
         DataLost: something within the bounds is gone, and data loss is to fail.
     """
+    times_ms = options.times.interval_ms
+    wanted = narrowed(wanted, times_ms)
     with FileLog(options) if options.paths else BrokerLog(options) as log:
         bounds = resolve(options, log)
         ranges = log.ranges(bounds, wanted)
     shares = shared_out(options, ranges, cores)
-    if options.paths or _asks_for_pieces(options, len(bounds)):
+    if not options.paths and not _asks_for_pieces(options, len(bounds)):
+        shares = _following_the_log(shares, bounds, wanted)
+    if times_ms == EVERYTHING:
         return shares
-    return _following_the_log(shares, bounds, wanted)
+    return [tuple(replace(each, times_ms=times_ms) for each in share) for share in shares]
 
 
 def shared_out(

@@ -6,13 +6,15 @@ from contextlib import ExitStack
 import pyarrow as pa
 
 from horolog.record.kernels.loading import COLUMN_KERNELS
+from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.spark.broker_reader import read_offsets, task_client, up_to_the_log_end
 from horolog.spark.file_reader import read_segment
 from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange, SegmentRange, Task
-from horolog.spark.rows import RowShaper, decoded_columns
-from horolog.spark.wanted import Wanted
+from horolog.spark.row_times import narrowed
+from horolog.spark.rows import TIMES, RowShaper, decoded_columns, with_times_in
+from horolog.spark.wanted import EVERYTHING, Wanted
 
 
 def read_task(
@@ -25,7 +27,7 @@ def read_task(
     """The rows of a task's stretches, with these columns."""
     COLUMN_KERNELS.load()
     shaper = RowShaper(names, nullable)
-    needed = decoded_columns(names)
+    decoded = decoded_columns(names)
     with ExitStack() as stack:
         roots: dict[str, Root] = {}
         client = None
@@ -34,13 +36,22 @@ def read_task(
             task = up_to_the_log_end(client, task, options)
         for stretch in task:
             shaper.begin(stretch.partition)
+            times_ms, needed = stretch.times_ms, decoded
+            what = narrowed(wanted, times_ms)
+            # Decoding cannot leave out records without a timestamp amid others.
+            is_checked = times_ms != EVERYTHING and NO_TIMESTAMP in times_ms
+            if is_checked and TIMES not in needed:
+                needed = (*needed, TIMES)
             match stretch:
                 case SegmentRange():
                     if stretch.root not in roots:
                         roots[stretch.root] = stack.enter_context(Root(stretch.root))
-                    tables = read_segment(roots[stretch.root], stretch, wanted, options, needed)
+                    tables = read_segment(roots[stretch.root], stretch, what, options, needed)
                 case OffsetRange():
                     assert client is not None
-                    tables = read_offsets(client, stretch, wanted, options, needed)
+                    tables = read_offsets(client, stretch, what, options, needed)
             for table in tables:
-                yield shaper.shape(table)
+                if is_checked:
+                    table = with_times_in(table, times_ms)
+                if table.num_rows:
+                    yield shaper.shape(table)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.spark import columns
+from horolog.spark.wanted import Interval
 from horolog.storage.names import TopicPartition
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -37,6 +38,9 @@ _DECODED = {
     columns.HEADERS: "headers",
     columns.TIMESTAMP_MS: "timestamp_ms",
 }
+TIMES = "timestamp_ms"
+"""The decoded column that holds the records' times."""
+
 _COUNTED = "offset"  # decoded where a query wants no column of the records themselves
 _FEW_ROWS = 4096
 
@@ -92,6 +96,13 @@ class RowShaper:
             columns.TOPIC: pa.Array.from_buffers(pa.string(), rows, buffers),
             columns.PARTITION: pa.array(np.full(rows, partition, np.int32)),
         }
+
+
+def with_times_in(table: pa.RecordBatch, times_ms: Interval) -> pa.RecordBatch:
+    """The rows of a decoded table whose times lie there; none of those without a timestamp."""
+    values: npt.NDArray[np.int64] = table.column(TIMES).to_numpy(zero_copy_only=False)
+    taken = (values >= times_ms.first) & (values <= times_ms.last) & (values != NO_TIMESTAMP)
+    return table if taken.all() else table.filter(pa.array(taken))
 
 
 def shown_times(times_ms: pa.Array) -> pa.Array:

@@ -11,9 +11,10 @@ What is kept between micro-batches, and over a restart, is in their offsets alon
 """
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -28,12 +29,11 @@ from pyspark.sql.streaming.datasource import (
 from horolog.client import NoAnswer
 from horolog.errors import HorologError, RequestRefused
 from horolog.spark import planning
-from horolog.spark.bounds import data_lost, later_starts, stream_starts
-from horolog.spark.broker_log import BrokerLog
 from horolog.spark.errors import in_one_sentence
 from horolog.spark.limits import EARLIEST, Everywhere, OffsetByPartition
 from horolog.spark.options import ReadOptions
 from horolog.spark.reading import read_task
+from horolog.spark.stream_looks import Look, StreamLooks
 from horolog.spark.stream_offsets import Offsets, StreamOffset, limited
 from horolog.spark.wanted import Wanted
 from horolog.storage.names import TopicPartition
@@ -42,22 +42,6 @@ _logger = logging.getLogger(__name__)
 
 IDLE_WAIT_MS = 200
 """How long a look at a log without news waits for some; Spark asks again at once."""
-
-DISCOVERY_S = 1.0
-"""How often a stream looks for new topics and partitions, at most."""
-
-
-class _Look(NamedTuple):
-    """What there is to read: from where, up to where, and starts that the checkpoint lacks."""
-
-    positions: dict[TopicPartition, int]
-    ends: dict[TopicPartition, int]
-    starts: dict[TopicPartition, int]
-
-    @property
-    def backlog(self) -> int:
-        """Offsets that wait to be read."""
-        return sum(self.ends[partition] - at for partition, at in self.positions.items())
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -76,15 +60,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.nullable = tuple(nullable)
         self.cores = cores
         self._clock = clock  # in seconds
-        self._log: BrokerLog | None = None
+        self._looks: StreamLooks | None = None
         self._initial: StreamOffset | None = None
-        self._partitions: list[TopicPartition] = []
-        self._discovered_at: float | None = None
         self._targets: Offsets | None = None  # of a query that reads what is available now
-        self._ends: dict[TopicPartition, int] = {}  # when last looked at
+        self._runs_to_its_stop = False
+        self._parent = os.getppid()
         self._idle_since: dict[str, Any] | None = None  # the offset that had nothing behind it
         self._last_batch_at: float | None = None
-        self._said: set[str] = set()
         self._told_group: dict[str, Any] | None = None
 
     # What Spark asks of the driver.
@@ -93,9 +75,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the stream starts; asked anew until the first micro-batch is done."""
         with in_one_sentence():
             if self._initial is None:
-                partitions = sorted(self._opened().partitions())
-                starts = stream_starts(self.options, self._opened(), partitions)
-                self._initial = StreamOffset(starts)
+                self._initial = self._opened().beginning()
             return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -108,40 +88,69 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
-        """Where the next micro-batch ends; `start` itself where there is nothing to read."""
+        """Where the next micro-batch ends; `start` itself where there is nothing to read.
+
+        Spark ends a query of what is available now where nothing is to be read. So one that has
+        a stop waits here until there is, or until it has stopped.
+        """
         with in_one_sentence():
             self._tell_group(start)
-            if self._idle_since == start and self._targets is None:
-                self._wait()
             at = StreamOffset.from_json(start)
-            look = self._look(at)
-            ends = self._admitted(look, limit)
-            is_first = self._initial is not None and start == self._initial.to_json()
-            if is_first:
-                look.starts.update(look.positions)
-            # A start that would be another after a restart is written down at once.
-            is_pinned = not is_first or self._starts_anywhere_the_same()
-            if ends == look.positions and is_pinned:
+            is_stopping = self.options.times.stop is not None
+            while True:
+                if self._idle_since == start and self._targets is None:
+                    self._wait()
+                end = self._end_from(start, at, limit)
+                if end is not None:
+                    self._idle_since, self._last_batch_at = None, self._clock()
+                    return end.to_json()
                 self._idle_since = start
-                return start
-            self._idle_since, self._last_batch_at = None, self._clock()
-            return StreamOffset(ends, look.starts).to_json()
+                waits = self._runs_to_its_stop and is_stopping and not at.is_at_its_ends
+                if not waits or os.getppid() != self._parent:  # without Spark, nothing stops this
+                    return start
+
+    def _end_from(
+        self, start: dict[str, Any], at: StreamOffset, limit: ReadLimit
+    ) -> StreamOffset | None:
+        """Where the next micro-batch ends; None where there is nothing to read or write down."""
+        look = self._opened().look(at, self._targets)
+        ends = self._admitted(look, limit)
+        is_first = self._initial is not None and start == self._initial.to_json()
+        restarted = frozenset(look.starts)
+        if is_first:
+            look.starts.update(look.positions)
+        # A start that would be another after a restart is written down at once, and so is an end.
+        is_pinned = not is_first or self._starts_anywhere_the_same()
+        if ends == look.positions and is_pinned and look.stops_at == at.ends:
+            return None
+        seams = {
+            partition: seam
+            for partition, seam in at.seams.items()
+            if look.positions.get(partition, seam) < seam and partition not in restarted
+        }
+        moments_ms = self.options.times.pinned(at.moments_ms).relative_ms()
+        return StreamOffset(ends, look.starts, seams, look.stops_at, moments_ms)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fix where the query ends: at the log ends of now."""
+        """Fix where the query ends: at the log ends of now, or where it has a stop, there."""
         with in_one_sentence():
-            self._targets = self._opened().latest(self._discover())
+            if self.options.times.stop is None:
+                self._targets = self._opened().all_ends()
+            else:
+                self._runs_to_its_stop = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """The log ends when they were last looked at."""
-        return StreamOffset(self._ends).to_json() if self._ends else None
+        ends = {} if self._looks is None else self._looks.ends
+        return StreamOffset(ends).to_json() if ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """What each task of a micro-batch reads."""
         if start == end:
             return []
         with in_one_sentence():
-            ranges = StreamOffset.from_json(end).ranges_from(StreamOffset.from_json(start))
+            before, after = StreamOffset.from_json(start), StreamOffset.from_json(end)
+            ranges = after.ranges_from(before, self.options.times)
             tasks = planning.shared_out(self.options, ranges, self.cores)
         return [InputPartition(task) for task in tasks]
 
@@ -152,9 +161,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Hang up."""
-        if self._log is not None:
-            self._log.__exit__()
-            self._log = None
+        if self._looks is not None:
+            self._looks.close()
 
     # What a task does.
 
@@ -165,56 +173,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Details.
 
-    def _opened(self) -> BrokerLog:
-        if self._log is None:
-            self._log = BrokerLog(self.options)
-        return self._log
+    def _opened(self) -> StreamLooks:
+        if self._looks is None:
+            self._looks = StreamLooks(self.options, self._clock)
+        return self._looks
 
-    def _discover(self) -> list[TopicPartition]:
-        """The partitions that the stream subscribes to, as known since a moment ago."""
-        now = self._clock()
-        if self._discovered_at is None or now - self._discovered_at >= DISCOVERY_S:
-            self._partitions = sorted(self._opened().partitions(may_miss=True))
-            self._discovered_at = now
-        return self._partitions
-
-    def _look(self, start: StreamOffset) -> _Look:
-        try:
-            return self._look_at(self._discover(), start)
-        except RequestRefused:  # of a partition that has gone, perhaps
-            self._discovered_at = None
-            return self._look_at(self._discover(), start)
-
-    def _look_at(self, present: Sequence[TopicPartition], start: StreamOffset) -> _Look:
-        log = self._opened()
-        if self._targets is not None:
-            present = [each for each in present if each in self._targets]
-        for partition in sorted(start.offsets.keys() - set(present)):
-            self._lost(f"{partition} does not exist any more, or is no longer subscribed to")
-        ends = log.latest(present)
-        self._ends = dict(ends)
-        positions = {each: at for each in present if (at := start.offsets.get(each)) is not None}
-        starts = later_starts(
-            self.options, log, [each for each in present if each not in positions]
-        )
-        cut = [each for each, at in positions.items() if ends[each] < at]
-        for partition, first in log.earliest(cut).items():
-            self._lost(
-                f"{partition} was read up to offset {positions[partition]}, and ends at "
-                f"{ends[partition]} now"
-            )
-            starts[partition] = first
-        positions |= starts
-        if self._targets is not None:
-            targets = self._targets
-            ends = {each: min(end, targets[each]) for each, end in ends.items()}
-        ends = {each: max(end, positions[each]) for each, end in ends.items()}
-        return _Look(positions, ends, starts)
-
-    def _admitted(self, look: _Look, limit: ReadLimit) -> dict[TopicPartition, int]:
+    def _admitted(self, look: Look, limit: ReadLimit) -> dict[TopicPartition, int]:
         """Where a micro-batch ends that obeys the limit."""
         least = self.options.min_offsets_per_trigger
-        if isinstance(limit, ReadAllAvailable) or least is None or self._targets is not None:
+        is_last = self._targets is not None or bool(look.stops_at)
+        if isinstance(limit, ReadAllAvailable) or least is None or is_last:
             least = 0
         if look.backlog < least and not self._has_waited():
             return look.positions
@@ -231,10 +199,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _wait(self) -> None:
         """Let a moment pass unless something comes, so that an idle query costs little."""
+        looks = self._opened()
         try:
-            self._opened().wait_for_records(self._ends, IDLE_WAIT_MS)
+            looks.log.wait_for_records(looks.ends, IDLE_WAIT_MS)
         except (RequestRefused, NoAnswer):  # the look that comes next says what is wrong
-            self._discovered_at = None
+            looks.forget()
 
     def _tell_group(self, done: dict[str, Any]) -> None:
         """Commit what is done to the user's group, for tools that show lag.
@@ -249,22 +218,19 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         self._told_group = done
         try:
-            self._opened().commit(group, StreamOffset.from_json(done).offsets)
+            self._opened().log.commit(group, StreamOffset.from_json(done).offsets)
         except (RequestRefused, NoAnswer) as error:
             _logger.warning("The offsets of this query are not committed: %s", error)
 
     def _starts_anywhere_the_same(self) -> bool:
         """Whether the stream would start where it does, if it started later."""
+        times = self.options.times
+        if times.backfill is not None or times.relative_ms():
+            return False
         starting = self.options.stream_starting()
         if isinstance(starting, OffsetByPartition):
             return all(offset >= 0 or offset == EARLIEST for offset in starting.offsets.values())
         return starting is Everywhere.EARLIEST
-
-    def _lost(self, message: str) -> None:
-        """As `data_lost`, once."""
-        if self.options.fail_on_data_loss or message not in self._said:
-            self._said.add(message)
-            data_lost(self.options, message)
 
 
 class RefusedStream(DataSourceStreamReader):

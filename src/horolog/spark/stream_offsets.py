@@ -9,10 +9,15 @@ One offset of a stream, as JSON on one line:
     starts    where reading starts in partitions that a micro-batch is the first to read: all in
               the first one, later those found while running, and those that start again
               after data was lost
+    seams     of a backfill, the log ends of the query's first start: the offsets before them
+              are filtered by backfillFromTimestamp. Left out once reading has passed them
+    ends      of a stream that ends, the log ends that it ends at, once stopAtTimestamp passed
+    moments   by option, relative times (-3d) as the query's first start resolved them
 
 `starts` are there because Spark asks anew where a stream starts until its first
 micro-batch is done: without them a query whose first batch failed would start again at
-the "latest" of that later moment, and lose what lies between.
+the "latest" of that later moment, and lose what lies between. `seams`, `ends` and `moments`
+are there for the same reason: an offset says by itself what its micro-batch reads.
 
 A checkpoint that Spark's own Kafka source wrote holds the `offsets` alone,
 `{"orders": {"0": 120, "1": 7}}`, and is read as well.
@@ -25,25 +30,34 @@ from typing import Any
 
 from horolog.errors import Misconfigured
 from horolog.spark.plan import OffsetRange
+from horolog.spark.row_times import ANY_TIME, RowTimes
 from horolog.storage.names import TopicPartition
 
 VERSION = 1
 
 Offsets = Mapping[TopicPartition, int]
 
+_KNOWN = {"version", "offsets", "starts", "seams", "ends", "moments"}
+
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """Where a micro-batch ends, and where it starts in partitions that are new to it."""
+    """Where a micro-batch ends, and what else has to be known to read it, now or again."""
 
     offsets: Offsets
     starts: Offsets = field(default_factory=dict)
+    seams: Offsets = field(default_factory=dict)
+    ends: Offsets = field(default_factory=dict)
+    moments_ms: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As Spark takes it."""
         written: dict[str, Any] = {"version": VERSION, "offsets": _by_topic(self.offsets)}
-        if self.starts:
-            written["starts"] = _by_topic(self.starts)
+        for name, offsets in (("starts", self.starts), ("seams", self.seams), ("ends", self.ends)):
+            if offsets:
+                written[name] = _by_topic(offsets)
+        if self.moments_ms:
+            written["moments"] = dict(self.moments_ms)
         return written
 
     @classmethod
@@ -54,26 +68,44 @@ class StreamOffset:
             Misconfigured: it is neither.
         """
         try:
-            if "version" not in value:
+            if isinstance(value.get("version", {}), dict):  # a topic may have this name
                 return cls(_by_partition(value))
-            if value["version"] == VERSION:
-                offsets, starts = value["offsets"], value.get("starts", {})
-                return cls(_by_partition(offsets), _by_partition(starts))
+            if value["version"] == VERSION and value.keys() <= _KNOWN:
+                moments = value.get("moments", {})
+                if any(type(moment) is not int for moment in moments.values()):
+                    raise TypeError(moments)
+                return cls(
+                    offsets=_by_partition(value["offsets"]),
+                    starts=_by_partition(value.get("starts", {})),
+                    seams=_by_partition(value.get("seams", {})),
+                    ends=_by_partition(value.get("ends", {})),
+                    moments_ms=dict(moments),
+                )
         except (AttributeError, KeyError, TypeError, ValueError):
             raise Misconfigured(
                 f"The checkpoint holds an offset that is not horolog's: {json.dumps(value)}"
             ) from None
+        unknown = sorted(value.keys() - _KNOWN)
+        also = f" with {', '.join(unknown)}" if unknown else ""
         raise Misconfigured(
-            f"The checkpoint holds an offset of version {value['version']}; this horolog knows "
-            f"version {VERSION}"
+            f"The checkpoint holds an offset of version {value['version']}{also}; this horolog "
+            f"knows version {VERSION} with {', '.join(sorted(_KNOWN - {'version'}))}"
         )
 
-    def ranges_from(self, start: "StreamOffset") -> list[OffsetRange]:
+    @property
+    def is_at_its_ends(self) -> bool:
+        """Whether a stream that ends has been read to its end."""
+        return bool(self.ends) and all(
+            self.offsets.get(partition, end) >= end for partition, end in self.ends.items()
+        )
+
+    def ranges_from(self, start: "StreamOffset", times: RowTimes = ANY_TIME) -> list[OffsetRange]:
         """What the micro-batch that ends here reads, if the one before it ended at `start`.
 
         Raises:
             Misconfigured: neither of them says where a partition starts.
         """
+        times = times.pinned(self.moments_ms)
         ranges = []
         for partition, end in sorted(self.offsets.items()):
             first = self.starts.get(partition, start.offsets.get(partition))
@@ -82,9 +114,13 @@ class StreamOffset:
                     f"The checkpoint does not say where {partition} starts: "
                     f"{json.dumps(start.to_json())} to {json.dumps(self.to_json())}"
                 )
-            if first < end:
-                ranges.append(OffsetRange(partition, first, end))
-        return ranges
+            seam = min(max(first, self.seams.get(partition, first)), end)
+            if first < seam:
+                before = times.backfill_interval_ms
+                ranges.append(OffsetRange(partition, first, seam, times_ms=before))
+            if seam < end:
+                ranges.append(OffsetRange(partition, seam, end, times_ms=times.interval_ms))
+        return [each for each in ranges if not each.times_ms.is_empty]
 
 
 def limited(positions: Offsets, ends: Offsets, most: int) -> dict[TopicPartition, int]:

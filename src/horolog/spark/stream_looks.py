@@ -1,0 +1,158 @@
+"""What there is to read for a stream: from where, up to where, and whether it ends."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from horolog.clock import SystemClock
+from horolog.errors import RequestRefused
+from horolog.spark.bounds import data_lost, later_starts, stream_starts
+from horolog.spark.broker_log import BrokerLog
+from horolog.spark.options import ReadOptions
+from horolog.spark.row_times import STOP, RowTimes
+from horolog.spark.stream_offsets import Offsets, StreamOffset
+from horolog.storage.names import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+DISCOVERY_S = 1.0
+"""How often a stream looks for new topics and partitions and at the broker's clock, at most."""
+
+
+@dataclass(slots=True)
+class Look:
+    """What there is to read: from where, up to where, and what the checkpoint lacks of it."""
+
+    positions: dict[TopicPartition, int]
+    ends: dict[TopicPartition, int]
+    starts: dict[TopicPartition, int]
+    stops_at: Offsets = field(default_factory=dict)
+
+    @property
+    def backlog(self) -> int:
+        """Offsets that wait to be read."""
+        return sum(self.ends[partition] - at for partition, at in self.positions.items())
+
+
+class StreamLooks:
+    """Looks at the log of a stream again and again. Close it after use."""
+
+    def __init__(self, options: ReadOptions, clock: Callable[[], float]) -> None:
+        self._options = options
+        self._clock = clock  # in seconds
+        self._log: BrokerLog | None = None
+        self._partitions: list[TopicPartition] = []
+        self._discovered_at: float | None = None
+        self._clock_asked_at: float | None = None
+        self._said: set[str] = set()
+        self.ends: dict[TopicPartition, int] = {}
+        """The log ends when last looked at."""
+
+    @property
+    def log(self) -> BrokerLog:
+        """The log, connected to when it is first needed."""
+        if self._log is None:
+            self._log = BrokerLog(self._options)
+        return self._log
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._log is not None:
+            self._log.__exit__()
+            self._log = None
+
+    def beginning(self) -> StreamOffset:
+        """Where a query starts that has not read anything."""
+        starts, seams = stream_starts(self._options, self.log, sorted(self.log.partitions()))
+        return StreamOffset(starts, seams=seams, moments_ms=self._options.times.relative_ms())
+
+    def all_ends(self) -> dict[TopicPartition, int]:
+        """The log ends of all partitions."""
+        return self.log.latest(self._discover())
+
+    def look(self, start: StreamOffset, targets: Offsets | None) -> Look:
+        """What there is to read from `start` on, up to `targets` if a query is to read no more.
+
+        Raises:
+            DataLost: something that was to be read is gone, and data loss is to fail.
+        """
+        try:
+            return self._look(start, targets)
+        except RequestRefused:  # of a partition that has gone, perhaps
+            self.forget()
+            return self._look(start, targets)
+
+    def forget(self) -> None:
+        """Ask for the partitions again."""
+        self._discovered_at = None
+
+    def _look(self, start: StreamOffset, targets: Offsets | None) -> Look:
+        stops_at = start.ends
+        stops_now = not stops_at and self._is_stop_over(start)
+        if stops_now:
+            self.forget()
+        targets = stops_at or targets
+        present: Sequence[TopicPartition] = self._discover()
+        if targets is not None:
+            present = [each for each in present if each in targets]
+        for partition in sorted(start.offsets.keys() - set(present)):
+            self._lost(f"{partition} does not exist any more, or is no longer subscribed to")
+        ends = self.log.latest(present)
+        self.ends = dict(ends)
+        positions = {each: at for each in present if (at := start.offsets.get(each)) is not None}
+        starts = later_starts(
+            self._options, self.log, [each for each in present if each not in positions]
+        )
+        cut = [each for each, at in positions.items() if ends[each] < at]
+        for partition, first in self.log.earliest(cut).items():
+            self._lost(
+                f"{partition} was read up to offset {positions[partition]}, and ends at "
+                f"{ends[partition]} now"
+            )
+            starts[partition] = first
+        positions |= starts
+        if targets is not None:
+            ends = {each: min(end, targets[each]) for each, end in ends.items()}
+        ends = {each: max(end, positions[each]) for each, end in ends.items()}
+        return Look(positions, ends, starts, dict(ends) if stops_now else stops_at)
+
+    def _discover(self) -> list[TopicPartition]:
+        """The partitions that the stream subscribes to, as known since a moment ago."""
+        now = self._clock()
+        if self._discovered_at is None or now - self._discovered_at >= DISCOVERY_S:
+            self._partitions = sorted(self.log.partitions(may_miss=True))
+            self._discovered_at = now
+        return self._partitions
+
+    def _is_stop_over(self, start: StreamOffset) -> bool:
+        """Whether the broker's clock has passed the moment at which the stream is to end."""
+        stop = _pinned(self._options, start).stop
+        if stop is None:
+            return False
+        now = self._clock()
+        if self._clock_asked_at is not None and now - self._clock_asked_at < DISCOVERY_S:
+            return False
+        self._clock_asked_at = now
+        now_ms = self.log.now_ms()
+        if now_ms is None:
+            now_ms = SystemClock().now_ms()
+            self._warn(
+                f"The broker does not tell its time (DescribeQuorum); {STOP} is compared with the "
+                "clock of this driver"
+            )
+        return now_ms >= stop.timestamp_ms
+
+    def _lost(self, message: str) -> None:
+        """As `data_lost`, once."""
+        if self._options.fail_on_data_loss or message not in self._said:
+            self._said.add(message)
+            data_lost(self._options, message)
+
+    def _warn(self, message: str) -> None:
+        if message not in self._said:
+            self._said.add(message)
+            _logger.warning(message)
+
+
+def _pinned(options: ReadOptions, start: StreamOffset) -> RowTimes:
+    return options.times.pinned(start.moments_ms)

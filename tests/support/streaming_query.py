@@ -1,0 +1,113 @@
+"""A streaming query as Spark's engine drives it, without Spark or Java."""
+
+import json
+import pickle
+from typing import Any, ClassVar
+
+from log_reading import schema_of
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.datasource import ReadLimit
+from running_broker import RunningBroker
+
+from horolog.client import Client
+from horolog.record.builder import Record, build_batch
+from horolog.spark import columns
+from horolog.spark.source import LogSource
+from horolog.spark.stream import LogStreamReader
+
+NINE_MS = 1_700_000_000_000
+Row = tuple[str, int, int]
+
+
+def append(client: Client, topic: str, partition: int, count: int, at_ms: int = NINE_MS) -> None:
+    """Append so many records of one time."""
+    client.produce(topic, partition, build_batch([Record(at_ms, b"k", b"v")] * count))
+
+
+def rows(partition: int, offsets: range, topic: str = "orders") -> list[Row]:
+    """What a query reads of a stretch of offsets."""
+    return [(topic, partition, offset) for offset in offsets]
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Query:
+    """One streaming query, as `MicroBatchExecution` runs it; `log` and `commits` outlive it."""
+
+    def __init__(self, broker: RunningBroker, log: list[str] | None = None, **options: Any) -> None:
+        given = {"kafka.bootstrap.servers": broker.address, "subscribe": "orders", **options}
+        given = {
+            name.replace("__", "."): str(value)
+            for name, value in given.items()
+            if value is not None
+        }
+        self.source = LogSource(CaseInsensitiveDict(given))
+        names = columns.default_columns(include_headers=False, include_timestamp_ms=True)
+        self.schema = schema_of(names)
+        self.clock = Clock()
+        self.reader = self._reader()
+        self.reader._clock = self.clock
+        self.log = [] if log is None else log  # the ends of micro-batches, as JSON
+        self.committed = 0
+        self.limit: ReadLimit = self.reader.getDefaultReadLimit()
+
+    opened: ClassVar[list[LogStreamReader]] = []
+
+    def _reader(self) -> LogStreamReader:
+        self.opened.append(self._unopened())
+        return self.opened[-1]
+
+    def _unopened(self) -> LogStreamReader:
+        return pickle.loads(pickle.dumps(self.source)).streamReader(schema=self.schema)
+
+    def begins_at(self) -> dict[str, Any]:
+        """The start of the micro-batch that comes next."""
+        if self.committed == 0:
+            return json.loads(json.dumps(self.reader.initialOffset()))
+        return json.loads(self.log[self.committed - 1])
+
+    def plan(self) -> bool:
+        """Write down where the next micro-batch ends; False if there is none."""
+        if len(self.log) > self.committed:
+            return True
+        start = self.begins_at()
+        end = json.dumps(self.reader.latestOffset(start, self.limit))
+        if json.loads(end) == start:
+            return False
+        self.log.append(end)
+        return True
+
+    def run(self) -> list[Row]:
+        """The rows of the micro-batch that was planned, which is then done."""
+        start, end = self.begins_at(), json.loads(self.log[self.committed])
+        tasks = self._unopened()
+        rows = [
+            (row["topic"], row["partition"], row["offset"])
+            for partition in self.reader.partitions(start, end)
+            for table in tasks.read(pickle.loads(pickle.dumps(partition)))
+            for row in table.to_pylist()
+        ]
+        self.committed += 1
+        self.reader.commit(end)
+        return rows
+
+    def next(self) -> list[Row] | None:
+        """The next micro-batch; None if there is nothing to read."""
+        return self.run() if self.plan() else None
+
+    def again(self) -> "Query":
+        """The same query in a new process, from its checkpoint."""
+        self.reader.stop()
+        other = Query.__new__(Query)
+        other.__dict__.update(self.__dict__)
+        other.source = LogSource(CaseInsensitiveDict(dict(self.source.options)))
+        other.reader = other._reader()
+        other.reader._clock = self.clock
+        return other
