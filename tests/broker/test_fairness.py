@@ -584,12 +584,12 @@ def drain(sock: socket.socket) -> int:
     head = b""
     while len(head) < 4:
         part = sock.recv(4 - len(head))
-        assert part, "the broker hung up"
+        assert part, "the broker closed the connection"
         head += part
     size = left = int.from_bytes(head, "big")
     while left:
         part = sock.recv(min(left, 1 << 20))
-        assert part, "the broker hung up"
+        assert part, "the broker closed the connection"
         left -= len(part)
     return size
 

@@ -1,4 +1,4 @@
-"""Whatever a client sends, it is answered or hung up on: no traceback, and others are served."""
+"""Whatever a client sends gets a response or a closed connection; others are served."""
 
 import logging
 from collections.abc import Iterator

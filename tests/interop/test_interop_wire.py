@@ -57,7 +57,7 @@ class Pair:
 
 
 def ask(bootstrap: str, api: ApiKey, version: int, request: Mapping[str, Any]) -> Any:
-    """The answer, or "closed" where the broker hung up, or "no answer"."""
+    """The answer, or "closed" where the broker closed the connection, or "no answer"."""
     host, _, port = bootstrap.rpartition(":")
     body = encode_request(api, version, request)
     with socket.create_connection((host, int(port)), timeout=SILENT_S) as connection:

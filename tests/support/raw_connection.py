@@ -95,7 +95,7 @@ class RawConnection:
         while size:
             part = self.socket.recv(min(size, 1 << 20))
             if not part:
-                raise ConnectionResetError("the broker hung up")
+                raise ConnectionResetError("the broker closed the connection")
             parts.append(part)
             size -= len(part)
         return b"".join(parts)

@@ -131,7 +131,7 @@ class BackgroundTasks:
         self._timestamp_warnings.look_at_append_times()
 
     async def check_indexes(self) -> None:
-        """Check the indexes that lookups go by and no seal vouches for, a segment at a time."""
+        """Check the indexes without a valid seal that lookups use, a segment at a time."""
         for partition in list(self._partitions.values()):
             while partition.wants_index_check and not partition.is_closed:
                 check = partition.check_indexes(self._readers)

@@ -166,8 +166,8 @@ class Broker:
             if (":" in endpoint.host) == (":" in listener.host):
                 named = [endpoint]
                 break
-        told = named[0]
-        return told if told.port else told._replace(port=listener.port)
+        announced = named[0]
+        return announced if announced.port else announced._replace(port=listener.port)
 
     def partition(self, topic: str, index: int) -> Partition:
         """The partition; raises UNKNOWN_TOPIC_OR_PARTITION, or StorageFailed if it is offline."""

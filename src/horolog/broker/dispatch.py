@@ -83,7 +83,7 @@ class Request(Generic[BodyT]):
         self._slice = None
 
     async def pause(self) -> None:
-        """As `checkpoint`, for work that has to be finished whoever waits for it."""
+        """As `checkpoint`, for work that is finished even if the client disconnects."""
         if self._slice is None:
             self._slice = Slice(self.peer)
         await self._slice.pause()
@@ -125,7 +125,7 @@ def api(key: ApiKey) -> Callable[[HandlerT], HandlerT]:
 
 
 def served() -> dict[ApiKey, Versions]:
-    """What ApiVersions tells: the handlers there are, in the versions that `wire` knows."""
+    """What ApiVersions answers: all handlers, in the versions that `wire` knows."""
     return {key: advertised(key) for key in sorted(_HANDLERS)}
 
 

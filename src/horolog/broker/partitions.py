@@ -153,7 +153,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             await partition.close()
         if self._closed:
             return
-        self._closed = True  # what would be written down now is nobody's any more
+        self._closed = True  # from here on nothing is written down: the lock is released
         failures = await self._loop.run_in_executor(
             self._workers, lambda: self._log_dir.close(clean=clean)
         )

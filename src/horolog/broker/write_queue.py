@@ -92,7 +92,7 @@ class WriteQueue:
     def _inline_limit(self, append: Append) -> int | None:
         """How many bytes a batch may decompress to on the event loop; None: not at all."""
         if append.in_thread or self._log.config.compression_type != "producer":
-            return None  # the latter may have to be packed anew
+            return None  # the latter may have to be compressed again
         size = len(append.batch)
         if codec_number_of(append.batch):
             if size > INLINE_COMPRESSED_BYTES:

@@ -178,7 +178,7 @@ def segment_paths(directory: Path) -> list[Path]:
 
 
 def partition_facts(files: Files, path: Path) -> PartitionFacts:
-    """Read the files beside the segments; unreadable ones become notes."""
+    """Read the partition's own files; unreadable ones become notes."""
     notes: list[str] = []
     partition = names.partition_of(path.name)
 

@@ -91,15 +91,17 @@ def sent(topic: str, records: int, offsets: Mapping[int, tuple[int, int]]) -> st
 
 
 def _with_lines(refusal: RecordsRejected, lines: Sequence[Line]) -> RecordsRejected:
-    told = [f"no record of lines {lines[0].number} to {lines[-1].number} was appended: {refusal}"]
-    told += [
+    message = [
+        f"no record of lines {lines[0].number} to {lines[-1].number} was appended: {refusal}"
+    ]
+    message += [
         f"  line {lines[error.batch_index].number}: {error.message}"
         for error in refusal.errors[:10]
         if 0 <= error.batch_index < len(lines)
     ]
     if len(refusal.errors) > 10:
-        told.append(f"  and {len(refusal.errors) - 10} more")
-    return RecordsRejected(refusal.code, "\n".join(told), refusal.errors)
+        message.append(f"  and {len(refusal.errors) - 10} more")
+    return RecordsRejected(refusal.code, "\n".join(message), refusal.errors)
 
 
 def _partitions(client: Client, topic: str) -> list[int]:

@@ -68,7 +68,7 @@ def serve(
             "--clock",
             metavar="system|manual[:START]",
             help="For tests: a clock that clients can turn, see docs/testing.md. It follows the "
-            "machine's, or stands still at START, a time or as far from now as -8d.",
+            "machine's, or stops at START, a time or as far from now as -8d.",
         ),
     ] = "system",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")] = False,

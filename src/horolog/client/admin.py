@@ -45,7 +45,7 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
+        """Whether it has its default value."""
         return self.source == 5
 
 
@@ -214,7 +214,7 @@ class AdminCalls(RetriedCalls):
         """How far a topic's append times are ahead of the broker's clock.
 
         Raises:
-            RequestRefused: the broker cannot tell (Apache Kafka), or there is no such topic.
+            RequestRefused: the broker has no such request (Apache Kafka), or no such topic.
         """
         return self._persist(lambda deadline: self._append_times_ahead(topic, deadline))
 
@@ -284,7 +284,7 @@ class AdminCalls(RetriedCalls):
     def cluster_time_ms(self) -> int | None:
         """The time of the cluster's active controller, in milliseconds (KIP-836).
 
-        None from a cluster that does not tell: one with ZooKeeper, one before Kafka 3.3, or one
+        None from a cluster that does not say it: one with ZooKeeper, one before Kafka 3.3, or one
         that does not let this client describe it.
 
         Raises:
@@ -309,8 +309,8 @@ class AdminCalls(RetriedCalls):
                 refuse(partition.error_code, "the quorum", None)
                 for voter in partition.current_voters:
                     if voter.replica_id == partition.leader_id:
-                        told = int(voter.last_caught_up_timestamp)
-                        return told if told >= 0 else None
+                        caught_up_ms = int(voter.last_caught_up_timestamp)
+                        return caught_up_ms if caught_up_ms >= 0 else None
         return None
 
     def find_coordinator(self, group_id: str) -> Broker:

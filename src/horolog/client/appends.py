@@ -78,7 +78,7 @@ class AppendCalls(RetriedCalls):
         Raises:
             RecordsRejected: a broker refuses a batch for what some of its records say.
             RequestRefused: or for another reason; names the partition.
-            NoAnswer: a leader does not answer; `sent` tells whether it may have appended.
+            NoAnswer: a leader does not respond; `sent` says whether it may have appended.
         """
         self._persist(
             lambda deadline: self._append_missing(batches, produced, acks, is_idempotent, deadline),
@@ -145,7 +145,7 @@ class AppendCalls(RetriedCalls):
             )
             try:
                 if acks == 0:
-                    leader.tell(ApiKey.PRODUCE, version, request, deadline)
+                    leader.send_only(ApiKey.PRODUCE, version, request, deadline)
                     produced.update(dict.fromkeys(partitions, _NO_OFFSET))
                     continue
                 body = leader.ask(ApiKey.PRODUCE, version, request, deadline).body

@@ -2,7 +2,7 @@
 
     bootstrap addresses ── first contact ──> metadata ──> a link per broker, opened when needed
 
-What is remembered is only a guess that saves a question: whoever is told that it is wrong calls
+What is cached may be out of date: a caller whose request is refused for that calls
 `forget`, and the next question asks again.
 """
 
@@ -90,7 +90,7 @@ class Brokers:
         return self.node(self._controller, deadline)
 
     def topic(self, name: str, deadline: Deadline, *, auto_create: bool = False) -> TopicMetadata:
-        """A topic that exists, or that the broker creates because somebody asks.
+        """A topic that exists, or that the broker creates on this request.
 
         Raises:
             RequestRefused: it does not, or cannot be described.
@@ -108,7 +108,7 @@ class Brokers:
         """A partition that exists and has a leader.
 
         Raises:
-            RequestRefused: it does not exist, or nobody leads it now.
+            RequestRefused: it does not exist, or has no leader now.
         """
         found = self.topic(topic, deadline).partitions.get(partition)
         if found is None:
@@ -142,7 +142,7 @@ class Brokers:
         """Ask who coordinates a group: node id and address.
 
         Raises:
-            RequestRefused: nobody does, at least now.
+            RequestRefused: there is none, at least now.
         """
         reply = self.ask_any(
             ApiKey.FIND_COORDINATOR,
@@ -200,7 +200,7 @@ class Brokers:
         self._controller = None
 
     def close(self) -> None:
-        """Hang up everywhere; the next question connects anew."""
+        """Close all connections; the next request opens a new one."""
         for link in self._links.values():
             link.connection.close()
         self._links.clear()

@@ -21,7 +21,7 @@ class Client(RecordCalls, AppendCalls, AdminCalls, GroupCalls):
 
     `security` holds Kafka's settings (`security.protocol`, `ssl.*`, `sasl.*`); `oauth_token` is a
     function that gives a bearer token for OAUTHBEARER. Each call ends within `timeout_ms`, retries
-    included. A pickled client is its configuration: the copy connects anew.
+    included. A pickled client is its configuration: the copy opens its own connections.
     """
 
     def __init__(

@@ -24,9 +24,9 @@ _TLS_ALERT = b"\x15\x03"  # what a TLS listener answers to anything else
 
 
 class NoAnswer(HorologError):  # noqa: N818 - errors are named by what happened
-    """A broker that cannot be reached, hung up or was silent for too long.
+    """A broker that cannot be reached, closed the connection or did not respond in time.
 
-    `sent` tells whether the request may have been carried out all the same.
+    `sent` says whether the request may have been carried out.
     """
 
     def __init__(self, message: str, *, sent: bool = False) -> None:
@@ -96,7 +96,7 @@ class Connection:
         return cls(sock, address, client_id, max_response_bytes, tls)
 
     def is_usable(self) -> bool:
-        """Whether the broker has not hung up while nothing was asked."""
+        """Whether the broker has not closed it while it was idle."""
         if self._socket is None:
             return False
         if self._in_flight:
@@ -110,13 +110,13 @@ class Connection:
             )
             if is_quiet and time.monotonic() < self._expires_at_s:
                 return True
-        self.close()  # an end of file, bytes that nobody asked for, or it has expired
+        self.close()  # an end of file, bytes that no request asked for, or it has expired
         return False
 
     def expire_after(self, lifetime_s: float) -> None:
         """Be of use for so long: the broker closes connections that have not authenticated since.
 
-        A new connection authenticates anew, which KIP-368 allows instead of doing so on this one.
+        A new connection authenticates again, which KIP-368 allows instead of doing so on this one.
         """
         self._expires_at_s = time.monotonic() + lifetime_s
 
@@ -124,7 +124,7 @@ class Connection:
         """Send a request and wait for its answer.
 
         Raises:
-            NoAnswer: the broker hung up, or the time is over.
+            NoAnswer: the broker closed the connection, or the deadline has passed.
             MalformedResponse: the answer is not one to this request.
         """
         if self._in_flight:
@@ -136,16 +136,16 @@ class Connection:
         """Send a request whose answer `receive` will give, after those of earlier ones.
 
         Raises:
-            NoAnswer: the broker hung up, or the time is over.
+            NoAnswer: the broker closed the connection, or the deadline has passed.
         """
-        self.tell(api_key, version, body, deadline)
+        self.send_only(api_key, version, body, deadline)
         self._in_flight.append((self._correlation_id, api_key, version))
 
     def receive(self, deadline: Deadline) -> ResponseFrame:
         """The answer to the earliest request that has not been answered.
 
         Raises:
-            NoAnswer: the broker hung up, or the time is over.
+            NoAnswer: the broker closed the connection, or the deadline has passed.
             MalformedResponse: the answer is not one to this request.
         """
         expected_id, api_key, version = self._in_flight.popleft()
@@ -174,11 +174,11 @@ class Connection:
         self._has_answered |= api_key is not ApiKey.API_VERSIONS
         return ResponseFrame(frame, position)
 
-    def tell(self, api_key: ApiKey, version: int, body: bytes, deadline: Deadline) -> None:
+    def send_only(self, api_key: ApiKey, version: int, body: bytes, deadline: Deadline) -> None:
         """Send a request that has no answer, or whose answer is read by others.
 
         Raises:
-            NoAnswer: the broker hung up, or the time is over.
+            NoAnswer: the broker closed the connection, or the deadline has passed.
         """
         if self._socket is None:
             raise NoAnswer(f"{self.address} (connection closed)")
@@ -227,16 +227,16 @@ class Connection:
         return view.toreadonly()
 
     def close(self) -> None:
-        """Hang up; harmless when done before."""
+        """Close the socket; idempotent."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
 
 def _refusal(tls: "Tls | None", address: Address, error: Exception) -> AuthenticationFailed | None:
-    """What another attempt would not mend."""
-    told = None if tls is None else tls.refusal(error, address.host)
-    return None if told is None else AuthenticationFailed(f"{address}: {told}")
+    """The error, if another attempt would fail the same way."""
+    refusal = None if tls is None else tls.refusal(error, address.host)
+    return None if refusal is None else AuthenticationFailed(f"{address}: {refusal}")
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -35,7 +35,7 @@ class GroupCalls(RetriedCalls):
         generation_id: int = -1,
         member_id: str = "",
     ) -> None:
-        """Commit offsets, as a member or, without one, for a group that nobody is in.
+        """Commit offsets, as a member or, without one, for a group without members.
 
         Raises:
             RequestRefused: the coordinator refuses some partition, which it names.

@@ -44,7 +44,7 @@ class Link:
         """Ask what the broker can do (KIP-35, KIP-511).
 
         Raises:
-            NoAnswer: it hung up or was silent.
+            NoAnswer: it closed the connection or did not respond.
             MalformedResponse: it speaks no Kafka.
         """
         version = SUPPORTED[ApiKey.API_VERSIONS].max
@@ -81,7 +81,7 @@ class Link:
         Raises:
             AuthenticationFailed: broker and client do not accept each other.
             NoToken: there is no token for OAUTHBEARER.
-            NoAnswer: the broker hung up, or the time is over.
+            NoAnswer: the broker closed the connection, or the deadline has passed.
         """
         address = self.connection.address
         mechanism = sasl.mechanism
@@ -135,7 +135,7 @@ class Link:
         """Send a request in one version and read its answer.
 
         Raises:
-            NoAnswer: the broker hung up, or the time is over.
+            NoAnswer: the broker closed the connection, or the deadline has passed.
             MalformedResponse: the answer cannot be read.
             Unwritable: the request holds a value that the protocol cannot.
         """
@@ -153,7 +153,7 @@ class Link:
         """Send a request whose answer `receive` will give, after those of earlier ones.
 
         Raises:
-            NoAnswer: the broker hung up, or the time is over.
+            NoAnswer: the broker closed the connection, or the deadline has passed.
         """
         self.connection.send(api_key, version, encode_request(api_key, version, request), deadline)
 
@@ -161,7 +161,7 @@ class Link:
         """The answer to the earliest request that was sent and not answered, which is of this kind.
 
         Raises:
-            NoAnswer: the broker hung up, or the time is over.
+            NoAnswer: the broker closed the connection, or the deadline has passed.
             MalformedResponse: the answer cannot be read.
         """
         frame, position = self.connection.receive(deadline)
@@ -171,12 +171,14 @@ class Link:
             self.connection.close()
             raise
 
-    def tell(
+    def send_only(
         self, api_key: ApiKey, version: int, request: Mapping[str, Any], deadline: Deadline
     ) -> None:
         """Send a request that has no answer.
 
         Raises:
-            NoAnswer: the broker hung up, or the time is over.
+            NoAnswer: the broker closed the connection, or the deadline has passed.
         """
-        self.connection.tell(api_key, version, encode_request(api_key, version, request), deadline)
+        self.connection.send_only(
+            api_key, version, encode_request(api_key, version, request), deadline
+        )

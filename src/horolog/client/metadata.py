@@ -1,4 +1,4 @@
-"""What a cluster is made of, as one of its brokers tells it."""
+"""Brokers, topics and partitions of a cluster, as one of its brokers returns them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ class PartitionMetadata(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """One topic, or why there is nothing to tell of it; no id before Kafka 2.8."""
+    """One topic, or why there is none; no id before Kafka 2.8."""
 
     name: str
     topic_id: UUID | None

@@ -231,7 +231,7 @@ class RecordCalls(RetriedCalls):
         Raises:
             RecordsRejected: the broker refuses the batch for what some of its records say.
             RequestRefused: or for another reason.
-            NoAnswer: the leader does not answer; `sent` tells whether it may have appended.
+            NoAnswer: the leader does not respond; `sent` says whether it may have appended.
         """
 
         def attempt(deadline: Deadline) -> Produced:
@@ -251,7 +251,7 @@ class RecordCalls(RetriedCalls):
                 ],
             }
             if acks == 0:
-                leader.tell(ApiKey.PRODUCE, version, request, deadline)
+                leader.send_only(ApiKey.PRODUCE, version, request, deadline)
                 return Produced(None, None, None)
             body = leader.ask(ApiKey.PRODUCE, version, request, deadline).body
             what = f"produce to {topic}-{partition}"

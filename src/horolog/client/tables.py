@@ -37,7 +37,7 @@ def scan(
     Columns: `partition` (int32), then those asked for (`horolog.record.columns`). Exact to the
     record: times from `from_ms` to before `to_ms`, late records included; offsets from
     `starting_offsets` to before `ending_offsets`, where those name a partition. Gaps that
-    compaction or transactions leave are passed over.
+    compaction or transactions leave are skipped.
 
     Reading happens as the reader is read; use the client for nothing else meanwhile.
 

@@ -84,13 +84,13 @@ def resolve_listeners(
     for endpoint in served:
         _require_plaintext(endpoint, protocols)
     _require_distinct(served)
-    told = _serving(advertised, "advertised.listeners", skipped)
-    _require_usable(told, {endpoint.name for endpoint in served})
-    names = {endpoint.name for endpoint in told}
+    announced = _serving(advertised, "advertised.listeners", skipped)
+    _require_usable(announced, {endpoint.name for endpoint in served})
+    names = {endpoint.name for endpoint in announced}
     rest = tuple(endpoint for endpoint in served if endpoint.name not in names)
     for endpoint in rest:
         _require_address(endpoint)
-    return served, told + rest
+    return served, announced + rest
 
 
 def _serving(texts: Iterable[str], setting: str, skipped: Collection[str]) -> tuple[Endpoint, ...]:

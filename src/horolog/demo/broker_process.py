@@ -18,7 +18,7 @@ def running_broker(log_dir: Path, log_file: Path) -> Iterator[str]:
     """Serve `log_dir`; yields the bootstrap address as host:port.
 
     Raises:
-        Misconfigured: the broker ended before it was ready; its last words are told.
+        Misconfigured: the broker ended before it was ready; its last output is in the message.
     """
     command = [sys.executable, "-m", "horolog", "serve", "--port", "0", "--log-dir", str(log_dir)]
     with (

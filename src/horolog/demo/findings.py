@@ -30,7 +30,7 @@ class RangeRead:
 
     @property
     def lost_by_offsets(self) -> int:
-        """Records of the range that lie outside the offsets found for its two ends."""
+        """Records of the range outside the offsets found for its two ends."""
         return self.broker.rows - self.by_offsets.rows
 
     def lead(self) -> str:
@@ -44,7 +44,7 @@ class RangeRead:
         )
 
     def table(self) -> Table:
-        """The three readings beside each other."""
+        """The three readings, compared."""
         rows = [
             ("from the broker, by time", f"{self.broker.rows:,}", _hash(self.broker)),
             ("from the files, by time", f"{self.files.rows:,}", _hash(self.files)),
@@ -73,7 +73,7 @@ def produced_table(outcome: Outcome) -> Table:
     ]
     text = (
         "Sent by librdkafka. One bad record has its whole batch refused (KIP-937), so the good "
-        "ones beside it were sent again, each alone."
+        "others of its batch were sent again, each alone."
     )
     columns = ["topic", "accepted", "rejected", "accepted only when sent again"]
     return Table("What was produced", text, columns, rows)

@@ -1,6 +1,6 @@
 """Records through a real client (librdkafka), and what came of each.
 
-Kafka refuses a whole batch for one bad record (KIP-937), so good records fail beside
+Kafka refuses a whole batch for one bad record (KIP-937), so good records fail along with
 a bad neighbour. What is refused is therefore sent once more, each record alone: what
 passes was only a neighbour, what fails again is rejected.
 """

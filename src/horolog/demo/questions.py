@@ -84,7 +84,7 @@ def events_per_hour(records: DataFrame) -> list[Hour]:
 
 
 def disorder(records: DataFrame) -> list[Disorder]:
-    """How late records came: how far each lies behind the latest time before it in its log."""
+    """How late records came: how far each is behind the latest time before it in its log."""
     in_log = Window.partitionBy("topic", "partition").orderBy("offset")
     latest_before = F.max("timestampMs").over(in_log.rowsBetween(Window.unboundedPreceding, -1))
     late_ms = F.greatest(latest_before - F.col("timestampMs"), F.lit(0))

@@ -54,7 +54,7 @@ class Report:
         """The page."""
         hours = "Counted by the time that the records carry, not by when they came."
         dots = (
-            "One dot a record: where it lies in its log, and the time it carries. "
+            "One dot a record: its offset in its log, and its timestamp. "
             "A log in order is a rising line; every dot below the line came late."
         )
         body = "".join(_table(table) for table in self.tables[:1])
@@ -117,7 +117,7 @@ def late_table(found: Iterable[Disorder]) -> Table:
         for one in found
     ]
     columns = ["topic", "records", "out of order", "over an hour late", "median", "most"]
-    text = "A record is late by how far it lies behind the latest time before it in its log."
+    text = "A record is late by how far it is behind the latest time before it in its log."
     return Table("How late records came", text, columns, rows)
 
 

@@ -1,4 +1,4 @@
-"""Whether the metadata store can be read, and agrees with the directories beside it.
+"""Whether the metadata store can be read, and agrees with the partition directories.
 
 Nothing in the log directory is written or locked. SQLite would create a `-shm` file there
 even to read, finish what a killed broker left in the write-ahead log, and meet the locks of

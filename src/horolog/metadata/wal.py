@@ -26,7 +26,7 @@ def check_wal(path: Path, name: str, mend: str) -> Findings:
     Args:
         path: a copy of the file; there may be none.
         name: what to call it.
-        mend: what can be done about damage.
+        mend: how to repair damage.
     """
     if not path.exists() or path.stat().st_size == 0:
         return

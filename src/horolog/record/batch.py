@@ -53,7 +53,7 @@ _SEQUENCES = 1 << 31  # after 2147483647 comes 0
 
 
 class BatchHeader(NamedTuple):
-    """A header as read, nothing believed yet: only magic and a possible length are certain."""
+    """A header as read, not validated yet: only magic and a possible length are certain."""
 
     base_offset: int
     batch_length: int

@@ -140,7 +140,7 @@ def decode(
 
 
 def _may_meet(header: BatchHeader, wanted: Range) -> bool:
-    """Whether a record of the batch can be wanted, as far as the header tells.
+    """Whether a record of the batch can be wanted, as far as the header says.
 
     The header bounds times from above only: records may be older than the base
     timestamp, which is just the first one's.
@@ -161,7 +161,7 @@ def _may_meet(header: BatchHeader, wanted: Range) -> bool:
 class _Decoder:
     """Takes batches in order; gives tables as they become full.
 
-    Many batches are gathered at a time: uncompressed ones where they lie, small
+    Many batches are gathered at a time: uncompressed ones in place, small
     compressed ones side by side. A large compressed batch goes piece by piece.
     """
 
@@ -280,7 +280,7 @@ class _Decoder:
 
 
 def _stretch(header: BatchHeader, start: int, end: int) -> tuple[int, ...]:
-    """What `gather` must know of a batch whose records lie there."""
+    """What `gather` needs to know about a batch whose records are there."""
     append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     base = header.max_timestamp if append_time else header.base_timestamp
     return start, end, header.records_count, header.base_offset, base, append_time

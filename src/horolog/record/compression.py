@@ -1,6 +1,6 @@
 """Kafka's five codecs, both ways, with a bound on what decompressing may hold.
 
-A batch of a megabyte can stand for ten gigabytes (zstd packs repetitive JSON
+A batch of a megabyte can decompress to ten gigabytes (zstd packs repetitive JSON
 10,000 : 1), so reading goes in chunks: `decompress_chunks` never holds more
 than one chunk besides the codec's own window. That window is a few megabytes
 at most for gzip and lz4; a zstd frame may ask for 128 MiB, which Kafka's

@@ -2,8 +2,8 @@
 
 A copy of a log carries the identities of its producers. Appended elsewhere as they are, they would
 meet that broker's own memory of producers: be dropped as repeats, or refused as out of order. Only
-headers are made anew; records stay as they are, compressed or not, but in the few batches that a
-broker takes from no producer: there they are written anew, as readers see them.
+headers are rewritten; records stay as they are, compressed or not, but in the few batches that a
+broker takes from no producer: there they are rewritten, as readers see them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -43,13 +43,13 @@ def with_producer(
     Sequences go on from `base_sequence`. No batch is part of a transaction any more: those of
     transactions in `aborted`, the (producer id, first offset) pairs of a read-committed fetch,
     are left out. So are control batches, and batches that compaction emptied. A batch with gaps
-    between its offsets, with append times or a delete horizon, is written anew: its offsets
+    between its offsets, with append times or a delete horizon, is rewritten: its offsets
     without gaps, its times as create times.
 
     Raises:
         CorruptBatch: what follows is no batch of format v2, or its checksum is wrong: it would be
             right in the copy.
-        RequestRefused: a batch that is written anew decompresses to more than `max_batch_bytes`.
+        RequestRefused: a batch that is rewritten decompresses to more than `max_batch_bytes`.
     """
     view = memoryview(batches)
     sequence = base_sequence

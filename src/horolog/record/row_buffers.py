@@ -55,7 +55,7 @@ class Range(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """No row can lie in it."""
+        """No row can be in it."""
         return self.first_ms > self.last_ms or self.first_offset > self.last_offset
 
 
@@ -137,7 +137,7 @@ class RowBuffers:
         self._state[layout.SEEN] = 0
 
     def start(self, plan: "array[int]") -> None:
-        """Take up a plan of stretches, or of one piece of a stretch."""
+        """Start a plan of stretches, or of one piece of a stretch."""
         self._plan = plan
         self._plan_array = np.frombuffer(plan, np.int64)
         self._state[layout.GATHER_STRETCH] = self._state[layout.GATHER_POSITION] = 0

@@ -52,14 +52,14 @@ def kernels_ready() -> bool:
 
 
 class RecordFacts(NamedTuple):
-    """What one pass over the records of a batch tells.
+    """What one pass over the records of a batch finds.
 
     Timestamps are true ones (base plus delta, or the append time). A timestamp of
     -1 means that a record has none and counts neither as largest nor as smallest:
     both are None where no record has one.
     """
 
-    count: int  # type: ignore[assignment]  # Kafka's noun; nobody counts occurrences in facts
+    count: int  # type: ignore[assignment]  # Kafka's noun; `tuple.count` is not used on facts
     max_timestamp: int | None
     min_timestamp: int | None
     offset_delta_of_max: int | None
@@ -162,7 +162,7 @@ def find_faults(
         batch: the whole batch.
         header: its header.
         keys: whether each record must have a key.
-        times: now, and how far a timestamp may lie before and after that, all in milliseconds;
+        times: now, and how far a timestamp may be before and after that, all in milliseconds;
             differences wrap at 64 bits, as Java's. None if any timestamp is good.
         limit: how many to name at most.
     """

@@ -8,7 +8,7 @@
     with horolog.testing.Broker() as broker:             # without
         Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-docs/testing.md tells more. Importing this costs next to nothing; the broker is imported
+docs/testing.md says more. Importing this costs next to nothing; the broker is imported
 when the first one is made.
 """
 

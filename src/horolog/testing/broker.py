@@ -66,7 +66,7 @@ class Broker:
 
     @property
     def log_dir(self) -> Path:
-        """Where the log lies, in Apache Kafka's own files."""
+        """Where the log is, in Apache Kafka's own files."""
         if self._log_dir is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="horolog-")
             self._log_dir = Path(self._temporary.name)
@@ -164,7 +164,7 @@ class Broker:
             return
         try:
             self.close()
-        except BrokerFailed as failed:  # likely why the test failed: told with it, not instead
+        except BrokerFailed as failed:  # likely why the test failed: reported with it, not instead
             error.add_note(str(failed))
 
     def _end(self, *, clean: bool) -> None:

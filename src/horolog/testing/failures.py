@@ -1,4 +1,4 @@
-"""What goes wrong inside a broker, kept until the test can be told."""
+"""Errors inside a broker, kept until the test can report them."""
 
 import asyncio
 import logging

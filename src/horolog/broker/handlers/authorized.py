@@ -1,6 +1,6 @@
 """Authorized operations as Kafka's bit fields (KIP-430): without an authorizer, all there are.
 
-Bit n stands for operation n of Kafka's AclOperation.
+Bit n is operation n of Kafka's AclOperation.
 """
 
 from typing import Final

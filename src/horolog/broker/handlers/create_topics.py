@@ -2,7 +2,7 @@
 
 v2  throttle time; validate_only and error messages are older
 v4  -1 partitions or replicas: the broker's default (KIP-464)
-v5  flexible; the answer tells partitions, replication factor and settings (KIP-525)
+v5  flexible; the response has partitions, replication factor and settings (KIP-525)
 v6  throttling errors: never
 v7  topic ids
 """

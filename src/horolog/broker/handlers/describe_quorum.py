@@ -4,7 +4,7 @@ v0  flexible from the start
 v1  when each controller last fetched and caught up; of the active one, its time now (KIP-836)
 v2  error messages, directory ids and the controllers' listeners (KIP-853)
 
-Kafka's clients have no other request that tells a cluster's time.
+Kafka's clients have no other request that returns a cluster's time.
 """
 
 from typing import Any, Final

@@ -69,7 +69,7 @@ class _Topic(NamedTuple):
 def fetch(
     request: Request[FetchRequest], broker: Broker
 ) -> Reply | Coroutine[Any, Any, Reply | Apart]:
-    """What there is; at once if that is enough and lies in memory."""
+    """What there is; at once if that is enough and in the page cache."""
     body = request.body
     if body.session_id and body.session_epoch > 0:
         # A session of another broker, or from before a restart: there are no sessions here.
@@ -286,7 +286,7 @@ def _read_partition(
         return FetchedPartition(wanted.partition_index, code_for(wanted.error))
     max_bytes = max(min(wanted.max_bytes, left), 0)
     try:
-        # First, so that what is read lies before them, whatever is appended meanwhile.
+        # First, so that what is read is before them, whatever is appended meanwhile.
         high_watermark, stable = partition.high_watermark, partition.last_stable_offset
         up_to = stable if committed else high_watermark
         found = partition.read(wanted.offset, max_bytes, min_one_batch=nothing_yet, up_to=up_to)

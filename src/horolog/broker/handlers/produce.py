@@ -9,7 +9,7 @@ v10  leader hints: this broker leads everything
 v12  as v11
 v13  topics by id
 
-acks=0 has no answer; an error then ends the connection, for nothing else can tell.
+acks=0 has no response; an error then closes the connection, as the only sign of it.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ def _append(
     outcomes: list[ProducedPartition],
     appending: list[_Appending],
 ) -> None:
-    """Append to one partition, or have it done; `outcomes` tells what became of it."""
+    """Append to one partition, or have it done; `outcomes` gets the result."""
     partition = None
     try:
         partition = _partition(request, broker, topic, wanted.index)

@@ -1,9 +1,9 @@
-"""SyncGroup: learn one's assignment; the leader brings everybody's.
+"""SyncGroup: a member gets its assignment; the leader sends those of all.
 
 v1  throttle time
 v3  group instance id (KIP-345)
 v4  flexible
-v5  the protocol that the member believes in is checked, and told in the answer (KIP-559)
+v5  the member's protocol type and name are checked, and returned (KIP-559)
 """
 
 from typing import Any

@@ -16,7 +16,7 @@ from horolog.buffers import Buffer
 from horolog.record.codecs.stream import Codec, Packer, corrupt
 
 _MAGIC: Final = b"\x82SNAPPY\x00"
-_MAGIC_AS_LENGTH: Final = _MAGIC[:4]  # tells a header from a block
+_MAGIC_AS_LENGTH: Final = _MAGIC[:4]  # distinguishes a header from a block
 _VERSIONS: Final = struct.Struct(">ii")
 _HEADER: Final = _MAGIC + _VERSIONS.pack(1, 1)
 _OLDEST_VERSION: Final = 1

@@ -1,6 +1,6 @@
 """Compiling kernels, with a cache where one can be kept.
 
-numba by itself puts compiled code beside the source or in the home directory, raises
+numba by itself puts compiled code next to the source or in the home directory, raises
 where neither can be written (containers, Spark's workers), and does not notice a
 change in another file that a kernel takes helpers or constants from. So the place is
 chosen here: a directory named after the sources' digest, under the user's cache or
@@ -54,7 +54,7 @@ def _compile(signature: Any, function: Callable[..., Any], *, cache: bool) -> Ca
 
 
 def _directories() -> Iterator[Path]:
-    """Where a cache may be: what lies there is executed, so only we may write to it."""
+    """Where a cache may be: its files are executed, so only we may write to it."""
     for place in _places():
         directory = place / f"kernels-{_sources_digest()}"
         try:

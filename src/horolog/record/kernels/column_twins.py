@@ -245,9 +245,9 @@ def scatter(
 ) -> int:
     """Write rows from ROW on as records to `out`; DONE after the last row, else FULL.
 
-    Row i of a column lies between `ends[i]` and `ends[i + 1]`; a `valid` without
-    elements means that nothing is null. The caller vouches for ends that ascend
-    and lie within their data.
+    Row i of a column is between `ends[i]` and `ends[i + 1]`; a `valid` without
+    elements means that nothing is null. The caller has checked that the ends
+    ascend and are within their data.
     """
     for row in range(state[ROW], len(times)):
         headers = []

@@ -33,11 +33,11 @@ DISORDER: Final = 18  # an offset delta was smaller than that
 # ... what it looks for ...
 SEARCH: Final = 19
 TARGET: Final = 20
-MIN_DELTA: Final = 21  # the search, MAX and MIN pass over records of a smaller offset delta
+MIN_DELTA: Final = 21  # the search, MAX and MIN skip records of a smaller offset delta
 # ... and what it notes as a fault.
 CHECK: Final = 22  # bits
 NOW: Final = 23
-BEFORE_MAX: Final = 24  # how far a timestamp may lie before NOW, and after it
+BEFORE_MAX: Final = 24  # how far a timestamp may be before NOW, and after it
 AFTER_MAX: Final = 25
 FAULTS: Final = 26  # how many were noted
 KEYLESS: Final = 27  # whether the current record has no key

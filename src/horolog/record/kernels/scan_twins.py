@@ -8,7 +8,7 @@ numpy's scalars would wrap around at 8 bits.
 It holds no record: what has been read of the current one is in the state, an
 array of 64-bit integers that twin and kernel share, and at most the first bytes
 of one varint are handed back for the next call. `_whole_records` is the fast
-way through records that lie in the piece as a whole; at anything odd it steps
+way through records that are whole in the piece; at anything odd it steps
 back, and `_fields` goes field by field and names what is wrong.
 """
 
@@ -129,7 +129,7 @@ def _whole_records(
     first: int,
     faults: MutableSequence[int] | None,
 ) -> tuple[int, int]:
-    """Go through the sound records that lie in `data` as a whole."""
+    """Go through the sound records that are whole in `data`."""
     end = len(data)
     base, append_time = state[BASE], state[APPEND_TIME]
     start = position
