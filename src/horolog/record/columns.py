@@ -2,6 +2,7 @@
 
     key binary, value binary, offset int64, timestamp_ms int64, timestamp_type int32
     headers list<struct<key: string, value: binary>>          (only when asked for)
+    producer_id int64, producer_epoch int32, sequence int32   (only when asked for)
 
 All fields are nullable and the types plain (32-bit ends), as Spark wants them. A
 table never exceeds `max_bytes`, unless a single record does; a large batch is
@@ -21,6 +22,7 @@ import pyarrow as pa
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import HEADER_SIZE, BatchHeader, iter_headers, parse_header, verify_crc
+from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.column_writer import encode, encode_batches
 from horolog.record.compression import Codec, decompress_chunks
 from horolog.record.kernels import layout
@@ -50,6 +52,7 @@ _TYPES = {
     "offset": pa.int64(),
     "timestamp_ms": pa.int64(),
     "timestamp_type": pa.int32(),
+    **OF_PRODUCERS,
 }
 _PLAN_BYTES = 512 << 10  # little enough to be in the cache still after the CRCs
 _MAX_MARKER_BYTES = 1 << 20
@@ -187,6 +190,12 @@ class _Decoder:
             raise CorruptBatch(
                 f"Found invalid record count {header.records_count} in magic v2 batch", position
             )
+        producers = self._rows.producers
+        if producers is not None:
+            if not producers.follows(header):
+                yield from self.finish()
+                producers.clear()
+            producers.add(header)
         start, end = position + HEADER_SIZE, position + header.size
         if header.codec is Codec.NONE:
             if self._unpacked:

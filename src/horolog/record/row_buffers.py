@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.buffers import Buffer
+from horolog.record.batch_producers import TYPES as OF_PRODUCERS
+from horolog.record.batch_producers import BatchProducers
 from horolog.record.kernels import column_twins, layout
 from horolog.record.kernels.loading import COLUMN_KERNELS
 
@@ -75,6 +77,8 @@ class RowBuffers:
         if not wanted.is_empty:
             self._state[: len(wanted)] = array("q", wanted)
         self._state_array = np.frombuffer(self._state, np.int64)
+        self.producers = BatchProducers() if OF_PRODUCERS.keys() & {*schema.names} else None
+        """Of the batches whose records are gathered; None where no column needs them."""
         self.reserve(0)
 
     @property
@@ -172,6 +176,9 @@ class RowBuffers:
                     column = pa.array(_fitted(self._offsets, self.count))
                 case "timestamp_ms":
                     column = pa.array(_fitted(self._times, self.count))
+                case name if name in OF_PRODUCERS:
+                    assert self.producers is not None
+                    column = self.producers.column(name, self._offsets[: self.count])
                 case _:
                     column = pa.array(_fitted(self._types, self.count))
             columns.append(column)

@@ -1,4 +1,4 @@
-"""The columns a read can have: Spark's Kafka source's, and `timestampMs`.
+"""The columns a read can have: Spark's Kafka source's, `timestampMs`, and who produced a record.
 
 `timestamp` is null where Spark, Python or pandas would fail on it: for Kafka's -1,
 and outside the years 1 to 9999. The first and the last day of those are left out
@@ -19,6 +19,10 @@ TIMESTAMP = "timestamp"
 TIMESTAMP_TYPE = "timestampType"
 HEADERS = "headers"
 TIMESTAMP_MS = "timestampMs"
+PRODUCER_ID = "producerId"
+PRODUCER_EPOCH = "producerEpoch"
+SEQUENCE = "sequence"
+OF_PRODUCER = (PRODUCER_ID, PRODUCER_EPOCH, SEQUENCE)
 
 # In the order in which a read has them by default; types as Spark's DDL writes them.
 TYPES = {
@@ -31,19 +35,26 @@ TYPES = {
     TIMESTAMP_TYPE: "int",
     HEADERS: "array<struct<key:string,value:binary>>",
     TIMESTAMP_MS: "bigint",
+    PRODUCER_ID: "bigint",
+    PRODUCER_EPOCH: "int",
+    SEQUENCE: "int",
 }
 
 FIRST_TIMESTAMP_MS = -62_135_510_400_000  # 0001-01-02T00:00:00Z
 LAST_TIMESTAMP_MS = 253_402_214_399_999  # 9999-12-30T23:59:59.999Z
 
 
-def default_columns(*, include_headers: bool, include_timestamp_ms: bool) -> tuple[str, ...]:
+def default_columns(
+    *, include_headers: bool, include_timestamp_ms: bool, include_producer: bool = False
+) -> tuple[str, ...]:
     """The columns of a read that names none."""
     left_out = set()
     if not include_headers:
         left_out.add(HEADERS)
     if not include_timestamp_ms:
         left_out.add(TIMESTAMP_MS)
+    if not include_producer:
+        left_out.update(OF_PRODUCER)
     return tuple(name for name in TYPES if name not in left_out)
 
 

@@ -2,8 +2,8 @@
 
 Names ignore case. What Kafka's source refuses is refused here, with a sentence;
 what its Java consumer would only be tuned by is accepted without effect (`consumer_settings`).
-Of our own are `path`, `columns`, `includeTimestampMs`, `commitOffsetsToGroup`, and the moments
-of `row_times`.
+Of our own are `path`, `columns`, `includeTimestampMs`, `includeProducer`, `commitOffsetsToGroup`,
+and the moments of `row_times`.
 """
 
 import difflib
@@ -65,6 +65,7 @@ class ReadOptions:
     commits_to_group: str | None = None
     include_headers: bool = False
     include_timestamp_ms: bool = False
+    include_producer: bool = False
     columns: tuple[str, ...] | None = None
     read_committed: bool = False
     check_crcs: bool = True
@@ -136,6 +137,7 @@ class ReadOptions:
             max_trigger_delay_ms=duration(given, "maxTriggerDelay", "15m"),
             include_headers=flag(given, "includeHeaders", default=False),
             include_timestamp_ms=flag(given, "includeTimestampMs", default=False),
+            include_producer=flag(given, "includeProducer", default=False),
             columns=_columns(given),
             read_committed=one_of(
                 given,
@@ -189,7 +191,15 @@ class ReadOptions:
         return Everywhere.LATEST if self.starting is None else self.starting
 
 
-_OWN = ("path", "paths", "columns", "includeTimestampMs", "commitOffsetsToGroup", *ROW_TIMES)
+_OWN = (
+    "path",
+    "paths",
+    "columns",
+    "includeTimestampMs",
+    "includeProducer",
+    "commitOffsetsToGroup",
+    *ROW_TIMES,
+)
 _KAFKA_SOURCE = (
     "subscribe",
     "subscribePattern",

@@ -27,6 +27,9 @@ _TYPES = {
     columns.TIMESTAMP_TYPE: pa.int32(),
     columns.HEADERS: pa.list_(pa.field("element", _HEADER)),
     columns.TIMESTAMP_MS: pa.int64(),
+    columns.PRODUCER_ID: pa.int64(),
+    columns.PRODUCER_EPOCH: pa.int32(),
+    columns.SEQUENCE: pa.int32(),
 }
 # What has to be decoded for a column, and what stands in a decoded table as Spark wants it.
 _DECODED = {
@@ -37,6 +40,9 @@ _DECODED = {
     columns.TIMESTAMP_TYPE: "timestamp_type",
     columns.HEADERS: "headers",
     columns.TIMESTAMP_MS: "timestamp_ms",
+    columns.PRODUCER_ID: "producer_id",
+    columns.PRODUCER_EPOCH: "producer_epoch",
+    columns.SEQUENCE: "sequence",
 }
 TIMES = "timestamp_ms"
 """The decoded column that holds the records' times."""

@@ -182,7 +182,9 @@ def _columns(read: ReadOptions) -> tuple[str, ...]:
     if read.columns is not None:
         return columns.named_columns(read.columns)
     return columns.default_columns(
-        include_headers=read.include_headers, include_timestamp_ms=read.include_timestamp_ms
+        include_headers=read.include_headers,
+        include_timestamp_ms=read.include_timestamp_ms,
+        include_producer=read.include_producer,
     )
 
 

@@ -1,0 +1,59 @@
+"""Who produced the rows of a table: producer id, epoch and sequence, from the batches' headers.
+
+A sequence is the batch's first one and the record's offset from the batch's first one, wrapping
+after 2147483647 (KIP-98); compaction keeps both. Rows of batches without a producer have nulls, and
+so have sequences of batches without one.
+"""
+
+from array import array
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from horolog.record.batch import BatchHeader
+
+TYPES = {"producer_id": pa.int64(), "producer_epoch": pa.int32(), "sequence": pa.int32()}
+
+_FACTS = 4  # of a batch: base offset, producer id, producer epoch, base sequence
+_SEQUENCES = 1 << 31
+
+
+class BatchProducers:
+    """The producers of batches in offset order."""
+
+    def __init__(self) -> None:
+        self._facts = array("q")
+        self._next_offset = -1
+
+    def follows(self, header: BatchHeader) -> bool:
+        """Whether a batch lies behind all that were added, as it does in an undamaged log."""
+        return header.base_offset >= self._next_offset
+
+    def add(self, header: BatchHeader) -> None:
+        """Take a batch that `follows`."""
+        self._facts.extend(
+            (header.base_offset, header.producer_id, header.producer_epoch, header.base_sequence)
+        )
+        self._next_offset = header.next_offset
+
+    def clear(self) -> None:
+        """Forget the batches."""
+        self._facts = array("q")
+        self._next_offset = -1
+
+    def column(self, name: str, offsets: npt.NDArray[np.int64]) -> pa.Array:
+        """One of the columns `TYPES`, for rows with these offsets, all of batches added."""
+        facts = np.frombuffer(self._facts, np.int64).reshape(-1, _FACTS)
+        batch = np.searchsorted(facts[:, 0], offsets, side="right") - 1
+        base_offset, producer_id, epoch, base_sequence = facts[batch].T
+        match name:
+            case "producer_id":
+                values, is_null = producer_id, producer_id < 0
+            case "producer_epoch":
+                values, is_null = epoch, producer_id < 0
+            case _:
+                values = (base_sequence + offsets - base_offset) % _SEQUENCES
+                is_null = (base_sequence < 0) | (producer_id < 0)
+        fitted = np.ascontiguousarray(values).astype(TYPES[name].to_pandas_dtype())
+        return pa.array(fitted, mask=is_null if is_null.any() else None)
