@@ -79,7 +79,7 @@ def test_times_that_spark_cannot_show_are_null(timestamp_ms, microseconds) -> No
 
 
 def decoded(rows: int) -> pa.RecordBatch:
-    wanted = ("key", "value", "headers", "offset", "timestamp_ms", "timestamp_type")
+    wanted = decoded_columns(tuple(columns.TYPES))
     values = {
         "key": [None] * rows,
         "value": [b"v"] * rows,
@@ -87,6 +87,9 @@ def decoded(rows: int) -> pa.RecordBatch:
         "offset": np.arange(rows),
         "timestamp_ms": np.arange(rows),
         "timestamp_type": np.zeros(rows, np.int32),
+        "producer_id": np.arange(rows),
+        "producer_epoch": np.zeros(rows, np.int32),
+        "sequence": np.arange(rows, dtype=np.int32),
     }
     schema = batch_schema(wanted)
     return pa.RecordBatch.from_arrays(
