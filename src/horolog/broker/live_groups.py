@@ -1,0 +1,266 @@
+"""Groups in memory, each with its queue, its timer and the requests that wait for it.
+
+An operation is decided in the group's queue (`GroupQueue`); what it changes is stored, timers are
+set by the group's next deadline, and waiting requests get their responses.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from horolog.broker.group_queue import Decided, GroupQueue
+from horolog.clock import Clock
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.groups.capacity import Capacity
+from horolog.groups.group import Group
+from horolog.groups.offsets import CommittedOffsets
+from horolog.groups.rows import GroupChange, GroupRow
+from horolog.groups.values import Completed, GroupLimits, GroupState, Waiter
+
+_LOG = logging.getLogger(__name__)
+
+_ANSWERS_AT_ONCE: Final = 100  # resolved in one iteration of the event loop
+_SILENCE_S: Final = 60.0  # between two log messages of one kind
+
+
+class GroupStore(Protocol):
+    """Stores changes of groups durably (a `MetadataThread`)."""
+
+    def write_groups(
+        self, changes: Sequence[GroupChange], /
+    ) -> "asyncio.Future[list[Exception | None]]":
+        """The error of each change or None, after all are written in order."""
+        ...
+
+
+class Entry:
+    """A group id: its group, if any, and its operation queue.
+
+    `stored` is the group's row in the store; the group in memory may be ahead of it.
+    """
+
+    __slots__ = (
+        "empty_since_ms",
+        "group",
+        "group_id",
+        "noting",
+        "queue",
+        "stored",
+        "timer",
+        "timer_at_ms",
+    )
+
+    def __init__(self, group_id: str, queue: GroupQueue) -> None:
+        self.group_id = group_id
+        self.queue = queue
+        self.group: Group | None = None
+        self.stored: GroupRow | None = None
+        self.empty_since_ms: int | None = None
+        self.noting = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.timer_at_ms = 0
+
+    def row(self) -> GroupRow:
+        """The row of the group that should be stored."""
+        protocol_type = None if self.group is None else self.group.protocol_type
+        return GroupRow(self.group_id, protocol_type or "", self.empty_since_ms)
+
+
+class LiveGroups:
+    """The groups of a broker, by id. For the event loop's thread only."""
+
+    def __init__(
+        self,
+        limits: GroupLimits,
+        store: GroupStore,
+        clock: Clock,
+        offsets: CommittedOffsets,
+        capacity: Capacity,
+    ) -> None:
+        self._limits = limits
+        self._store = store
+        self._clock = clock
+        self._offsets = offsets
+        self._capacity = capacity
+        self._loop = asyncio.get_running_loop()
+        self._entries: dict[str, Entry] = {}
+        self._waiters: set[asyncio.Future[Any]] = set()
+        self._closed = False
+        self._silent_until: dict[str, float] = {}
+
+    def now_ms(self) -> int:
+        """The event loop's time, which sessions and rebalances are measured by."""
+        return int(self._loop.time() * 1000)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """All entries, also while some are added or dropped."""
+        return iter(list(self._entries.values()))
+
+    def get(self, group_id: str) -> Entry | None:
+        """The entry of a group id, if there is one."""
+        return self._entries.get(group_id)
+
+    def find(self, group_id: str) -> Group | None:
+        """The group of an id, if there is one."""
+        entry = self._entries.get(group_id)
+        return None if entry is None else entry.group
+
+    def entry(self, group_id: str) -> Entry:
+        """The entry of a group id, made if there is none."""
+        entry = self._entries.get(group_id)
+        if entry is None:
+            queue = GroupQueue(self._store.write_groups, lambda: self._on_idle(group_id, queue))
+            entry = self._entries[group_id] = Entry(group_id, queue)
+        return entry
+
+    def _on_idle(self, group_id: str, queue: GroupQueue) -> None:
+        """The queue is idle: drop the entry unless it has a group."""
+        entry = self._entries.get(group_id)
+        if entry is not None and entry.queue is queue and entry.group is None:
+            del self._entries[group_id]
+
+    def create(self, entry: Entry) -> Group:
+        """Create the group of an entry."""
+        group = entry.group = Group(entry.group_id, self._limits, self._capacity)
+        return group
+
+    def drop_if_unused(self, entry: Entry) -> None:
+        """Drop a group that a refused join created, unless something of it is stored."""
+        group = entry.group
+        if group is None or entry.stored is not None or self._offsets.count(entry.group_id):
+            return
+        if group.is_unused:
+            self.forget(entry)
+
+    def forget(self, entry: Entry) -> None:
+        """Drop the group of an entry with its offsets, as the store has."""
+        group, entry.group = entry.group, None
+        if group is not None:
+            group.kill()
+        self._cancel_timer(entry)
+        self._offsets.drop_group(entry.group_id)
+        entry.stored = None
+        entry.empty_since_ms = None
+
+    # --- operations ------------------------------------------------------------------
+
+    def asked(
+        self, entry: Entry, group: Group, ask: Callable[[Waiter, int], list[Completed]]
+    ) -> "asyncio.Future[Any]":
+        """A future that the group completes; a refused request leaves no waiter."""
+        waiter = self._loop.create_future()
+        self.perform(entry, group, partial(ask, waiter))
+        if not waiter.done():
+            self._waiters.add(waiter)
+            waiter.add_done_callback(self._waiters.discard)
+        return waiter
+
+    def perform(self, entry: Entry, group: Group, decide: Callable[[int], list[Completed]]) -> None:
+        """Resolve the completed waiters, store changes, and set the next timer."""
+        was_empty = group.state is GroupState.EMPTY
+        try:
+            answers = decide(self.now_ms())
+        finally:
+            self._arm(entry, group)
+        self._hand_out(answers)
+        is_empty = group.state is GroupState.EMPTY
+        if was_empty is not is_empty:
+            entry.empty_since_ms = self._clock.now_ms() if is_empty else None
+            self.note_membership(entry)
+
+    def _hand_out(self, answers: list[Completed]) -> None:
+        """Resolve the waiters, a limited number per turn of the event loop."""
+        for waiter, value in answers[:_ANSWERS_AT_ONCE]:
+            assert isinstance(waiter, asyncio.Future)
+            if not waiter.done():
+                waiter.set_result(value)
+        if len(answers) > _ANSWERS_AT_ONCE:
+            self._loop.call_later(0, self._hand_out, answers[_ANSWERS_AT_ONCE:])
+
+    def note_membership(self, entry: Entry) -> None:
+        """Store the group's row if it has changed."""
+        if entry.noting or self._closed or not self._is_to_be_noted(entry):
+            return
+        entry.noting = True
+        noted = entry.queue.run(partial(self._note, entry))
+        noted.add_done_callback(partial(self._on_noted, entry))
+
+    def _is_to_be_noted(self, entry: Entry) -> bool:
+        if entry.group is None or entry.stored == entry.row():
+            return False
+        return entry.stored is not None or not entry.group.is_unused
+
+    def _note(self, entry: Entry) -> Decided[None]:
+        if not self._is_to_be_noted(entry):
+            return Decided(None)
+        row = entry.row()
+        return Decided(None, GroupChange(groups=[row]), partial(setattr, entry, "stored", row))
+
+    def _on_noted(self, entry: Entry, written: "asyncio.Future[None]") -> None:
+        entry.noting = False
+        error = None if written.cancelled() else written.exception()
+        if error is None:
+            self.note_membership(entry)  # it may have changed while it was written
+        elif isinstance(error, HorologError):
+            self.warn(f"the state of the group {entry.group_id!r} could not be stored yet", error)
+        else:
+            raise error
+
+    def _arm(self, entry: Entry, group: Group) -> None:
+        """Set the timer for `tick`; too early does no harm."""
+        deadline_ms = group.next_deadline_ms()
+        if deadline_ms is None or entry.group is not group or self._closed:
+            self._cancel_timer(entry)
+        elif entry.timer is None or deadline_ms < entry.timer_at_ms:
+            self._cancel_timer(entry)
+            entry.timer_at_ms = deadline_ms
+            entry.timer = self._loop.call_at((deadline_ms + 1) / 1000, self._on_timer, entry, group)
+
+    def _on_timer(self, entry: Entry, group: Group) -> None:
+        entry.timer = None
+        entry.queue.run(partial(self._tick, entry, group))
+
+    def _tick(self, entry: Entry, group: Group) -> Decided[None]:
+        if entry.group is group:  # otherwise deleted while this was queued
+            self.perform(entry, group, group.tick)
+            self.drop_if_unused(entry)
+        return Decided(None)
+
+    def _cancel_timer(self, entry: Entry) -> None:
+        if entry.timer is not None:
+            entry.timer.cancel()
+            entry.timer = None
+
+    def warn(self, what: str, error: HorologError) -> None:
+        """Log errors of one class and code at most once a minute."""
+        kind = f"{type(error).__name__} {code_for(error)}"
+        now = self._loop.time()
+        if now >= self._silent_until.get(kind, now):
+            self._silent_until[kind] = now + _SILENCE_S
+            _LOG.warning("%s: %s", what, error)
+
+    def release_waiters(self) -> None:
+        """Complete all waiting requests with COORDINATOR_NOT_AVAILABLE, for a stop."""
+        stopping = RequestRefused(ErrorCode.coordinator_not_available, "the broker stops")
+        for waiter in list(self._waiters):
+            if not waiter.done():
+                waiter.set_exception(stopping)
+
+    async def close(self) -> None:
+        """Cancel all timers, and wait for writes in flight."""
+        self._closed = True
+        for entry in self._entries.values():
+            self._cancel_timer(entry)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Wait for all operations that are queued now, and their writes."""
+        busy = [entry for entry in self._entries.values() if not entry.queue.is_idle]
+        for settled in [entry.queue.run(_nothing_decided, exclusive=True) for entry in busy]:
+            await settled
+
+
+def _nothing_decided() -> Decided[None]:
+    return Decided(None)
