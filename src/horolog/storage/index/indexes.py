@@ -21,18 +21,17 @@ repaired by the reader that notices.
 import logging
 import threading
 from contextlib import suppress
-from itertools import islice
 from typing import Final, NamedTuple
 
 from horolog.errors import CorruptBatch, CorruptIndex
-from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
+from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
-from horolog.storage.batch_reader import find_batch
 from horolog.storage.files import FileMissing
 from horolog.storage.index.builder import IndexBuilder, is_later
 from horolog.storage.index.offset import OffsetIndex, OffsetPosition
-from horolog.storage.index.seal import Seal, file_crc, read_seal, seal_of, tail_crc, write_seal
+from horolog.storage.index.proofs import batch_of_time_entry, points_to_its_batch
+from horolog.storage.index.seal import Seal, matches_indexes, seal_of, seal_of_log, write_seal
 from horolog.storage.index.time import TimeEntry, TimeIndex
 from horolog.storage.log_file import LogFile
 from horolog.storage.segment_end import SegmentEnd
@@ -40,7 +39,6 @@ from horolog.storage.segment_end import SegmentEnd
 _logger = logging.getLogger(__name__)
 
 _NEAR_BYTES = 8 << 20  # farther from the last offset entry there is one missing
-_BATCHES_OF_AN_APPEND = 1_000  # that one entry of a follower's index may be about
 _MOST_HEADERS = 50_000  # read to prove an entry, before a scan by a task is the better way
 ANY_SIZE: Final = 1 << 31
 """Of an index that is only read."""
@@ -217,7 +215,9 @@ class Indexes:
     def _largest_from_last_entry(self, log_size: int) -> "Proved | None":
         try:
             entry = self.times.last
-            found = None if entry.timestamp == NO_TIMESTAMP else self._batch_of(entry, log_size)
+            if entry.timestamp == NO_TIMESTAMP:
+                return None
+            found = self._batch_of(entry, log_size)
             if found is None:
                 return None
             largest: TimeEntry | None = entry
@@ -251,8 +251,8 @@ class Indexes:
             self._files.may_block()
             with self._repair:
                 if not self.is_checked and not self.is_growing:
-                    seal = self._valid_seal(log_size)
-                    if seal is not None and self._matches_crc(seal):
+                    seal = seal_of_log(self._log, self._stem, log_size)
+                    if seal is not None and matches_indexes(self._files, self._stem, seal):
                         self.largest_seen, self._largest_known = seal.largest, True
                         self.is_checked = True
                     elif self._trust.repairs:
@@ -262,7 +262,9 @@ class Indexes:
     def position_before(self, offset: int, log_size: int) -> int:
         """Where to start walking to find the batch of an offset: at that batch or before it."""
         entry = self._entry_before(offset, log_size)
-        if entry.position == 0 or self._points_to_its_batch(entry, log_size):
+        if entry.position == 0 or points_to_its_batch(
+            self._log, self._base_offset, entry, log_size
+        ):
             return entry.position
         self._distrust()
         if self.is_growing or not self.check(log_size):
@@ -292,24 +294,9 @@ class Indexes:
         return self.position_before(from_offset, end.size)
 
     def _batch_of(self, entry: TimeEntry, log_size: int) -> tuple[int, BatchHeader] | None:
-        """Position and header of the batch that a time entry names; None if there is no such batch.
-
-        That it is where the offset index says, or near, proves that index right as well.
-        """
         start = self._entry_before(entry.offset, log_size).position
-        if not 0 <= start < log_size:
-            return None
         within = None if self.is_checked else _NEAR_BYTES
-        try:
-            log = self._log.open()
-            found = find_batch(self._files, log, entry.offset, start, log_size, within)
-        except CorruptBatch:
-            return None
-        if found is None:
-            return None
-        _, header = found
-        names_it = header.base_offset <= entry.offset and header.max_timestamp == entry.timestamp
-        return found if names_it else None
+        return batch_of_time_entry(self._log, entry, start, log_size, within)
 
     def adopt(self, facts: IndexBuilder) -> None:
         """Take over what a walk over all headers found, and write the indexes it built."""
@@ -336,7 +323,7 @@ class Indexes:
 
     def seal_facts(self, log_size: int) -> Seal | None:
         """What the seal says of the log, if it is of this one; the indexes are compared in use."""
-        seal = self._valid_seal(log_size)
+        seal = seal_of_log(self._log, self._stem, log_size)
         if seal is not None:
             self.largest_seen, self._largest_known, self._is_sealed = seal.largest, True, True
         return seal
@@ -365,30 +352,6 @@ class Indexes:
     def _may_be_newer(self) -> bool:
         """Whether an entry beyond a reader's end was written after the reader took that end."""
         return self.is_growing or self.is_checked
-
-    def _points_to_its_batch(self, entry: OffsetPosition, log_size: int) -> bool:
-        """Whether the batch of an entry's offset begins where it says.
-
-        Or behind that: a follower of Kafka until 3.9 indexes the end of several batches that it
-        appended at once, at the first of them.
-        """
-        if not 0 < entry.position <= log_size - HEADER_SIZE:
-            return False
-        try:
-            header = parse_header(
-                self._files.read_at(self._log.open(), HEADER_SIZE, entry.position)
-            )
-            if header.base_offset <= entry.offset <= header.last_offset:
-                return True
-            batches = self._log.batches(log_size).headers(entry.position)
-            for _, header in islice(batches, _BATCHES_OF_AN_APPEND):
-                if not self._base_offset <= header.base_offset <= entry.offset:
-                    return False
-                if entry.offset <= header.last_offset:
-                    return True
-        except CorruptBatch:
-            pass
-        return False
 
     def _distrust(self) -> None:
         self._files.may_block()
@@ -436,21 +399,3 @@ class Indexes:
         end = (log_size, next_offset)
         seal = seal_of(self._files, self._log.open(), self._stem, end, self.largest_seen)
         write_seal(self._files, self._stem + names.SEAL, seal)
-
-    def _valid_seal(self, log_size: int) -> Seal | None:
-        seal = read_seal(self._files, self._stem + names.SEAL)
-        if seal is None:
-            return None
-        if seal.log_size != log_size:
-            return None
-        is_same = tail_crc(self._files, self._log.open(), log_size) == seal.log_tail_crc
-        return seal if is_same else None
-
-    def _matches_crc(self, seal: Seal) -> bool:
-        files, offsets, times = self._files, self.offsets.entries.path, self.times.entries.path
-        return (
-            files.size(offsets) == seal.offset_index_size
-            and files.size(times) == seal.time_index_size
-            and file_crc(files, offsets) == seal.offset_index_crc
-            and file_crc(files, times) == seal.time_index_crc
-        )

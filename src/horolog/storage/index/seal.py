@@ -30,6 +30,7 @@ import crc32c
 from horolog.storage import names
 from horolog.storage.files import FileMissing, Files, OpenFile
 from horolog.storage.index.time import TimeEntry
+from horolog.storage.log_file import LogFile
 
 _FORMAT = struct.Struct(">4sIqqqqqIqII")
 _CRC = struct.Struct(">I")
@@ -108,6 +109,29 @@ def read_seal(files: Files, path: str) -> Seal | None:
         return None
     largest = TimeEntry(timestamp, offset) if flags & _HAS_LARGEST else None
     return Seal(log_size, next_offset, largest, *rest)
+
+
+def seal_of_log(log: LogFile, stem: str, log_size: int) -> Seal | None:
+    """A segment's seal, if it is of a log of this size with these last bytes.
+
+    Raises:
+        FileMissing: there is a seal, and the log is gone.
+    """
+    seal = read_seal(log.files, stem + names.SEAL)
+    if seal is None or seal.log_size != log_size:
+        return None
+    return seal if tail_crc(log.files, log.open(), log_size) == seal.log_tail_crc else None
+
+
+def matches_indexes(files: Files, stem: str, seal: Seal) -> bool:
+    """Whether both indexes are as their seal says."""
+    offsets, times = stem + names.OFFSET_INDEX, stem + names.TIME_INDEX
+    return (
+        files.size(offsets) == seal.offset_index_size
+        and files.size(times) == seal.time_index_size
+        and file_crc(files, offsets) == seal.offset_index_crc
+        and file_crc(files, times) == seal.time_index_crc
+    )
 
 
 def tail_crc(files: Files, log: OpenFile, size: int) -> int:

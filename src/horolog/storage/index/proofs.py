@@ -1,0 +1,79 @@
+"""Whether the batch that an index entry names is where the entry says.
+
+What a time entry says about all batches before its own is not proved here: see `Indexes.check`.
+"""
+
+from itertools import islice
+
+from horolog.errors import CorruptBatch
+from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
+from horolog.storage.batch_reader import find_batch
+from horolog.storage.index.offset import OffsetPosition
+from horolog.storage.index.time import TimeEntry
+from horolog.storage.log_file import LogFile
+
+_BATCHES_OF_AN_APPEND = 1_000  # that one entry of a follower's index may be about
+
+
+def points_to_its_batch(
+    log: LogFile, base_offset: int, entry: OffsetPosition, log_size: int
+) -> bool:
+    """Whether the batch of an offset entry begins at its position.
+
+    Or after it: a follower of Kafka until 3.9 indexes the end of several batches that it
+    appended at once, at the first of them.
+
+    Args:
+        log: of the segment.
+        base_offset: of the segment.
+        entry: of its offset index.
+        log_size: bytes of the log that may be read.
+
+    Raises:
+        FileMissing: the log is gone.
+    """
+    if not 0 < entry.position <= log_size - HEADER_SIZE:
+        return False
+    try:
+        header = parse_header(log.files.read_at(log.open(), HEADER_SIZE, entry.position))
+        if header.base_offset <= entry.offset <= header.last_offset:
+            return True
+        batches = log.batches(log_size).headers(entry.position)
+        for _, header in islice(batches, _BATCHES_OF_AN_APPEND):
+            if not base_offset <= header.base_offset <= entry.offset:
+                return False
+            if entry.offset <= header.last_offset:
+                return True
+    except CorruptBatch:
+        pass
+    return False
+
+
+def batch_of_time_entry(
+    log: LogFile, entry: TimeEntry, start: int, log_size: int, within: int | None
+) -> tuple[int, BatchHeader] | None:
+    """Position and header of the batch that a time entry names; None if there is no such batch.
+
+    That it is where the offset index says, or near, proves that index right as well.
+
+    Args:
+        log: of the segment.
+        entry: of its time index.
+        start: where the offset index says that the batch is, or one before it.
+        log_size: bytes of the log that may be read.
+        within: bytes after `start` in which the batch must begin; None for any number.
+
+    Raises:
+        FileMissing: the log is gone.
+    """
+    if not 0 <= start < log_size:
+        return None
+    try:
+        found = find_batch(log.files, log.open(), entry.offset, start, log_size, within)
+    except CorruptBatch:
+        return None
+    if found is None:
+        return None
+    _, header = found
+    names_it = header.base_offset <= entry.offset and header.max_timestamp == entry.timestamp
+    return found if names_it else None
