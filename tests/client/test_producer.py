@@ -2,10 +2,11 @@
 
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from patience import PATIENCE_S
@@ -13,7 +14,7 @@ from running_broker import RunningBroker
 from scripted_broker import HangUp, ScriptedBroker
 
 from horolog.client import Client, NoAnswer, ResourceType, retrying
-from horolog.client.producer import Producer
+from horolog.client.producer import Producer, RejectedBatch, Repair
 from horolog.client.tables import scan
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
@@ -221,6 +222,14 @@ def produced(error: int = 0, offset: int = 40, name: str = "clicks") -> dict[str
     return {"responses": [topic]}
 
 
+def rejected(indexes: list[int]) -> dict[str, Any]:
+    answer = produced(ErrorCode.invalid_timestamp, -1)
+    answer["responses"][0]["partition_responses"][0]["record_errors"] = [
+        {"batch_index": index, "batch_index_error_message": "too late"} for index in indexes
+    ]
+    return answer
+
+
 def script(*answers: Any) -> ScriptedBroker:
     left = list(answers)
     return ScriptedBroker(
@@ -298,8 +307,11 @@ class Log:
     code is answered instead of appending.
     """
 
-    def __init__(self, faults: list[Any], topic: str = "clicks") -> None:
+    def __init__(
+        self, faults: list[Any], topic: str = "clicks", refuses: Collection[bytes | None] = ()
+    ) -> None:
         self.values: list[bytes | None] = []
+        self._refuses = refuses
         self._topic = topic
         self._faults = faults
 
@@ -318,7 +330,10 @@ class Log:
             offset = header.base_sequence
         else:
             offset = len(self.values)
-            self.values += [record.value for record in read_records(batch)]
+            values = [record.value for record in read_records(batch)]
+            if refused := [at for at, value in enumerate(values) if value in self._refuses]:
+                return rejected(refused)
+            self.values += values
         return HangUp() if fault == "after" else produced(offset=offset, name=self._topic)
 
 
@@ -375,6 +390,113 @@ def test_a_refusal_among_requests_under_way_ends_the_call_and_not_the_client() -
         assert producer.send("again", table).records == 40
     assert logs["clicks"].values == rows[: len(logs["clicks"].values)]
     assert logs["again"].values == rows
+
+
+def without_the_refused(batch: RejectedBatch) -> Repair:
+    kept = np.ones(batch.rows.num_rows, np.bool_)
+    kept[[error.batch_index for error in batch.refusal.errors]] = False
+    return Repair(kept, batch.rows.column("timestamp_ms"))
+
+
+def at_now(batch: RejectedBatch) -> Repair:
+    times = batch.rows.column("timestamp_ms").to_numpy().copy()
+    times[[error.batch_index for error in batch.refusal.errors]] = NOW_MS
+    return Repair(np.ones(batch.rows.num_rows, np.bool_), pa.array(times))
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("repair", [without_the_refused, at_now])
+def test_a_batch_with_bad_records_is_repaired_in_its_place(
+    client: Client, topic: str, repair: Any, idempotent: bool
+) -> None:
+    client.alter_configs({(ResourceType.TOPIC, topic): {"message.timestamp.after.max.ms": "1000"}})
+    chance = random.Random(7)
+    bad = {row for row in range(3_000) if chance.random() < 0.01} | {0, 1, 2, 2_999}
+    told: list[int] = []
+
+    def on_rejected(batch: RejectedBatch) -> Repair:
+        assert batch.refusal.code is ErrorCode.invalid_timestamp
+        for error in batch.refusal.errors:
+            number = int(batch.numbers[error.batch_index])
+            value = int(batch.rows.column("value")[error.batch_index].as_py())
+            assert value in (number, number + 2_500)  # of the first call, of the second
+            told.append(number)
+        return repair(batch)
+
+    table = pa.table(
+        {
+            "value": [b"%d" % row for row in range(3_000)],
+            "key": [None if row % 2 else b"k%d" % (row % 7) for row in range(3_000)],
+            "headers": [[{"key": "h", "value": b"%d" % row}] for row in range(3_000)],
+            "timestamp_ms": [NOW_MS + 9_999 * (row in bad) for row in range(3_000)],
+        }
+    )
+    with producer_of(
+        client, batch_bytes=700, on_rejected=on_rejected, idempotent=idempotent
+    ) as producer:
+        written = producer.send(topic, table)
+        producer.send(topic, table.slice(2_500))
+    expected = [row for row in range(3_000) if repair is at_now or row not in bad]
+    assert written.records == len(expected)
+    assert sorted(told) == sorted([*bad, *(row - 2_500 for row in bad if row >= 2_500)])
+    expected += [row for row in expected if row >= 2_500]
+    found = []
+    for partition in range(3):
+        rows = rows_of(client, topic, partitions=[partition])
+        numbers = [int(row["value"]) for row in rows]
+        again = next((at for at in range(1, len(rows)) if numbers[at] < numbers[at - 1]), None)
+        for part in (numbers[:again], [] if again is None else numbers[again:]):
+            assert part == sorted(part)
+        found += numbers
+        for row in rows:
+            assert row["timestamp_ms"] == NOW_MS
+            assert row["headers"] == [{"key": "h", "value": row["value"]}]
+    assert sorted(found) == sorted(expected)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_repaired_batches_are_appended_once_whatever_becomes_of_the_answers(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrying, "FIRST_PAUSE_S", 0.001)
+    chance = random.Random(seed)
+    bad = {b"%d" % row for row in range(40) if chance.random() < 0.2}
+    faults = [None, None] + [
+        chance.choice([None, None, None, "before", "after"]) for _ in range(10)
+    ]
+    while any(faults[at : at + 3].count(None) == 0 for at in range(10)):  # three end the call
+        faults[chance.randrange(2, 12)] = None
+    log = Log(faults, refuses=bad)
+    answers = {
+        ApiKey.PRODUCE: log,
+        ApiKey.INIT_PRODUCER_ID: {"producer_id": 7, "producer_epoch": 0},
+    }
+    table = pa.table({"value": [str(row).encode() for row in range(40)]})
+    with (
+        ScriptedBroker(answers) as broker,
+        Client(broker.bootstrap) as client,
+        producer_of(client, batch_bytes=80, on_rejected=without_the_refused) as producer,
+    ):
+        written = producer.send("clicks", table)
+    left = [value for value in table["value"].to_pylist() if value not in bad]
+    assert log.values == left
+    assert written.records == len(left)
+
+
+def test_what_a_repair_raises_ends_the_call(client: Client, topic: str) -> None:
+    client.alter_configs({(ResourceType.TOPIC, topic): {"message.timestamp.after.max.ms": "1000"}})
+
+    def on_rejected(batch: RejectedBatch) -> Repair:
+        raise RequestRefused(ErrorCode.invalid_timestamp, f"not {batch.topic}")
+
+    late = pa.table({"value": ["v"], "timestamp_ms": [NOW_MS + 5_000]})
+    with producer_of(client, on_rejected=on_rejected) as producer:
+        with pytest.raises(RequestRefused, match=f"not {topic}"):
+            producer.send(topic, late)
+        assert producer.send(topic, pa.table({"value": ["v"]})).records == 1
+        with pytest.raises(ValueError, match="metadata cannot be had"):
+            producer.send(topic, late, metadata=True)
+    assert len(rows_of(client, topic)) == 1
 
 
 def test_a_producer_that_cannot_be_is_refused() -> None:

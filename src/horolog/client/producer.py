@@ -26,10 +26,12 @@ from horolog.clock import SystemClock
 from horolog.errors import RecordError, RecordsRejected, RequestRefused
 from horolog.record.batch import next_sequence, parse_header
 from horolog.record.column_writer import encode_batches
+from horolog.record.columns import decode
 from horolog.record.compression import Codec
+from horolog.record.identity import with_producer
 from horolog.record.partitioning import partitions_of_keys
 
-__all__ = ["METADATA", "Producer", "Written"]
+__all__ = ["METADATA", "Producer", "RejectedBatch", "Repair", "Written"]
 
 BATCH_BYTES: Final = 1_000_000
 """Uncompressed size of a batch: below what brokers take by default (`max.message.bytes`)."""
@@ -44,6 +46,7 @@ _MOST_CHUNK_BYTES: Final = 64 << 20
 _REQUEST_BYTES: Final = 16 << 20
 _IN_FLIGHT: Final = 4  # brokers remember the last five batches of a producer (KIP-98)
 _ALL: Final = -1
+_DECODED: Final = ("key", "value", "headers", "timestamp_ms")
 _TAKEN: Final = frozenset({"key", "value", "headers", "partition", "timestamp", "timestamp_ms"})
 _PASSED_OVER: Final = frozenset({"topic", "offset", "timestamp_type", "timestampType"})
 
@@ -65,6 +68,36 @@ class Written:
     metadata: pa.Table | None = None
 
 
+class RejectedBatch(NamedTuple):
+    """A batch of which a broker has appended nothing, because of some of its records (KIP-467).
+
+    Attributes:
+        topic: Where it was sent.
+        partition: The number of the partition.
+        refusal: Why; its errors number the rows of `rows`.
+        rows: All records of the batch: `key`, `value`, `headers` and `timestamp_ms`.
+        numbers: For each of them the number of its row in what was given to `send`.
+    """
+
+    topic: str
+    partition: int
+    refusal: RecordsRejected
+    rows: pa.RecordBatch
+    numbers: npt.NDArray[np.int64]
+
+
+class Repair(NamedTuple):
+    """What is appended in the place of a rejected batch.
+
+    Attributes:
+        kept: For each of its records, whether it is appended.
+        timestamp_ms: The times that all of them, kept or not, are given.
+    """
+
+    kept: npt.NDArray[np.bool_]
+    timestamp_ms: pa.Array
+
+
 class Producer(Closeable):
     """Sends Arrow data through a client, which it does not close; for one thread at a time.
 
@@ -78,6 +111,12 @@ class Producer(Closeable):
         idempotent: Whether a retry never appends twice (needs acks -1, Kafka's default).
         batch_bytes: The uncompressed size that batches are filled to.
         now_ms: The clock of records without a time.
+        compression_level: Of the codec; None is its default.
+        request_bytes: The size that requests of several batches are filled to.
+        first_turn: Which partition, modulo their number, rows without a key begin with.
+        on_rejected: What to append in place of a batch that is refused because of some of its
+            records. It runs in a thread of the producer and may raise, which ends the call.
+            `metadata` cannot be had beside it.
     """
 
     def __init__(
@@ -89,6 +128,10 @@ class Producer(Closeable):
         idempotent: bool | None = None,
         batch_bytes: int = BATCH_BYTES,
         now_ms: Callable[[], int] | None = None,
+        compression_level: int | None = None,
+        request_bytes: int = _REQUEST_BYTES,
+        first_turn: int = 0,
+        on_rejected: Callable[[RejectedBatch], Repair] | None = None,
     ) -> None:
         if acks not in {0, 1, _ALL}:
             raise ValueError(f"acks={acks}: allowed are 0, 1 and -1 (all)")
@@ -103,7 +146,13 @@ class Producer(Closeable):
         self._id: ProducerId | None = None
         self._sequences: dict[TopicPartition, int] = {}
         self._known: set[TopicPartition] = set()  # have a batch under the current id
-        self._turn = 0
+        self._turn = first_turn
+        self._level = compression_level
+        self._request_bytes = request_bytes
+        self._on_rejected = on_rejected
+        # How many records `on_rejected` took out of what a partition was sent under this id:
+        # later batches are written before that is known.
+        self._taken_out: dict[TopicPartition, int] = {}
         self._in_flight: deque[_Sent] = deque()  # touched by the sender while `send` runs
         self._sender = ThreadPoolExecutor(1, "horolog-producer")
 
@@ -130,6 +179,8 @@ class Producer(Closeable):
             NoAnswer: a leader does not answer; `sent` tells whether it may have appended.
             ValueError: a column is missing, unknown or of a type that cannot be written.
         """
+        if metadata and self._on_rejected is not None:
+            raise ValueError("metadata cannot be had where batches are repaired")
         written = Written() if into is None else into
         reader = _reader(data)
         _check_columns(reader.schema)
@@ -138,6 +189,7 @@ class Producer(Closeable):
             self._id = self._client.init_producer_id()
             self._sequences.clear()
             self._known.clear()
+            self._taken_out.clear()
         sent: list[_Chunk] = []
         waiting: Future[None] | None = None
         try:
@@ -222,36 +274,49 @@ class Producer(Closeable):
                     continue
                 sending[topic, partition] = batch
                 size += len(batch.data)
-                if size >= _REQUEST_BYTES:
+                if size >= self._request_bytes:
                     yield sending
                     sending, size = {}, 0
             if sending:
                 yield sending
 
     def _batches(self, partition: TopicPartition, group: "_Group") -> Iterator["_Batch"]:
-        producer = self._id
-        sequence = -1 if producer is None else self._sequences.get(partition, 0)
-        row = group.start
+        sequence = -1 if self._id is None else self._sequences.get(partition, 0)
+        for batch in self._encoded(group.rows, sequence, group.start):
+            if self._id is not None:
+                sequence = next_sequence(sequence, batch.rows)
+                self._sequences[partition] = sequence
+            yield batch
+
+    def _encoded(
+        self,
+        rows: pa.RecordBatch,
+        sequence: int,
+        start: int,
+        numbers: npt.NDArray[np.int64] | None = None,
+    ) -> Iterator["_Batch"]:
         for data in encode_batches(
-            group.rows,
+            rows,
             codec=self._codec,
             batch_bytes=self._batch_bytes,
-            producer=producer or (-1, -1),
+            level=self._level,
+            producer=self._id or (-1, -1),
             base_sequence=sequence,
         ):
             count = parse_header(data).records_count
-            if producer is not None:
+            its = None if numbers is None else numbers[start : start + count]
+            yield _Batch(data, start, count, sequence, its)
+            start += count
+            if sequence >= 0:
                 sequence = next_sequence(sequence, count)
-                self._sequences[partition] = sequence
-            yield _Batch(data, row, count)
-            row += count
 
     def _send_request(
-        self, chunk: "_Chunk", sending: Mapping[TopicPartition, "_Batch"], written: Written
+        self, chunk: "_Chunk", sending: dict[TopicPartition, "_Batch"], written: Written
     ) -> None:
         if not self._is_idempotent:
             self._append(_Sent(chunk, sending, None), written, {})
             return
+        self._renumber(sending)
         batches = {partition: batch.data for partition, batch in sending.items()}
         try:
             appending = self._client.append_soon(batches, acks=self._acks)
@@ -277,20 +342,23 @@ class Producer(Closeable):
                 if first.appending is None:
                     raise NoAnswer("it was not sent")
                 self._client.finish_append(first.appending, produced)
-            except RecordsRejected as refusal:
-                self._note(first, produced, written)
-                raise first.chunk.with_rows(refusal, first.batches) from None
             except (NoAnswer, RequestRefused) as error:
-                if isinstance(error, RequestRefused) and not error.code.retriable:
+                again = [(first, produced)]
+                if isinstance(error, RecordsRejected):
+                    if self._on_rejected is None:
+                        self._note(first, produced, written)
+                        raise first.chunk.with_rows(error, first.batches) from None
+                    again += self._answered()
+                elif isinstance(error, RequestRefused) and not error.code.retriable:
                     self._note(first, produced, written)
                     raise
-                again = list(self._in_flight)
+                else:
+                    again += [(sent, {}) for sent in list(self._in_flight)[1:]]
+                    self._client.close()
+                    self._client.brokers.forget()
                 self._in_flight.clear()
-                self._client.close()
-                self._client.brokers.forget()
-                for sent in again:
-                    self._append(sent, written, produced)
-                    produced = {}
+                for sent, known in again:
+                    self._append(sent, written, known)
                 return
             self._in_flight.popleft()
             self._note(first, produced, written)
@@ -298,17 +366,85 @@ class Producer(Closeable):
     def _append(
         self, sent: "_Sent", written: Written, produced: dict[TopicPartition, Produced]
     ) -> None:
+        """Append what is not in `produced` yet, and wait for it."""
+        self._renumber(sent.batches)
+        later: list[_Sent] = []
         try:
-            self._client.append(
-                {partition: batch.data for partition, batch in sent.batches.items()},
-                produced,
-                acks=self._acks,
-                is_idempotent=self._is_idempotent,
-            )
-        except RecordsRejected as refusal:
-            raise sent.chunk.with_rows(refusal, sent.batches) from None
+            while sent.batches.keys() - produced.keys():
+                try:
+                    self._client.append(
+                        {partition: batch.data for partition, batch in sent.batches.items()},
+                        produced,
+                        acks=self._acks,
+                        is_idempotent=self._is_idempotent,
+                    )
+                except RecordsRejected as refusal:
+                    if self._on_rejected is None:
+                        raise sent.chunk.with_rows(refusal, sent.batches) from None
+                    later += self._repair(sent, refusal)
         finally:
             self._note(sent, produced, written)
+        for each in later:
+            self._append(each, written, {})
+
+    def _answered(self) -> "list[tuple[_Sent, dict[TopicPartition, Produced]]]":
+        """The requests behind the first one under way, and what became of them.
+
+        A batch behind one that is refused was refused as well, because of its sequence. It is
+        written under another one soon, so that it must not be at the broker still.
+        """
+        answered: list[tuple[_Sent, dict[TopicPartition, Produced]]] = []
+        for sent in list(self._in_flight)[1:]:
+            produced: dict[TopicPartition, Produced] = {}
+            answered.append((sent, produced))
+            try:
+                if sent.appending is not None:
+                    self._client.finish_append(sent.appending, produced)
+            except RequestRefused:
+                pass  # tried again in its turn
+            except NoAnswer:
+                self._client.close()
+                self._client.brokers.forget()
+                break
+        rest = list(self._in_flight)[1 + len(answered) :]
+        return answered + [(sent, {}) for sent in rest]
+
+    def _repair(self, sent: "_Sent", refusal: RecordsRejected) -> "list[_Sent]":
+        """Put what `on_rejected` says in the place of a refused batch; what does not fit there."""
+        assert self._on_rejected is not None
+        partition = _refused_partition(refusal, sent.batches)
+        if partition is None:
+            raise refusal
+        batch = sent.batches.pop(partition)
+        rows = _one(list(decode(batch.data, columns=_DECODED, check_crcs=False)))
+        numbers = sent.chunk.numbers(batch)
+        repair = self._on_rejected(RejectedBatch(*partition, refusal, rows, numbers))
+        rows = rows.set_column(
+            rows.schema.get_field_index("timestamp_ms"), "timestamp_ms", repair.timestamp_ms
+        ).filter(pa.array(repair.kept))
+        sequence = batch.sequence
+        taken_out = batch.rows - rows.num_rows
+        if sequence >= 0 and taken_out:
+            self._taken_out[partition] = self._taken_out.get(partition, 0) + taken_out
+            sequence = next_sequence(sequence, taken_out)  # as of a batch behind this one
+        parts = list(self._encoded(rows, sequence, 0, numbers[repair.kept]))
+        later = [_Sent(sent.chunk, {partition: part}, None) for part in parts[1:]]
+        if parts:
+            sent.batches[partition] = parts[0]
+            self._renumber(sent.batches)
+        return later
+
+    def _renumber(self, batches: "dict[TopicPartition, _Batch]") -> None:
+        """Close the gaps that records leave in the sequences which were taken out."""
+        for partition in batches.keys() & self._taken_out.keys():
+            batch = batches[partition]
+            sequence = next_sequence(batch.sequence, -self._taken_out[partition])
+            if parse_header(batch.data).base_sequence != sequence:
+                assert self._id is not None
+                (data,) = with_producer(
+                    batch.data, self._id, base_sequence=sequence, check_crcs=False
+                )
+                batches[partition] = batch._replace(data=data)
 
     @staticmethod
     def _note(sent: "_Sent", produced: Mapping[TopicPartition, Produced], written: Written) -> None:
@@ -331,13 +467,15 @@ class _Batch(NamedTuple):
     data: bytes
     start: int
     rows: int
+    sequence: int  # before anything was taken out of the partition
+    numbers: npt.NDArray[np.int64] | None = None  # of its rows, where it was repaired
 
 
 class _Sent(NamedTuple):
     """A request under way; `appending` is None where it could not be sent."""
 
     chunk: "_Chunk"
-    batches: Mapping[TopicPartition, _Batch]
+    batches: dict[TopicPartition, _Batch]
     appending: Appending | None
 
 
@@ -394,23 +532,37 @@ class _Chunk:
         columns = [pa.array(self._partitions), offsets, pa.array(self._times)]
         return pa.RecordBatch.from_arrays(columns, schema=METADATA)
 
+    def numbers(self, batch: _Batch) -> npt.NDArray[np.int64]:
+        """The numbers of a batch's rows in what was given to `send`."""
+        if batch.numbers is not None:
+            return batch.numbers
+        rows = np.arange(batch.start, batch.start + batch.rows)
+        return self.first_row + (rows if self._order is None else self._order[rows])
+
     def with_rows(
         self, refusal: RecordsRejected, sending: Mapping[TopicPartition, _Batch]
     ) -> RecordsRejected:
         """The refusal with the numbers of rows of what was given to `send`."""
-        named = next(
-            (b for (topic, it), b in sending.items() if f" {topic}-{it}:" in str(refusal)), None
-        )
-        if named is None:
+        partition = _refused_partition(refusal, sending)
+        if partition is None:
             return refusal
-        rows = []
-        for error in refusal.errors:
-            if 0 <= error.batch_index < named.rows:
-                row = named.start + error.batch_index
-                row = row if self._order is None else int(self._order[row])
-                rows.append(RecordError(self.first_row + row, error.message))
+        named = sending[partition]
+        numbers = self.numbers(named)
+        rows = [
+            RecordError(int(numbers[error.batch_index]), error.message)
+            for error in refusal.errors
+            if 0 <= error.batch_index < named.rows
+        ]
         told = "; ".join(f"row {each.batch_index}: {each.message}" for each in rows[:3])
         return RecordsRejected(refusal.code, f"{refusal} ({told})" if told else str(refusal), rows)
+
+
+def _refused_partition(
+    refusal: RecordsRejected, batches: Mapping[TopicPartition, _Batch]
+) -> TopicPartition | None:
+    """Which of these batches it was."""
+    said = str(refusal)
+    return next((tp for tp in batches if said.startswith(f"produce to {tp[0]}-{tp[1]}:")), None)
 
 
 def _count(written: Written, partition: int, batch: _Batch, produced: Produced) -> None:
