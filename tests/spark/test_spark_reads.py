@@ -313,12 +313,6 @@ def test_several_paths_are_one_read(spark: Any, orders: PartitionFiles) -> None:
     assert spark.read.format("horolog").load(paths).count() == 200
 
 
-@pytest.mark.slow
-def test_writes_are_refused_with_a_sentence(spark: Any, orders: PartitionFiles) -> None:
-    with pytest.raises(PySparkException, match="cannot be written to, so far"):
-        load(spark, orders).write.format("horolog").mode("append").save()
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -1,4 +1,4 @@
-"""`spark.read.format("horolog")`: a log as a DataFrame, from a broker or from its files.
+"""`format("horolog")`: a log as a DataFrame, from a broker or its files; and back to a broker.
 
     from horolog.spark import session
 
@@ -12,8 +12,10 @@ A session that runs already learns the format with `register(spark)`.
             ├─ stream ──── stream_looks    a streaming query; all it remembers is in stream_offsets
             ├─ planning ─┬─ bounds, filters, plan        decide, without Spark or I/O
             │            └─ broker_log, file_log         look at the log
-            └─ reading ──┬─ broker_reader, file_reader   run in tasks
-                         └─ rows                         the columns that Spark wants
+            ├─ reading ──┬─ broker_reader, file_reader   run in tasks
+            │            └─ rows                         the columns that Spark wants
+            └─ sink ─────┬─ write_options, sink_rows     decide, without Spark or I/O
+                         └─ write_task, rejected_times   run in tasks
 """
 
 try:

@@ -1,18 +1,8 @@
-"""Settings of Kafka's Java consumer, given as `kafka.*` options: obeyed, forbidden, or tuning.
+"""Settings of Kafka's Java consumer, given as `kafka.*` options: obeyed, forbidden, or tuning."""
 
-A setting that could change which rows a read returns is obeyed or refused. One that
-only tunes the Java consumer is accepted, so that moving a query from Spark's Kafka
-source is a change of its format and nothing else.
-"""
-
-import difflib
 from collections.abc import Mapping
 
-from horolog.client import Security
-from horolog.client.security import NAMES as SECURITY_SETTINGS
-from horolog.errors import Misconfigured
-
-PREFIX = "kafka."
+from horolog.spark.kafka_settings import check_settings
 
 OBEYED = (
     "bootstrap.servers",
@@ -74,37 +64,10 @@ TUNING = (
 )
 
 
-def security_of(options: Mapping[str, str]) -> Security:
-    """What `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*` say.
-
-    Raises:
-        Misconfigured: a setting or value that no connection could be made with.
-    """
-    return Security.of(
-        {
-            name.removeprefix(PREFIX): value
-            for name, value in options.items()
-            if name.startswith(PREFIX)
-        }
-    )
-
-
 def check(options: Mapping[str, str]) -> None:
     """Refuse what a read cannot obey; `options` by lower-case name, others than `kafka.*` too.
 
     Raises:
         Misconfigured: forbidden, or no setting of Kafka's consumer.
     """
-    for option in options:
-        if not option.startswith(PREFIX):
-            continue
-        name = option.removeprefix(PREFIX)
-        if name in FORBIDDEN:
-            raise Misconfigured(f"Kafka option '{name}' is not supported: {FORBIDDEN[name]}")
-        if name.startswith(("ssl.", "sasl.")):
-            continue  # `security_of` refuses what is not supported
-        known = (*OBEYED, *TUNING, *SECURITY_SETTINGS)
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean '{PREFIX}{close[0]}'?" if close else ""
-            raise Misconfigured(f"'{name}' is no setting of Kafka's consumer{hint}")
+    check_settings(options, "consumer", FORBIDDEN, (*OBEYED, *TUNING))

@@ -6,15 +6,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PythonException
 
 from horolog.errors import HorologError
 
 # As Spark passes on what a Python worker raised.
 _OURS = re.compile(
-    r"horolog(?:\.\w+)+: (?P<sentence>.+?)\s*(?:SQLSTATE: \w+|JVM stacktrace:.*|\Z)", re.DOTALL
+    r"horolog(?:\.\w+)+: (?P<sentence>.+?)\s*(?:SQLSTATE: \w+|JVM stacktrace:|\n|\Z)"
 )
 _HIDE = "SPARK_HIDE_TRACEBACK"
+
+
+class RowsRefused(HorologError):  # noqa: N818 - errors are named by what happened
+    """Rows of a write that cannot be records, or that a broker refuses."""
 
 
 @contextmanager
@@ -39,15 +43,22 @@ def _is_worker() -> bool:
 
 
 @contextmanager
-def beginning_with_ours() -> Iterator[None]:
-    """In the user's process: let an error of ours begin with its sentence, not with Spark's."""
+def beginning_with_ours(*, keep: bool = False) -> Iterator[None]:
+    """In the user's process: let an error of ours begin with its sentence, not with Spark's.
+
+    What Spark says is left out, or follows where it is to be kept.
+    """
     try:
         yield
     except PySparkException as error:
-        ours = _OURS.search(str(error))
+        said = str(error)
+        ours = _OURS.search(said)
         if ours is None:
             raise
+        sentence = ours["sentence"] + (f"\n\n{said}" if keep else "")
         for attribute in ("_desc", "_message"):  # of a classic session, of Connect
             if hasattr(error, attribute):
-                setattr(error, attribute, ours["sentence"])
+                setattr(error, attribute, sentence)
+        if not str(error).startswith(ours["sentence"]):  # a task's error has a preface
+            raise PythonException(sentence) from None
         raise error.with_traceback(None) from None

@@ -26,10 +26,11 @@ def flag(given: Mapping[str, str], option: str, *, default: bool) -> bool:
 
 def one_of(given: Mapping[str, str], option: str, default: str, *allowed: str) -> str:
     """One of the words `allowed`, in any case."""
-    value = given.get(option.lower(), default).strip().lower()
-    if value not in allowed:
-        raise Misconfigured(f"Option '{option}' is '{value}'; it is one of {', '.join(allowed)}")
-    return value
+    value = given.get(option.lower(), default).strip()
+    for word in allowed:
+        if word.lower() == value.lower():
+            return word
+    raise Misconfigured(f"Option '{option}' is '{value}'; it is one of {', '.join(allowed)}")
 
 
 def positive(given: Mapping[str, str], option: str) -> int | None:
@@ -37,8 +38,10 @@ def positive(given: Mapping[str, str], option: str) -> int | None:
     return integer(given, option, 1, least=1) if option.lower() in given else None
 
 
-def integer(given: Mapping[str, str], option: str, default: int, *, least: int) -> int:
-    """A whole number of at least `least`; `default` when it was not given."""
+def integer(
+    given: Mapping[str, str], option: str, default: int, *, least: int, most: int = INT64_MAX
+) -> int:
+    """A whole number from `least` to `most`; `default` when it was not given."""
     text = given.get(option.lower())
     if text is None:
         return default
@@ -46,8 +49,9 @@ def integer(given: Mapping[str, str], option: str, default: int, *, least: int) 
         value = int(text.strip())
     except ValueError:
         raise Misconfigured(f"Option '{option}' is '{text}'; it is one whole number") from None
-    if not least <= value <= INT64_MAX:
-        raise Misconfigured(f"Option '{option}' is {value}; it is at least {least}")
+    if not least <= value <= most:
+        bounds = f"at least {least}" if most == INT64_MAX else f"from {least} to {most}"
+        raise Misconfigured(f"Option '{option}' is {value}; it is {bounds}")
     return value
 
 

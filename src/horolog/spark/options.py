@@ -14,6 +14,7 @@ from horolog.client import Security
 from horolog.client.security import PLAINTEXT
 from horolog.errors import Misconfigured
 from horolog.spark import consumer_settings
+from horolog.spark.kafka_settings import security_of
 from horolog.spark.limits import (
     LATEST,
     Everywhere,
@@ -82,7 +83,7 @@ class ReadOptions:
         given = {name.lower(): value for name, value in options.items()}
         _refuse_misspelt(given)
         consumer_settings.check(given)
-        security = consumer_settings.security_of(given)
+        security = security_of(given)
         security.check_sasl(has_token_callback=False)
         paths = _paths(given)
         bootstrap = given.get("kafka.bootstrap.servers", "").strip() or None

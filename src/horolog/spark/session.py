@@ -14,6 +14,7 @@ from horolog.spark.java import require_java
 from horolog.spark.masters import is_local, parallelism
 from horolog.spark.scans_apart import adapt_loads
 from horolog.spark.source import FORMAT, LogSource
+from horolog.spark.writes import adapt_writes
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 PLAN_CACHE = "spark.connect.session.planCache.enabled"
@@ -35,6 +36,7 @@ def register(spark: SparkSession) -> None:
         with suppress(PySparkException):  # a server that has no such cache
             spark.conf.set(PLAN_CACHE, "false")
     adapt_loads(type(spark.read), FORMAT)
+    adapt_writes(spark, FORMAT)
 
 
 def session(

@@ -7,13 +7,12 @@
     a task      `read()` of one partition, by a reader that was pickled before
                 `partitions()` was called: what a task needs travels in its partition
 
-A streaming query has a reader of another kind, `stream.LogStreamReader`.
+A streaming query has a reader of another kind, `stream.LogStreamReader`; writers are in `sink`.
 """
 
 import sys
 import uuid
 from collections.abc import Iterator, MutableMapping, Sequence
-from typing import NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
@@ -25,8 +24,11 @@ from horolog.spark.errors import in_one_sentence
 from horolog.spark.filters import absorb
 from horolog.spark.options import ReadOptions
 from horolog.spark.reading import read_task
+from horolog.spark.sink import LogStreamWriter, LogWriter
+from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.stream import LogStreamReader, RefusedStream
 from horolog.spark.wanted import Wanted
+from horolog.spark.write_options import WriteOptions
 
 FORMAT = "horolog"
 
@@ -48,9 +50,14 @@ class LogSource(DataSource):
         if any(name in options for name in _ASKS_FOR_A_READ):
             # Here and not in schema(), which is not called if the user gives one. Relative
             # times are those of the load().
-            with in_one_sentence():
-                self.read = ReadOptions.parse(options)
-                planning.check_paths(self.read)
+            try:
+                with in_one_sentence():
+                    self.read = ReadOptions.parse(options)
+                    planning.check_paths(self.read)
+            except HorologError:
+                if "topic" not in options:
+                    raise
+                # Options of a write, perhaps: a read parses them again.
 
     @classmethod
     def name(cls) -> str:
@@ -75,7 +82,10 @@ class LogSource(DataSource):
         return reader
 
     def _asked(self) -> ReadOptions:
-        return ReadOptions.parse(self.options) if self.read is None else self.read
+        if self.read is None:
+            self.read = ReadOptions.parse(self.options)
+            planning.check_paths(self.read)
+        return self.read
 
     def streamReader(  # noqa: N802 - Spark's name
         self, schema: StructType
@@ -89,15 +99,30 @@ class LogSource(DataSource):
             # Raised here, Spark up to 4.3 would show an UnboundLocalError of its own instead.
             return RefusedStream(error)
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Refused."""
-        raise Misconfigured('format("horolog") cannot be written to, so far')
+    def writer(self, schema: StructType, overwrite: bool) -> LogWriter:
+        """The writer of a batch query with these columns."""
+        with in_one_sentence():
+            if overwrite:
+                raise Misconfigured(
+                    "Mode 'overwrite' is not supported: a log is appended to; write with "
+                    '.mode("append")'
+                )
+            return LogWriter(*self._sink(schema))
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
-    ) -> NoReturn:
-        """Refused."""
-        raise Misconfigured('format("horolog") cannot be written to, so far')
+    ) -> LogStreamWriter:
+        """The writer of a streaming query with these columns.
+
+        `overwrite` stands for output mode complete: all rows of the result are appended each
+        time, as by Spark's Kafka sink.
+        """
+        with in_one_sentence():
+            return LogStreamWriter(*self._sink(schema))
+
+    def _sink(self, schema: StructType) -> tuple[SinkColumns, WriteOptions]:
+        options = WriteOptions.parse(self.options)
+        return SinkColumns.of(_fields(schema), options.topic), options
 
 
 class LogReader(DataSourceReader):
@@ -171,11 +196,14 @@ class FilteringLogReader(LogReader):
 
 def _shape(read: ReadOptions, schema: StructType) -> tuple[tuple[str, ...], list[bool]]:
     """The columns that Spark wants, and which of them may be null in its schema."""
-    fields = [(field.name, field.dataType.simpleString()) for field in schema]
-    names = columns.check_schema(fields)
+    names = columns.check_schema(_fields(schema))
     if read.columns is not None and names != _columns(read):
         raise Misconfigured("A read has either a schema or option 'columns', not both")
     return names, [field.nullable for field in schema]
+
+
+def _fields(schema: StructType) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in schema]
 
 
 def _columns(read: ReadOptions) -> tuple[str, ...]:

@@ -1,0 +1,54 @@
+"""Settings of Kafka's Java clients, given as `kafka.*` options, and how they are checked.
+
+A setting that could change which rows are read or written is obeyed or refused. One that
+only tunes the Java client is accepted, so that moving a query from Spark's Kafka source or
+sink is a change of its format and nothing else.
+"""
+
+import difflib
+from collections.abc import Collection, Mapping
+
+from horolog.client import Security
+from horolog.client.security import NAMES as SECURITY_SETTINGS
+from horolog.errors import Misconfigured
+
+PREFIX = "kafka."
+
+
+def security_of(options: Mapping[str, str]) -> Security:
+    """What `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*` say.
+
+    Raises:
+        Misconfigured: a setting or value that no connection could be made with.
+    """
+    return Security.of(
+        {
+            name.removeprefix(PREFIX): value
+            for name, value in options.items()
+            if name.startswith(PREFIX)
+        }
+    )
+
+
+def check_settings(
+    options: Mapping[str, str], client: str, forbidden: Mapping[str, str], known: Collection[str]
+) -> None:
+    """Refuse settings that are forbidden, and names that are none of a `client`'s.
+
+    `options` are by lower-case name, others than `kafka.*` too.
+
+    Raises:
+        Misconfigured: names the setting.
+    """
+    for option in options:
+        if not option.startswith(PREFIX):
+            continue
+        name = option.removeprefix(PREFIX)
+        if name in forbidden:
+            raise Misconfigured(f"Kafka option '{name}' is not supported: {forbidden[name]}")
+        if name.startswith(("ssl.", "sasl.")):
+            continue  # `security_of` refuses what is not supported
+        if name not in known and name not in SECURITY_SETTINGS:
+            close = difflib.get_close_matches(name, [*known, *SECURITY_SETTINGS], n=1)
+            hint = f"; did you mean '{PREFIX}{close[0]}'?" if close else ""
+            raise Misconfigured(f"'{name}' is no setting of Kafka's {client}{hint}")

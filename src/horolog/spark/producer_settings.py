@@ -1,0 +1,164 @@
+"""Settings of Kafka's Java producer, given as `kafka.*` options: obeyed, forbidden, or tuning.
+
+`OBEYED` says what each does here; the option reference in the documents is made from it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from horolog.client import Security
+from horolog.client.security import PLAINTEXT
+from horolog.errors import Misconfigured
+from horolog.record.compression import Codec
+from horolog.spark.kafka_settings import PREFIX, check_settings, security_of
+from horolog.spark.option_values import flag, integer, one_of
+
+OBEYED = {
+    "bootstrap.servers": "the brokers, `host:port` with commas",
+    "acks": "`all` (default), `1` or `0`; with `0` a record may be lost without an error",
+    "enable.idempotence": "`true` (default with `acks=all`): a retry within a task appends nothing "
+    "twice",
+    "compression.type": "`none` (default), `gzip`, `snappy`, `lz4`, `zstd`",
+    "compression.gzip.level": "the level of this codec",
+    "compression.lz4.level": "the level of this codec",
+    "compression.zstd.level": "the level of this codec",
+    "batch.size": "bytes that batches are filled to before compression; 1000000 if not given, as "
+    "a task always has rows enough to fill them",
+    "max.request.size": "the most bytes of a batch and of a request; a single record that is "
+    "larger is sent all the same, and the broker decides",
+    "delivery.timeout.ms": "how long a task tries, retries included; 120000",
+    "socket.connection.setup.timeout.ms": "how long a task tries to connect; 10000",
+    "client.id": "the client's name at the broker; `horolog-spark`",
+}
+
+FORBIDDEN = {
+    "key.serializer": "keys are strings or binary; use DataFrame functions to write them",
+    "value.serializer": "values are strings or binary; use DataFrame functions to write them",
+    "interceptor.classes": "interceptors could change the records",
+    "partitioner.class": "name partitions in the column 'partition'; where it is null they go by "
+    "the key, as with Kafka's default partitioner",
+    "transactional.id": "a write is no transaction",
+}
+
+TUNING = (
+    "auto.include.jmx.reporter",
+    "buffer.memory",
+    "client.dns.lookup",
+    "config.providers",
+    "connections.max.idle.ms",
+    "enable.metrics.push",
+    "linger.ms",
+    "max.block.ms",
+    "max.in.flight.requests.per.connection",
+    "metadata.max.age.ms",
+    "metadata.max.idle.ms",
+    "metadata.recovery.rebootstrap.trigger.ms",
+    "metadata.recovery.strategy",
+    "metric.reporters",
+    "metrics.num.samples",
+    "metrics.recording.level",
+    "metrics.sample.window.ms",
+    "partitioner.adaptive.partitioning.enable",
+    "partitioner.availability.timeout.ms",
+    "partitioner.ignore.keys",
+    "receive.buffer.bytes",
+    "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "request.timeout.ms",
+    "retries",
+    "retry.backoff.max.ms",
+    "retry.backoff.ms",
+    "security.providers",
+    "send.buffer.bytes",
+    "socket.connection.setup.timeout.max.ms",
+    "transaction.timeout.ms",
+    "transaction.two.phase.commit.enable",
+)
+
+_BATCH_BYTES = 1_000_000
+_REQUEST_BYTES = 16 << 20
+_ALL = -1
+_INT32_MAX = (1 << 31) - 1
+# As Kafka's own clients have them.
+_LEVELS = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131_072, 22)}
+
+
+@dataclass(frozen=True, slots=True)
+class Producing:
+    """How a task writes; times in milliseconds, sizes in bytes."""
+
+    bootstrap_servers: str
+    client_id: str = "horolog-spark"
+    acks: int = _ALL
+    idempotent: bool = True
+    codec: Codec = Codec.NONE
+    compression_level: int | None = None
+    batch_bytes: int = _BATCH_BYTES
+    request_bytes: int = _REQUEST_BYTES
+    timeout_ms: int = 120_000
+    connect_timeout_ms: int = 10_000
+    security: Security = PLAINTEXT
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "Producing":
+        """Read the `kafka.*` options; `options` are by lower-case name, others too.
+
+        Raises:
+            Misconfigured: an option, its value, or a combination that no producer can have.
+        """
+        check_settings(options, "producer", FORBIDDEN, (*OBEYED, *TUNING))
+        bootstrap = options.get("kafka.bootstrap.servers", "").strip()
+        if not bootstrap:
+            raise Misconfigured(
+                "Option 'kafka.bootstrap.servers' must be specified (host:port of a broker): a "
+                "write goes to a broker"
+            )
+        if flag(options, "kafka.partitioner.ignore.keys", default=False):
+            raise Misconfigured(
+                "Kafka option 'partitioner.ignore.keys' is not supported: name partitions in the "
+                "column 'partition'"
+            )
+        security = security_of(options)
+        security.check_sasl(has_token_callback=False)
+        acks = int(one_of(options, "kafka.acks", "all", "all", "-1", "0", "1").replace("all", "-1"))
+        idempotent = flag(options, "kafka.enable.idempotence", default=acks == _ALL)
+        if idempotent and acks != _ALL:
+            raise Misconfigured("kafka.enable.idempotence=true needs kafka.acks=all")
+        kinds = [codec.name.lower() for codec in Codec]
+        codec = Codec[one_of(options, "kafka.compression.type", "none", *kinds).upper()]
+        most = integer(options, "kafka.max.request.size", _REQUEST_BYTES, least=1, most=_INT32_MAX)
+        batch = integer(options, "kafka.batch.size", _BATCH_BYTES, least=0, most=_INT32_MAX)
+        return cls(
+            bootstrap_servers=bootstrap,
+            client_id=options.get("kafka.client.id", "horolog-spark"),
+            acks=acks,
+            idempotent=idempotent,
+            codec=codec,
+            compression_level=_level(options, codec),
+            batch_bytes=max(1, min(batch, most)),
+            request_bytes=min(most, _REQUEST_BYTES),
+            timeout_ms=integer(
+                options, "kafka.delivery.timeout.ms", 120_000, least=1, most=_INT32_MAX
+            ),
+            connect_timeout_ms=integer(
+                options,
+                "kafka.socket.connection.setup.timeout.ms",
+                10_000,
+                least=1,
+                most=_INT32_MAX,
+            ),
+            security=security,
+        )
+
+
+def _level(options: Mapping[str, str], codec: Codec) -> int | None:
+    """The level of the codec that is used; those of others are checked, and have no effect."""
+    found = None
+    for each, (least, most) in _LEVELS.items():
+        option = f"{PREFIX}compression.{each.name.lower()}.level"
+        if option not in options or (each is Codec.GZIP and options[option].strip() == "-1"):
+            continue
+        level = integer(options, option, 0, least=least, most=most)
+        if each is codec:
+            found = level
+    return found

@@ -1,0 +1,93 @@
+"""`write.format("horolog")` and `writeStream.format("horolog")`: the writers that Spark calls.
+
+    driver   `writer()` or `streamWriter()` checks the options and the columns
+    a task   `write()` appends its rows (`write_task`) and says how many
+    driver   `commit()` or `abort()`; neither changes what has been appended
+
+A streaming query makes its writer anew for each micro-batch, and once more for `commit()`.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from horolog.spark.errors import in_one_sentence
+from horolog.spark.sink_rows import SinkColumns
+from horolog.spark.write_options import WriteOptions
+from horolog.spark.write_task import Appended, write_rows
+
+_logger = logging.getLogger(__name__)
+
+
+class LogWriter(DataSourceArrowWriter):
+    """Appends the rows of a DataFrame."""
+
+    def __init__(self, columns: SinkColumns, options: WriteOptions) -> None:
+        self.columns = columns
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Appended:
+        """Append the rows of one task."""
+        with in_one_sentence():
+            return write_rows(iterator, self.columns, self.options)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All tasks are done."""
+        _report(messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """A task failed for good; what others have appended stays."""
+        _report(messages)
+
+
+class LogStreamWriter(DataSourceStreamArrowWriter):
+    """Appends the rows of each micro-batch."""
+
+    def __init__(self, columns: SinkColumns, options: WriteOptions) -> None:
+        self.columns = columns
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Appended:
+        """Append the rows of one task."""
+        with in_one_sentence():
+            return write_rows(iterator, self.columns, self.options)
+
+    def commit(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 - Spark's name
+    ) -> None:
+        """All tasks of the micro-batch are done; it may be said twice."""
+        _report(messages, f" in micro-batch {batchId}")
+
+    def abort(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 - Spark's name
+    ) -> None:
+        """A task failed for good; what others have appended stays."""
+        _report(messages, f" in micro-batch {batchId}")
+
+
+def _report(messages: Sequence[WriterCommitMessage | None], where: str = "") -> None:
+    """What became of records whose time was refused, in the driver's log."""
+    done = [message for message in messages if isinstance(message, Appended)]
+    _logger.info("%d records written%s", sum(each.records for each in done), where)
+    if nulled := sum(each.nulled for each in done):
+        _logger.warning(
+            "%d records%s were written at the writer's clock: brokers refuse their times",
+            nulled,
+            where,
+        )
+    if letters := sum(each.dead_letters for each in done):
+        _logger.warning(
+            "%d records%s went to the dead-letter topic: brokers refuse their times",
+            letters,
+            where,
+        )

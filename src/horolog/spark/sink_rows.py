@@ -1,0 +1,165 @@
+"""The rows of a DataFrame as a producer takes them: checked columns, runs of one topic.
+
+Types are those of Spark's Kafka sink. Where a row cannot be a record, the error says which
+column or row it is; left to itself, Spark would name neither.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from horolog.errors import Misconfigured
+from horolog.spark import columns
+from horolog.spark.errors import RowsRefused
+
+Run: TypeAlias = tuple[str, pa.RecordBatch]
+"""A topic, and rows for it in their order."""
+
+GATHERED_BYTES = 8 << 20
+"""Rows of mixed topics are sorted in pieces of about this size."""
+
+_TEXT = ("string", "binary")
+TYPES = {
+    columns.KEY: _TEXT,
+    columns.VALUE: _TEXT,
+    columns.TOPIC: ("string",),
+    columns.PARTITION: ("int",),
+    columns.HEADERS: (columns.TYPES[columns.HEADERS],),
+    columns.TIMESTAMP: ("timestamp",),
+    columns.TIMESTAMP_MS: ("bigint",),
+}
+"""The columns that are written, and the types that each may have, as Spark's DDL names them."""
+
+_SENT_AS = {columns.TIMESTAMP_MS: "timestamp_ms"}  # as the producer names it
+_HINTS = {
+    (columns.TIMESTAMP, "timestamp_ntz"): "a time without a zone is no moment: cast it to "
+    "timestamp, which takes the session's zone",
+    (columns.TIMESTAMP, "bigint"): f"write milliseconds in column '{columns.TIMESTAMP_MS}'",
+    (columns.PARTITION, "bigint"): "cast it to int",
+    (columns.TIMESTAMP_MS, "int"): "cast it to bigint",
+    (columns.TIMESTAMP_MS, "timestamp"): f"write timestamps in column '{columns.TIMESTAMP}'",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkColumns:
+    """Which columns of the rows are written, and where they go.
+
+    Attributes:
+        names: The columns, without `topic`.
+        topic: The topic of all rows; None where column `topic` says it.
+    """
+
+    names: tuple[str, ...]
+    topic: str | None
+
+    @classmethod
+    def of(cls, fields: Sequence[tuple[str, str]], topic: str | None) -> "SinkColumns":
+        """Check the columns of a DataFrame; `fields` are their names and types.
+
+        Raises:
+            Misconfigured: a column is missing, of another type, or there twice.
+        """
+        present: dict[str, str] = {}
+        for name, kind in fields:
+            if name not in TYPES:
+                _refuse_misspelt(name)
+                continue
+            if name in present:
+                raise Misconfigured(f"The rows have two columns '{name}'; drop or rename one")
+            if topic is not None and name == columns.TOPIC:
+                continue
+            _check_type(name, kind)
+            present[name] = kind
+        if columns.VALUE not in present:
+            raise Misconfigured(
+                "Required column 'value' not found: it holds what the records say, as string or "
+                "binary"
+            )
+        if topic is None and columns.TOPIC not in present:
+            raise Misconfigured("Option 'topic' is required where the rows have no column 'topic'")
+        if columns.TIMESTAMP in present and columns.TIMESTAMP_MS in present:
+            raise Misconfigured(
+                "The rows have both 'timestamp' and 'timestampMs'; each says which time records "
+                "have: drop one"
+            )
+        return cls(tuple(name for name in TYPES if name in present and name != "topic"), topic)
+
+    def runs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]:
+        """The rows of a task, in their order within each topic; times and types as sent.
+
+        Raises:
+            RowsRefused: a row has no topic.
+        """
+        if self.topic is not None:
+            for batch in batches:
+                if batch.num_rows:
+                    yield self.topic, self._sent(batch)
+            return
+        row = 0
+        gathered: list[pa.RecordBatch] = []
+        size = 0
+        for batch in batches:
+            topics = batch.column(columns.TOPIC)
+            if topics.null_count:
+                first = int(np.flatnonzero(pc.is_null(topics).to_numpy(zero_copy_only=False))[0])
+                raise RowsRefused(
+                    f"Row {row + first} of a task has no topic: fill column 'topic', or set "
+                    "option 'topic'"
+                )
+            row += batch.num_rows
+            gathered.append(batch)
+            size += batch.nbytes
+            if size >= GATHERED_BYTES:
+                yield from self._by_topic(gathered)
+                gathered, size = [], 0
+        yield from self._by_topic(gathered)
+
+    def _by_topic(self, batches: Sequence[pa.RecordBatch]) -> Iterator[Run]:
+        coded = [batch.column(columns.TOPIC).dictionary_encode() for batch in batches]
+        named = [each.dictionary for each in coded if len(each)]
+        if named and all(len(each) == 1 and each.equals(named[0]) for each in named):
+            topic = named[0][0].as_py()
+            yield from ((topic, self._sent(batch)) for batch in batches if batch.num_rows)
+            return
+        if not named:
+            return
+        rows = pa.concat_batches(batches)
+        topics = rows.column(columns.TOPIC).dictionary_encode()
+        codes = topics.indices.to_numpy()
+        order = np.argsort(codes, kind="stable")
+        rows = self._sent(rows).take(pa.array(order))
+        ends = np.cumsum(np.bincount(codes)).tolist()
+        for topic, start, end in zip(
+            topics.dictionary.to_pylist(), [0, *ends[:-1]], ends, strict=True
+        ):
+            yield topic, rows.slice(start, end - start)
+
+    def _sent(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(
+            [batch.column(name) for name in self.names],
+            [_SENT_AS.get(name, name) for name in self.names],
+        )
+
+
+def _check_type(name: str, kind: str) -> None:
+    plain = kind.partition(" collate ")[0]
+    allowed = TYPES[name]
+    if plain not in allowed:
+        hint = _HINTS.get((name, kind))
+        raise Misconfigured(
+            f"Column '{name}' is {kind}; it must be {' or '.join(allowed)}"
+            + (f" ({hint})" if hint else "")
+        )
+
+
+def _refuse_misspelt(name: str) -> None:
+    """Other columns are not written, as in Spark's sink; a name nearly ours is a mistake."""
+    plain = name.lower().replace("_", "")
+    for column in TYPES:
+        if plain == column.lower():
+            raise Misconfigured(f"The rows have a column '{name}'; did you mean '{column}'?")

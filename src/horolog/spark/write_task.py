@@ -1,0 +1,146 @@
+"""What a task of a write does: open a producer, append its rows, say how many.
+
+    rows -> sink_rows (runs of one topic) -> client.Producer -> what it says in the commit message
+
+At least once: a task that fails, or is killed, leaves what it has appended, and Spark runs
+it again. Within an attempt an idempotent producer appends nothing twice.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from horolog.client import Client
+from horolog.client.producer import Producer, Written
+from horolog.spark.errors import RowsRefused
+from horolog.spark.producer_settings import Producing
+from horolog.spark.rejected_times import RejectedTimes, policy_of
+from horolog.spark.sink_rows import SinkColumns
+from horolog.spark.write_options import WriteOptions
+
+# Undocumented, but there in every task of a streaming query (Spark 3.0 to 4.3).
+_BATCH_ID = "streaming.sql.batchId"
+_QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Which attempt of which task this is; batch and query only where Spark runs a stream.
+
+    `number` counts the attempts of a task from 0; a speculative copy is one more. A batch of
+    a query that is run again, in this or another run of the query, has the same id.
+    """
+
+    partition: int = 0
+    number: int = 0
+    query_id: str | None = None
+    batch_id: int | None = None
+
+    @classmethod
+    def current(cls) -> "Attempt":
+        """The attempt that runs in this process."""
+        context = TaskContext.get()
+        if context is None:
+            return cls()
+        batch_id = context.getLocalProperty(_BATCH_ID)
+        return cls(
+            partition=context.partitionId(),
+            number=context.attemptNumber(),
+            query_id=context.getLocalProperty(_QUERY_ID),
+            batch_id=None if batch_id is None else int(batch_id),
+        )
+
+
+@dataclass
+class Appended(WriterCommitMessage):
+    """What a task has appended.
+
+    Attributes:
+        records: To the topics of the rows, those with another time included.
+        offsets: The first and the last offset of each topic's partitions, where brokers said.
+        nulled: How many records were written at the writer's clock, their time being refused.
+        dead_letters: How many went to the dead-letter topic instead.
+    """
+
+    records: int = 0
+    offsets: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    nulled: int = 0
+    dead_letters: int = 0
+
+    def add(self, topic: str, written: Written) -> None:
+        """Count what one `send` has appended."""
+        self.records += written.records
+        known = self.offsets.setdefault(topic, {})
+        for partition, (first, last) in written.offsets.items():
+            known[partition] = (known.get(partition, (first, last))[0], last)
+
+
+def write_rows(
+    batches: Iterator[pa.RecordBatch], columns: SinkColumns, options: WriteOptions
+) -> Appended:
+    """Append all rows of a task.
+
+    Raises:
+        RowsRefused: a row cannot be a record, or a broker refuses its time.
+        RequestRefused: a broker refuses a batch for another reason.
+        NoAnswer: a leader does not answer.
+    """
+    attempt = Attempt.current()
+    appended = Appended()
+    with (
+        client_of(options.producing) as client,
+        policy_of(options, client_of) as rejected,
+        open_producer(client, options.producing, rejected, attempt) as producer,
+    ):
+        for topic, runs in itertools.groupby(columns.runs(batches), itemgetter(0)):
+            _send(producer, topic, (rows for _, rows in runs), appended)
+        appended.nulled, appended.dead_letters = rejected.nulled, rejected.dead_letters
+    return appended
+
+
+def client_of(producing: Producing) -> Client:
+    """A client of the brokers that are written to."""
+    return Client(
+        producing.bootstrap_servers,
+        client_id=producing.client_id,
+        timeout_ms=producing.timeout_ms,
+        connect_timeout_ms=producing.connect_timeout_ms,
+        security=producing.security,
+    )
+
+
+def open_producer(
+    client: Client, producing: Producing, rejected: RejectedTimes, attempt: Attempt
+) -> Producer:
+    """The producer of one attempt."""
+    return Producer(
+        client,
+        codec=producing.codec,
+        compression_level=producing.compression_level,
+        acks=producing.acks,
+        idempotent=producing.idempotent,
+        batch_bytes=producing.batch_bytes,
+        request_bytes=producing.request_bytes,
+        # Small tasks without keys would all begin with the first partition.
+        first_turn=attempt.partition + (attempt.batch_id or 0),
+        on_rejected=rejected,
+    )
+
+
+def _send(
+    producer: Producer, topic: str, rows: Iterator[pa.RecordBatch], appended: Appended
+) -> None:
+    first = next(rows)
+    reader = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], rows))
+    written = Written()
+    try:
+        producer.send(topic, reader, into=written)
+    except ValueError as error:  # a partition that is not there, a header without a key
+        raise RowsRefused(f"Rows for topic {topic} cannot be written: {error}") from None
+    finally:
+        appended.add(topic, written)

@@ -1,0 +1,132 @@
+"""What `save()` and `start()` do for the format "horolog", in the user's process.
+
+Spark refuses some modes before the format is asked. Where `register` was called, the default
+mode of a batch appends, as with Spark's Kafka sink, other modes are refused with a sentence
+that says what to do, and errors of ours come first in what the user reads.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import wraps
+from importlib import import_module
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from horolog.spark.errors import beginning_with_ours
+
+_UNSUPPORTED_MODE = "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"
+_UPDATE = (
+    "Output mode 'update' is not supported, as Spark gives it to no Python sink: write each "
+    "micro-batch with foreachBatch(lambda rows, _: "
+    'rows.write.format("horolog").options(...).mode("append").save()), which has the same rows'
+)
+
+
+def adapt_writes(spark: SparkSession, name: str) -> None:
+    """Adapt the writers of this kind of session, classic or of Spark Connect, to a format."""
+    package = "pyspark.sql"
+    if type(spark).__module__.startswith("pyspark.sql.connect."):
+        package = "pyspark.sql.connect"
+    writer = import_module(f"{package}.readwriter").DataFrameWriter
+    if hasattr(writer.save, "__wrapped__"):
+        return
+    streaming = import_module(f"{package}.streaming.readwriter").DataStreamWriter
+    query = import_module(f"{package}.streaming.query").StreamingQuery
+    for each in (writer, streaming):
+        each.format = _choosing(each.format, name)
+    writer.save = _saving(writer.save)
+    streaming.outputMode = _in_mode(streaming.outputMode)
+    streaming.start = _starting(streaming.start)
+    for method in ("awaitTermination", "processAllAvailable"):
+        plain = getattr(query, method)
+        setattr(query, method, _inside(plain, lambda: beginning_with_ours(keep=True)))
+
+
+def _choosing(plain: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @wraps(plain)
+    def choose(self: Any, source: str) -> Any:
+        self._is_ours = source.lower() == name
+        return plain(self, source)
+
+    return choose
+
+
+def _saving(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(plain)
+    def save(
+        self: Any,
+        path: Any = None,
+        format: Any = None,  # noqa: A002 - Spark's name
+        mode: Any = None,
+        partitionBy: Any = None,  # noqa: N803 - Spark's name
+        **options: Any,
+    ) -> None:
+        if format is not None:
+            self.format(format)
+        if not getattr(self, "_is_ours", False):
+            plain(self, path, None, mode, partitionBy, **options)
+            return
+        if path is not None:
+            raise AnalysisException(
+                "A write goes to a broker: give it option 'kafka.bootstrap.servers' and no path"
+            )
+        with beginning_with_ours():
+            try:
+                plain(self, None, None, mode, partitionBy, **options)
+            except AnalysisException as error:
+                if error.getCondition() != _UNSUPPORTED_MODE:
+                    raise
+                if "errorifexists" not in str(error).lower():
+                    raise AnalysisException(
+                        "Mode 'ignore' is not supported: a log is appended to; write with "
+                        '.mode("append")'
+                    ) from None
+                # The default. Spark's Kafka sink appends then, topic or no topic.
+                plain(self, None, None, "append", partitionBy)
+
+    return save
+
+
+def _in_mode(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(plain)
+    def choose(self: Any, outputMode: str) -> Any:  # noqa: N803 - Spark's name
+        self._output_mode = outputMode
+        return plain(self, outputMode)
+
+    return choose
+
+
+def _starting(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(plain)
+    def start(
+        self: Any,
+        path: Any = None,
+        format: Any = None,  # noqa: A002 - Spark's name
+        outputMode: Any = None,  # noqa: N803 - Spark's name
+        *others: Any,
+        **options: Any,
+    ) -> Any:
+        if format is not None:
+            self.format(format)
+        if not getattr(self, "_is_ours", False):
+            return plain(self, path, None, outputMode, *others, **options)
+        mode = outputMode if outputMode is not None else getattr(self, "_output_mode", None)
+        if isinstance(mode, str) and mode.lower() == "update":
+            raise AnalysisException(_UPDATE)
+        with beginning_with_ours():
+            return plain(self, path, None, outputMode, *others, **options)
+
+    return start
+
+
+def _inside(
+    plain: Callable[..., Any], context: Callable[[], AbstractContextManager[None]]
+) -> Callable[..., Any]:
+    @wraps(plain)
+    def method(self: Any, *arguments: Any, **named: Any) -> Any:
+        with context():
+            return plain(self, *arguments, **named)
+
+    return method
