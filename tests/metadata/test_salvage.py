@@ -12,7 +12,15 @@ from damage import DAMAGES
 from horolog.errors import Misconfigured
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
 from horolog.metadata import salvage
-from horolog.metadata.rows import BROKER_SCOPE, TOPIC_SCOPE, SettingRow, Stored, TopicRow
+from horolog.metadata.rows import (
+    BROKER_SCOPE,
+    TOPIC_SCOPE,
+    QueryRow,
+    SettingRow,
+    Stored,
+    TopicRow,
+    topics_text,
+)
 from horolog.metadata.salvage import open_store
 from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.metadata.verify import check_store
@@ -387,10 +395,31 @@ def test_a_store_of_the_first_schema_is_taken_over(
         assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+def test_a_store_of_the_second_schema_is_taken_over_whole(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, next_id = opened(path)
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE queries")
+        db.execute("PRAGMA user_version=2")
+        db.execute(f"PRAGMA application_id={0x686D0000 | 2}")
+    db.close()
+    after, later_id = opened(path)
+    assert after == before
+    assert later_id >= next_id
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    store, stored = open_store(path, FIRST, NOW_MS)
+    topics = topics_text({"t": (UUID(int=1), 4)})
+    row = QueryRow("q", 1, 2, 3, -1, NOW_MS, True, 1, 1000, topics)
+    store.put_query(row)
+    store.close()
+    assert opened(path)[0] == stored._replace(queries=(row,))
+
+
 def test_a_store_that_a_later_version_wrote_is_neither_read_nor_moved(path: Path) -> None:
     with sqlite3.connect(path) as db:
-        db.execute("PRAGMA user_version=3")
-        db.execute(f"PRAGMA application_id={0x686D0000 | 3}")
+        db.execute("PRAGMA user_version=4")
+        db.execute(f"PRAGMA application_id={0x686D0000 | 4}")
     db.close()
     before = path.read_bytes()
     with pytest.raises(Misconfigured, match="newer horolog"):

@@ -26,6 +26,7 @@ from horolog.broker.opening import Opened, open_storage
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
 from horolog.broker.producer_ids import ProducerIds
+from horolog.broker.queries import Queries
 from horolog.broker.timestamp_warnings import TimestampWarnings
 from horolog.clock import Clock, SystemClock
 from horolog.config import BrokerConfig, Endpoint, Settings
@@ -91,6 +92,9 @@ class Broker:
             (id_ for log in opened.log_dir.logs.values() for id_, _ in log.producers), default=-1
         )
         self.producer_ids = ProducerIds(self.metadata, store, highest + 1)
+        self.queries = Queries(
+            self.metadata, store, clock, self.topics, self.partitions, opened.stored.queries
+        )
         self.timestamp_warnings = TimestampWarnings(live, clock, self.partitions)
         self.background_tasks = BackgroundTasks(
             live, clock, self.partitions, self.groups, self.timestamp_warnings, store, readers

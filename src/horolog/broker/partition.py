@@ -11,6 +11,7 @@ from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.storage.attempts import Fences
 from horolog.storage.checkpoints import AppendTimeReset, EpochStart
 from horolog.storage.log import Appended, DeletedSegment, Log
 from horolog.storage.lookup import TimestampOffset
@@ -42,9 +43,16 @@ class Partition:
     """
 
     def __init__(
-        self, log: Log, workers: Executor, checkers: Checkers, max_uncompressed_bytes: int
+        self,
+        log: Log,
+        workers: Executor,
+        checkers: Checkers,
+        max_uncompressed_bytes: int,
+        fences: Fences | None = None,
     ) -> None:
         self._log = log
+        if fences is not None:
+            log.producers.attempts.adopt(fences)
         self.topic = log.topic
         self.name = str(log)
         self.listeners: dict[Listener, None] = {}
@@ -135,11 +143,35 @@ class Partition:
     @property
     def has_producers(self) -> bool:
         """Whether there is state of idempotent producers."""
-        return len(self._log.producers) > 0
+        return len(self._log.producers) > 0 or len(self._log.producers.attempts) > 0
 
     def expire_producers(self, clock: Clock, expiration_ms: int) -> "asyncio.Future[int]":
-        """Expire idempotent producers that were inactive for `expiration_ms`; return how many."""
-        return self.run(lambda: self._log.producers.expire(clock.now_ms(), expiration_ms))
+        """Expire idempotent producers that were inactive for `expiration_ms`; return how many.
+
+        Of exactly-once sinks, batches of queries that have gone on since are forgotten.
+        """
+
+        def expire() -> int:
+            self._log.producers.attempts.forget_superseded()
+            return self._log.producers.expire(clock.now_ms(), expiration_ms)
+
+        return self.run(expire)
+
+    def last_batch_of(self, slot: int) -> int | None:
+        """The last batch that a query wrote here (docs/exactly-once.md)."""
+        return self._log.producers.attempts.last_batch(slot)
+
+    async def rows_of_attempts(self, slot: int, batch: int) -> dict[int, int]:
+        """How many rows each task of a query's batch has here, after all writes that are queued."""
+        attempts = self._log.producers.attempts
+        if self._writes.is_idle:
+            return attempts.rows_of(slot, batch)
+        return await self.run(lambda: attempts.rows_of(slot, batch))
+
+    async def forget_attempts(self, slot: int) -> None:
+        """Forget what a query wrote here."""
+        if self.last_batch_of(slot) is not None:
+            await self.run(lambda: self._log.producers.attempts.forget([slot]))
 
     def append_time_ahead_ms(self, now_ms: int) -> int:
         """See `Log.append_time_ahead_ms`."""
@@ -170,6 +202,7 @@ class Partition:
     async def close(self) -> None:
         """Refuse further writes, complete the queued ones, and notify listeners."""
         await self._writes.close()
+        self._log.producers.attempts.release()
         for listener in list(self.listeners):
             listener.on_gone()
 

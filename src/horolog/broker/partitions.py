@@ -16,6 +16,7 @@ from horolog.broker.turns import Slice
 from horolog.clock import Clock
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import Topic
+from horolog.storage.attempts import Fences
 from horolog.storage.log import Log
 from horolog.storage.log_dir import LogDir
 from horolog.storage.names import TopicPartition
@@ -39,6 +40,8 @@ class Partitions(Mapping[tuple[str, int], Partition]):
     ) -> None:
         self.cluster_id = str(log_dir.meta.cluster_id)
         """The id in the log directory's meta.properties."""
+        self.fences = Fences()
+        """What exactly-once sinks may write; the registry of queries changes it."""
         self._served: dict[tuple[str, int], Partition] = {}
         self._log_dir = log_dir
         self._live = live
@@ -174,4 +177,4 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         limit = self._live.config.horolog_max_batch_uncompressed_bytes
         key = (log.topic, log.partition)
         if key not in self._served:
-            self._served[key] = Partition(log, self._workers, self._checkers, limit)
+            self._served[key] = Partition(log, self._workers, self._checkers, limit, self.fences)

@@ -60,6 +60,11 @@ class WriteQueue:
         self.is_closed = False
         """Writes are refused."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no write is under way or queued."""
+        return not (self._working or self._jobs or self._unchecked)
+
     def append(
         self, batch: Buffer, now_ms: int, produce_version: int, owner: Hashable, *, in_thread: bool
     ) -> "Appended | asyncio.Future[Appended]":
@@ -110,6 +115,7 @@ class WriteQueue:
             partition=self._name,
             produce_version=append.produce_version,
             max_uncompressed_bytes=max_uncompressed_bytes,
+            fences=self._log.producers.attempts.fences,
         )
 
     def _write(self, append: Append) -> Appended:

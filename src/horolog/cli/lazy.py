@@ -28,6 +28,7 @@ COMMANDS = {
     "produce": Entry("horolog.cli.produce", "Send lines to a topic, with chosen timestamps."),
     "consume": Entry("horolog.cli.consume", "Print records, of an exact time range if given."),
     "offsets": Entry("horolog.cli.offsets", "Find the offset of a time, and explain the result."),
+    "queries": Entry("horolog.cli.queries", "List and forget queries that write exactly once."),
     "log": Entry("horolog.cli.log", "Inspect, verify and reindex log directories, offline."),
     "demo": Entry("horolog.cli.demo", "Run an end-to-end demo on a git repository's history."),
 }

@@ -7,13 +7,14 @@ from horolog.client.admin import AdminCalls
 from horolog.client.appends import AppendCalls
 from horolog.client.config import ClientConfig
 from horolog.client.groups import GroupCalls
+from horolog.client.queries import QueryCalls
 from horolog.client.records import RecordCalls
 from horolog.client.security import PLAINTEXT, Security
 
 __all__ = ["Client"]
 
 
-class Client(RecordCalls, AppendCalls, AdminCalls, GroupCalls):
+class Client(RecordCalls, AppendCalls, AdminCalls, GroupCalls, QueryCalls):
     """Asks horolog or Apache Kafka (tried with 3.9 and 4.3); connects when first asked.
 
         with Client("127.0.0.1:9092") as client:

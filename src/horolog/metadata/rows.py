@@ -4,13 +4,15 @@ Every row is stored with a checksum, because SQLite has none: a flipped bit may 
 looks valid, and rows decide which topics are deleted and which records expire.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import crc32c
 
 from horolog.groups.rows import GroupRow, OffsetRow
+from horolog.record.attempts import MOST_BATCHES, MOST_TASKS, SLOTS
 from horolog.storage import names
 
 AS_FOUND: Final = 0
@@ -44,6 +46,29 @@ class SettingRow(NamedTuple):
     value: str
 
 
+class QueryRow(NamedTuple):
+    """A query that writes exactly once (docs/exactly-once.md), and the last batch that it began.
+
+    One that was forgotten stays as a row without a batch (-1): of its name a new one has another
+    `life`, so that what logs still hold of the old one is not taken for its own.
+    """
+
+    query: str
+    life: int
+    slot: int
+    """Its number in the producer ids of its attempts."""
+    batch: int
+    tasks: int
+    """How many tasks the batch has; -1 if that is not known before it is committed."""
+    started_ms: int
+    is_committed: bool
+    layout: int
+    """How attempts form batches of rows."""
+    batch_bytes: int
+    topics: str
+    """A JSON object: by name, the id and the number of partitions when the batch met the topic."""
+
+
 class Stored(NamedTuple):
     """The whole content of the store, as of the last stop."""
 
@@ -51,6 +76,7 @@ class Stored(NamedTuple):
     settings: list[SettingRow]
     groups: list[GroupRow]
     offsets: list[OffsetRow]
+    queries: Sequence[QueryRow] = ()
     is_salvaged: bool = False
     """Rows of topics may be lost: topics on disk without a row must not expire."""
 
@@ -94,6 +120,11 @@ def topic_values(row: TopicRow) -> tuple[Any, ...]:
     return (row.name, row.topic_id.bytes, row.partitions, adopted, int(row.deleting))
 
 
+def query_values(row: QueryRow) -> tuple[Any, ...]:
+    """The column values of a query."""
+    return tuple(int(value) if isinstance(value, bool) else value for value in row)
+
+
 def _read_topic(values: Sequence[Any]) -> TopicRow:
     name, topic_id, partitions, adopted, deleting = values
     is_name = isinstance(name, str) and names.partition_of(f"{name}-0") is not None
@@ -131,6 +162,41 @@ def _read_offset(values: Sequence[Any]) -> OffsetRow:
     _expect(_is_int(partition, 0, names.MAX_PARTITION), f"{topic} has no partition {partition}")
     _expect(_is_int(epoch, -(1 << 31), (1 << 31) - 1), f"there is no leader epoch {epoch}")
     return row
+
+
+def _read_query(values: Sequence[Any]) -> QueryRow:
+    row = QueryRow(*values)
+    _expect(isinstance(row.query, str) and isinstance(row.topics, str), "it has no name")
+    _expect(_is_int(row.life, 0, names.MAX_PARTITION), f"it was forgotten {row.life!r} times")
+    _expect(_is_int(row.slot, 0, SLOTS - 1), f"there is no slot {row.slot!r}")
+    _expect(_is_int(row.batch, -1, MOST_BATCHES - 1), f"there is no batch {row.batch!r}")
+    _expect(_is_int(row.tasks, -1, MOST_TASKS), f"it has {row.tasks!r} tasks")
+    _expect(_is_int(row.started_ms, -(1 << 63), names.MAX_OFFSET), "it began at no time")
+    _expect(row.is_committed in (0, 1), "committed is 0 or 1")
+    _expect(_is_int(row.layout, 0, names.MAX_PARTITION), f"there is no layout {row.layout!r}")
+    pinned_topics(row.topics)
+    _expect(_is_int(row.batch_bytes, 1, names.MAX_PARTITION), "its batches have no size")
+    return row._replace(is_committed=bool(row.is_committed))
+
+
+def pinned_topics(text: str) -> dict[str, tuple[UUID, int]]:
+    """The topics of a query's batch: by name, the id and the number of partitions.
+
+    Raises:
+        ValueError: no version of horolog writes this.
+    """
+    try:
+        return {
+            name: (UUID(hex=topic_id), int(partitions))
+            for name, (topic_id, partitions) in json.loads(text).items()
+        }
+    except (TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"these are no topics: {text!r:.60}") from error
+
+
+def topics_text(topics: Mapping[str, tuple[UUID, int]]) -> str:
+    """The reverse of `pinned_topics`."""
+    return json.dumps({name: (id_.hex, partitions) for name, (id_, partitions) in topics.items()})
 
 
 def _read_counter(values: Sequence[Any]) -> tuple[str, int]:
@@ -178,8 +244,16 @@ OFFSETS: Final = Table(
 COUNTERS: Final = Table(
     "counters", "name TEXT NOT NULL, value INTEGER NOT NULL", "name", _read_counter
 )
+QUERIES: Final = Table(
+    "queries",
+    "query TEXT NOT NULL, life INTEGER NOT NULL, slot INTEGER NOT NULL, batch INTEGER NOT NULL, "
+    "tasks INTEGER NOT NULL, started_ms INTEGER NOT NULL, committed INTEGER NOT NULL, "
+    "layout INTEGER NOT NULL, batch_bytes INTEGER NOT NULL, topics TEXT NOT NULL",
+    "query",
+    _read_query,
+)
 # The root pages of the tables follow the first page in this order (see salvage.py).
-TABLES: Final = (TOPICS, SETTINGS, GROUPS, OFFSETS, COUNTERS)
+TABLES: Final = (TOPICS, SETTINGS, GROUPS, OFFSETS, COUNTERS, QUERIES)
 # Counters: the first producer id that is free; whether `Stored.is_salvaged`.
 NEXT_PRODUCER_ID: Final = "next_producer_id"
 IS_SALVAGED: Final = "is_salvaged"

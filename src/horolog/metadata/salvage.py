@@ -32,6 +32,7 @@ from horolog.metadata.rows import (
     IS_SALVAGED,
     NEXT_PRODUCER_ID,
     OFFSETS,
+    QUERIES,
     SETTINGS,
     TABLES,
     TOPICS,
@@ -43,6 +44,7 @@ from horolog.metadata.rows import (
 )
 from horolog.metadata.store import (
     FIRST_SCHEMA_VERSION,
+    SECOND_SCHEMA_VERSION,
     SQLITE_ERRORS,
     MetadataStore,
     OldSchema,
@@ -220,11 +222,14 @@ def _read_copy(path: Path, scratch: str, *, with_new_header: bool) -> _Found:
         db.text_factory = _text
         (version,) = db.execute("PRAGMA user_version").fetchone()
         present = {name for (name,) in db.execute("SELECT name FROM sqlite_schema")}
-        if not {table.name for table in TABLES} <= present:
+        tables: tuple[Table, ...] = TABLES
+        if version in (FIRST_SCHEMA_VERSION, SECOND_SCHEMA_VERSION):
+            tables = tuple(table for table in TABLES if table is not QUERIES)
+        if not {table.name for table in tables} <= present:
             raise StoreDamaged("tables are missing")
         found = _Found()
         found.has_checksums = version != FIRST_SCHEMA_VERSION
-        for table in TABLES:
+        for table in tables:
             _read_table(db, table, found)
         if not found.is_damaged and not _has_sound_pages(db):
             found.unread = set(TABLES)  # any number of rows may be lost
@@ -395,3 +400,8 @@ def _tell(path: Path, why: str | None, found: _Found, aside: str | None) -> None
         )
     if any(table in found.unread or table in found.lost for table in (GROUPS, OFFSETS)):
         _logger.error("Consumer groups may have to start from their auto.offset.reset")
+    if QUERIES in found.unread or QUERIES in found.lost:
+        _logger.error(
+            "Queries that write exactly once may be unknown: what logs hold of their last batches "
+            "counts again once they begin it, but for partitions that were added meanwhile"
+        )

@@ -26,20 +26,25 @@ from horolog.metadata.rows import (
     IS_SALVAGED,
     NEXT_PRODUCER_ID,
     OFFSETS,
+    QUERIES,
     SETTINGS,
     TABLES,
     TOPIC_SCOPE,
     TOPICS,
+    QueryRow,
     Stored,
     Table,
     TopicRow,
     checksum,
+    query_values,
     topic_values,
 )
 from horolog.storage import names
 
 FILE_NAME = "horolog-metadata.sqlite"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+SECOND_SCHEMA_VERSION = 2
+"""As 3, without queries."""
 FIRST_SCHEMA_VERSION = 1
 """As 2, without checksums."""
 
@@ -99,7 +104,7 @@ class MetadataStore:
     def _check_version(self) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         (again,) = self._db.execute("PRAGMA application_id").fetchone()
-        if (version, again) == (FIRST_SCHEMA_VERSION, 0):
+        if is_old_schema(version, again):
             raise OldSchema(f"{self._path} has the schema {version}")
         if not 0 < version <= 0xFFFF or again != application_id(version):
             raise StoreDamaged(f"{self._path} claims to have the schema {version}")
@@ -138,6 +143,7 @@ class MetadataStore:
                 list(self._rows(SETTINGS)),
                 list(self._rows(GROUPS)),
                 list(self._rows(OFFSETS)),
+                tuple(self._rows(QUERIES)),
                 is_salvaged=IS_SALVAGED in counters,
             )
 
@@ -208,6 +214,11 @@ class MetadataStore:
             after = COUNTERS.checked((NEXT_PRODUCER_ID, first + count))
             self._db.execute(COUNTERS.insert, after)
         return first
+
+    def put_query(self, row: QueryRow) -> None:
+        """Create or replace a query that writes exactly once."""
+        with self._transaction(synced=True):
+            self._db.execute(QUERIES.insert, QUERIES.checked(query_values(row)))
 
     # --- groups -----------------------------------------------------------------------
 
@@ -296,6 +307,13 @@ def create_schema(db: sqlite3.Connection) -> None:
 def application_id(version: int) -> int:
     """A second copy of the schema version, so that a flipped bit does not pass for a newer one."""
     return int.from_bytes(b"hm", "big") << 16 | version
+
+
+def is_old_schema(version: int, again: int) -> bool:
+    """Whether a store has an earlier schema, by its `user_version` and `application_id`."""
+    first = (FIRST_SCHEMA_VERSION, 0)
+    second = (SECOND_SCHEMA_VERSION, application_id(SECOND_SCHEMA_VERSION))
+    return (version, again) in (first, second)
 
 
 def sync_directory(path: Path) -> None:

@@ -28,20 +28,22 @@ from horolog.metadata.rows import (
     COUNTERS,
     GROUPS,
     OFFSETS,
+    QUERIES,
     SETTINGS,
     TOPIC_SCOPE,
     TOPICS,
     Table,
     TopicRow,
     checksum,
+    pinned_topics,
 )
 from horolog.metadata.store import (
     FILE_NAME,
-    FIRST_SCHEMA_VERSION,
     SCHEMA_VERSION,
     SQLITE_ERRORS,
     application_id,
     create_schema,
+    is_old_schema,
 )
 from horolog.metadata.wal import check_wal
 from horolog.storage import names
@@ -193,7 +195,7 @@ class _StoreCheck:
             )
             return
         (again,) = db.execute("PRAGMA application_id").fetchone()
-        if (version, again) == (FIRST_SCHEMA_VERSION, 0):
+        if is_old_schema(version, again):
             yield note(self._path, "An earlier horolog wrote it: the next start takes it over")
             self._is_old = True
             return
@@ -220,6 +222,7 @@ class _StoreCheck:
             (GROUPS, _wrong_group),
             (OFFSETS, _wrong_offset),
             (COUNTERS, _sound),
+            (QUERIES, _wrong_query),
         ):
             table = read_as.name
             wrong: list[str] = []
@@ -323,6 +326,15 @@ def _wrong_offset(row: tuple[object, ...], known: PartitionCounts) -> str | None
         return f"offset {committed} in leader epoch {leader_epoch} cannot be committed"
     times = (commit_ms, expire_ms)
     return "it has a time below 0" if any(isinstance(t, int) and t < -1 for t in times) else None
+
+
+def _wrong_query(row: tuple[object, ...], known: PartitionCounts) -> str | None:
+    def check() -> None:
+        for _, partitions in pinned_topics(str(row[-1])).values():
+            if not 0 < partitions <= names.MAX_PARTITION:
+                raise ValueError(f"a topic has {partitions} partitions")
+
+    return _refusal(check)
 
 
 def _refusal(check: Callable[[], object]) -> str | None:

@@ -26,6 +26,7 @@ from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage import names, retention
 from horolog.storage.active_segment import ActiveSegment
 from horolog.storage.append_times import AppendTimes
+from horolog.storage.attempts import Repeat
 from horolog.storage.checkpoints import AppendTimeReset
 from horolog.storage.epochs import NO_EPOCH, LeaderEpochs
 from horolog.storage.files import Files, SyncFailed
@@ -39,7 +40,7 @@ from horolog.storage.lookup import (
 )
 from horolog.storage.names import TopicPartition
 from horolog.storage.producer_replay import replay
-from horolog.storage.producers import Producers, remove_snapshot
+from horolog.storage.producers import Producers, WrittenBatch, remove_snapshot
 from horolog.storage.segment import Segment
 from horolog.storage.set_aside import set_aside_of
 from horolog.storage.slices import Slice
@@ -209,7 +210,8 @@ class Log:
         """Give a batch its offsets, and its append time where the topic wants that; write it.
 
         Raises:
-            BatchRefused: an idempotent producer is out of sequence (45) or fenced (47).
+            BatchRefused: an idempotent producer is out of sequence (45) or fenced (47); an attempt
+                of an exactly-once sink differs from an earlier one (`Attempts.find_repeat`).
             StorageFailed: the disk refused. The log is as it was, unless it was the flush that
                 `flush.messages` asks for: then the batch is in the log, as in Kafka, and a retry
                 of it is refused like everything else until a flush succeeds.
@@ -235,7 +237,11 @@ class Log:
         header = prepared.header
         if header.producer_id >= 0:
             # Before any roll, which in Kafka even a duplicate may cause.
-            written = self.producers.find_duplicate(header)
+            written: WrittenBatch | Repeat | None
+            if prepared.digest is None:
+                written = self.producers.find_duplicate(header)
+            else:
+                written = self.producers.attempts.find_repeat(header, prepared.digest)
             if written is not None:
                 return Appended(
                     written.base_offset,
@@ -290,7 +296,10 @@ class Log:
         active.append(stamped, prepared.records, last_offset, timestamp)
         if stamps:
             self._append_times.gave(timestamp)
-        if header.producer_id >= 0:
+        if prepared.digest is not None:
+            attempts = self.producers.attempts
+            attempts.update(header, prepared.digest, last_offset, timestamp)
+        elif header.producer_id >= 0:
             self.producers.update(header, last_offset, timestamp, now_ms)
         if flushes:
             self.flush()
@@ -598,8 +607,16 @@ class Log:
             self.log_start_offset = min(self.log_start_offset, end_offset)
             self.epochs.truncate_from_end(end_offset)
             self._append_times.truncate(end_offset)
-            snapshots = base_offsets(os.listdir(self.directory), names.SNAPSHOT)
-            replay(self._files, self.directory, self.segments, self.producers, snapshots, now_ms)
+            present = os.listdir(self.directory)
+            replay(
+                self._files,
+                self.directory,
+                self.segments,
+                self.producers,
+                base_offsets(present, names.SNAPSHOT),
+                base_offsets(present, names.ATTEMPTS),
+                now_ms,
+            )
 
     def delete_records(self, offset: int) -> int:
         """Let the log start at `offset` (-1: at the high watermark); the new log start.

@@ -16,6 +16,7 @@ TIME_INDEX = ".timeindex"
 TXN_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 BATCHES = ".batches"  # ours: what Kafka's snapshot of producers has no place for
+ATTEMPTS = ".attempts"  # ours: what exactly-once sinks have written (attempts.py)
 SEAL = ".seal"  # ours: what a finished segment's indexes must look like
 SEGMENT_SUFFIXES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SEAL)
 
@@ -71,6 +72,7 @@ _PARTITION_SUFFIXES = (
     *SEGMENT_SUFFIXES,
     SNAPSHOT,
     BATCHES,
+    ATTEMPTS,
     DELETED,
     CLEANED,
     SWAP,

@@ -9,9 +9,15 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from horolog.errors import CorruptBatch, CorruptFile
+from horolog.record.attempts import is_attempt
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
-from horolog.storage.producers import CompletedTransaction, Producers, remove_snapshot
+from horolog.storage.producers import (
+    CompletedTransaction,
+    Producers,
+    read_attempts,
+    remove_snapshot,
+)
 from horolog.storage.segment import Segment
 
 _logger = logging.getLogger(__name__)
@@ -23,6 +29,7 @@ def replay(
     segments: Sequence[Segment],
     producers: Producers,
     snapshots: Iterable[int],
+    attempts: Iterable[int],
     now_ms: int,
 ) -> None:
     """Make `producers` what they were when the last of these batches was appended.
@@ -34,17 +41,19 @@ def replay(
         producers: what they are now does not count.
         snapshots: the offsets of those that are there. Those beyond the log end are of
             batches that are gone, and go too.
+        attempts: the same of what exactly-once sinks have written.
         now_ms: when all of them count as heard of.
     """
     end_offset = segments[-1].end.next_offset
-    for offset in snapshots:
+    for offset in {*snapshots, *attempts}:
         if offset > end_offset:
             remove_snapshot(files, directory, offset)
     start = _start(files, directory, segments, producers, snapshots, end_offset, now_ms)
+    first = _start_of_attempts(files, directory, producers, attempts, min(start, end_offset))
     following = [segment.base_offset for segment in segments[1:]] + [end_offset]
     for segment, next_base in zip(segments, following, strict=True):
-        if next_base > start:
-            _replay_segment(segment, start, producers, now_ms)
+        if next_base > first:
+            _replay_segment(segment, start, producers, now_ms, attempts_start=first)
 
 
 def mend_aborted(
@@ -89,6 +98,26 @@ def _start(
     return segments[0].base_offset
 
 
+def _start_of_attempts(
+    files: Files, directory: str, producers: Producers, offsets: Iterable[int], start: int
+) -> int:
+    """Read the newest file of attempts that helps, and say from where on they must be replayed.
+
+    That is before `start` where a Kafka was here since: it wrote a snapshot and no attempts.
+    """
+    attempts, usable = producers.attempts, [offset for offset in offsets if offset <= start]
+    attempts.clear()
+    for offset in sorted(usable, reverse=True):
+        try:
+            read_attempts(files, directory, offset, attempts)
+        except CorruptFile as error:
+            _logger.warning("A file of attempts is ignored: %s", error)
+            continue
+        return offset
+    attempts.was_written = bool(usable)
+    return 0 if usable else start
+
+
 def _read(files: Files, directory: str, offset: int, producers: Producers, now_ms: int) -> bool:
     try:
         producers.read(files, directory, offset, now_ms)
@@ -99,14 +128,20 @@ def _read(files: Files, directory: str, offset: int, producers: Producers, now_m
 
 
 def _replay_segment(
-    segment: Segment, start: int, producers: Producers, now_ms: int
+    segment: Segment,
+    start: int,
+    producers: Producers,
+    now_ms: int,
+    *,
+    attempts_start: int | None = None,
 ) -> list[CompletedTransaction]:
     """Take note of a segment's batches from an offset on; the transactions that ended there."""
-    before = segment.indexes.position_before(start, segment.size)
+    first = start if attempts_start is None else min(start, attempts_start)
+    before = segment.indexes.position_before(first, segment.size)
     ended = []
     try:
         for position, header in segment.headers(before, segment.size):
-            if header.base_offset >= start:
+            if header.base_offset >= start or (header.base_offset >= first and is_attempt(header)):
                 read = partial(segment.read_batch, position, header)
                 ended.append(producers.replay(header, read, now_ms))
     except CorruptBatch as error:

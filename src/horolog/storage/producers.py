@@ -12,6 +12,7 @@ and the batches after it are replayed.
        file has no place for: without them a retry that spans a kill would be out of sequence
        i64 producer id · i16 epoch · i32 last sequence · i64 last offset · i32 offset delta
        · i64 timestamp
+    <offset>.attempts: ours, in the same frame: see attempts.py
 
 One thread changes the state. Kafka forgets a producer by the timestamps of its
 records; here it is forgotten by when its last batch was appended, so that records
@@ -26,9 +27,12 @@ from typing import NamedTuple
 import crc32c
 
 from horolog.errors import BatchRefused, CorruptFile, ErrorCode
+from horolog.record.attempts import FIRST_PRODUCER_ID, is_attempt
 from horolog.record.batch import BatchHeader
 from horolog.record.markers import read_marker
 from horolog.storage import names
+from horolog.storage.attempts import ENTRY as ATTEMPTS_ENTRY
+from horolog.storage.attempts import Attempts
 from horolog.storage.files import Files
 
 SEQUENCES = 1 << 31  # after 2147483647 comes 0
@@ -88,6 +92,8 @@ class Producers:
 
     def __init__(self) -> None:
         self._states: dict[int, ProducerState] = {}
+        self.attempts = Attempts()
+        """Those of exactly-once sinks; ordinary producers have lower ids."""
 
     def __len__(self) -> int:
         return len(self._states)
@@ -154,6 +160,9 @@ class Producers:
             CorruptBatch: a marker is no marker.
         """
         if header.producer_id < 0:
+            return None
+        if is_attempt(header):
+            self.attempts.replay(header, read_batch)
             return None
         if header.is_control:
             return self._end_transaction(header, read_batch())
@@ -225,9 +234,12 @@ class Producers:
                 )
             )
             older += [_BATCH.pack(producer_id, state.epoch, *b) for b in state.batches[:-1]]
-        snapshot, batches = _paths(directory, offset)
+        snapshot, batches, attempts = _paths(directory, offset)
         if older:
             files.replace(batches, _framed(older), sync=False)
+        if len(self.attempts) or self.attempts.was_written:
+            files.replace(attempts, _framed(list(self.attempts.entries())), sync=False)
+            self.attempts.was_written = True
         files.replace(snapshot, _framed(entries), sync=False)
 
     def read(self, files: Files, directory: str, offset: int, now_ms: int) -> None:
@@ -236,9 +248,11 @@ class Producers:
         Raises:
             CorruptFile: the snapshot is damaged, or there is none.
         """
-        snapshot, batches = _paths(directory, offset)
+        snapshot, batches, _ = _paths(directory, offset)
         states = {}
         for producer_id, epoch, *last, coordinator, opened in _unframed(files, snapshot, _ENTRY):
+            if producer_id >= FIRST_PRODUCER_ID:
+                continue  # a Kafka that was here since has counted attempts as producers
             batch = WrittenBatch(*last)
             states[producer_id] = ProducerState(
                 epoch,
@@ -257,6 +271,16 @@ class Producers:
                     state.batches.insert(0, batch)
 
 
+def read_attempts(files: Files, directory: str, offset: int, attempts: Attempts) -> None:
+    """Replace the attempts by what was written down for `offset`.
+
+    Raises:
+        CorruptFile: the file is damaged, or there is none.
+    """
+    path = _paths(directory, offset)[2]
+    attempts.read(_unframed(files, path, ATTEMPTS_ENTRY), offset, path)
+
+
 def remove_snapshot(files: Files, directory: str, offset: int) -> None:
     """Remove what was written down for `offset`, if anything was."""
     for path in _paths(directory, offset):
@@ -271,9 +295,9 @@ def _follows(batches: list[WrittenBatch], older: WrittenBatch) -> bool:
     return is_next and older.last_offset < batches[0].base_offset
 
 
-def _paths(directory: str, offset: int) -> tuple[str, str]:
+def _paths(directory: str, offset: int) -> tuple[str, str, str]:
     stem = f"{directory}/{offset:020d}"
-    return stem + names.SNAPSHOT, stem + names.BATCHES
+    return stem + names.SNAPSHOT, stem + names.BATCHES, stem + names.ATTEMPTS
 
 
 def _framed(entries: list[bytes]) -> bytes:

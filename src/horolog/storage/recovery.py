@@ -136,7 +136,16 @@ class _Loader:
         epochs.truncate_from_start(log_start_offset)
         producers = Producers()
         snapshots = self._snapshots(present, end_offset)
-        replay(self.files, self.directory, self.segments, producers, snapshots, plan.now_ms)
+        attempts = leftovers.base_offsets(present, names.ATTEMPTS)
+        replay(
+            self.files,
+            self.directory,
+            self.segments,
+            producers,
+            snapshots,
+            attempts,
+            plan.now_ms,
+        )
         self._mend_aborted(snapshots)
         point = self.recovery_point or 0
         return Log(
@@ -326,6 +335,7 @@ class _Loader:
             for offset in leftovers.base_offsets(present, names.SNAPSHOT):
                 remove_snapshot(self.files, self.directory, offset)
                 present.discard(names.segment_file(offset, names.SNAPSHOT))
+                present.discard(names.segment_file(offset, names.ATTEMPTS))
         config, now_ms = self.plan.config, self.plan.now_ms
         if self.segments:
             return active_segment(self.files, self.segments[-1], config, now_ms)
@@ -376,6 +386,7 @@ class _Loader:
         for offset in usable[:-1]:
             if offset not in bases and not self.plan.is_adopted:
                 remove_snapshot(self.files, self.directory, offset)
+                present.discard(names.segment_file(offset, names.ATTEMPTS))
                 found.remove(offset)
         return found
 

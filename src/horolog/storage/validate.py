@@ -25,6 +25,7 @@ from horolog.errors import (
     RecordsRejected,
     RequestRefused,
 )
+from horolog.record.attempts import is_attempt, rows_digest
 from horolog.record.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -38,6 +39,7 @@ from horolog.record.batch import (
 from horolog.record.compression import Codec, compress_chunks, fleeting_chunks
 from horolog.record.scan import Fault, RecordFacts, find_faults, scan_batch
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
+from horolog.storage.attempts import Fences
 from horolog.storage.looks_like import looks_like
 
 MAX_UNCOMPRESSED_BYTES = 1 << 30
@@ -65,6 +67,8 @@ class Prepared(NamedTuple):
     """True maximum of the records' timestamps, below zero too (KIP-228); -1 if none has one."""
     ahead_ms: int
     """How far that is ahead of the clock; 0 if it is not, or if an append time replaces it."""
+    digest: int | None = None
+    """Of the rows of an exactly-once sink (`rows_digest`); None for all others."""
 
 
 def prepare(
@@ -75,6 +79,7 @@ def prepare(
     partition: str = "",
     produce_version: int | None = None,
     max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
+    fences: Fences | None = None,
 ) -> Prepared:
     """Check what a producer sent for one partition.
 
@@ -85,6 +90,8 @@ def prepare(
         partition: for texts, `topic-partition`.
         produce_version: of the request; None is the newest.
         max_uncompressed_bytes: what the records may decompress to.
+        fences: the batches of exactly-once sinks: the timestamps of all attempts at one are
+            checked against the time of its start, so that a retry is not refused for its age.
 
     Raises:
         RequestRefused: with Kafka's code and a sentence; BatchRefused where Kafka's log and not
@@ -110,7 +117,12 @@ def prepare(
             "The offset deltas of the records in a batch must be 0, 1, 2 and so on, as its last "
             "offset delta and its count of records claim"
         )
-    errors = _record_errors(sent, header, facts, config, now_ms, partition)
+    digest = None
+    checked_ms = now_ms
+    if is_attempt(header):
+        digest = rows_digest(header, sent[HEADER_SIZE:], max_bytes=max_uncompressed_bytes)
+        checked_ms = now_ms if fences is None else fences.now_ms(header, now_ms)
+    errors = _record_errors(sent, header, facts, config, checked_ms, partition)
     if errors:
         raise _rejected(errors)
     if config.compression_type != "producer":
@@ -123,7 +135,8 @@ def prepare(
     timestamp_type = config.message_timestamp_type
     largest = NO_TIMESTAMP if facts.max_timestamp is None else facts.max_timestamp
     ahead_ms = 0 if timestamp_type is LOG_APPEND_TIME or largest < now_ms else largest - now_ms
-    return Prepared(header, sent, sent[HEADER_SIZE:], timestamp_type, largest, ahead_ms)
+    records = sent[HEADER_SIZE:]
+    return Prepared(header, sent, records, timestamp_type, largest, ahead_ms, digest)
 
 
 def _only_batch(records: Buffer, produce_version: int | None) -> BatchHeader:

@@ -17,4 +17,10 @@ APPEND_TIME_AHEAD: Final = "horolog.append.time.ahead"
 ALL_PARTITIONS: Final = "all"
 """The value of `APPEND_TIME_RESET` for all partitions; otherwise a comma-separated list."""
 
-FEATURES: Final = MappingProxyType({APPEND_TIME_RESET: Versions(1, 1)})
+EXACTLY_ONCE: Final = "horolog.exactly.once"
+"""A broker setting that IncrementalAlterConfigs accepts: begins, commits and forgets batches of
+queries. DescribeConfigs has all queries under it, and one under `EXACTLY_ONCE/name`."""
+
+FEATURES: Final = MappingProxyType(
+    {APPEND_TIME_RESET: Versions(1, 1), EXACTLY_ONCE: Versions(1, 1)}
+)

@@ -13,6 +13,7 @@ from horolog.broker.append_time_control import describe_append_times
 from horolog.broker.broker import Broker
 from horolog.broker.clock_control import describe_clock
 from horolog.broker.dispatch import Request, api
+from horolog.broker.exactly_once_control import describe_queries
 from horolog.broker.handlers.config_resources import ResourceType, check_broker, unknown_type
 from horolog.config import DescribedSetting, describe_broker, describe_cluster, describe_topic
 from horolog.errors import ErrorCode, HorologError, code_for
@@ -85,11 +86,11 @@ class _Descriptions:
                 of_times = describe_append_times(broker, topic, keys)
                 return found + self._described(of_times) if of_times else found
             case ResourceType.BROKER:
+                queries = describe_queries(broker, keys)
                 if check_broker(broker, name):
-                    return self._described(describe_cluster(broker.settings, keys))
-                return self._described(
-                    describe_broker(broker.settings, keys) + describe_clock(broker, keys)
-                )
+                    return self._described(describe_cluster(broker.settings, keys) + queries)
+                of_broker = describe_broker(broker.settings, keys) + describe_clock(broker, keys)
+                return self._described(of_broker + queries)
             case ResourceType.BROKER_LOGGER:
                 return []
             case number:

@@ -10,6 +10,7 @@ from horolog.broker.append_time_control import split_resets
 from horolog.broker.broker import Broker
 from horolog.broker.clock_control import split_changes
 from horolog.broker.dispatch import Request, api
+from horolog.broker.exactly_once_control import split_queries
 from horolog.broker.handlers.config_resources import ResourceType, check_broker, unknown_type
 from horolog.config import Change, Operation
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
@@ -69,6 +70,11 @@ async def _alter(
                 await reset.perform(broker)
         case ResourceType.BROKER:
             cluster_wide = check_broker(broker, resource.resource_name)
+            call, changes = split_queries(changes)
+            if call is not None:
+                if not validate_only:
+                    await call.perform(broker)
+                return
             turn, changes = split_changes(broker, changes)
             if changes or turn is None:
                 await broker.controller.alter_broker_settings(

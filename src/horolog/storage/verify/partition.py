@@ -8,10 +8,11 @@ from pathlib import Path
 
 from horolog.errors import StorageFailed
 from horolog.storage import names
+from horolog.storage.attempts import Attempts
 from horolog.storage.checkpoints import read_append_time, read_append_time_resets, read_topic_id
 from horolog.storage.files import Files
 from horolog.storage.leftovers import base_offsets
-from horolog.storage.producers import Producers
+from horolog.storage.producers import Producers, read_attempts
 from horolog.storage.set_aside import set_aside_in
 from horolog.storage.verify.epochs import check_epochs
 from horolog.storage.verify.extent import check_ends, check_order, check_start
@@ -32,6 +33,8 @@ _FORGET_RESETS = (
     "restore it from a backup, or stop the broker and remove the file: retention then counts from "
     "append times as they are"
 )
+_MAX_ATTEMPTS_BYTES = 256 << 20
+_ATTEMPTS = "a broker reads an older one that is there, and the log after it, instead"
 _SNAPSHOT = "a broker removes it when it starts, and reads the log instead"
 
 
@@ -46,6 +49,7 @@ def check_partition(files: Files, directory: Path, around: Surroundings) -> Step
             yield from check_epochs(files, directory, segments, is_live=around.is_live)
             yield from check_ends(files, directory, segments, around)
             yield from check_start(files, directory, present, segments, around)
+        yield from _attempts(files, directory, present, segments, around)
         yield from _snapshots(files, directory, present, segments, around)
         for name in set_aside_in(present):
             yield from check_set_aside(files, directory, name)
@@ -116,6 +120,27 @@ def _beside(files: Files, directory: Path, present: Sequence[str]) -> Iterator[F
                 "Its segment is not here",
                 f"restore {stem}{names.LOG} if it should be; a broker that starts removes this",
             )
+
+
+def _attempts(
+    files: Files,
+    directory: Path,
+    present: Sequence[str],
+    segments: Sequence[SegmentFacts],
+    around: Surroundings,
+) -> Iterator[Finding]:
+    end = segments[-1].next_offset if segments and segments[-1].is_sound else None
+    for offset in base_offsets(present, names.ATTEMPTS):
+        path = str(directory / names.segment_file(offset, names.ATTEMPTS))
+        if files.size(path) > _MAX_ATTEMPTS_BYTES:
+            yield note(path, "It is too large to be a file of attempts: not checked")
+            continue
+        findings: list[Finding] = []
+        read = partial(read_attempts, files, str(directory), offset, Attempts())
+        read_or_report(read, path, _ATTEMPTS, findings)
+        yield from findings
+        if not findings and end is not None and offset > end and not around.is_live:
+            yield note(path, f"It is of offset {offset}, and the log ends before {end}")
 
 
 def _snapshots(

@@ -1,0 +1,226 @@
+"""Batches of queries that write exactly once: begun, joined, committed, forgotten.
+
+For brokers that announce `horolog.exactly.once`; docs/exactly-once.md says what holds.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from horolog.client.deadline import Deadline
+from horolog.client.link import Link
+from horolog.client.metadata import refuse
+from horolog.client.records import TopicPartition
+from horolog.client.retrying import RetriedCalls
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.record.attempts import AttemptId, batch_digest
+from horolog.wire.api import ApiKey
+from horolog.wire.features import EXACTLY_ONCE
+from horolog.wire.malformed import MalformedResponse
+
+__all__ = ["QueryBatch", "QueryCalls", "TaskRows"]
+
+LAYOUT: Final = 1
+"""How this version's writers form record batches of rows; attempts at a batch must agree."""
+
+_BROKER: Final = 4
+_SET: Final = 0
+
+
+class QueryBatch(NamedTuple):
+    """The batch that a query writes, as its first attempt began it."""
+
+    query: str
+    slot: int
+    """The number of the query."""
+    batch: int
+    tasks: int | None
+    """How many tasks it has, None if that is not known before it is committed."""
+    started_ms: int
+    """When it was first begun, on the broker's clock: the time of rows without one."""
+    is_committed: bool
+    layout: int
+    batch_bytes: int
+    """The uncompressed size that record batches are filled to."""
+    partitions: Mapping[str, int]
+    """How many partitions each topic has for this batch, whatever was added since; in a list of all
+    queries nothing."""
+
+    def producer_of(self, task: int) -> tuple[int, int]:
+        """The producer id and epoch of a task's record batches."""
+        return AttemptId(self.slot, self.batch, task).producer
+
+
+@dataclass(slots=True)
+class TaskRows:
+    """How many rows an attempt of a task has sent to each partition of each topic."""
+
+    task: int
+    rows: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+class QueryCalls(RetriedCalls):
+    """Calls about queries that write exactly once."""
+
+    def begin_batch(
+        self,
+        query: str,
+        batch: int,
+        *,
+        tasks: int | None = None,
+        topics: Sequence[str] = (),
+        batch_bytes: int = 1_000_000,
+    ) -> QueryBatch:
+        """Begin a batch, or join it: every attempt of every task does.
+
+        The first to come decides about `batch_bytes`, and how many partitions each of `topics`
+        has for this batch; the others are told.
+
+        Raises:
+            RequestRefused: the broker cannot do this (Apache Kafka); the query has gone on to a
+                later batch; the batch has another number of `tasks`; there is no such topic.
+            NoAnswer: no broker answers.
+        """
+        members = {
+            "action": "begin",
+            "query": query,
+            "batch": batch,
+            "tasks": tasks,
+            "topics": list(topics),
+            "layout": LAYOUT,
+            "batch_bytes": batch_bytes,
+        }
+
+        def attempt(deadline: Deadline) -> QueryBatch:
+            link = self._with_exactly_once(deadline)
+            self._tell(link, members, deadline)
+            found = self._described(link, query, deadline)
+            if found is None or found.batch != batch:
+                raise RequestRefused(
+                    ErrorCode.invalid_producer_epoch,
+                    f"query {query} went on to another batch while batch {batch} was begun",
+                )
+            return found
+
+        return self._persist(attempt)
+
+    def commit_batch(self, query: str, batch: int, tasks: int, written: Iterable[TaskRows]) -> None:
+        """End a batch: check that the broker has the rows that its tasks have sent, and no others.
+
+        `written` has one successful attempt of each task. May be called again.
+
+        Raises:
+            RequestRefused: the broker has other rows: an attempt differed from one before it.
+            NoAnswer: no broker answers.
+        """
+        by_partition: dict[TopicPartition, dict[int, int]] = defaultdict(dict)
+        for task in written:
+            for topic, partitions in task.rows.items():
+                for partition, rows in partitions.items():
+                    by_partition[topic, partition][task.task] = rows
+        members = {
+            "action": "commit",
+            "query": query,
+            "batch": batch,
+            "tasks": tasks,
+            "rows": sum(sum(each.values()) for each in by_partition.values()),
+            "digest": batch_digest(by_partition),
+        }
+        self._persist(
+            lambda deadline: self._tell(self._with_exactly_once(deadline), members, deadline)
+        )
+
+    def queries(self) -> list[QueryBatch]:
+        """All queries that write exactly once to this broker, by name.
+
+        Raises:
+            RequestRefused: the broker cannot do this (Apache Kafka).
+            NoAnswer: no broker answers.
+        """
+
+        def attempt(deadline: Deadline) -> list[QueryBatch]:
+            link = self._with_exactly_once(deadline)
+            return [_batch_of(each) for each in self._values(link, EXACTLY_ONCE, deadline)]
+
+        return self._persist(attempt)
+
+    def forget_query(self, query: str) -> None:
+        """Forget a query that has ended: the next one of its name begins with nothing behind it.
+
+        Raises:
+            RequestRefused: the broker does not know it, or cannot do this (Apache Kafka).
+            NoAnswer: no broker answers.
+        """
+        members = {"action": "forget", "query": query}
+        self._persist(
+            lambda deadline: self._tell(self._with_exactly_once(deadline), members, deadline)
+        )
+
+    def _with_exactly_once(self, deadline: Deadline) -> Link:
+        link = self.brokers.any(deadline)
+        if EXACTLY_ONCE not in link.features:
+            raise RequestRefused(
+                ErrorCode.unsupported_version,
+                f"the broker at {link.connection.address} does not announce {EXACTLY_ONCE}: only "
+                "horolog's brokers write exactly once. Leave the option out to write at least once",
+            )
+        return link
+
+    def _tell(self, link: Link, members: Mapping[str, Any], deadline: Deadline) -> None:
+        value = json.dumps(members, separators=(",", ":"))
+        config = {"name": EXACTLY_ONCE, "config_operation": _SET, "value": value}
+        resource = {"resource_type": _BROKER, "resource_name": "", "configs": [config]}
+        request = {"resources": [resource], "validate_only": False}
+        version = link.version(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+        body = link.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, request, deadline).body
+        for each in body.responses:
+            refuse(each.error_code, f"query {members['query']}", each.error_message)
+
+    def _described(self, link: Link, query: str, deadline: Deadline) -> QueryBatch | None:
+        found = self._values(link, f"{EXACTLY_ONCE}/{query}", deadline)
+        return _batch_of(found[0]) if found else None
+
+    def _values(self, link: Link, key: str, deadline: Deadline) -> list[Any]:
+        request = {
+            "resources": [
+                {"resource_type": _BROKER, "resource_name": "", "configuration_keys": [key]}
+            ],
+            "include_synonyms": False,
+            "include_documentation": False,
+        }
+        version = link.version(ApiKey.DESCRIBE_CONFIGS)
+        body = link.ask(ApiKey.DESCRIBE_CONFIGS, version, request, deadline).body
+        for each in body.results:
+            refuse(each.error_code, key, each.error_message)
+        try:
+            return [
+                json.loads(entry.value)
+                for result in body.results
+                for entry in result.configs
+                if entry.name.startswith(f"{EXACTLY_ONCE}/")
+            ]
+        except (ValueError, TypeError) as error:
+            raise _malformed(key) from error
+
+
+def _batch_of(found: Any) -> QueryBatch:
+    try:
+        return QueryBatch(
+            query=str(found["query"]),
+            slot=int(found["slot"]),
+            batch=int(found["batch"]),
+            tasks=None if found["tasks"] is None else int(found["tasks"]),
+            started_ms=int(found["started_ms"]),
+            is_committed=bool(found["committed"]),
+            layout=int(found["layout"]),
+            batch_bytes=int(found["batch_bytes"]),
+            partitions={str(name): int(count) for name, count in found.get("topics", {}).items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _malformed(EXACTLY_ONCE) from error
+
+
+def _malformed(key: str) -> MalformedResponse:
+    return MalformedResponse(f"{key} was described in another way than docs/wire.md says")
