@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from storelogs import NOW, open_dir
 
@@ -355,6 +355,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
     return path, path.read_bytes()
 
 
+@example(changes=[(18, 0)])
 @given(
     changes=st.lists(
         st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=3

@@ -55,6 +55,7 @@ _MEND = (
     "stop the broker and restore the file from a backup; else the next start keeps the sound rows, "
     "and adopts all topics where one or its settings may be lost"
 )
+_FILE_FORMATS = (b"", b"\1\1", b"\2\2")  # of SQLite: nothing yet, created, opened by a broker
 _MAX_COPIES = 10
 _CHUNK_BYTES = 1 << 20
 _MAX_PROBLEMS = 20  # of SQLite's own check
@@ -167,6 +168,10 @@ class _StoreCheck:
                 _MEND,
             )
             return
+        with self._copy.open("rb") as file:
+            formats = file.read(20)[18:]
+        if formats not in _FILE_FORMATS:  # SQLite reads such a file, and does not write it
+            yield fault(self._path, f"It has the file formats {formats!r}", _MEND)
         try:
             with closing(sqlite3.connect(self._copy)) as db:
                 db.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
