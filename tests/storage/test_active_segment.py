@@ -11,7 +11,8 @@ from storelogs import EVERY_BATCH, NOW, append, batch, index_entries, new_log, p
 
 from horolog.config import TopicConfig
 from horolog.record.batch import HEADER_SIZE, parse_header, restamp
-from horolog.storage.active_segment import ActiveSegment
+from horolog.record.scan import scan_batch
+from horolog.storage.active_segment import ActiveSegment, Arrival
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.time import TimeEntry
@@ -35,7 +36,9 @@ def put(active: ActiveSegment, *timestamps: int, size: int = 20) -> None:
     base = active.segment.end.next_offset
     stamped = restamp(header, sent, base_offset=base, leader_epoch=3)
     last = base + header.last_offset_delta
-    active.append(stamped, memoryview(sent)[HEADER_SIZE:], last, header.max_timestamp)
+    facts = scan_batch(sent, header, max_bytes=1 << 20)
+    arrival = Arrival(facts, NOW, is_stamped=False)
+    active.append(stamped, memoryview(sent)[HEADER_SIZE:], last, header.max_timestamp, arrival)
 
 
 def test_a_new_segment_has_kafkas_three_files_preallocated(

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +36,8 @@ from horolog.config import TopicConfig
 from horolog.record.compression import Codec
 from horolog.record.timestamps import TimestampType
 from horolog.storage import Log, LogDir, TopicPartition
+from horolog.storage.index import block_map, block_writer
+from horolog.storage.index.blocks import Window
 
 CLOSE = st.integers(NOW - 20, NOW + 20)
 WILD = st.sampled_from([-1, -1, 0, 1, -5000, -2, -(1 << 63), (1 << 63) - 1, NOW * 1000])
@@ -49,8 +52,13 @@ RESTARTS = [
     "clean, lost time indexes",
     "clean, lost seals",
     "kill, lost indexes",
+    "clean, lost maps",
+    "clean, old maps",
+    "kill, old maps",
+    "kill, damaged maps",
 ]
 LOST = {
+    "lost maps": (".blocks",),
     "lost indexes": (".index", ".timeindex"),
     "lost time indexes": (".timeindex",),
     "lost seals": (".seal",),
@@ -78,6 +86,10 @@ class Story:
     copies: int = 0
     step_ms: int = 0
     """How wrong the clock is."""
+    appended_ms: dict[int, int] = field(default_factory=dict)
+    """When each record was appended; not in order where the clock is wrong."""
+    old_maps: dict[str, bytes] = field(default_factory=dict)
+    """The block maps as they were before an earlier restart."""
 
     def __post_init__(self) -> None:
         self.log_dir: LogDir = open_dir(self.path, self.config)
@@ -109,11 +121,14 @@ class Story:
 
     def append(self, times: list[int], codec: Codec) -> None:
         was_empty = self.log.is_empty
-        done = append(self.log, *times, codec=codec, now=self.now_ms)
+        now_ms = self.now_ms
+        done = append(self.log, *times, codec=codec, now=now_ms)
         if was_empty:
             assert done.log_append_time_ms in (-1, self.now_ms)
         stamps = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        appended_ms = done.log_append_time_ms if stamps else now_ms
         for offset, timestamp in enumerate(times, done.base_offset):
+            self.appended_ms[offset] = appended_ms
             self.truth.append(Truth(offset, done.log_append_time_ms if stamps else timestamp))
 
     def truncate(self, share: float) -> None:
@@ -137,14 +152,62 @@ class Story:
         for path in self.path.glob("events-3/*"):
             if path.suffix in lost:
                 path.unlink()
+        self.wrong_maps(how)
         self.log_dir = open_dir(self.path, self.config, ours=how != "adopted kill")
         self.log = self.log_dir.logs[TopicPartition("events", 3)]
         assert self.log.log_start_offset == start
+
+    def wrong_maps(self, how: str) -> None:
+        """Put maps of an older state of the log beside it, or damaged ones."""
+        maps = {path.name: path.read_bytes() for path in self.path.glob("events-3/*.blocks")}
+        if how.endswith("old maps"):
+            for path in self.path.glob("events-3/*.log"):
+                name = path.with_suffix(".blocks").name
+                if name in self.old_maps:
+                    path.with_name(name).write_bytes(self.old_maps[name])
+        elif how.endswith("damaged maps"):
+            for number, (name, content) in enumerate(maps.items()):
+                at = len(content) * (number + len(self.truth)) // 7 % len(content)
+                torn = content[:at] + bytes([content[at] ^ 0x40]) + content[at + 1 :]
+                (self.path / "events-3" / name).write_bytes(torn[: len(torn) - number % 3])
+        else:
+            self.old_maps = maps
+
+    def check_maps(self, visible: list[Truth]) -> None:
+        """No stretch that a block map excludes has a record that is looked for."""
+        for is_completed in (False, True):
+            for segment in self.log.segments[:-1] if is_completed else ():
+                assert segment.blocks.complete(segment.size)
+                assert segment.blocks.is_complete(segment.size)
+            times = sorted({record.timestamp for record in visible})
+            for first, last in [*zip(times, times, strict=True), *pairwise(times)]:
+                wanted = {r.offset for r in visible if first <= r.timestamp <= last}
+                window = Window(first, last, with_untimed=first <= -1 <= last)
+                assert wanted <= self.found_in_maps(window), (first, last)
+            moments_of_append = {self.appended_ms[record.offset] for record in visible}
+            for moment in moments_of_append:
+                wanted = {r.offset for r in visible if self.appended_ms[r.offset] == moment}
+                assert wanted <= self.found_in_maps(Window(moment, moment, of_append=True))
+
+    def found_in_maps(self, window: Window) -> set[int]:
+        found = set()
+        for segment in self.log.segments:
+            end = segment.size
+            for span in segment.spans(window):
+                headers = list(segment.headers(span.position, span.end))
+                assert headers[0][0] == span.position
+                assert headers[0][1].base_offset >= span.base_offset
+                assert headers[-1][0] + headers[-1][1].size == span.end <= end
+                assert span.next_offset in (None, headers[-1][1].next_offset)
+                for _, header in headers:
+                    found |= set(range(header.base_offset, header.next_offset))
+        return found
 
     def check(self) -> None:
         start = self.log.log_start_offset
         visible = [record for record in self.truth if record.offset >= start]
         assert times_in(self.log) == visible
+        self.check_maps(visible)
         for moment in moments(visible):
             found = self.log.find_by_timestamp(moment)
             expected = first_at_or_after(visible, moment)
@@ -197,7 +260,9 @@ def test_every_moment_is_answered_as_the_generator_would(
         message_timestamp_type=timestamp_type,
         **ANY_TIME,
     )
-    with TemporaryDirectory() as directory, no_complaints():
+    with TemporaryDirectory() as directory, no_complaints(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(block_writer, "BLOCK_BYTES", 256)
+        patch.setattr(block_map, "BLOCK_BYTES", 256)
         story = Story(Path(directory) / "log", config)
         for step in steps:
             story.perform(step)

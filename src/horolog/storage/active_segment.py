@@ -5,13 +5,17 @@ One thread at a time. What it appends is published with the segment's end, as on
 
 import logging
 from contextlib import suppress
+from typing import NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
+from horolog.record.scan import RecordFacts
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.files import Files
+from horolog.storage.index.block_writer import BlockWriter
+from horolog.storage.index.blocks import HAS_APPEND_TIMES, OF_APPEND_TIME, OF_CREATE_TIME, Met
 from horolog.storage.index.growing import IndexWriter
 from horolog.storage.segment import Segment
 from horolog.storage.segment_end import SegmentEnd
@@ -21,10 +25,20 @@ MAX_RELATIVE_OFFSET = (1 << 31) - 1
 _logger = logging.getLogger(__name__)
 
 
+class Arrival(NamedTuple):
+    """What is known of a batch when it arrives, for the files beside its log."""
+
+    facts: RecordFacts
+    append_ms: int
+    is_stamped: bool
+    """Its records have the append time as timestamps."""
+
+
 class ActiveSegment:
     """Appends to one segment; has it made ready for that when first asked to (`reopen`)."""
 
     __slots__ = (
+        "_blocks",
         "_entries",
         "_files",
         "_interval_bytes",
@@ -58,6 +72,7 @@ class ActiveSegment:
         self._files = files
         self._interval_bytes = config.index_interval_bytes
         self._entries: IndexWriter | None = None  # None until it is reopened
+        self._blocks: BlockWriter | None = None  # as well
         self._torn = False  # bytes that are no part of the log may follow its end
 
     @classmethod
@@ -90,6 +105,7 @@ class ActiveSegment:
                     files.remove(stem + suffix)
             raise
         active._entries = IndexWriter(files, segment.indexes, config.index_interval_bytes)
+        active._blocks = segment.blocks.create()
         return active
 
     @property
@@ -100,19 +116,33 @@ class ActiveSegment:
     @property
     def is_ready(self) -> bool:
         """Whether the next append finds the files open that it writes to."""
-        entries = self._entries
+        entries, blocks = self._entries, self._blocks
         return (
-            entries is not None and entries.is_ready and self._files.is_open(self.segment.log.path)
+            entries is not None
+            and entries.is_ready
+            and blocks is not None
+            and blocks.is_ready
+            and self._files.is_open(self.segment.log.path)
         )
 
-    def append(self, stamped: bytes, records: Buffer, last_offset: int, max_timestamp: int) -> None:
-        """Write one batch: its header and its records.
+    def append(
+        self,
+        stamped: bytes,
+        records: Buffer,
+        last_offset: int,
+        max_timestamp: int,
+        arrival: Arrival,
+    ) -> None:
+        """Write one batch: its header and its records; what arrived goes to the block map.
 
         Raises:
             StorageFailed: the disk refused; nothing of the batch is in the log.
         """
-        segment, entries = self.segment, self._entries
+        segment, entries, blocks = self.segment, self._entries, self._blocks
         assert entries is not None, "reopen comes first"
+        assert blocks is not None
+        if not blocks.is_ready:
+            blocks.write()
         end = segment.end
         position = end.size
         size = len(stamped) + len(records)
@@ -122,6 +152,21 @@ class ActiveSegment:
         except StorageFailed:
             self._take_back(position)
             raise
+        facts, append_ms, is_stamped = arrival
+        flags = HAS_APPEND_TIMES | (OF_APPEND_TIME if is_stamped else OF_CREATE_TIME)
+        blocks.add(
+            Met(
+                position,
+                size,
+                stamped,
+                end.next_offset,
+                last_offset,
+                False,
+                flags,
+                append_ms,
+                facts,
+            )
+        )
         if position == 0:
             segment.set_first(max_timestamp)
         segment.end = SegmentEnd(
@@ -165,7 +210,8 @@ class ActiveSegment:
             self._files.truncate(segment.log.open(), segment.end.size)
             self._torn = False
         segment.indexes.finish(segment.end.size, segment.end.next_offset)
-        self._entries = None
+        segment.blocks.finish()
+        self._entries = self._blocks = None
 
     def reopen(self) -> None:
         """Make a finished segment ready to be appended to.
@@ -179,6 +225,7 @@ class ActiveSegment:
         segment.end = segment.end._replace(largest=indexes.largest(size))
         indexes.reopen(size)
         since = size - indexes.offsets.last.position
+        self._blocks = segment.blocks.reopen(size)
         self._entries = IndexWriter(self._files, indexes, self._interval_bytes, since)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
@@ -189,6 +236,7 @@ class ActiveSegment:
         position = segment.end.size if found is None else found[0]
         indexes.truncate_to(offset, segment.end.size)
         self._files.truncate(segment.log.open(), position)
+        segment.blocks.truncate_to(position)
         next_offset = indexes.relearn_largest(position)
         if next_offset is None:
             next_offset = segment.base_offset

@@ -190,6 +190,10 @@ class BatchReader:
                 raise self._corrupt(position, "the file became shorter while it was read")
         return memoryview(self._window)[begin : begin + size]
 
+    def start_of(self, position: int, size: int) -> bytes:
+        """The first bytes of a batch, however long it is."""
+        return self._read(size, position)
+
     def check(self, position: int, header: BatchHeader) -> None:
         """Compare a batch with its checksum, a piece at a time.
 

@@ -24,7 +24,7 @@ from horolog.errors import CorruptBatch, ErrorCode, RequestRefused, StorageFaile
 from horolog.record.batch import restamp
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage import names, retention
-from horolog.storage.active_segment import ActiveSegment
+from horolog.storage.active_segment import ActiveSegment, Arrival
 from horolog.storage.append_times import AppendTimes
 from horolog.storage.attempts import Repeat
 from horolog.storage.checkpoints import AppendTimeReset
@@ -293,7 +293,8 @@ class Log:
             timestamp_type=prepared.timestamp_type,
             max_timestamp=timestamp,
         )
-        active.append(stamped, prepared.records, last_offset, timestamp)
+        arrival = Arrival(prepared.facts, timestamp if stamps else now_ms, stamps)
+        active.append(stamped, prepared.records, last_offset, timestamp, arrival)
         if stamps:
             self._append_times.gave(timestamp)
         if prepared.digest is not None:

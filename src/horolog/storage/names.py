@@ -18,7 +18,9 @@ SNAPSHOT = ".snapshot"
 BATCHES = ".batches"  # ours: what Kafka's snapshot of producers has no place for
 ATTEMPTS = ".attempts"  # ours: what exactly-once sinks have written (attempts.py)
 SEAL = ".seal"  # ours: what a finished segment's indexes must look like
-SEGMENT_SUFFIXES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SEAL)
+BLOCKS = ".blocks"  # ours: which times each stretch of a log holds (index/blocks.py)
+SEGMENT_SUFFIXES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SEAL, BLOCKS)
+REMOVED_AT_ONCE = (SEAL, BLOCKS)  # where a segment's files get names that say it is deleted
 
 DELETED = ".deleted"
 CLEANED = ".cleaned"

@@ -112,15 +112,17 @@ class Segment(SegmentReader):
         """Let go of the files: their directory has another name now."""
         self.log.is_abandoned = True
         self.indexes.abandon()
+        self.blocks.abandon()
         self._files.forget(*(self._stem + suffix for suffix in names.SEGMENT_SUFFIXES))
 
     def mark_deleted(self) -> list[str]:
         """Give the files names that say so, readers not disturbed; the paths to remove later."""
         self.indexes.abandon()
+        self.blocks.abandon()
         paths = []
         for suffix in names.SEGMENT_SUFFIXES:
             path = self._stem + suffix
-            if suffix == names.SEAL:
+            if suffix in names.REMOVED_AT_ONCE:
                 self._files.remove(path)
             elif self._files.exists(path):
                 self._files.rename(path, path + names.DELETED)

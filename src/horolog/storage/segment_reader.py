@@ -5,6 +5,7 @@
     <base>.timeindex   from where to look for a moment (index/time.py)
     <base>.seal        what both must look like, once the segment is finished (index/seal.py)
     <base>.txnindex    its aborted transactions, if there are any (index/abort.py)
+    <base>.blocks      which stretches of the log may hold a time (index/block_map.py)
 
 The broker, recovery, tools and Spark's file source read segments here. Nothing of a topic's
 settings is needed: whether indexes are checked and repaired, or used as far as their batches
@@ -30,6 +31,8 @@ from horolog.storage.batch_reader import (
 )
 from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn, read_aborted
+from horolog.storage.index.block_map import BlockMap, Cache
+from horolog.storage.index.blocks import Span, Window
 from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Proved, Trust
 from horolog.storage.index.time import TimeEntry
 from horolog.storage.log_file import LogFile
@@ -52,6 +55,7 @@ class SegmentReader:
         trust: Trust = PROVE,
         max_index_bytes: int = ANY_SIZE,
         has_aborted: bool | None = None,
+        block_cache: Cache | None = None,
     ) -> None:
         """A segment whose files are there.
 
@@ -63,12 +67,14 @@ class SegmentReader:
             trust: what is done about indexes that nothing vouches for.
             max_index_bytes: an index gets, if it is appended to.
             has_aborted: whether there is a file of aborted transactions; if None, it is looked for.
+            block_cache: for the block map, where none is to be written beside the log.
         """
         self.base_offset = base_offset
         self.end = SegmentEnd(size, base_offset)
         """Of a segment that is not appended to only the size is known."""
         self.log = LogFile(files, stem + names.LOG)
         self.indexes = Indexes(self.log, base_offset, trust, max_bytes=max_index_bytes)
+        self.blocks = BlockMap(self.log, base_offset, block_cache)
         self._files = files
         self._stem = stem
         self._first_timestamp: int | None = None
@@ -186,6 +192,10 @@ class SegmentReader:
         if timestamp is None:
             return self.indexes.position_before(from_offset, end.size)
         return self.indexes.position_for(timestamp, from_offset, end)
+
+    def spans(self, window: Window, next_offset: int | None = None) -> list[Span]:
+        """The stretches of the log that may hold a record of a time; see `BlockMap.spans`."""
+        return self.blocks.spans(window, self.end.size, next_offset)
 
     @property
     def first_timestamp(self) -> int | None:

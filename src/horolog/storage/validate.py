@@ -67,6 +67,8 @@ class Prepared(NamedTuple):
     """True maximum of the records' timestamps, below zero too (KIP-228); -1 if none has one."""
     ahead_ms: int
     """How far that is ahead of the clock; 0 if it is not, or if an append time replaces it."""
+    facts: RecordFacts
+    """What the records say, by their producer's times."""
     digest: int | None = None
     """Of the rows of an exactly-once sink (`rows_digest`); None for all others."""
 
@@ -111,7 +113,7 @@ def prepare(
     codec = _codec(header, produce_version)
     _check_header(header)
     sent = memoryview(batch)[:size]
-    facts = _scan(sent, header, max_uncompressed_bytes)
+    facts = _scan(sent, header, max_uncompressed_bytes, now_ms)
     if not facts.dense_offsets:
         raise _invalid(
             "The offset deltas of the records in a batch must be 0, 1, 2 and so on, as its last "
@@ -136,7 +138,7 @@ def prepare(
     largest = NO_TIMESTAMP if facts.max_timestamp is None else facts.max_timestamp
     ahead_ms = 0 if timestamp_type is LOG_APPEND_TIME or largest < now_ms else largest - now_ms
     records = sent[HEADER_SIZE:]
-    return Prepared(header, sent, records, timestamp_type, largest, ahead_ms, digest)
+    return Prepared(header, sent, records, timestamp_type, largest, ahead_ms, facts, digest)
 
 
 def _only_batch(records: Buffer, produce_version: int | None) -> BatchHeader:
@@ -235,10 +237,10 @@ def _check_header(header: BatchHeader) -> None:
         )
 
 
-def _scan(batch: Buffer, header: BatchHeader, max_bytes: int) -> RecordFacts:
+def _scan(batch: Buffer, header: BatchHeader, max_bytes: int, now_ms: int) -> RecordFacts:
     """The checksum holds, so nonsense inside is the producer's (87), not the wire's (2)."""
     try:
-        return scan_batch(batch, header, max_bytes=max_bytes)
+        return scan_batch(batch, header, max_bytes=max_bytes, arrival_ms=now_ms)
     except CorruptBatch as error:
         raise _invalid(str(error)) from error
 

@@ -1,0 +1,362 @@
+"""The block map of one segment: which stretches of its log may hold a time (blocks.py).
+
+    <base>.blocks      beside the log, written by the broker and by `horolog log reindex`
+
+Nothing is kept in memory but a summary of a finished segment. An entry is used once it is
+proved by the header of its last batch in the log; what no proved entry covers may hold
+anything. So a missing, torn, outdated or foreign map costs time, never a record.
+
+A map that lacks something is completed from the records (`complete`): beside the log where
+this process may write there, otherwise in a cache directory (block_cache.py).
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from struct import Struct
+from typing import Final, Protocol
+
+import crc32c
+
+from horolog.errors import CorruptBatch, RequestRefused, StorageFailed
+from horolog.record import scan
+from horolog.record.batch import HEADER_SIZE as BATCH_HEADER_SIZE
+from horolog.record.batch import BatchHeader
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
+from horolog.storage import names
+from horolog.storage.batch_reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
+from horolog.storage.index.block_writer import BlockWriter
+from horolog.storage.index.blocks import (
+    BLOCK_BYTES,
+    ENTRY_SIZE,
+    HAS_APPEND_TIMES,
+    HEADER_SIZE,
+    LACKS_APPEND_TIMES,
+    OF_APPEND_TIME,
+    OF_CREATE_TIME,
+    Block,
+    Met,
+    Span,
+    Window,
+    fold,
+    joined,
+    may_hold,
+    pack_header,
+    sound,
+    spans,
+    unpack,
+)
+from horolog.storage.log_file import LogFile
+
+AppendTimeOf = Callable[[int], int | None]
+"""The append time of the batch that holds an offset, None if it is not known."""
+
+_logger = logging.getLogger(__name__)
+
+_MAX_BYTES: Final = 1 << 30  # of a batch, decompressed
+_LONGEST_MAP: Final = 64 << 20
+_MUCH: Final = 4 << 20  # to be scanned: worth loading the kernels
+_SHORT_GAP: Final = 16 << 20  # is scanned before the first append
+_POSITION_AND_SIZE: Final = Struct(">II")
+_PROOF: Final = Struct(">III128xI8x")  # position, size, position and CRC of the last header
+
+
+class Cache(Protocol):
+    """Where maps are kept of logs beside which nothing is to be written."""
+
+    def read(self, path: str) -> bytes | None:
+        """The map of the log at a path."""
+
+    def write(self, path: str, content: bytes) -> None:
+        """Keep it; may fail."""
+
+
+class BlockMap:
+    """See the module. One writer while the segment grows; any number of readers."""
+
+    __slots__ = (
+        "_base_offset",
+        "_cache",
+        "_is_abandoned",
+        "_log",
+        "_replacing",
+        "_summary",
+        "_writer",
+        "path",
+    )
+
+    def __init__(self, log: LogFile, base_offset: int, cache: Cache | None = None) -> None:
+        self.path = log.path.removesuffix(names.LOG) + names.BLOCKS
+        self._log = log
+        self._base_offset = base_offset
+        self._cache = cache
+        self._writer: BlockWriter | None = None
+        self._replacing = threading.Lock()
+        self._is_abandoned = False
+        self._summary: tuple[int, Block] | None = None  # of so many bytes of a finished segment
+
+    # Of the segment that is appended to.
+
+    def create(self) -> BlockWriter:
+        """Begin with an empty log."""
+        self._log.files.remove(self.path)
+        self._summary = None
+        self._writer = BlockWriter(self._log.files, self.path, self._base_offset)
+        return self._writer
+
+    def reopen(self, size: int, append_time_of: AppendTimeOf | None = None) -> BlockWriter:
+        """Go on where the log ends. A short stretch at its end that is not covered is scanned."""
+        with self._replacing:  # nobody replaces the file from here on
+            self._writer = BlockWriter(self._log.files, self.path, self._base_offset)
+        self._summary = None
+        entries = self._proved(self._in_file(), size)
+        covered = _end_of(entries)
+        self._cut_file(entries)
+        writer = BlockWriter(
+            self._log.files, self.path, self._base_offset, len(entries) // ENTRY_SIZE
+        )
+        is_near = size - covered <= _SHORT_GAP
+        if entries and is_near:
+            writer.resume(entries[-ENTRY_SIZE:])
+        if covered < size and is_near:
+            with suppress(CorruptBatch):
+                for met in self._met(covered, size, append_time_of):
+                    writer.add(met)
+        self._writer = writer
+        return writer
+
+    def finish(self) -> None:
+        """Write what is not written yet: the segment is finished."""
+        if self._writer is not None:
+            self._writer.finish()
+            self._writer = None
+
+    def truncate_to(self, size: int) -> None:
+        """Forget what is about the log behind a position; the segment is reopened next."""
+        self._writer, self._summary = None, None
+        self._cut_file(_fitting(self._in_file(), size))
+
+    def _cut_file(self, entries: bytes) -> None:
+        """Leave these entries in the file, its first ones."""
+        files, size = self._log.files, HEADER_SIZE + len(entries)
+        try:
+            if files.size(self.path) > size:
+                files.truncate(files.get(self.path), size)
+                files.forget(self.path)
+        except StorageFailed as error:
+            _logger.warning("The block map keeps entries that are not of this log: %s", error)
+
+    def abandon(self) -> None:
+        """Replace no file from here on: other files may have these names."""
+        with self._replacing:
+            self._is_abandoned = True
+
+    # Of any segment.
+
+    def spans(self, window: Window, size: int, next_offset: int | None) -> list[Span]:
+        """The stretches of the first `size` bytes that may hold a record in a window.
+
+        Args:
+            window: the times.
+            size: of whole batches.
+            next_offset: where the segment's offsets end, if that is known.
+        """
+        if not size:
+            return []
+        summary = self._summary
+        if summary is not None and summary[0] == size and not may_hold(window, summary[1]):
+            return []
+        entries = self.entries(size)
+        self._summarise(entries, size)
+        return spans(entries, window, self._base_offset, size, next_offset)
+
+    def entries(self, size: int) -> bytes:
+        """The proved entries within the first `size` bytes of the log."""
+        writer = self._writer
+        if writer is not None:
+            in_file, unwritten = writer.published
+            written = self._in_file()[: in_file * ENTRY_SIZE] if in_file else b""
+            if len(written) == in_file * ENTRY_SIZE:
+                return _fitting(written + unwritten, size)
+            return _fitting(unwritten, size)
+        entries = self._proved(self._in_file(), size)
+        if self._cache is not None and _covered(entries) < size:
+            cached = self._cache.read(self._log.path)
+            if cached is not None:
+                others = self._proved(sound(cached, self._base_offset), size)
+                if _covered(others) > _covered(entries):
+                    return others
+        return entries
+
+    def is_complete(self, size: int) -> bool:
+        """Whether the whole log is covered."""
+        if self._summary is not None and self._summary[0] == size:
+            return True
+        return _covered(self.entries(size)) == size
+
+    def complete(self, size: int, append_time_of: AppendTimeOf | None = None) -> bool:
+        """Cover all of a segment that is not appended to; whether it is covered now.
+
+        Reads the records of every stretch that is not covered. Where nothing can be written, the
+        next caller will do it again.
+        """
+        if self._writer is not None or not size:
+            return False
+        entries = self.entries(size)
+        if _covered(entries) == size:
+            return True
+        blocks = bytearray()
+        at = 0
+        try:
+            for start, end, entry in (*_with_gaps(entries), (size, size, b"")):
+                if start > at:
+                    for block in self._scanned(at, start, append_time_of):
+                        blocks += block.pack()
+                blocks += entry
+                at = end
+        except CorruptBatch as error:
+            _logger.info("%s: no block map beyond the damage: %s", self._log.path, error)
+        self._save(pack_header(self._base_offset) + bytes(blocks))
+        return _covered(bytes(blocks)) == size
+
+    def _save(self, content: bytes) -> None:
+        files = self._log.files
+        try:
+            if self._cache is not None:
+                self._cache.write(self._log.path, content)
+            elif not files.read_only:
+                with self._replacing:
+                    if not self._is_abandoned and self._writer is None:
+                        files.replace(self.path, content, sync=False)
+        except StorageFailed as error:
+            _logger.warning("The block map is not written: %s", error)
+
+    def _summarise(self, entries: bytes, size: int) -> None:
+        if self._writer is None and _covered(entries) == size:
+            whole = unpack(entries, 0)
+            for place in range(ENTRY_SIZE, len(entries), ENTRY_SIZE):
+                whole = joined(whole, unpack(entries, place))
+            self._summary = size, whole
+
+    # Proof.
+
+    def _in_file(self) -> bytes:
+        try:
+            content = self._log.files.read_whole(self.path, _LONGEST_MAP)
+        except StorageFailed as error:
+            _logger.warning("The block map is not read: %s", error)
+            return b""
+        return b"" if content is None else sound(content, self._base_offset)
+
+    def _proved(self, entries: bytes, size: int) -> bytes:
+        """The entries of this log: those up to the last whose batch is in it."""
+        entries = _fitting(entries, size)
+        low, high = 0, len(entries) // ENTRY_SIZE
+        if high and self._is_in_log(entries, high - 1):
+            return entries
+        while low < high:  # logs are appended to and cut: where one fails, all behind it do
+            middle = (low + high) // 2
+            if self._is_in_log(entries, middle):
+                low = middle + 1
+            else:
+                high = middle
+        return entries[: low * ENTRY_SIZE]
+
+    def _is_in_log(self, entries: bytes, number: int) -> bool:
+        position, size, last_position, crc = _PROOF.unpack_from(entries, number * ENTRY_SIZE)
+        end = position + size
+        length = min(BATCH_HEADER_SIZE, end - last_position)
+        header = self._log.files.read_at(self._log.open(), length, last_position)
+        return len(header) == length and bool(crc32c.crc32c(header) == crc)
+
+    # From the records.
+
+    def _scanned(
+        self, start: int, end: int, append_time_of: AppendTimeOf | None
+    ) -> Iterator[Block]:
+        pending: list[Met] = []
+        size = 0
+        for met in self._met(start, end, append_time_of):
+            if pending and size + met.size > BLOCK_BYTES:
+                yield fold(pending)
+                pending, size = [], 0
+            pending.append(met)
+            size += met.size
+        if pending:
+            yield fold(pending)
+
+    def _met(self, start: int, end: int, append_time_of: AppendTimeOf | None) -> Iterator[Met]:
+        if end - start > _MUCH:
+            scan.load_kernels()
+        log = BatchReader(self._log.files, self._log.open(), end, EVERYTHING)
+        for position, header in log.headers(start, end):
+            yield met_of(log, position, header, append_time_of)
+
+
+def met_of(
+    log: BatchReader, position: int, header: BatchHeader, append_time_of: AppendTimeOf | None = None
+) -> Met:
+    """What a block map holds of a batch in a log.
+
+    Its append time is known if its records are stamped with it, or if the caller knows it.
+    """
+    append_ms: int | None
+    if header.timestamp_type is LOG_APPEND_TIME:
+        kind = OF_APPEND_TIME
+        append_ms = None if header.max_timestamp == NO_TIMESTAMP else header.max_timestamp
+    else:
+        kind = OF_CREATE_TIME
+        append_ms = None if append_time_of is None else append_time_of(header.base_offset)
+    facts: scan.RecordFacts | None = None
+    head = b""
+    if header.size <= MAX_HELD_BYTES:
+        batch = log.batch(position, header)
+        head = bytes(batch[:BATCH_HEADER_SIZE])
+        with suppress(CorruptBatch, RequestRefused):  # then anything may be in it
+            facts = scan.scan_batch(
+                batch, header, max_bytes=_MAX_BYTES, arrival_ms=append_ms, create_times=True
+            )
+    else:
+        head = log.start_of(position, BATCH_HEADER_SIZE)
+    return Met(
+        position,
+        header.size,
+        head,
+        header.base_offset,
+        header.last_offset,
+        header.is_control,
+        kind | (LACKS_APPEND_TIMES if append_ms is None else HAS_APPEND_TIMES),
+        append_ms or 0,
+        facts,
+    )
+
+
+def _fitting(entries: bytes, size: int) -> bytes:
+    """Those within the first `size` bytes of the log."""
+    count = len(entries) // ENTRY_SIZE
+    while count:
+        position, length = _POSITION_AND_SIZE.unpack_from(entries, (count - 1) * ENTRY_SIZE)
+        if position + length <= size:
+            break
+        count -= 1
+    return entries[: count * ENTRY_SIZE]
+
+
+def _end_of(entries: bytes) -> int:
+    if not entries:
+        return 0
+    position, size = _POSITION_AND_SIZE.unpack_from(entries, len(entries) - ENTRY_SIZE)
+    return int(position + size)
+
+
+def _covered(entries: bytes) -> int:
+    """How many bytes of the log they cover."""
+    return sum(end - start for start, end, _ in _with_gaps(entries))
+
+
+def _with_gaps(entries: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Start, end and bytes of each entry."""
+    for place in range(0, len(entries), ENTRY_SIZE):
+        position, size = _POSITION_AND_SIZE.unpack_from(entries, place)
+        yield position, position + size, entries[place : place + ENTRY_SIZE]

@@ -1,0 +1,117 @@
+"""The block map of the segment that is appended to.
+
+What an append costs here is a tuple: every sixteen batches are summed up at once. Entries are
+written many at a time, since no reader waits for them: readers in this process have those that
+are not in the file yet from `published`.
+"""
+
+import logging
+from typing import NamedTuple
+
+from horolog.errors import StorageFailed
+from horolog.storage.files import FileMissing, Files
+from horolog.storage.index.blocks import (
+    BLOCK_BYTES,
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    Block,
+    Met,
+    fold,
+    joined,
+    pack_header,
+    unpack,
+)
+
+_logger = logging.getLogger(__name__)
+
+_FOLDED_AT_ONCE = 16
+_WRITTEN_AT_ONCE = 16 * ENTRY_SIZE  # about 4 MiB of log, to be scanned again after a kill
+_MOST_UNWRITTEN = 8 * _WRITTEN_AT_ONCE
+
+
+class Published(NamedTuple):
+    """Which entries there are, as one value: how many in the file, and those after them."""
+
+    in_file: int
+    unwritten: bytes
+
+
+class BlockWriter:
+    """Takes every batch that is appended; for one thread at a time."""
+
+    __slots__ = ("_block", "_files", "_path", "_pending", "_size", "base_offset", "published")
+
+    def __init__(self, files: Files, path: str, base_offset: int, in_file: int = 0) -> None:
+        """Goes on after so many entries of the file; a new one is made if there are none."""
+        self.base_offset = base_offset
+        self.published = Published(in_file, b"")
+        self._files = files
+        self._path = path
+        self._pending: list[Met] = []
+        self._block: Block | None = None  # what was pending before
+        self._size = 0  # of both
+
+    def resume(self, last: bytes) -> None:
+        """Take back the last entry of the file, of a block that has room left."""
+        block = unpack(last, 0)
+        if block.size < BLOCK_BYTES:
+            self._block, self._size = block, block.size
+            self.published = self.published._replace(in_file=self.published.in_file - 1)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next append writes nothing here."""
+        return len(self.published.unwritten) < _WRITTEN_AT_ONCE
+
+    def add(self, met: Met) -> None:
+        """Take the batch that was written after the one before; never fails."""
+        pending, size = self._pending, met.size
+        if self._size + size > BLOCK_BYTES and self._size:
+            self._close()
+        self._size += size
+        pending.append(met)
+        if len(pending) == _FOLDED_AT_ONCE:
+            self._fold()
+
+    def _fold(self) -> None:
+        if self._pending:
+            before = self._block
+            block = fold(self._pending, 0 if before is None else before.headers_crc)
+            self._block = block if before is None else joined(before, block)
+            self._pending.clear()
+
+    def _close(self) -> None:
+        self._fold()
+        if self._block is not None:
+            in_file, unwritten = self.published
+            if len(unwritten) >= _MOST_UNWRITTEN:
+                unwritten = b""  # the disk is full: readers read that stretch of the log
+            self.published = Published(in_file, unwritten + self._block.pack())
+        self._block, self._size = None, 0
+
+    def write(self) -> None:
+        """Write the entries of the blocks that are complete; try later where the disk refuses."""
+        in_file, unwritten = self.published
+        if not unwritten:
+            return
+        try:
+            if in_file:
+                try:
+                    file = self._files.get(self._path)
+                except FileMissing:  # removed: what it had is not known any more
+                    in_file = 0
+            if in_file:
+                self._files.write_at(file, [unwritten], HEADER_SIZE + in_file * ENTRY_SIZE)
+            else:
+                file = self._files.create(self._path)
+                self._files.write_at(file, [pack_header(self.base_offset), unwritten], 0)
+            self._files.forget(self._path)  # until the next, some megabytes later
+        except StorageFailed as error:
+            _logger.warning("The block map is not written: %s", error)
+            return
+        self.published = Published(in_file + len(unwritten) // ENTRY_SIZE, b"")
+
+    def finish(self) -> None:
+        """Write all, the block that has room left as well; the segment is finished."""
+        self._close()
+        self.write()

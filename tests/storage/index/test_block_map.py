@@ -1,0 +1,458 @@
+"""The block map: what it says of a log, and that it is used only where the log proves it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from storelogs import (
+    ANY_TIME,
+    NOW,
+    TOPIC_ID,
+    append,
+    batch,
+    new_log,
+    open_dir,
+    partition_dir,
+    reopened,
+    snapshot_of,
+)
+
+from horolog.config import TopicConfig
+from horolog.errors import StorageFailed
+from horolog.record.compression import Codec
+from horolog.record.timestamps import TimestampType
+from horolog.storage import Log
+from horolog.storage.files import Files
+from horolog.storage.index import block_map, block_writer
+from horolog.storage.index.block_cache import BlockCache, block_cache
+from horolog.storage.index.blocks import (
+    ENTRY_SIZE,
+    HAS_APPEND_TIMES,
+    HEADER_SIZE,
+    LACKS_APPEND_TIMES,
+    OF_APPEND_TIME,
+    OF_CREATE_TIME,
+    Block,
+    Span,
+    Window,
+    unpack,
+)
+from horolog.storage.segment import Segment
+from horolog.storage.segment_reader import SegmentReader
+from horolog.storage.validate import prepare
+
+BLOCK = 400  # bytes, of two to four batches here
+CONFIG = TopicConfig(segment_bytes=1_000_000, **ANY_TIME)
+FIRST = "00000000000000000000"
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_writer, "BLOCK_BYTES", BLOCK)
+    monkeypatch.setattr(block_map, "BLOCK_BYTES", BLOCK)
+
+
+def blocks_of(segment: SegmentReader) -> list[Block]:
+    entries = segment.blocks.entries(segment.size)
+    return [unpack(entries, at) for at in range(0, len(entries), ENTRY_SIZE)]
+
+
+def closed(path: Path, *batches: list[int], config: TopicConfig = CONFIG) -> Path:
+    """A log of one segment, closed cleanly; the path of its map."""
+    log_dir = open_dir(path, config)
+    log = log_dir.create("events", 3, TOPIC_ID, config, NOW)
+    for number, times in enumerate(batches):
+        append(log, *times, now=NOW + number)
+    assert log_dir.close() == []
+    return partition_dir(path) / f"{FIRST}.blocks"
+
+
+def reader_of(map_path: Path, cache: BlockCache | None = None) -> SegmentReader:
+    log = map_path.with_suffix(".log")
+    files = Files(read_only=True)
+    stem = str(log).removesuffix(".log")
+    return SegmentReader(files, stem, 0, log.stat().st_size, block_cache=cache)
+
+
+def whole(segment: SegmentReader) -> list[Span]:
+    return [Span(0, segment.size, 0, None)]
+
+
+STEADY = [[NOW + 10 * number, NOW + 10 * number + 5] for number in range(40)]
+
+
+def test_only_blocks_that_reach_into_a_window_are_named(tmp_path: Path) -> None:
+    reader = reader_of(closed(tmp_path, *STEADY))
+    assert len(blocks_of(reader)) > 8
+    for first in range(NOW, NOW + 400, 30):
+        (span,) = reader.spans(Window(first, first + 9))
+        assert span.end - span.position <= 2 * BLOCK
+        assert span.base_offset <= (first - NOW) // 10 * 2 < (span.next_offset or 0)
+    assert reader.spans(Window(NOW - 1000, NOW - 1)) == []
+    assert reader.spans(Window(NOW + 400, NOW + 1000)) == []
+
+
+def test_a_late_record_is_found_where_it_is(tmp_path: Path) -> None:
+    late = [*STEADY[:20], [NOW - 5000], *STEADY[20:]]
+    reader = reader_of(closed(tmp_path, *late))
+    (span,) = reader.spans(Window(NOW - 5000, NOW - 5000))
+    assert span.base_offset <= 40 < (span.next_offset or 0)
+    assert span.end - span.position <= BLOCK
+
+
+def test_times_before_1970_are_found_and_missing_times_are_no_times(tmp_path: Path) -> None:
+    batches = [[-1, -1], [-5000, -1], [-1], *STEADY, [-1, -2], [-1]]
+    reader = reader_of(closed(tmp_path, *batches))
+    (span,) = reader.spans(Window(-6000, -3))
+    assert span.base_offset == 0
+    (span,) = reader.spans(Window(-2, -2))
+    assert span.end == reader.size
+    first, last = reader.spans(Window(-1, -1, with_untimed=True))
+    assert (first.position, last.end) == (0, reader.size)
+    assert sum(block.untimed for block in blocks_of(reader)) == 6
+
+
+def test_a_block_counts_what_is_odd_about_its_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_writer, "BLOCK_BYTES", 1 << 20)
+    path = closed(
+        tmp_path,
+        [NOW + 5, NOW - 5, -1, NOW - 50],  # appended at NOW: one ahead, two earlier than before
+        [NOW + 1, NOW + 1 - 3_600_000],  # appended at NOW + 1
+    )
+    (block,) = blocks_of(reader_of(path))
+    assert (block.batches, block.records, block.untimed, block.setbacks) == (2, 6, 1, 3)
+    assert (block.create_min_ms, block.create_max_ms) == (NOW + 1 - 3_600_000, NOW + 5)
+    assert (block.first_create_ms, block.last_create_ms) == (NOW + 5, NOW + 1 - 3_600_000)
+    assert (block.append_min_ms, block.append_max_ms) == (NOW, NOW + 1)
+    assert block.flags & (HAS_APPEND_TIMES | OF_CREATE_TIME)
+    assert list(block.latencies) == [1, 2, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", list(TimestampType))
+@pytest.mark.parametrize("compression", ["producer", "zstd", "uncompressed"])
+def test_a_map_made_of_the_log_says_what_the_one_made_by_appending_says(
+    tmp_path: Path, kind: TimestampType, compression: str
+) -> None:
+    config = TopicConfig(message_timestamp_type=kind, compression_type=compression, **ANY_TIME)
+    with new_log(tmp_path, config) as log:
+        for number, times in enumerate([[-1], *STEADY, [5, -5000, NOW * 1000, -1, -1]]):
+            codec = list(Codec)[number % 5]
+            append(log, *times, now=NOW + 7 * number, codec=codec, value=b"v" * (number * 5))
+        log.roll(NOW)
+        segment = log.segments[0]
+        appended = blocks_of(segment)
+        Path(segment.blocks.path).unlink()
+        assert segment.blocks.complete(segment.size)
+        found = blocks_of(segment)
+    assert len(found) > 8
+    if kind is TimestampType.LOG_APPEND_TIME:
+        assert found == appended
+        assert all(block.flags & OF_APPEND_TIME for block in found)
+        return
+    for mine, other in zip(found, appended, strict=True):
+        assert mine.flags & LACKS_APPEND_TIMES, "only who appended knows"
+        known = {"append_min_ms": 0, "append_max_ms": 0, "latencies": (0,) * 12, "flags": 0}
+        assert mine._replace(**known) == other._replace(**known)
+
+
+def test_append_times_that_are_not_known_exclude_nothing(tmp_path: Path) -> None:
+    path = closed(tmp_path, *STEADY)
+    reader = reader_of(path)
+    (span,) = reader.spans(Window(NOW + 3, NOW + 3, of_append=True))
+    assert span.end - span.position <= BLOCK
+    path.unlink()
+    cached = reader_of(path, BlockCache(tmp_path / "cache"))
+    cached.blocks.complete(cached.size)
+    assert cached.spans(Window(NOW, NOW + 3)) != whole(cached)
+    (span,) = cached.spans(Window(NOW + 3, NOW + 3, of_append=True))
+    assert (span.position, span.end) == (0, cached.size)
+
+
+def test_a_batch_that_is_sent_twice_counts_once(tmp_path: Path) -> None:
+    with new_log(tmp_path, CONFIG) as log:
+        for _ in range(3):
+            sent = batch(NOW, NOW + 1, producer_id=7, producer_epoch=0, base_sequence=0)
+            log.append(prepare(sent, CONFIG, NOW), NOW)
+        log.roll(NOW)
+        (block,) = blocks_of(log.segments[0])
+    assert (block.batches, block.records) == (1, 2)
+
+
+# -- what is not proved -------------------------------------------------------------------
+
+
+def test_a_map_of_another_log_is_not_used(tmp_path: Path) -> None:
+    path = closed(tmp_path / "one", *STEADY)
+    other = closed(tmp_path / "two", *[[NOW + 100_000, NOW + 200_000] for _ in STEADY])
+    shutil.copy(other, path)
+    reader = reader_of(path)
+    assert blocks_of(reader) == []
+    assert reader.spans(Window(NOW, NOW)) == whole(reader)
+
+
+def test_of_a_log_that_was_cut_and_went_on_differently_only_what_stayed_is_used(
+    tmp_path: Path,
+) -> None:
+    """Apache Kafka truncates a follower, and appends what its leader has."""
+    path = closed(tmp_path / "one", *STEADY)
+    before = path.read_bytes()
+    config = CONFIG
+    with reopened(tmp_path / "one", config) as (_, log):
+        log.truncate_to(40, NOW)
+        for number in range(40):
+            append(log, NOW - 90_000 + number, NOW)
+        log.roll(NOW)
+    path.write_bytes(before)  # as if it had been Kafka, which knows of no map
+    reader = reader_of(path)
+    kept = blocks_of(reader)
+    assert 0 < len(kept) < len(before) // ENTRY_SIZE
+    assert kept[-1].next_offset <= 40
+    (span,) = reader.spans(Window(NOW - 90_000, NOW - 80_000))
+    assert span.position == kept[-1].end
+    assert span.end == reader.size
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[:7],
+        lambda content: b"hbm2" + content[4:],
+        lambda content: content[:8] + b"\1" + content[9:],
+        lambda content: content[: HEADER_SIZE + 50] + b"\xff" + content[HEADER_SIZE + 51 :],
+        lambda content: content[:HEADER_SIZE] + content[HEADER_SIZE + ENTRY_SIZE :][::-1],
+        lambda content: bytes(len(content)),
+    ],
+)
+def test_a_damaged_map_is_not_used(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
+    path = closed(tmp_path, *STEADY)
+    path.write_bytes(damage(path.read_bytes()))
+    reader = reader_of(path)
+    assert reader.spans(Window(NOW, NOW)) == whole(reader)
+
+
+def test_entries_before_a_damaged_or_torn_one_are_used(tmp_path: Path) -> None:
+    path = closed(tmp_path, *STEADY)
+    content = path.read_bytes()
+    torn = HEADER_SIZE + 3 * ENTRY_SIZE + 80
+    for damaged in (content[:torn], content[:torn] + b"\xff" + content[torn + 1 :]):
+        path.write_bytes(damaged)
+        assert len(blocks_of(reader_of(path))) == 3
+
+
+def test_a_gap_may_hold_anything(tmp_path: Path) -> None:
+    path = closed(tmp_path, *STEADY)
+    content = path.read_bytes()
+    entry = HEADER_SIZE + 2 * ENTRY_SIZE
+    path.write_bytes(content[:entry] + content[entry + ENTRY_SIZE :])
+    reader = reader_of(path)
+    before, after = blocks_of(reader)[1:3]
+    assert before.end < after.position
+    gap = Span(before.end, after.position, before.next_offset, after.base_offset)
+    assert reader.spans(Window(NOW + 10_000, NOW + 10_000)) == [gap]
+
+
+# -- kills, full disks, deletion ----------------------------------------------------------
+
+
+def test_after_a_kill_what_the_map_lacks_is_taken_from_the_log(tmp_path: Path) -> None:
+    with new_log(tmp_path / "log", CONFIG) as log:
+        for number, times in enumerate(STEADY):
+            append(log, *times, now=NOW + number)
+        assert len(blocks_of(log.segments[0])) > 8, "readers here need not wait for the file"
+        killed = snapshot_of(tmp_path / "log", tmp_path / "killed")
+    with reopened(killed, CONFIG) as (log_dir, log):
+        append(log, NOW + 5000)
+        assert log_dir.close() == []
+    path = partition_dir(killed) / f"{FIRST}.blocks"
+    reader = reader_of(path)
+    assert reader.blocks.is_complete(reader.size)
+    assert len(reader.spans(Window(NOW + 200, NOW + 209))) == 1
+
+
+def test_a_start_goes_on_in_the_last_block(tmp_path: Path) -> None:
+    path = closed(tmp_path, [NOW])
+    for number in range(1, 4):
+        with reopened(tmp_path, CONFIG) as (log_dir, log):
+            append(log, NOW + number, now=NOW + number)
+            assert log_dir.close() == []
+    (block,) = blocks_of(reader_of(path))
+    assert (block.batches, block.records) == (4, 4)
+    assert (block.append_min_ms, block.append_max_ms) == (NOW, NOW + 3)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 5, 8])
+def test_a_full_disk_costs_no_append_and_no_record_of_a_window(
+    tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_writer, "_WRITTEN_AT_ONCE", ENTRY_SIZE)
+    monkeypatch.setattr(block_writer, "_MOST_UNWRITTEN", 3 * ENTRY_SIZE)
+
+    class FullForMaps(Files):
+        is_full = False
+
+        def write_at(self, file, parts, position):  # type: ignore[no-untyped-def]
+            if self.is_full and file.path.endswith(".blocks"):
+                super().write_at(file, [b"".join(parts)[:100]], position)
+                raise StorageFailed("No space left on device")
+            super().write_at(file, parts, position)
+
+    files = FullForMaps()
+    with new_log(tmp_path, CONFIG, files=files) as log:
+        for number, times in enumerate(STEADY):
+            files.is_full = 2 * steps <= number < 5 * steps
+            append(log, *times)
+            expect_every_window(log, number)
+        files.is_full = False
+        expect_every_window(log)
+        log.roll(NOW)
+        expect_every_window(log)
+        assert log.segments[0].blocks.complete(log.segments[0].size)
+        expect_every_window(log)
+
+
+def expect_every_window(log: Log, last: int = len(STEADY) - 1) -> None:
+    for number, times in enumerate(STEADY[: last + 1]):
+        found = [span for segment in log.segments for span in segment.spans(Window(*times))]
+        assert any(s.base_offset <= 2 * number < (s.next_offset or 1 << 60) for s in found)
+
+
+def test_a_removed_map_is_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_writer, "_WRITTEN_AT_ONCE", ENTRY_SIZE)
+    with new_log(tmp_path, CONFIG) as log:
+        for number, times in enumerate(STEADY):
+            append(log, *times)
+            if number == 20:
+                Path(log.segments[0].blocks.path).unlink()
+        expect_every_window(log)
+        log.roll(NOW)
+        expect_every_window(log)
+        assert not log.segments[0].blocks.is_complete(log.segments[0].size)
+
+
+def test_the_map_goes_with_its_segment(tmp_path: Path) -> None:
+    config = TopicConfig(segment_bytes=1_000, retention_ms=1_000, **ANY_TIME)
+    with new_log(tmp_path, config) as log:
+        for times in STEADY:
+            append(log, *times)
+        assert len(log.segments) > 3
+        kept = log.segments[-1].base_offset
+        names = {path.name for path in partition_dir(tmp_path).glob("*.blocks*")}
+        assert len(names) == len(log.segments) - 1
+        log.apply_retention(NOW + 10_000_000, 0)
+        assert log.segments[0].base_offset >= kept
+        assert not list(partition_dir(tmp_path).glob("*.blocks*"))
+        stale = Path(log.segments[0].blocks.path).with_name(f"{FIRST}.blocks")
+        stale.write_bytes(b"of a segment that Kafka has deleted")
+    with reopened(tmp_path, config):
+        assert not stale.exists()
+
+
+def test_a_map_is_not_made_again_for_a_segment_that_is_gone(tmp_path: Path) -> None:
+    with new_log(tmp_path, CONFIG) as log:
+        for times in STEADY:
+            append(log, *times)
+        log.roll(NOW)
+        segment: Segment = log.segments[0]
+        segment.mark_deleted()
+        assert segment.blocks.complete(segment.size), "a reader may still be at work"
+        assert not list(partition_dir(tmp_path).glob(f"{FIRST}.blocks*"))
+
+
+# -- logs of others -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Iterator[Path]:
+    """The path of a map that is not there: Apache Kafka wrote the log."""
+    path = closed(tmp_path / "log", *STEADY)
+    path.unlink()
+    yield path
+    assert not path.exists(), "nothing is written where somebody else's log is"
+
+
+def test_a_map_is_built_once_and_kept_elsewhere(foreign: Path, tmp_path: Path) -> None:
+    cache = BlockCache(tmp_path / "cache")
+    first = reader_of(foreign, cache)
+    assert first.spans(Window(NOW, NOW)) == whole(first)
+    assert first.blocks.complete(first.size)
+    again = reader_of(foreign, cache)
+    assert again.blocks.is_complete(again.size)
+    (span,) = again.spans(Window(NOW, NOW))
+    assert span.end <= 2 * BLOCK
+
+
+def test_without_a_place_to_keep_it_the_whole_log_is_read(foreign: Path) -> None:
+    reader = reader_of(foreign)
+    assert reader.blocks.complete(reader.size)
+    assert reader.spans(Window(NOW, NOW)) == whole(reader)
+
+
+def test_a_cached_map_follows_a_log_that_grows_and_no_other(foreign: Path, tmp_path: Path) -> None:
+    cache = BlockCache(tmp_path / "cache")
+    log, content = foreign.with_suffix(".log"), foreign.with_suffix(".log").read_bytes()
+    ends = [position for position, _ in reader_of(foreign).batches().headers()]
+    log.write_bytes(content[: ends[20]])
+    short = reader_of(foreign, cache)
+    assert short.blocks.complete(short.size)
+    log.write_bytes(content)
+    longer = reader_of(foreign, cache)
+    (span,) = longer.spans(Window(NOW, NOW))[1:]
+    assert span == Span(ends[20], longer.size, 40, None)
+    assert longer.blocks.complete(longer.size)
+    assert len(reader_of(foreign, cache).spans(Window(NOW, NOW))) == 1
+    log.write_bytes(content[: ends[5]] + content[ends[10] :])
+    other = reader_of(foreign, cache)
+    assert all(block.end <= ends[5] for block in blocks_of(other))
+
+
+def test_a_damaged_batch_may_hold_anything_and_others_are_still_excluded(
+    foreign: Path, tmp_path: Path
+) -> None:
+    log = foreign.with_suffix(".log")
+    content = bytearray(log.read_bytes())
+    ends = [position for position, _ in reader_of(foreign).batches().headers()]
+    content[ends[20] + 61 : ends[21]] = bytes(ends[21] - ends[20] - 61)
+    log.write_bytes(bytes(content))
+    cache = BlockCache(tmp_path / "cache")
+    reader = reader_of(foreign, cache)
+    assert reader.blocks.complete(reader.size)
+    (span,) = reader.spans(Window(5, 5))
+    assert span.position <= ends[20] < span.end
+    assert span.end - span.position <= BLOCK
+
+
+def test_the_cache_is_a_directory_that_nobody_else_writes_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOROLOG_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache = block_cache()
+    assert cache is not None
+    cache.write("/log", b"map")
+    assert cache.read("/log") == b"map"
+    assert cache.read("/other") is None
+    assert block_cache("s3://bucket") is not None
+    assert block_cache("s3://bucket").read("/log") is None  # type: ignore[union-attr]
+    (tmp_path / "horolog" / "blocks").chmod(0o777)
+    other = block_cache()
+    assert other is None or other.read("/log") is None
+    monkeypatch.setenv("HOROLOG_CACHE_DIR", "")
+    assert block_cache() is None
+
+
+def test_blocks_of_a_log_follow_one_another(tmp_path: Path) -> None:
+    reader = reader_of(closed(tmp_path, *STEADY))
+    found = blocks_of(reader)
+    assert found[0].position == 0
+    assert found[-1].end == reader.size
+    for block, following in pairwise(found):
+        assert (block.end, block.next_offset) == (following.position, following.base_offset)
+    for block in found:
+        assert block.size <= BLOCK
