@@ -1,8 +1,6 @@
 """What outlives a stop and a kill: records, settings, offsets, ids; and what is put right then."""
 
 import shutil
-import struct
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -341,9 +339,8 @@ def test_a_partition_that_cannot_be_read_is_offline_and_the_others_are_served(
     produce(broker.address, "t", batch(), partition=1)
     broker.stop()
     log = next((broker.log_dir / "t-0").glob("*.log"))
-    # A message of format v0, as brokers before 0.10 wrote: kept, and not served.
-    message = b"\0\0" + b"\xff" * 8  # magic, attributes, null key, null value
-    log.write_bytes(struct.pack(">qiI", 0, 14, zlib.crc32(message)) + message)
+    log.rename(log.with_suffix(".kept"))
+    log.mkdir()
     (broker.log_dir / ".kafka_cleanshutdown").unlink()
     again = make_broker(log_dir=broker.log_dir)
     with RawConnection(again.address) as connection:

@@ -182,10 +182,42 @@ def test_nonsense_never_ends_in_a_traceback(offline: Run, segment: Path) -> None
         assert seen.code in (0, 1)
 
 
-def test_old_formats_are_named(offline: Run, golden: Path) -> None:
-    seen = offline("log", "inspect", golden / "old-formats" / "v1-gzip-0")
-    assert seen.code == 1
-    assert "format v1" in seen.out
+@pytest.mark.parametrize("partition", partitions("old-formats"), ids=lambda each: each.name)
+def test_any_format_is_shown_batch_by_batch_and_record_by_record(
+    offline: Run, partition: GoldenPartition
+) -> None:
+    magic = {"v0": "v0", "v1": "v1", "v2": "v2"}.get(partition.name[:2])
+    table = offline("log", "inspect", partition.path)
+    assert table.code == 0
+    if magic in ("v0", "v1"):
+        assert f"of format {magic}" in table.out
+    batches = [
+        json.loads(line)
+        for line in offline("log", "inspect", partition.path, "--batches", "--json").lines
+    ]
+    records = partition.answers["records"]
+    assert sum(batch["records"] for batch in batches) == len(records)
+    assert magic is None or {batch["format"] for batch in batches} == {int(magic[1])}
+    covered = [
+        offset
+        for batch in batches
+        for offset in range(batch["base_offset"], batch["last_offset"] + 1)
+    ]
+    assert covered == [row[0] for row in records]
+    types = {0: {"NoTimestampType"}, 1: {"CreateTime", "LogAppendTime"}, 2: {"CreateTime"}}
+    assert all(batch["timestamp_type"] in types[batch["format"]] for batch in batches)
+    shown = [
+        json.loads(line)
+        for line in offline("log", "inspect", partition.path, "--records", "--json").lines
+    ]
+    assert [record["offset"] for record in shown] == [row[0] for row in records]
+    times = [
+        0 if record["timestamp_type"] == "NoTimestampType" else record["timestamp"]
+        for record in shown
+    ]
+    assert times == [row[1] for row in records]
+    line, *_ = offline("log", "inspect", partition.path, "--batches").lines
+    assert "\tv" in line
 
 
 def test_what_is_no_log_is_refused(offline: Run, tmp_path: Path) -> None:

@@ -100,10 +100,26 @@ def test_indexes_are_mended_by_the_command_that_verify_names(offline: Run, kafka
 
 
 def test_what_cannot_be_mended_is_left_and_told(offline: Run, golden: Path, tmp_path: Path) -> None:
-    shutil.copytree(golden / "old-formats" / "v1-gzip-0", tmp_path / "v1-gzip-0")
-    refused = offline("log", "reindex", tmp_path / "v1-gzip-0", "--all")
+    partition = tmp_path / "index-all-0"
+    shutil.copytree(golden / "clean" / "index-all-0", partition)
+    log = min(partition.glob("*.log"))
+    log.write_bytes(log.read_bytes()[:70] + b"?" + log.read_bytes()[71:])
+    refused = offline("log", "reindex", log, "--all")
     assert refused.code == 1
-    assert "before v2" in refused.out
+    assert "its log is damaged" in refused.out
+
+
+@pytest.mark.parametrize("name", ["v0-none-0", "v1-gzip-0", "mixed-0"])
+def test_indexes_of_old_formats_are_made_anew(
+    offline: Run, golden: Path, tmp_path: Path, name: str
+) -> None:
+    shutil.copytree(golden / "old-formats" / name, tmp_path / name)
+    for suffix in (".index", ".timeindex"):
+        for index in (tmp_path / name).glob(f"*{suffix}"):
+            index.unlink()
+    assert offline("log", "verify", tmp_path / name).code == 1
+    assert offline("log", "reindex", tmp_path / name).code == 0
+    assert offline("log", "verify", tmp_path / name).code == 0
 
 
 def test_beside_a_running_broker_verify_reads_and_reindex_refuses(

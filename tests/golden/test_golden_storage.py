@@ -276,18 +276,81 @@ def test_lookups_need_no_index_of_kafkas(missing, tmp_path):
                 assert (-1 if found is None else found.offset) == offset, (golden.name, at_ms)
 
 
-def test_old_formats_are_refused_by_name_and_left_alone(tmp_path):
-    path = copy_directory("old-formats", tmp_path / "old")
-    before = {one.name: files_of(one, ".log", ".index") for one in path.iterdir() if one.is_dir()}
+OLD = partitions("old-formats")
+
+
+@pytest.fixture(scope="module")
+def old_formats(tmp_path_factory):
+    path = copy_directory("old-formats", tmp_path_factory.mktemp("golden") / "old")
     with opened(path, "old-formats", ours=False) as log_dir:
-        read = {str(partition) for partition in log_dir.logs}
-        unread = {str(partition): why for partition, why in log_dir.unreadable.items()}
-    assert "v2-0" in read
-    assert {name for name in before if name.startswith(("v0", "v1", "mixed"))} == set(unread)
-    assert all("format v" in why for why in unread.values())
-    assert {
-        one.name: files_of(one, ".log", ".index") for one in path.iterdir() if one.is_dir()
-    } == before
+        yield log_dir
+
+
+@pytest.fixture(params=OLD, ids=lambda partition: partition.name)
+def old_log(request, old_formats):
+    partition = request.param
+    return partition, old_formats.logs[TopicPartition(partition.topic, partition.partition)]
+
+
+def test_logs_of_old_formats_are_read_as_kafka_served_them(old_log):
+    golden, log = old_log
+    assert log.log_start_offset == golden.answers["log_start_offset"]
+    assert log.log_end_offset == golden.answers["latest"][0]
+    # The client that was asked says 0 where a record has no timestamp.
+    told = [[at, time, *rest] for at, time, *rest in golden.answers["records"]]
+    ours = [[at, max(time, 0), *rest] for at, time, *rest in records_of(log)]
+    assert ours == told
+
+
+def test_offsets_by_time_in_old_formats_are_kafkas(old_log):
+    golden, log = old_log
+    for at_ms, offset, *rest in golden.answers["lookups"]:
+        found = log.find_by_timestamp(at_ms)
+        if offset == "error":  # 43: such a topic is said to hold no times; ours has none to show
+            assert rest == [43]
+            times = [row[1] for row in records_of(log) if row[1] >= at_ms]
+            assert (found is None) == (not times)
+            continue
+        ours = (
+            [-1, -1, -1] if found is None else [found.offset, found.timestamp, found.leader_epoch]
+        )
+        assert ours == [offset, *rest], at_ms
+
+
+def test_serving_old_formats_changes_no_log_and_takes_no_index_entry_away(tmp_path):
+    path = copy_directory("old-formats", tmp_path / "old")
+    directories = [one for one in path.iterdir() if one.is_dir()]
+    logs = {one: files_of(one, ".log") for one in directories}
+    indexes = {one: files_of(one, ".index", ".timeindex") for one in directories}
+    with opened(path, "old-formats", ours=False) as log_dir:
+        assert not log_dir.unreadable
+        for log in log_dir.logs.values():
+            assert log.apply_retention(NOW_MS, NOW_MS) == []
+            log.find_max_timestamp()
+            records_of(log)
+    assert {one: files_of(one, ".log") for one in directories} == logs
+    for one in directories:
+        after = files_of(one, ".index", ".timeindex")
+        for name, data in indexes[one].items():
+            assert entries_of(name, data) <= entries_of(name, after[name]), f"{one.name}/{name}"
+
+
+@pytest.mark.parametrize("golden", OLD, ids=lambda partition: partition.name)
+def test_lookups_in_old_formats_need_no_index_of_kafkas(golden, tmp_path):
+    path = copy_directory("old-formats", tmp_path / "old")
+    for suffix in ("index", "timeindex"):
+        for index in path.glob(f"[!_]*/*.{suffix}"):
+            index.unlink()
+    with opened(path, "old-formats", ours=False) as log_dir:
+        log = log_dir.logs[TopicPartition(golden.topic, golden.partition)]
+        for at_ms, offset, *_ in golden.answers["lookups"]:
+            found = log.find_by_timestamp(at_ms)
+            if offset != "error":
+                assert (-1 if found is None else found.offset) == offset, at_ms
+        for offset in range(log.log_start_offset, log.log_end_offset):
+            data = log.read(offset, 1 << 20).read()
+            _, header = next(iter_headers(data))
+            assert header.last_offset >= offset
 
 
 def test_a_copy_of_a_partition_serves_alone(tmp_path):

@@ -138,8 +138,7 @@ def test_a_batch_that_is_not_all_there_ends_the_walk_in_silence(cut):
 @pytest.mark.parametrize(
     ("patch_at", "patch", "says"),
     [
-        (16, b"\x00", "v0 is not read yet"),
-        (16, b"\x01", "v1 is not read yet"),
+        (8, struct.pack(">i", 21) + bytes(4) + b"\x01", "an empty message of format v1, 22"),
         (16, b"\x03", "Invalid magic found in record: 3"),
         (16, b"\xff", "Invalid magic found in record: -1"),
         (8, struct.pack(">i", 13), "less than the minimum record overhead"),

@@ -106,6 +106,24 @@ def test_the_log_that_a_killed_kafka_left_is_read_to_its_last_whole_batch(tmp_pa
     )
 
 
-def test_formats_that_cannot_be_read_yet_are_an_error_and_not_a_torn_tail() -> None:
-    with pytest.raises(CorruptBatch, match="not read yet"):
-        Read(golden.GOLDEN / "old-formats").rows()
+@pytest.mark.parametrize("partition", golden.partitions("old-formats"), ids=lambda each: each.name)
+def test_old_formats_are_read_with_their_times_and_types(
+    partition: golden.GoldenPartition,
+) -> None:
+    rows = Read(partition.path, schema=ALL).rows()
+    # The client that was asked says 0 where a record has no timestamp.
+    ours = [told(row | {"timestampMs": max(0, row["timestampMs"])}) for row in rows]
+    assert ours == partition.answers["records"]
+    for row in rows:
+        assert (row["timestampType"] == -1) == (row["timestampMs"] == -1)
+    times = sorted(row["timestampMs"] for row in rows)
+    middle = times[len(times) // 2]
+    later = Read(partition.path, schema=ALL).rows(
+        GreaterThanOrEqual((columns.TIMESTAMP_MS,), middle)
+    )
+    assert [told(row) for row in later] == [
+        told(row) for row in rows if row["timestampMs"] >= middle
+    ]
+    offset = rows[len(rows) // 3]["offset"]
+    before = Read(partition.path, schema=ALL).rows(LessThan((columns.OFFSET,), offset))
+    assert [told(row) for row in before] == [told(row) for row in rows if row["offset"] < offset]

@@ -1,19 +1,19 @@
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
 import pytest
 from storelogs import NOW, batch
 
 from horolog.errors import CorruptBatch
-from horolog.record.batch import BatchHeader, iter_headers, parse_header
+from horolog.record.batch import HEADER_SIZE, BatchHeader, iter_headers, parse_header
+from horolog.record.builder import Record
+from horolog.record.old_format.fields import build_messages
 from horolog.storage.batch_reader import (
     EVERYTHING,
     FEWEST_BYTES,
     HEADERS,
     BatchReader,
-    OldFormat,
     ReadAhead,
     TornTail,
     find_batch,
@@ -63,19 +63,17 @@ def test_a_batch_that_reaches_beyond_the_end_is_damage(log: OpenFile) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_short_message_of_an_old_format_at_the_end_is_no_torn_tail(
-    log: OpenFile, magic: int
-) -> None:
-    body = bytes([magic, 0]) + bytes(8 * magic) + b"\0\0\0\1k\0\0\0\1v"
-    message = zlib.crc32(body).to_bytes(4, "big") + body
-    FILES.write_at(log, [bytes(8), len(message).to_bytes(4, "big"), message], END)
-    end = END + 12 + len(message)
-    with pytest.raises(OldFormat) as met:
-        list(BatchReader(FILES, log, end).whole_headers())
-    assert (met.value.magic, met.value.position) == (magic, END)
-    with pytest.raises(OldFormat):
-        BatchReader(FILES, log, end).header(END)
+def test_a_short_message_of_an_old_format_at_the_end_is_a_batch(log: OpenFile, magic: int) -> None:
+    message = build_messages([Record(NOW, b"k", b"v")], magic, base_offset=9_000)
+    assert len(message) < HEADER_SIZE
+    FILES.write_at(log, [message], END)
+    end = END + len(message)
+    *_, (position, header) = BatchReader(FILES, log, end).whole_headers()
+    assert (position, header.magic, header.last_offset) == (END, magic, 9_000)
+    assert BatchReader(FILES, log, end).header(END) == header
     assert len(list(BatchReader(FILES, log, end - 1).whole_headers())) == len(BATCHES)
+    with pytest.raises(TornTail):
+        list(BatchReader(FILES, log, end - 1).headers())
 
 
 def test_each_offset_is_found_from_wherever_the_search_starts(log: OpenFile) -> None:

@@ -21,8 +21,9 @@ from storelogs import NOW, new_log
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
 from horolog.record import scan
-from horolog.record.builder import Record, build_batch, record_bytes
+from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec, compress
+from horolog.record.kernels.record_bytes import record_bytes
 from horolog.storage import prepare
 from horolog.storage.validate import MAX_RECORD_ERRORS
 

@@ -3,10 +3,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import struct
 import threading
 import uuid
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -36,8 +34,6 @@ from horolog.storage.names import LOG_DIR_FILES
 from horolog.storage.verify import Finding, Verification
 
 CLEAN = ".kafka_cleanshutdown"
-_OLD_BODY = b"\x00\x00" + b"\xff\xff\xff\xff" + b"\x00\x00\x00\x01v"  # magic 0, no key, "v"
-OLD_MESSAGE = struct.pack(">qiI", 0, 4 + len(_OLD_BODY), zlib.crc32(_OLD_BODY)) + _OLD_BODY
 
 
 def test_a_new_directory_is_made_and_belongs_to_a_new_cluster(tmp_path: Path) -> None:
@@ -476,12 +472,12 @@ def test_checkpoints_are_kafkas(tmp_path: Path) -> None:
 
 
 def test_checkpoints_keep_the_lines_of_what_was_not_opened(tmp_path: Path) -> None:
-    """Without its log start offset a log of an old format would show deleted records again."""
+    """Without its log start offset a log that cannot be opened would show deleted records again."""
     with new_log(tmp_path) as log:
         append(log, NOW)
     (tmp_path / "__consumer_offsets-7").mkdir()
     (tmp_path / "old-0").mkdir()
-    (tmp_path / "old-0" / "00000000000000000000.log").write_bytes(OLD_MESSAGE)
+    (tmp_path / "old-0" / "00000000000000000000.log").mkdir()
     names = [
         "recovery-point-offset-checkpoint",
         "replication-offset-checkpoint",

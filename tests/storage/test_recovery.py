@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import zlib
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +32,9 @@ from storelogs import (
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
+from horolog.record.builder import Record
+from horolog.record.compression import Codec
+from horolog.record.old_format.fields import build_messages
 from horolog.storage import Log, TopicPartition
 from horolog.storage.batch_reader import BatchReader
 from horolog.storage.checkpoints import EpochStart
@@ -646,28 +648,51 @@ def test_segments_dropped_from_an_adopted_log_are_set_aside(path: Path) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 @pytest.mark.parametrize("front", [b"", batch(NOW)])
-def test_messages_of_old_formats_are_never_taken_for_damage(
-    path: Path, magic: int, marked: bool, front: bytes
+def test_a_log_of_old_formats_is_cut_where_it_is_torn(
+    path: Path, magic: int, codec: Codec, front: bytes
 ) -> None:
-    """They are not read yet; the partition is left exactly as it is."""
-    fields = bytes([magic, 0]) + (NOW.to_bytes(8, "big") if magic else b"")
-    body = fields + b"\0\0\0\1k\0\0\0\1v"
-    message = zlib.crc32(body).to_bytes(4, "big") + body
+    rows = [Record(NOW + number, b"k", b"v") for number in range(3)]
+    first = build_messages(rows, magic, base_offset=1, codec=codec)
+    second = build_messages(rows, magic, base_offset=4, codec=codec)
     for file in partition_dir(path).iterdir():
         file.unlink()
-    log = partition_dir(path) / "00000000000000000000.log"
-    log.write_bytes(front + bytes(8) + len(message).to_bytes(4, "big") + message)
-    if marked:
-        (path / ".kafka_cleanshutdown").write_text("")
-    before = files_of(path)
-    log_dir = open_dir(path, CONFIG)
-    assert log_dir.logs == {}
-    assert f"format v{magic}" in log_dir.unreadable["events", 3]  # type: ignore[index]
-    assert files_of(path) == before
-    log_dir.close()
-    assert files_of(path) == before
+    log_path = partition_dir(path) / "00000000000000000000.log"
+    log_path.write_bytes(front + first + second[:-1])
+    with reopened(path, CONFIG) as (log_dir, log):
+        whole = 4 if codec else 6  # plain ones are batches of their own
+        assert log.log_end_offset == whole
+        kept = log_path.read_bytes()
+        assert (front + first + second).startswith(kept)
+        found = log.find_by_timestamp(NOW + 1)
+        assert (found is None) == (magic == 0)
+        assert found is None or (found.timestamp, found.offset) == (NOW + 1, 2)
+        append(log, NOW + 50)
+        assert log.log_end_offset == whole + 1
+    with reopened(path, CONFIG) as (log_dir, log):
+        assert not log_dir.recoveries[0].has_findings
+        assert log.log_end_offset == whole + 1
+    assert log_path.read_bytes()[: len(kept)] == kept
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_damage_within_old_messages_cuts_there_and_sets_the_rest_aside(
+    path: Path, magic: int
+) -> None:
+    rows = [Record(NOW + number, b"k", b"value") for number in range(3)]
+    message = [build_messages([row], magic, base_offset=at) for at, row in enumerate(rows)]
+    for file in partition_dir(path).iterdir():
+        file.unlink()
+    log_path = partition_dir(path) / "00000000000000000000.log"
+    bad = bytearray(message[1])
+    bad[-1] ^= 1
+    log_path.write_bytes(message[0] + bytes(bad) + message[2])
+    with reopened(path, CONFIG) as (_, log):
+        assert log.log_end_offset == 1
+    assert log_path.read_bytes() == message[0]
+    (cut,) = partition_dir(path).glob("*.cut")
+    assert cut.read_bytes() == bytes(bad) + message[2]
 
 
 def test_a_wrong_header_with_a_right_checksum_is_trusted_as_kafka_does(

@@ -8,7 +8,6 @@ import pytest
 from storelogs import NOW, append, new_log, partition_dir, reopened
 
 from horolog.config import TopicConfig
-from horolog.errors import CorruptBatch
 from horolog.record.batch import iter_headers
 from horolog.storage.files import Files, OpenFile
 from horolog.storage.index.time import TimeEntry
@@ -139,12 +138,19 @@ def test_a_live_segment_ends_with_its_last_whole_batch(path: Path, torn: bytes) 
     assert end[:2] == (position, header.base_offset)
 
 
-def test_messages_of_an_old_format_are_no_torn_tail() -> None:
-    for log in (Path(__file__).parents[1] / "golden" / "old-formats").glob("v1-*/*.log"):
-        stem, size = str(log.with_suffix("")), log.stat().st_size
-        if size:
-            with pytest.raises(CorruptBatch, match="format before v2"):
-                SegmentReader(Files(read_only=True), stem, int(log.stem), size).whole_end()
+def test_the_end_of_a_segment_of_an_old_format_is_found(tmp_path: Path) -> None:
+    for partition in ("v1-none-0", "v1-gzip-0", "v0-lz4-0", "mixed-0"):
+        golden = Path(__file__).parents[1] / "golden" / "old-formats" / partition
+        for log in golden.glob("*.log"):
+            data = log.read_bytes()
+            *_, (position, last) = iter_headers(data)
+            stem = tmp_path / partition / log.stem
+            stem.parent.mkdir(exist_ok=True)
+            stem.with_suffix(".log").write_bytes(data)
+            reader = SegmentReader(Files(), str(stem), int(log.stem), len(data))
+            assert reader.whole_end(check_crcs=True)[:2] == (len(data), last.next_offset)
+            torn = SegmentReader(Files(), str(stem), int(log.stem), len(data) - 1)
+            assert torn.whole_end()[0] == position
 
 
 def test_entries_of_a_followers_index_name_the_end_of_what_it_appended_at_once(

@@ -10,8 +10,9 @@ from storelogs import APPEND_TIME, NOW, batch
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import CorruptBatch, ErrorCode, RecordsRejected, RequestRefused
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header, verify_crc
-from horolog.record.builder import Record, build_batch, read_records, record_bytes
+from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec, compress, decompress
+from horolog.record.kernels.record_bytes import record_bytes
 from horolog.record.timestamps import TimestampType
 from horolog.storage import Prepared, prepare
 

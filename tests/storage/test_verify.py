@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from partition_files import PartitionFiles
 from storelogs import NOW, TOPIC_ID, append, batch, new_log, open_dir, partition_dir
 
-from golden import copy_directory, extract_killed
+from golden import answers, copy_directory, extract_killed
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
@@ -105,9 +105,18 @@ def test_gaps_that_compaction_left_are_reported_and_no_fault() -> None:
     assert any("as compaction leaves it" in each.what for each in seen)
 
 
-def test_old_formats_are_named_and_left_alone() -> None:
-    seen = found(Path(__file__).parents[1] / "golden" / "old-formats" / "v1-gzip-0")
-    assert any("messages of format v1" in each.what for each in seen)
+@pytest.mark.parametrize("name", ["v0-none-0", "v0-lz4-0", "v1-gzip-0", "mixed-0"])
+def test_old_formats_are_checked_record_by_record(tmp_path: Path, name: str) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "old-formats" / name
+    told = answers("old-formats")[name]
+    steps = [step for step in Verification.of(golden).steps() if isinstance(step, Checked)]
+    assert sum(step.records for step in steps) == len(told["records"])
+    shutil.copytree(golden, tmp_path / name)
+    (first, *_) = sorted((tmp_path / name).glob("*.log"))
+    data = bytearray(first.read_bytes())
+    data[40] ^= 1
+    first.write_bytes(data)
+    assert any("checksum" in each.what for each in wrong(tmp_path / name))
 
 
 def test_all_is_counted(log_dir: Path) -> None:

@@ -89,9 +89,9 @@ def _in_batch(header: BatchHeader, records: list[Record], offset: int, zone: tzi
         if times
         else ""
     )
-    kind = f"{header.codec.name.lower()}, {header.timestamp_type.kafka_name}"
+    kind = f"{header.codec.name.lower()}, {header.timestamp_type_name}"
     return (
-        f"it is record {place} of {len(records)} in the batch {header.base_offset} to "
+        f"it is record {place} of {len(records)} in the batch {records[0].offset} to "
         f"{header.last_offset} ({kind}{span})"
     )
 

@@ -13,9 +13,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from horolog.cli.reading import ReadRecord
-from horolog.errors import CorruptBatch, CorruptFile, Damaged, StorageFailed
-from horolog.record.batch import BatchHeader
+from horolog.errors import CorruptBatch, CorruptFile, Damaged, RequestRefused, StorageFailed
+from horolog.record.batch import UNKNOWN_COUNT, BatchHeader
 from horolog.record.builder import read_records
+from horolog.record.old_format.reading import true_header
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage import names
 from horolog.storage.batch_reader import BatchReader
@@ -23,6 +24,8 @@ from horolog.storage.checkpoints import EpochStart, read_epochs, read_offsets, r
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.segment_reader import SegmentReader
 from horolog.storage.set_aside import set_aside_of, whole_batches
+
+_MAX_OPENED_BYTES = 1 << 30
 
 
 class PlacedBatch(NamedTuple):
@@ -64,6 +67,7 @@ class SegmentFacts:
     first_ms: int | None = None
     largest_ms: int | None = None
     codecs: Counter[str] = field(default_factory=Counter)
+    formats: Counter[int] = field(default_factory=Counter)
     index_entries: int | None = None
     time_index_entries: int | None = None
     damage: str | None = None
@@ -75,6 +79,7 @@ class SegmentFacts:
         self.whole_bytes = batch.position + header.size
         self.next_offset = header.next_offset
         self.batches += 1
+        self.formats[header.magic] += 1
         if header.is_control:
             self.codecs["control"] += 1
             return
@@ -247,6 +252,8 @@ def walk_segment(facts: SegmentFacts, log: BatchReader) -> Iterator[PlacedBatch]
     is_set_aside = set_aside_of(facts.path.name) is not None
     try:
         for position, header in whole_batches(log) if is_set_aside else log.headers():
+            if header.records_count == UNKNOWN_COUNT:
+                header = _opened(log, position, header)
             batch = PlacedBatch(position, header)
             if header.base_offset < facts.next_offset and not is_set_aside:
                 raise CorruptBatch(
@@ -266,6 +273,16 @@ def walk_segment(facts: SegmentFacts, log: BatchReader) -> Iterator[PlacedBatch]
         )
 
 
+def _opened(log: BatchReader, position: int, header: BatchHeader) -> BatchHeader:
+    """Of a compressed message of v0 or v1, whose header does not say where its records begin."""
+    try:
+        return true_header(log.batch(position, header), header, max_bytes=_MAX_OPENED_BYTES)
+    except (CorruptBatch, RequestRefused) as error:
+        raise CorruptBatch(
+            f"the batch that ends with offset {header.last_offset}: {error}"
+        ) from None
+
+
 def read_batch(
     facts: SegmentFacts, log: BatchReader, batch: PlacedBatch, partition: int
 ) -> Iterator[ReadRecord]:
@@ -278,7 +295,7 @@ def read_batch(
             return
         for record in read_records(data):
             assert record.offset is not None
-            yield ReadRecord(partition, record.offset, header.timestamp_type, record)
+            yield ReadRecord(partition, record.offset, header.timestamp_type_name, record)
     except CorruptBatch as error:
         if facts.damage is None:
             facts.damage = (

@@ -10,6 +10,7 @@ import typer
 from horolog.cli.inspecting import Look, PlacedBatch, SegmentFacts
 from horolog.cli.screen import show_table, size
 from horolog.cli.times import format_time
+from horolog.record.batch import MAGIC
 from horolog.storage.checkpoints import kafka_uuid
 
 
@@ -107,11 +108,12 @@ def batch_line(batch: PlacedBatch, zone: tzinfo) -> str:
     header = batch.header
     cells = [
         f"byte {batch.position}",
+        f"v{header.magic}",
         f"offsets {header.base_offset} to {header.last_offset}",
         f"{header.records_count} records",
         f"{header.size} bytes",
         header.codec.name.lower(),
-        header.timestamp_type.kafka_name,
+        header.timestamp_type_name,
         f"first {format_time(batch.first_ms, zone)}",
         f"largest {format_time(batch.largest_ms, zone)}",
         f"epoch {header.leader_epoch}",
@@ -133,12 +135,13 @@ def batch_json(batch: PlacedBatch) -> dict[str, Any]:
     header = batch.header
     return {
         "position": batch.position,
+        "format": header.magic,
         "base_offset": header.base_offset,
         "last_offset": header.last_offset,
         "records": header.records_count,
         "bytes": header.size,
         "codec": header.codec.name.lower(),
-        "timestamp_type": header.timestamp_type.kafka_name,
+        "timestamp_type": header.timestamp_type_name,
         "first_timestamp": batch.first_ms,
         "max_timestamp": batch.largest_ms,
         "leader_epoch": header.leader_epoch,
@@ -178,6 +181,7 @@ def _segment_json(segment: SegmentFacts) -> dict[str, Any]:
         "first_timestamp": segment.first_ms,
         "max_timestamp": segment.largest_ms,
         "codecs": dict(segment.codecs),
+        "formats": {f"v{magic}": count for magic, count in sorted(segment.formats.items())},
         "index_entries": segment.index_entries,
         "time_index_entries": segment.time_index_entries,
         "damage": segment.damage,
@@ -198,4 +202,7 @@ def _codecs(segments: Sequence[SegmentFacts]) -> str:
     for segment in segments:
         for codec, count in segment.codecs.items():
             total[codec] = total.get(codec, 0) + count
+        for magic, count in segment.formats.items():
+            if magic < MAGIC:  # the present one goes without saying
+                total[f"of format v{magic}"] = total.get(f"of format v{magic}", 0) + count
     return ", ".join(f"{count} {codec}" for codec, count in sorted(total.items()))

@@ -64,11 +64,11 @@ class TimeRange(NamedTuple):
 
 
 class ReadRecord(NamedTuple):
-    """A record with its partition and timestamp type."""
+    """A record with its partition and Kafka's name of its timestamp type."""
 
     partition: int
     offset: int
-    timestamp_type: TimestampType
+    timestamp_type: str
     record: Record
 
 
@@ -172,7 +172,7 @@ def _records(
         records = []
         batch = view[place : place + header.size]
         if _is_wanted(batch, header, times):
-            kind = header.timestamp_type
+            kind = header.timestamp_type_name
             for record in read_records(batch):
                 offset = record.offset
                 assert offset is not None

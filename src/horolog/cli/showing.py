@@ -53,7 +53,7 @@ def _json_line(read: ReadRecord, topic: str, zone: tzinfo) -> bytes:
         "offset": read.offset,
         "timestamp": record.timestamp,
         "time": None if record.timestamp == -1 else format_time(record.timestamp, zone),
-        "timestamp_type": read.timestamp_type.kafka_name,
+        "timestamp_type": read.timestamp_type,
         **_json_bytes("key", record.key),
         **_json_bytes("value", record.value),
     }

@@ -1,4 +1,4 @@
-"""The header of a record batch of format v2 (KIP-98), and what can be done without its records.
+"""The header of a batch: of format v2 (KIP-98), or a message of v0 or v1 (KIP-32).
 
      0  i64  base_offset           23  i32  last_offset_delta     51  i16  producer_epoch
      8  i32  batch_length          27  i64  base_timestamp        53  i32  base_sequence
@@ -11,11 +11,21 @@
 `batch_length` counts from byte 12. The CRC leaves out the first 17 bytes, so that a
 leader can assign offsets and epoch without touching it.
 
-Formats v0 and v1 share the first twelve bytes and the place of the magic byte;
-they are recognised here, and refused as not read yet.
+Messages of formats v0 and v1 share the first twelve bytes and the place of the magic byte:
+
+     0  i64  offset                12  u32  crc (CRC-32 of all from byte 16)
+     8  i32  size, from byte 12    16  i8   magic (0, 1)
+                                   17  i8   attributes: bits 0-2 codec; v1: 3 LogAppendTime
+                                   18  i64  timestamp, v1 only (KIP-32)
+
+Each message is a batch of its own, and is described by the header that it would have in v2. A
+compressed one holds others. Its offset is that of the last of them; where it begins, and how many
+it holds, is only known once it is decompressed (`old_format`). Until then its base offset is the
+smallest that it can have, and its count `UNKNOWN_COUNT`.
 """
 
 import struct
+import zlib
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
@@ -25,12 +35,14 @@ import crc32c
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.compression import Codec
-from horolog.record.timestamps import TimestampType
+from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12
 MAGIC_POSITION = 16
 MAGIC = 2
+UNKNOWN_COUNT = -1
+"""Count of records of a compressed message of v0 or v1, of which only the header was read."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _SIZE_TO_MAGIC = struct.Struct(">iib")  # from byte 8: batch_length, leader_epoch, magic
@@ -39,6 +51,17 @@ _ATTRIBUTES_LOW_BYTE = 22
 _CRC_COVERED = struct.Struct(">hiqqqhii")  # the header from byte 21
 _SMALLEST_LENGTH = 14  # of any format: an empty message of v0
 _SMALLEST_V2_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+
+_MESSAGE = struct.Struct(">qiIbB")  # offset, size, CRC-32, magic, attributes
+_MESSAGE_TIMESTAMP = struct.Struct(">q")
+_MESSAGE_CRC_START = 16
+_MESSAGE_ATTRIBUTES = 17
+_MESSAGE_BITS = (0x07, 0x0F)  # attributes with a meaning in v0 and v1
+_SMALLEST_MESSAGES = (14, 22)
+_MESSAGE_HEADS = (18, 26)  # bytes before the key's length
+SMALLEST_BATCH = LOG_OVERHEAD + _SMALLEST_LENGTH
+"""Bytes of an empty message of v0: there is no shorter batch."""
+_ZSTD = 4
 
 _CODECS = tuple(Codec)
 _TIMESTAMP_TYPES = tuple(TimestampType)
@@ -94,12 +117,14 @@ class BatchHeader(NamedTuple):
         """The codec of the records.
 
         Raises:
-            CorruptBatch: the batch names a codec that Kafka does not have (5 to 7).
+            CorruptBatch: the batch names a codec that Kafka does not have (5 to 7), or zstd in a
+                message of v0 or v1.
         """
         codec = self.codec_number
-        if codec >= len(_CODECS):
+        if codec >= len(_CODECS) or (codec == _ZSTD and self.magic != MAGIC):
             raise CorruptBatch(
-                f"Unknown compression codec {codec} in the batch at offset {self.base_offset}"
+                f"Unknown compression codec {codec} in the batch of format v{self.magic} at offset "
+                f"{self.base_offset}"
             )
         return _CODECS[codec]
 
@@ -107,6 +132,11 @@ class BatchHeader(NamedTuple):
     def timestamp_type(self) -> TimestampType:
         """Whose clock the records' timestamps come from."""
         return _TIMESTAMP_TYPES[self.attributes >> 3 & 1]
+
+    @property
+    def timestamp_type_name(self) -> str:
+        """Kafka's name of that; records of v0 have none."""
+        return self.timestamp_type.kafka_name if self.magic else "NoTimestampType"
 
     @property
     def is_transactional(self) -> bool:
@@ -135,49 +165,100 @@ class BatchHeader(NamedTuple):
 _new_header = partial(tuple.__new__, BatchHeader)
 
 
-def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`; the records after it need not be there.
+def parse_header(buffer: Buffer, position: int = 0, least_offset: int = 0) -> BatchHeader:
+    """The header at `position`, of any format; the records after it need not be there.
+
+    A compressed message of v0 or v1 is taken to begin at `least_offset`: the offset that follows
+    the batch before it, if that is known.
 
     Raises:
-        CorruptBatch: too few bytes, another format than v2, or a length no batch can have.
+        CorruptBatch: too few bytes, no format there is, or a length no batch can have.
     """
     if position < 0 or len(buffer) - position < HEADER_SIZE:
-        raise CorruptBatch(
-            f"Record batch is corrupt (the size {max(0, len(buffer) - position)} is smaller than "
-            f"the minimum allowed overhead {HEADER_SIZE})",
-            position,
-        )
+        return _short_header(buffer, position, least_offset)
     fields = _HEADER.unpack_from(buffer, position)
     if fields[3] != MAGIC or fields[1] < _SMALLEST_V2_LENGTH:
         _check_size_and_magic(fields[1], fields[3], position)
+        return _message_header(buffer, position, least_offset)
     header: BatchHeader = _new_header(fields)
     return header
 
 
+def _short_header(buffer: Buffer, position: int, least_offset: int) -> BatchHeader:
+    left = 0 if position < 0 else max(0, len(buffer) - position)
+    if left > MAGIC_POSITION:
+        length, _, magic = _SIZE_TO_MAGIC.unpack_from(buffer, position + 8)
+        if magic in (0, 1) and left >= _MESSAGE_HEADS[magic]:
+            _check_size_and_magic(length, magic, position)
+            return _message_header(buffer, position, least_offset)
+    raise CorruptBatch(
+        f"Record batch is corrupt (the size {left} is smaller than the minimum allowed overhead "
+        f"{HEADER_SIZE})",
+        position,
+    )
+
+
+def _message_header(buffer: Buffer, position: int, least_offset: int) -> BatchHeader:
+    """Of a message of v0 or v1 that is known to be long enough."""
+    offset, size, crc, magic, attributes = _MESSAGE.unpack_from(buffer, position)
+    attributes &= _MESSAGE_BITS[magic]
+    timestamp = NO_TIMESTAMP
+    if magic:
+        (timestamp,) = _MESSAGE_TIMESTAMP.unpack_from(buffer, position + _MESSAGE.size)
+    is_compressed = attributes & _CODEC_BITS
+    base_offset = min(least_offset, offset) if is_compressed else offset
+    return BatchHeader(
+        base_offset=base_offset,
+        batch_length=size,
+        leader_epoch=-1,
+        magic=magic,
+        crc=crc,
+        attributes=attributes,
+        last_offset_delta=offset - base_offset,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records_count=UNKNOWN_COUNT if is_compressed else 1,
+    )
+
+
 def codec_number_of(batch: Buffer) -> int:
     """`codec_number` of a batch that has not been parsed; 0 if it ends before that."""
-    return batch[_ATTRIBUTES_LOW_BYTE] & _CODEC_BITS if len(batch) > _ATTRIBUTES_LOW_BYTE else 0
+    if len(batch) <= _ATTRIBUTES_LOW_BYTE:
+        return 0
+    at = _ATTRIBUTES_LOW_BYTE if batch[MAGIC_POSITION] == MAGIC else _MESSAGE_ATTRIBUTES
+    return batch[at] & _CODEC_BITS
 
 
-def iter_headers(buffer: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every whole batch from `start` on.
+def iter_headers(
+    buffer: Buffer, start: int = 0, least_offset: int = 0
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every whole batch from `start` on, of any format.
 
     Ends before a batch that the buffer holds only in part: fetches and live files
     end like that and nothing is wrong.
 
     Raises:
-        CorruptBatch: what follows is no batch of format v2.
+        CorruptBatch: what follows is no batch.
     """
     end = len(buffer)
     position = start
     while end - position > MAGIC_POSITION:
         length, _, magic = _SIZE_TO_MAGIC.unpack_from(buffer, position + 8)
-        _check_size_and_magic(length, magic, position)
+        if magic != MAGIC or length < _SMALLEST_V2_LENGTH:
+            _check_size_and_magic(length, magic, position)
         if end - position < length + LOG_OVERHEAD:
             return
-        header: BatchHeader = _new_header(_HEADER.unpack_from(buffer, position))
+        header: BatchHeader
+        if magic == MAGIC:
+            header = _new_header(_HEADER.unpack_from(buffer, position))
+        else:
+            header = _message_header(buffer, position, least_offset)
         yield position, header
-        position += header.size
+        position += length + LOG_OVERHEAD
+        least_offset = header.next_offset
 
 
 def _check_size_and_magic(length: int, magic: int, position: int) -> None:
@@ -186,13 +267,15 @@ def _check_size_and_magic(length: int, magic: int, position: int) -> None:
             f"Record size {length} is less than the minimum record overhead ({_SMALLEST_LENGTH})",
             position,
         )
-    if magic in (0, 1):
-        raise CorruptBatch(
-            f"Record format v{magic} is not read yet; only batches of format v2 are", position
-        )
-    if magic != MAGIC:
+    if not 0 <= magic <= MAGIC:
         raise CorruptBatch(f"Invalid magic found in record: {magic}", position)
-    if length < _SMALLEST_V2_LENGTH:
+    if magic != MAGIC and length < _SMALLEST_MESSAGES[magic]:
+        raise CorruptBatch(
+            f"Record is corrupt (the size {length} is smaller than that of an empty message of "
+            f"format v{magic}, {_SMALLEST_MESSAGES[magic]})",
+            position,
+        )
+    if magic == MAGIC and length < _SMALLEST_V2_LENGTH:
         raise CorruptBatch(
             f"Record batch is corrupt (the size {length + LOG_OVERHEAD} is smaller than the "
             f"minimum allowed overhead {HEADER_SIZE})",
@@ -214,7 +297,10 @@ def verify_crc(buffer: Buffer, position: int = 0, header: BatchHeader | None = N
             f"{len(buffer) - position} are there",
             position,
         )
-    computed = crc32c.crc32c(memoryview(buffer)[position + _CRC_START : end])
+    if header.magic == MAGIC:
+        computed = crc32c.crc32c(memoryview(buffer)[position + _CRC_START : end])
+    else:
+        computed = zlib.crc32(memoryview(buffer)[position + _MESSAGE_CRC_START : end])
     if computed != header.crc:
         raise CorruptBatch(
             f"Record is corrupt (stored crc = {header.crc}, computed crc = {computed})", position

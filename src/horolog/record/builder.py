@@ -24,7 +24,9 @@ from horolog.record.batch import (
     parse_header,
 )
 from horolog.record.compression import Codec, compress, decompress
+from horolog.record.kernels.record_bytes import record_bytes
 from horolog.record.kernels.scan_twins import to_int64
+from horolog.record.old_format.reading import open_message
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 
 Header = tuple[str, bytes | None]
@@ -92,47 +94,6 @@ def build_batch(
     return pack_header(header, payload) + payload
 
 
-def record_bytes(
-    timestamp_delta: int,
-    offset_delta: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Iterable[tuple[bytes, bytes | None]],
-) -> bytes:
-    """One record as it is in a batch, its length first."""
-    body = bytearray(1)  # attributes
-    _write_varlong(body, timestamp_delta)
-    _write_varlong(body, offset_delta)
-    _write_nullable(body, key)
-    _write_nullable(body, value)
-    pairs = list(headers)
-    _write_varlong(body, len(pairs))
-    for header_key, header_value in pairs:
-        _write_nullable(body, header_key)
-        _write_nullable(body, header_value)
-    record = bytearray()
-    _write_varlong(record, len(body))
-    return bytes(record + body)
-
-
-def _write_nullable(out: bytearray, value: bytes | None) -> None:
-    if value is None:
-        _write_varlong(out, -1)
-    else:
-        _write_varlong(out, len(value))
-        out += value
-
-
-def _write_varlong(out: bytearray, value: int) -> None:
-    """Append `value` in zigzag base 128, wrapped to 64 bits; short values equal Kafka's varints."""
-    value = to_int64(value)
-    rest = (value << 1 ^ value >> 63) & _MASK64
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-
-
 def read_records(batch: Buffer, *, max_bytes: int = _MAX_BYTES) -> Iterator[Record]:
     """The records of one whole batch with offsets and their true timestamps.
 
@@ -143,6 +104,12 @@ def read_records(batch: Buffer, *, max_bytes: int = _MAX_BYTES) -> Iterator[Reco
         RequestRefused: it decompresses to more than `max_bytes`.
     """
     header = parse_header(batch)
+    if header.magic != MAGIC:
+        header, pieces = open_message(batch, header, max_bytes=max_bytes)
+        reader = _Reader(b"".join(pieces))
+        for _ in range(header.records_count):
+            yield reader.record(header)
+        return
     if header.size > len(batch):
         raise CorruptBatch(f"The batch is {header.size} bytes long and {len(batch)} are there")
     if header.records_count < 0:

@@ -21,11 +21,19 @@ import pyarrow as pa
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
-from horolog.record.batch import HEADER_SIZE, BatchHeader, iter_headers, parse_header, verify_crc
+from horolog.record.batch import (
+    HEADER_SIZE,
+    MAGIC,
+    BatchHeader,
+    iter_headers,
+    parse_header,
+    verify_crc,
+)
 from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.column_writer import encode, encode_batches
 from horolog.record.compression import Codec, decompress_chunks
 from horolog.record.kernels import layout
+from horolog.record.old_format.reading import Opened, open_message, open_run
 from horolog.record.row_buffers import EVERYTHING, INT64_MAX, INT64_MIN, Range, RowBuffers
 from horolog.record.scan import scan_batch
 from horolog.record.timestamps import TimestampType
@@ -122,20 +130,30 @@ def decode(
     transactions = None if aborted is None else AbortedTransactions(aborted)
     view = memoryview(buffer)
     decoder = _Decoder(view, RowBuffers(schema, max_bytes, wanted), max_batch_bytes, statistics)
+    position, least_offset = 0, 0
     try:
-        for position, header in iter_headers(view):
-            statistics.batches += 1
-            statistics.next_offset = header.next_offset
-            is_aborted = transactions is not None and transactions.drop(
-                header, view[position : position + header.size]
-            )
-            is_hidden = is_aborted or (skip_control and header.is_control)
-            if is_hidden or not _may_meet(header, wanted):
-                statistics.batches_skipped += 1
-                continue
-            if check_crcs:
-                verify_crc(view, position, header)
-            yield from decoder.add(position, header)
+        while position < len(view):
+            start, old = position, None
+            for position, header in iter_headers(view, start, least_offset):
+                if header.magic != MAGIC:
+                    old = header
+                    break
+                statistics.batches += 1
+                statistics.next_offset = header.next_offset
+                is_aborted = transactions is not None and transactions.drop(
+                    header, view[position : position + header.size]
+                )
+                is_hidden = is_aborted or (skip_control and header.is_control)
+                if is_hidden or not _may_meet(header, wanted):
+                    statistics.batches_skipped += 1
+                    continue
+                if check_crcs:
+                    verify_crc(view, position, header)
+                yield from decoder.add(position, header)
+            if old is None:
+                break
+            position += yield from decoder.add_messages(position, old, wanted, check_crcs)
+            least_offset = statistics.next_offset or 0
         yield from decoder.finish()
     except (CorruptBatch, RequestRefused):
         yield from decoder.finish()  # what came before is still good
@@ -190,12 +208,8 @@ class _Decoder:
             raise CorruptBatch(
                 f"Found invalid record count {header.records_count} in magic v2 batch", position
             )
-        producers = self._rows.producers
-        if producers is not None:
-            if not producers.follows(header):
-                yield from self.finish()
-                producers.clear()
-            producers.add(header)
+        if self._rows.producers is not None:
+            yield from self._add_producer(header)
         start, end = position + HEADER_SIZE, position + header.size
         if header.codec is Codec.NONE:
             if self._unpacked:
@@ -208,15 +222,71 @@ class _Decoder:
             first, second = next(pieces, b""), next(pieces, None)
             if second is not None:
                 yield from self._gather_planned()
-                yield from self._gather_pieces(position, header, chain((first, second), pieces))
+                plan = array("q", _stretch(header, 0, 0, header.timestamp_type))
+                yield from self._gather_pieces(position, plan, chain((first, second), pieces))
                 return
             start, end = self._planned_bytes, self._planned_bytes + len(first)
             self._unpacked.append(first)
-        self._plan.extend(_stretch(header, start, end))
+        self._plan.extend(_stretch(header, start, end, header.timestamp_type))
         self._planned.append(position)
         self._planned_bytes += end - start
         if self._planned_bytes >= _PLAN_BYTES:
             yield from self._gather_planned()
+
+    def add_messages(
+        self, position: int, header: BatchHeader, wanted: Range, check_crcs: bool
+    ) -> Generator[pa.RecordBatch, None, int]:
+        """Take a compressed message of v0 or v1, or plain ones, at a position; their size."""
+        # Its statistics are those of the messages: each of them is a batch.
+        statistics = self._statistics
+        if not header.codec_number:
+            data = self._buffer[position : position + max(_PLAN_BYTES, header.size)]
+            run = open_run(data, header, check_crcs=check_crcs)
+            statistics.batches += run.opened.header.records_count
+            statistics.next_offset = run.opened.header.next_offset
+            yield from self._add_opened(position, run.opened)
+            return run.size
+        statistics.batches += 1
+        statistics.next_offset = header.next_offset
+        if not _may_meet(header, wanted):
+            statistics.batches_skipped += 1
+            return header.size
+        if check_crcs:
+            verify_crc(self._buffer, position, header)
+        message = self._buffer[position : position + header.size]
+        opened = open_message(message, header, max_bytes=self._max_batch_bytes)
+        yield from self._add_opened(position, opened)
+        return header.size
+
+    def _add_opened(self, position: int, opened: Opened) -> Iterator[pa.RecordBatch]:
+        """Take the records of messages that lie at a position."""
+        header, kind = opened.header, opened.timestamp_type
+        if self._rows.producers is not None:
+            yield from self._add_producer(header)
+        pieces = iter(opened.pieces)
+        first, second = next(pieces, b""), next(pieces, None)
+        if second is not None:
+            yield from self._gather_planned()
+            plan = array("q", _stretch(header, 0, 0, kind))
+            yield from self._gather_pieces(position, plan, chain((first, second), pieces))
+            return
+        if self._planned and not self._unpacked:
+            yield from self._gather_planned()
+        self._unpacked.append(first)
+        start, end = self._planned_bytes, self._planned_bytes + len(first)
+        self._plan.extend(_stretch(header, start, end, kind))
+        self._planned.append(position)
+        self._planned_bytes = end
+        if self._planned_bytes >= _PLAN_BYTES:
+            yield from self._gather_planned()
+
+    def _add_producer(self, header: BatchHeader) -> Iterator[pa.RecordBatch]:
+        producers = self._rows.producers
+        assert producers is not None
+        if not producers.follows(header):
+            yield from self.finish()
+            producers.clear()
+        producers.add(header)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """The tables of all that was taken and not given yet, up to what is wrong with it."""
@@ -248,9 +318,8 @@ class _Decoder:
             raise self._malformed(planned[self._rows.stretch])
 
     def _gather_pieces(
-        self, position: int, header: BatchHeader, pieces: Iterable[Buffer]
+        self, position: int, plan: "array[int]", pieces: Iterable[Buffer]
     ) -> Iterator[pa.RecordBatch]:
-        plan = array("q", _stretch(header, 0, 0))
         carry = bytearray()
         status = layout.CUT_OFF
         for piece in pieces:
@@ -288,8 +357,7 @@ class _Decoder:
         raise AssertionError(f"scan and decode disagree on the batch at {header.base_offset}")
 
 
-def _stretch(header: BatchHeader, start: int, end: int) -> tuple[int, ...]:
-    """What `gather` needs to know about a batch whose records are there."""
-    append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    base = header.max_timestamp if append_time else header.base_timestamp
-    return start, end, header.records_count, header.base_offset, base, append_time
+def _stretch(header: BatchHeader, start: int, end: int, kind: int) -> tuple[int, ...]:
+    """What `gather` needs to know about a batch whose records, of that type of time, are there."""
+    base = header.base_timestamp if kind == 0 else header.max_timestamp  # -1 both in v0
+    return start, end, header.records_count, header.base_offset, base, kind

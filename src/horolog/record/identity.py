@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from horolog.buffers import Buffer
 from horolog.record.batch import (
     HEADER_SIZE,
+    MAGIC,
     BatchHeader,
     iter_headers,
     next_sequence,
@@ -47,7 +48,7 @@ def with_producer(
     without gaps, its times as create times.
 
     Raises:
-        CorruptBatch: what follows is no batch of format v2, or its checksum is wrong: it would be
+        CorruptBatch: what follows is no batch, or its checksum is wrong: it would be
             right in the copy.
         RequestRefused: a batch that is rewritten decompresses to more than `max_batch_bytes`.
     """
@@ -61,7 +62,8 @@ def with_producer(
         if is_aborted or header.is_control or header.records_count == 0:
             continue
         if _needs_writing(header):
-            rows = read_records(view[position : position + header.size], max_bytes=max_batch_bytes)
+            batch = view[position : position + header.size]
+            rows = list(read_records(batch, max_bytes=max_batch_bytes))
             yield build_batch(
                 rows,
                 codec=header.codec,
@@ -70,7 +72,7 @@ def with_producer(
                 base_sequence=sequence,
             )
             if sequence >= 0:
-                sequence = next_sequence(sequence, header.records_count)
+                sequence = next_sequence(sequence, len(rows))
             continue
         records = view[position + HEADER_SIZE : position + header.size]
         changed = header._replace(
@@ -89,7 +91,8 @@ def with_producer(
 def _needs_writing(header: BatchHeader) -> bool:
     """Whether brokers refuse such a batch from a producer."""
     return (
-        header.last_offset_delta + 1 != header.records_count
+        header.magic != MAGIC
+        or header.last_offset_delta + 1 != header.records_count
         or header.timestamp_type is TimestampType.LOG_APPEND_TIME
         or header.has_delete_horizon
     )

@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
-from horolog.record.batch import HEADER_SIZE, BatchHeader
+from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader
 from horolog.record.compression import Codec, fleeting_chunks
 from horolog.record.kernels import layout, scan_twins
 from horolog.record.kernels.loading import SCAN_KERNELS
+from horolog.record.old_format.reading import open_message
 from horolog.record.timestamps import LOG_APPEND_TIME
 
 _INT64_MIN = -(1 << 63)
@@ -106,22 +107,25 @@ def scan_batch(
         CorruptBatch: the records break the format, or are not as many as declared.
         RequestRefused: they decompress to more than `max_bytes`.
     """
+    given = header
+    header, records = _opened(batch, header, max_bytes)
     state = _new_state(header, min_offset)
     if create_times:
         state[layout.APPEND_TIME], state[layout.BASE] = 0, header.base_timestamp
     if arrival_ms is not None:
         state[layout.MEASURE], state[layout.NOW] = 1, arrival_ms
-    _walk(batch, header, state, max_bytes)
+    _walk(batch, header, state, max_bytes, records=records)
+    shift = header.base_offset - given.base_offset
     is_timed = state[layout.TIMED] != 0
     return RecordFacts(
         state[layout.COUNT],
         state[layout.MAX] if is_timed else None,
         state[layout.MIN] if is_timed else None,
-        state[layout.MAX_DELTA] if is_timed else None,
+        state[layout.MAX_DELTA] + shift if is_timed else None,
         state[layout.NULL_KEYS] != 0,
         state[layout.SPARSE] == 0,
-        state[layout.DISORDER] == 0,
-        state[layout.NEXT_DELTA] - 1,
+        state[layout.DISORDER] == 0 and shift >= 0,
+        state[layout.NEXT_DELTA] - 1 + shift,
         state[layout.TIMED],
         state[layout.FIRST_TIME],
         state[layout.LAST_TIME],
@@ -133,7 +137,8 @@ def scan_batch(
 def timestamps(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> "array[int]":
     """The timestamp of every record in order; raises as `scan_batch` does."""
     times = array("q")
-    _walk(batch, header, _new_state(header), max_bytes, times)
+    header, records = _opened(batch, header, max_bytes)
+    _walk(batch, header, _new_state(header), max_bytes, times, records=records)
     return times
 
 
@@ -166,6 +171,7 @@ def find_faults(
             differences wrap at 64 bits, as Java's. None if any timestamp is good.
         limit: how many to name at most.
     """
+    header, records = _opened(batch, header, _INT64_MAX)
     state = _new_state(header)
     state[layout.CHECK] = (layout.CHECK_KEYS if keys else 0) | (
         layout.CHECK_TIMES if times is not None else 0
@@ -173,7 +179,7 @@ def find_faults(
     if times is not None:
         state[layout.NOW], state[layout.BEFORE_MAX], state[layout.AFTER_MAX] = times
     faults = array("q", bytes(8 * layout.FAULT_SIZE * limit))
-    _walk(batch, header, state, _INT64_MAX, faults=faults)
+    _walk(batch, header, state, _INT64_MAX, faults=faults, records=records)
     size = layout.FAULT_SIZE
     return [
         Fault(faults[at], faults[at + 1], faults[at + 2] != 0)
@@ -220,12 +226,22 @@ def _find(
 ) -> tuple[int, int] | None:
     if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
         raise ValueError(f"{timestamp_ms} is no 64-bit timestamp")
+    header, records = _opened(batch, header, max_bytes)
     state = _new_state(header, min_offset)
     state[layout.SEARCH] = search
     state[layout.TARGET] = timestamp_ms
-    if _walk(batch, header, state, max_bytes) != layout.FOUND:
+    if _walk(batch, header, state, max_bytes, records=records) != layout.FOUND:
         return None
     return state[layout.TIMESTAMP], header.base_offset + state[layout.DELTA]
+
+
+def _opened(
+    batch: Buffer, header: BatchHeader, max_bytes: int
+) -> tuple[BatchHeader, Iterable[Buffer] | None]:
+    """A message of v0 or v1 as a batch of v2, and its records; None for a batch of v2."""
+    if header.magic == MAGIC:
+        return header, None
+    return open_message(batch, header, max_bytes=max_bytes)
 
 
 def _new_state(header: BatchHeader, min_offset: int | None = None) -> "array[int]":
@@ -251,18 +267,21 @@ def _walk(
     max_bytes: int,
     times: "array[int] | None" = None,
     faults: "array[int] | None" = None,
+    records: Iterable[Buffer] | None = None,
 ) -> int:
     """Feed the records to the walk, piece by piece, and judge how it ends."""
-    size = header.size
-    payload = memoryview(batch)[HEADER_SIZE:size]
-    if len(payload) != size - HEADER_SIZE:
-        raise CorruptBatch(
-            f"The batch at offset {header.base_offset} is {size} bytes long and only "
-            f"{len(batch)} are there"
-        )
+    if records is None:
+        size = header.size
+        payload = memoryview(batch)[HEADER_SIZE:size]
+        if len(payload) != size - HEADER_SIZE:
+            raise CorruptBatch(
+                f"The batch at offset {header.base_offset} is {size} bytes long and only "
+                f"{len(batch)} are there"
+            )
+        records = _pieces(header, payload, max_bytes)
     carry = b""
     passed = 0
-    for chunk in _pieces(header, payload, max_bytes):
+    for chunk in records:
         if SCAN_KERNELS.module is None and passed >= _MUCH_FOR_A_TWIN:
             SCAN_KERNELS.load()
         walk = scan_twins.walk if SCAN_KERNELS.module is None else SCAN_KERNELS.module.walk

@@ -5,10 +5,11 @@ judged by its header: of a large one little more is read than that, small ones c
 a read, and stretches of wanted ones are read ahead, the further the longer they last. How
 far is a `ReadAhead`; what a file system reads at no extra cost is in its `Files`.
 
-Only format v2 is read. Whole messages of v0 and v1 are recognised (`OldFormat`), so that they
-are not taken for damage: where a header is read is the one place that knows of them.
+Batches are of any format. A message of v0 or v1 is a batch of its own; where a compressed one
+begins is known only from the batch before it (see `record/batch.py`).
 """
 
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from struct import Struct
@@ -23,6 +24,7 @@ from horolog.record.batch import (
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
+    SMALLEST_BATCH,
     BatchHeader,
     parse_header,
 )
@@ -37,11 +39,21 @@ _READ_AHEAD_BYTES = 4 << 20
 _WORTH_NO_COPY = 256 << 10
 _CRC_START = 21
 _MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
-_CRC_SIZE = 4
 _OFFSET_AND_LENGTH = Struct(">qi")
+_OLD_CRC = zlib.crc32, 16  # and where what it covers begins
+# What a batch can have at its magic byte; before that a message of v0 or v1 has its size, behind it
+# attributes, the timestamp in v1, and the length of its key.
+_KEY = rb"(?:\xff{4}|\x00)"
+_MAY_BEGIN = re.compile(
+    rb"(?=.{16}\x02|.{8}\x00.{7}(?:\x00[\x00-\x03]"
+    + _KEY
+    + rb"|\x01[\x00-\x0b].{8}"
+    + _KEY
+    + rb"))",
+    re.DOTALL,
+)
+_LOOKED_AT = 30  # bytes
 _OFFSETS = Struct(">qiib6xi")  # base offset, length, epoch, magic, ..., last offset delta
-_MESSAGE = Struct(">qiIb")  # before format v2: offset, size, CRC-32, magic
-_LAST_OLD_MAGIC = 1
 
 
 class ReadAhead(NamedTuple):
@@ -67,18 +79,6 @@ class TornTail(CorruptBatch):
     """What follows the last whole batch is too short to be one."""
 
 
-class OldFormat(CorruptBatch):
-    """A whole message of format v0 or v1, its checksum verified: not damaged, but not read yet."""
-
-    def __init__(self, magic: int, position: int, *, path: str) -> None:
-        super().__init__(
-            f"messages of format v{magic}, a format before v2, which are not read yet",
-            position,
-            path=path,
-        )
-        self.magic = magic
-
-
 class BatchReader:
     """A window that moves over the first `size` bytes of a file. Not for several threads."""
 
@@ -88,14 +88,26 @@ class BatchReader:
         "_files",
         "_header_read",
         "_is_small",
+        "_least_offset",
+        "_next",
         "_small_read",
         "_start",
         "_window",
         "size",
     )
 
-    def __init__(self, files: Files, file: OpenFile, size: int, ahead: ReadAhead = HEADERS) -> None:
+    def __init__(
+        self,
+        files: Files,
+        file: OpenFile,
+        size: int,
+        ahead: ReadAhead = HEADERS,
+        least_offset: int = 0,
+    ) -> None:
+        """Of a file whose batches have offsets from `least_offset` on."""
         self.size = size
+        self._least_offset = least_offset
+        self._next = 0, least_offset  # a position, and the least offset of a batch there
         self._files = files
         self._file = file
         self._header_read = max(ahead.header, files.least_read)
@@ -120,8 +132,7 @@ class BatchReader:
         """Position and header of every batch in `[start, end)`.
 
         Raises:
-            CorruptBatch: what is at a position is no batch of format v2.
-            OldFormat: it is a message of a format before that.
+            CorruptBatch: what is at a position is no batch.
             TornTail: what is left is shorter than a batch.
         """
         position, end = start, self.size if end is None else end
@@ -141,7 +152,7 @@ class BatchReader:
         """The header at one position.
 
         Raises:
-            CorruptBatch, OldFormat, TornTail: as `headers`.
+            CorruptBatch, TornTail: as `headers`.
         """
         return self._header(position, self.size)
 
@@ -151,12 +162,12 @@ class BatchReader:
             wanted = self._small_read if self._is_small else self._header_read
             self._window = self._files.read_at(self._file, min(wanted, end - position), position)
             self._start, place = position, 0
+        following, least_offset = self._next
+        if following != position:
+            least_offset = self._least_offset
         try:
-            header = parse_header(self._window, place)
+            header = parse_header(self._window, place, least_offset)
         except CorruptBatch as error:
-            old_magic = self._magic_of_old_message(position)
-            if old_magic is not None:
-                raise OldFormat(old_magic, position, path=self._file.path) from None
             kind = TornTail if position + HEADER_SIZE > end else CorruptBatch
             raise self._corrupt(position, error.reason, kind) from None
         size = header.batch_length + LOG_OVERHEAD
@@ -174,6 +185,7 @@ class BatchReader:
                 TornTail,
             )
         self._is_small = size < _SMALL_BATCH
+        self._next = position + size, header.next_offset
         return header
 
     # Whole batches.
@@ -202,7 +214,8 @@ class BatchReader:
         """
         if header.size <= _PIECE_BYTES:
             self.batch(position, header)
-        crc, at, stop = 0, position + _CRC_START, position + header.size
+        crc_of, start = (crc32c.crc32c, _CRC_START) if header.magic == MAGIC else _OLD_CRC
+        crc, at, stop = 0, position + start, position + header.size
         while at < stop:
             begin = at - self._start
             if not 0 <= begin < len(self._window):
@@ -211,7 +224,7 @@ class BatchReader:
             piece = memoryview(self._window)[begin : begin + stop - at]
             if not piece:
                 raise self._corrupt(position, "the file became shorter while it was read")
-            crc, at = crc32c.crc32c(piece, crc), at + len(piece)
+            crc, at = crc_of(piece, crc), at + len(piece)
         if crc != header.crc:
             raise self._corrupt(
                 position,
@@ -228,7 +241,7 @@ class BatchReader:
         valid until the next is asked for. Ends with the last whole batch.
 
         Raises:
-            CorruptBatch: what is at a position is no batch of format v2.
+            CorruptBatch: what is at a position is no batch.
         """
         ahead = _READ_AHEAD_BYTES if wants is None else 0
         gathered = bytearray()
@@ -278,39 +291,24 @@ class BatchReader:
         window, end = self._window, begin + first.size
         if end > len(window):
             raise self._corrupt(position, "the file became shorter while it was read")
-        while end + HEADER_SIZE <= len(window):
+        last = begin
+        while end + SMALLEST_BATCH <= len(window):
             base_offset, length = _OFFSET_AND_LENGTH.unpack_from(window, end)
+            is_old = window[end + MAGIC_POSITION] != MAGIC
             following = end + length + LOG_OVERHEAD
-            if base_offset >= end_offset or not end + HEADER_SIZE <= following <= len(window):
+            least = end + (SMALLEST_BATCH if is_old else HEADER_SIZE)
+            if base_offset >= end_offset or not least <= following <= len(window):
                 break
-            if wants is not None:
-                if window[end + MAGIC_POSITION] != MAGIC:
-                    break  # to be judged when it is met
-                if not wants(parse_header(window, end)):
-                    break
-            end = following
+            # A header that is out of the ordinary is judged when it is met.
+            if is_old and window[end + MAGIC_POSITION] > MAGIC:
+                break
+            if wants is not None and (is_old or not wants(parse_header(window, end))):
+                break
+            last, end = end, following
+        self._next = position + end - begin, parse_header(window, last).next_offset
         return memoryview(window)[begin:end]
 
-    # What is no batch of format v2.
-
-    def _magic_of_old_message(self, position: int) -> int | None:
-        """The format of the message before format v2 at a position, if a whole one is there."""
-        start = self._read(_MESSAGE.size, position)
-        if len(start) < _MESSAGE.size:
-            return None
-        _, size, crc, magic = _MESSAGE.unpack(start)
-        if not 0 <= magic <= _LAST_OLD_MAGIC or size < _MESSAGE.size - LOG_OVERHEAD:
-            return None
-        stop = position + LOG_OVERHEAD + size
-        if stop > self.size:
-            return None
-        computed, at = 0, position + LOG_OVERHEAD + _CRC_SIZE
-        while at < stop:
-            piece = self._read(min(_PIECE_BYTES, stop - at), at)
-            if not piece:
-                return None
-            computed, at = zlib.crc32(piece, computed), at + len(piece)
-        return int(magic) if computed == crc else None
+    # What is no batch.
 
     def is_zeros(self, start: int, end: int | None = None) -> bool:
         """Whether nothing but zeros lies in `[start, end)`, which is not empty."""
@@ -322,21 +320,23 @@ class BatchReader:
             position += len(piece)
         return start < end
 
-    def find_magic(self, start: int) -> int:
-        """The first position from `start` on at which a batch of format v2 may begin, or -1."""
+    def find_batch_like(self, start: int) -> int:
+        """The first position from `start` on at which a batch may begin, or -1.
+
+        A message of v0 or v1 is found if it is smaller than 16 MiB.
+        """
         position = start
-        while position + HEADER_SIZE <= self.size:
+        while position + SMALLEST_BATCH <= self.size:
             place = position - self._start
-            if not 0 <= place <= len(self._window) - HEADER_SIZE:
+            if not 0 <= place <= len(self._window) - SMALLEST_BATCH:
                 self._load(position, _PIECE_BYTES)
                 place = 0
-            room = len(self._window) - HEADER_SIZE
-            if place > room:
+            if len(self._window) - place < SMALLEST_BATCH:
                 break  # the file became shorter while it was read
-            found = self._window.find(MAGIC, place + MAGIC_POSITION, room + MAGIC_POSITION + 1)
-            if found >= 0:
-                return self._start + found - MAGIC_POSITION
-            position = self._start + room + 1
+            found = _MAY_BEGIN.search(self._window, place)
+            if found is not None:
+                return self._start + found.start()
+            position = self._start + max(place, len(self._window) - _LOOKED_AT) + 1
         return -1
 
     # The file.
@@ -355,7 +355,13 @@ class BatchReader:
 
 
 def find_batch(
-    files: Files, file: OpenFile, offset: int, start: int, end: int, within: int | None = None
+    files: Files,
+    file: OpenFile,
+    offset: int,
+    start: int,
+    end: int,
+    within: int | None = None,
+    least_offset: int = 0,
 ) -> tuple[int, BatchHeader] | None:
     """The first batch in `[start, end)` that ends at or after `offset`; None if none does.
 
@@ -382,7 +388,8 @@ def find_batch(
         if base_offset + last_offset_delta >= offset:
             return start + place, parse_header(chunk, place)
         place = following
-    for position, header in BatchReader(files, file, end).headers(start + place):
+    log = BatchReader(files, file, end, least_offset=least_offset)
+    for position, header in log.headers(start + place):
         if within is not None and position - start > within:
             return None
         if header.last_offset >= offset:

@@ -8,9 +8,10 @@ from horolog.storage.files import FileMissing, Files, OpenFile
 class LogFile:
     """The `.log` file of a segment, found under its name or the one it has once it is deleted."""
 
-    __slots__ = ("files", "is_abandoned", "path")
+    __slots__ = ("base_offset", "files", "is_abandoned", "path")
 
-    def __init__(self, files: Files, path: str) -> None:
+    def __init__(self, files: Files, path: str, base_offset: int = 0) -> None:
+        self.base_offset = base_offset
         self.files = files
         self.path = path
         self.is_abandoned = False
@@ -39,4 +40,4 @@ class LogFile:
         Raises:
             FileMissing: it is gone.
         """
-        return BatchReader(self.files, self.open(), size, ahead)
+        return BatchReader(self.files, self.open(), size, ahead, self.base_offset)

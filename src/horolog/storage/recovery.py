@@ -21,7 +21,7 @@ from horolog.record.batch import HEADER_SIZE, BatchHeader
 from horolog.storage import leftovers, names
 from horolog.storage.active_segment import ActiveSegment
 from horolog.storage.append_times import AppendTimes
-from horolog.storage.batch_reader import EVERYTHING, OldFormat
+from horolog.storage.batch_reader import EVERYTHING
 from horolog.storage.checkpoint_ids import Checkpointed
 from horolog.storage.checkpoints import (
     EpochStart,
@@ -81,7 +81,7 @@ def load_log(
     """Open the log in a partition's directory.
 
     Raises:
-        StorageFailed: it cannot be read, or is in a format that is not read yet; it is untouched.
+        StorageFailed: it cannot be read; it is untouched.
     """
     report = Recovery(partition)
     loader = _Loader(files, directory, plan, report)
@@ -256,8 +256,6 @@ class _Loader:
             facts, damage = _walk_checked(segment, self.plan.config, limit)
             self.report.checked_bytes += before
             if damage is not None:
-                if isinstance(damage, OldFormat):  # it must not be cut off
-                    raise StorageFailed(f"{damage}; the partition is left as it is")
                 # The last first: a kill in between leaves the damage to be found again.
                 self._set_aside(self.segments[index + 1 :], "it follows the damage")
                 del self.segments[index + 1 :]

@@ -120,8 +120,6 @@ class Reindexing:
             return done
         if facts is None:
             done.refused = "it was taken away meanwhile"
-        elif facts.has_old_format:
-            done.refused = "it holds messages of a format before v2, which are not read yet"
         elif facts.is_sound:
             self._rebuild(files, facts, facts.whole_bytes, done)
         elif situation.is_active and situation.is_recovered and damage is not None:

@@ -1,6 +1,6 @@
 """One segment, read: its `.log` and the files beside it.
 
-    <base>.log         batches of format v2, one after the other (batch_reader.py)
+    <base>.log         batches of any format, one after the other (batch_reader.py)
     <base>.index       where offsets are in it (index/offset.py)
     <base>.timeindex   from where to look for a moment (index/time.py)
     <base>.seal        what both must look like, once the segment is finished (index/seal.py)
@@ -25,7 +25,6 @@ from horolog.storage import names
 from horolog.storage.batch_reader import (
     HEADERS,
     BatchReader,
-    OldFormat,
     ReadAhead,
     find_batch,
 )
@@ -72,7 +71,7 @@ class SegmentReader:
         self.base_offset = base_offset
         self.end = SegmentEnd(size, base_offset)
         """Of a segment that is not appended to only the size is known."""
-        self.log = LogFile(files, stem + names.LOG)
+        self.log = LogFile(files, stem + names.LOG, base_offset)
         self.indexes = Indexes(self.log, base_offset, trust, max_bytes=max_index_bytes)
         self.blocks = BlockMap(self.log, base_offset, block_cache)
         self._files = files
@@ -125,7 +124,14 @@ class SegmentReader:
             start = end.last_position
         else:
             start = self.indexes.position_before(offset, end.size)
-        return find_batch(self._files, self.log.open(), offset, start, end.size)
+        return find_batch(
+            self._files,
+            self.log.open(),
+            offset,
+            start,
+            end.size,
+            least_offset=self.base_offset,
+        )
 
     def slice(
         self, offset: int, max_bytes: int, *, min_one_batch: bool, before: int | None = None
@@ -223,18 +229,15 @@ class SegmentReader:
 
         Raises:
             FileMissing: the segment is gone.
-            OldFormat: there are messages of a format before v2.
         """
         size, indexes = self.end.size, self.indexes
         seal = indexes.seal_facts(size)
         if seal is not None:
             return SegmentEnd(size, seal.next_offset)
         log, end = self.batches(), SegmentEnd(0, self.base_offset)
-        old: OldFormat | None = None
         unchecked: deque[tuple[int, BatchHeader]] = deque()
         start = indexes.position_before(self.base_offset + ANY_SIZE, size)
         for begin in dict.fromkeys((start, 0)):  # the last entry may be of the batch that is torn
-            old = None
             try:
                 for position, header in log.whole_headers(begin):
                     if header.base_offset < end.next_offset:
@@ -243,14 +246,10 @@ class SegmentReader:
                     unchecked.append((position, header))
                     while end.size - unchecked[0][0] > _UNFLUSHED_BYTES:
                         unchecked.popleft()
-            except OldFormat as error:
-                old = error
             except CorruptBatch:
                 pass
             if end.size:
                 break
-        if old is not None:
-            raise old
         for position, header in unchecked if check_crcs else ():
             try:
                 log.check(position, header)

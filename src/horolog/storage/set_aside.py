@@ -195,7 +195,7 @@ class _Search:
             following += self._log.header(position).size
         if following > position and self.at(following) is not None:
             return following
-        while (position := self._log.find_magic(position + 1)) >= 0:
+        while (position := self._log.find_batch_like(position + 1)) >= 0:
             if self.at(position) is not None:
                 return position
         return -1

@@ -47,6 +47,56 @@ def compress(data: Buffer, level: int | None) -> bytes:
     return packed
 
 
+def with_v0_checksum(frame: Buffer) -> bytes:
+    """A frame of `compress` as messages of v0 have it.
+
+    Kafka before 0.10 computed the checksum of the frame's descriptor over the four bytes of the
+    frame's magic too (KAFKA-3160), and readers of v0 go on to expect that.
+    """
+    return _with_checksum(frame, 0)
+
+
+def with_true_checksum(frame: Buffer) -> bytes:
+    """A frame of a message of v0 as other readers expect it; Kafka does not check it there.
+
+    Raises:
+        CorruptBatch: it is no frame, or ends early.
+    """
+    if bytes(frame[: len(_MAGIC)]) != _MAGIC:
+        raise corrupt(Codec.LZ4, "there is no lz4 frame")
+    if len(frame) <= _FLAGS or len(frame) < _descriptor_end(frame[_FLAGS]):
+        raise ends_early(Codec.LZ4)
+    return _with_checksum(frame, _FLAGS)
+
+
+def _with_checksum(frame: Buffer, start: int) -> bytes:
+    """With the checksum of the bytes of the frame from `start` to the descriptor's end."""
+    changed = bytearray(frame)
+    at = _descriptor_end(changed[_FLAGS]) - 1
+    changed[at] = _xxh32(bytes(changed[start:at])) >> 8 & 0xFF
+    return bytes(changed)
+
+
+def _descriptor_end(flags: int) -> int:
+    return _DESCRIPTOR_END + (8 if flags & _CONTENT_SIZE else 0)
+
+
+def _xxh32(data: bytes) -> int:
+    """XxHash of 32 bits and seed 0, of fewer than 16 bytes."""
+    mask = 0xFFFFFFFF
+    value = 374761393 + len(data) & mask
+    whole = len(data) // 4 * 4
+    for (word,) in _U32.iter_unpack(data[:whole]):
+        value = value + word * 3266489917 & mask
+        value = (value << 17 | value >> 15) * 668265263 & mask
+    for byte in data[whole:]:
+        value = value + byte * 374761393 & mask
+        value = (value << 11 | value >> 21) * 2654435761 & mask
+    value = (value ^ value >> 15) * 2246822519 & mask
+    value = (value ^ value >> 13) * 3266489917 & mask
+    return value ^ value >> 16
+
+
 class _Packer:
     def __init__(self, level: int | None) -> None:
         self._frame = lz4.frame.LZ4FrameCompressor(
@@ -112,7 +162,7 @@ def _check_frame(packed: memoryview) -> None:
         )
     if flags & _RESERVED:
         raise corrupt(Codec.LZ4, "the frame needs a dictionary, or has a reserved bit set")
-    _check_blocks(packed, _DESCRIPTOR_END + (8 if flags & _CONTENT_SIZE else 0), flags)
+    _check_blocks(packed, _descriptor_end(flags), flags)
 
 
 def _check_blocks(packed: memoryview, position: int, flags: int) -> None:

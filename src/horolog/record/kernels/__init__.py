@@ -1,9 +1,11 @@
 """The loops over records, each written twice: a numba kernel and a twin in plain Python.
 
     layout         the arrays of integers that a kernel and its twin share, and what both answer
-    scan_twins, column_twins       plain Python: they define the answers, and serve at first
-    scan_kernels, column_kernels   numba: the same answers, once they are loaded
-    loading        when kernels are loaded, and the two sets there are
+    scan_twins, column_twins, message_twins
+                   plain Python: they define the answers, and serve at first
+    scan_kernels, column_kernels, message_kernels
+                   numba: the same answers, once they are loaded
+    loading        when kernels are loaded, and the three sets there are
     cache          compiling, and where compiled code is kept
 
 Only the kernels themselves and the cache import numba.

@@ -280,7 +280,8 @@ def _gather(  # type: ignore[no-untyped-def]
 
 
 @helper
-def _varint_size(value):  # type: ignore[no-untyped-def]
+def varint_size(value):  # type: ignore[no-untyped-def]
+    """Bytes of a zigzag number."""
     raw = (value << 1) ^ (value >> 63)
     size = 1
     while raw & ~np.int64(0x7F) != 0:
@@ -290,7 +291,8 @@ def _varint_size(value):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _put_varint(out, position, value):  # type: ignore[no-untyped-def]
+def put_varint(out, position, value):  # type: ignore[no-untyped-def]
+    """Write a zigzag number; where it ends. There must be room."""
     raw = (value << 1) ^ (value >> 63)
     while raw & ~np.int64(0x7F) != 0:
         out[position] = raw & 0x7F | 0x80
@@ -311,7 +313,7 @@ def _cell(ends, valid, row):  # type: ignore[no-untyped-def]
 
 @helper
 def _put_cell(out, position, data, start, size):  # type: ignore[no-untyped-def]
-    position = _put_varint(out, position, size)
+    position = put_varint(out, position, size)
     if size > 0:
         _copy(data, start, size, out, position)
         position += size
@@ -320,7 +322,7 @@ def _put_cell(out, position, data, start, size):  # type: ignore[no-untyped-def]
 
 @helper
 def _cell_size(size):  # type: ignore[no-untyped-def]
-    return _varint_size(size) + max(size, np.int64(0))
+    return varint_size(size) + max(size, np.int64(0))
 
 
 def _scatter(  # type: ignore[no-untyped-def]
@@ -348,24 +350,24 @@ def _scatter(  # type: ignore[no-untyped-def]
         key_start, key_size = _cell(key_ends, key_valid, row)
         value_start, value_size = _cell(value_ends, value_valid, row)
         first, last = header_ends[row], header_ends[row + 1]
-        body = 1 + _varint_size(timestamp - base) + _varint_size(delta)
-        body += _cell_size(key_size) + _cell_size(value_size) + _varint_size(last - first)
+        body = 1 + varint_size(timestamp - base) + varint_size(delta)
+        body += _cell_size(key_size) + _cell_size(value_size) + varint_size(last - first)
         for index in range(first, last):
             _start, size = _cell(header_key_ends, never_null, index)
             body += _cell_size(size)
             _start, size = _cell(header_value_ends, header_value_valid, index)
             body += _cell_size(size)
         position = state[layout.FILLED]
-        if _varint_size(body) + body > len(out) - position:
-            state[layout.RECORD_BYTES] = _varint_size(body) + body
+        if varint_size(body) + body > len(out) - position:
+            state[layout.RECORD_BYTES] = varint_size(body) + body
             return layout.FULL
-        position = _put_varint(out, position, body)
+        position = put_varint(out, position, body)
         out[position] = 0
-        position = _put_varint(out, position + 1, timestamp - base)
-        position = _put_varint(out, position, delta)
+        position = put_varint(out, position + 1, timestamp - base)
+        position = put_varint(out, position, delta)
         position = _put_cell(out, position, key_data, key_start, key_size)
         position = _put_cell(out, position, value_data, value_start, value_size)
-        position = _put_varint(out, position, last - first)
+        position = put_varint(out, position, last - first)
         for index in range(first, last):
             start, size = _cell(header_key_ends, never_null, index)
             position = _put_cell(out, position, header_key_data, start, size)

@@ -8,7 +8,6 @@ says that something is, and the walk of `horolog.record.kernels.scan_twins` find
 
 from typing import Any, NamedTuple
 
-from horolog.record.builder import record_bytes
 from horolog.record.kernels.layout import (
     BASE_TIMESTAMP,
     BYTES_LEFT,
@@ -54,6 +53,7 @@ from horolog.record.kernels.layout import (
     WANT_VALUE,
     WANTED,
 )
+from horolog.record.kernels.record_bytes import record_bytes
 from horolog.record.kernels.scan_twins import OddError, read_varint, to_int64
 from horolog.record.timestamps import NO_TIMESTAMP
 

@@ -153,3 +153,42 @@ SCATTER_STATE_SIZE: Final = 7
 
 ROW_BYTES: Final = 32  # what a row costs besides its keys and values, or more
 HEADER_BYTES: Final = 9
+
+# --- between messages of v0 and v1 and records of v2 -------------------------------------
+
+# State of both directions: how far it has come ...
+CHANGE_POSITION: Final = 0  # bytes of the data that are done with; on error, the message at fault
+CHANGE_FILLED: Final = 1  # bytes written to out
+CHANGE_NEED: Final = 2  # bytes of the entry that goes on past the data or that out has no room for
+# ... what it must know ...
+CHANGE_MAGIC: Final = 3  # the format of the messages: 0 or 1
+CHANGE_MODE: Final = 4  # INNER or PLAIN, of messages that are read, and bits
+CHANGE_BASE_TIME: Final = 5  # of the batch of records
+CHANGE_APPEND_TIME: Final = 6  # whether every record has that time
+CHANGE_FIRST_OFFSET: Final = 7  # that messages are numbered from; of the first one, if read
+# ... and what it has seen.
+CHANGE_COUNT: Final = 8
+CHANGE_LAST_OFFSET: Final = 9
+CHANGE_TIMED: Final = 10  # how many had a timestamp
+CHANGE_MAX: Final = 11  # the largest of them
+CHANGE_HEADERS: Final = 12  # that messages cannot hold
+CHANGE_SKIP_BELOW: Final = 13  # to messages: records of a smaller offset are left out
+CHANGE_STATE_SIZE: Final = 14
+
+INNER: Final = 0  # messages of a compressed one: none is compressed
+PLAIN: Final = 1  # a run of plain messages: it ends before one that is different
+WITH_CRCS: Final = 2  # added to the mode
+RENUMBER: Final = 4  # added to it: offset deltas are 0, 1, 2, ... whatever the offsets say
+
+# What reading messages answers; DONE, CUT_OFF and FULL too, and MALFORMED for records.
+SMALL_MESSAGE: Final = 4
+OTHER_MAGIC: Final = 5
+WRONG_CRC: Final = 6
+NESTED: Final = 7
+BEYOND_MESSAGE: Final = 8
+FAR_OFFSET: Final = 9  # too far from the first one for an offset delta
+RUN_ENDS: Final = 10  # a message that is no part of the run
+
+MESSAGE_OVERHEAD: Final = 12  # offset and size
+LONGEST_RECORD_HEAD: Final = 41  # bytes that a record has besides key and value, at most
+MESSAGE_CRC_START: Final = 16

@@ -6,7 +6,7 @@ What a time entry says about all batches before its own is not proved here: see 
 from itertools import islice
 
 from horolog.errors import CorruptBatch
-from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
+from horolog.record.batch import HEADER_SIZE, SMALLEST_BATCH, BatchHeader, parse_header
 from horolog.storage.batch_reader import find_batch
 from horolog.storage.index.offset import OffsetPosition
 from horolog.storage.index.time import TimeEntry
@@ -32,10 +32,13 @@ def points_to_its_batch(
     Raises:
         FileMissing: the log is gone.
     """
-    if not 0 < entry.position <= log_size - HEADER_SIZE:
+    if not 0 < entry.position <= log_size - SMALLEST_BATCH:
         return False
     try:
-        header = parse_header(log.files.read_at(log.open(), HEADER_SIZE, entry.position))
+        size = min(HEADER_SIZE, log_size - entry.position)
+        header = parse_header(
+            log.files.read_at(log.open(), size, entry.position), least_offset=base_offset
+        )
         if header.base_offset <= entry.offset <= header.last_offset:
             return True
         batches = log.batches(log_size).headers(entry.position)
@@ -69,7 +72,9 @@ def batch_of_time_entry(
     if not 0 <= start < log_size:
         return None
     try:
-        found = find_batch(log.files, log.open(), entry.offset, start, log_size, within)
+        found = find_batch(
+            log.files, log.open(), entry.offset, start, log_size, within, log.base_offset
+        )
     except CorruptBatch:
         return None
     if found is None:

@@ -48,7 +48,7 @@ def check_order(
             continue
         are_neighbours = bases.index(after.base_offset) == bases.index(before.base_offset) + 1
         gap = after.base_offset - before.next_offset
-        if not gap or not are_neighbours or not before.is_sound or before.has_old_format:
+        if not gap or not are_neighbours or not before.is_sound:
             continue
         if is_compacted:
             missing += gap
@@ -146,7 +146,7 @@ def check_ends(
     """What the log directory's checkpoints say about where the log begins and ends."""
     partition = names.partition_of(directory.name)
     last = segments[-1]
-    if partition is None or around.is_live or last.has_old_format:
+    if partition is None or around.is_live:
         return
     end = last.next_offset
     log_dir = directory.parent

@@ -28,7 +28,6 @@ class SegmentFacts:
     largest: TimeEntry | None = None
     is_sound: bool = True
     """All of it was read, and nothing is damaged."""
-    has_old_format: bool = False
     epochs: list[EpochRun] = field(default_factory=list)
     missing_offsets: int = 0
     """Within and between its batches."""

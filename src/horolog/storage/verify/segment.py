@@ -12,7 +12,7 @@ from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
-from horolog.storage.batch_reader import EVERYTHING, MAX_HELD_BYTES, BatchReader, OldFormat
+from horolog.storage.batch_reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.builder import is_later
 from horolog.storage.index.time import TimeEntry
@@ -87,6 +87,7 @@ class SegmentWalk:
         self._situation = situation
         self._stem = path.removesuffix(names.LOG)
         self._reported = 0
+        self._count = 0  # records of the batch that was met last
         self._follows_damage = False
         # The indexes first: an entry of a live one then is never beyond the log's end.
         offsets = IndexFile(files, self._stem + names.OFFSET_INDEX, OffsetEntries.LAYOUT, path)
@@ -137,7 +138,7 @@ class SegmentWalk:
                     yield from self._some(finding)
                 self._meet(position, header, is_good=finding is None)
                 batches += 1
-                records += max(0, header.records_count)
+                records += self._count
                 size += header.size
                 position = facts.whole_bytes = position + header.size
                 if size >= _STEP_BYTES:
@@ -152,8 +153,9 @@ class SegmentWalk:
     def _judge(
         self, log: BatchReader, position: int, header: BatchHeader, batch: Buffer | None
     ) -> Finding | None:
-        """What is wrong with a batch."""
+        """What is wrong with a batch; how many records it has is noted."""
         facts = self.facts
+        self._count = max(0, header.records_count)
         if not _has_its_checksum(log, position, header):
             end = position + header.size
             if end == facts.size and self._situation.is_live and self._situation.is_active:
@@ -168,7 +170,7 @@ class SegmentWalk:
                 f"The batch begins with offset {header.base_offset}, and {facts.next_offset} or "
                 "more must follow"
             )
-        elif wrong := header_fault(header) or records_fault(header, batch):
+        elif isinstance(wrong := header_fault(header) or records_fault(header, batch), str):
             what = f"The batch is not what it claims to be: {wrong}"
         elif header.last_offset - facts.base_offset > _MAX_RELATIVE_OFFSET:
             what = (
@@ -176,6 +178,7 @@ class SegmentWalk:
                 f"{facts.base_offset} for an index"
             )
         else:
+            self._count = wrong
             return None
         return damage(
             facts.path,
@@ -212,7 +215,7 @@ class SegmentWalk:
         elif not self._follows_damage:
             facts.missing_offsets += header.base_offset - facts.next_offset
         self._follows_damage = False
-        facts.missing_offsets += header.last_offset_delta + 1 - header.records_count
+        facts.missing_offsets += header.last_offset_delta + 1 - self._count
         facts.next_offset = last_offset + 1
         if facts.epochs and facts.epochs[-1].epoch == header.leader_epoch:
             facts.epochs[-1] = facts.epochs[-1]._replace(last_offset=last_offset)
@@ -239,16 +242,6 @@ class SegmentWalk:
                     f"truncate -s {position} {facts.path}",
                     **place,
                 )
-            return None
-        if isinstance(error, OldFormat):
-            facts.has_old_format = True
-            yield note(
-                facts.path,
-                f"It holds messages of format v{error.magic}, which are not read yet: {rest} bytes "
-                "are not checked",
-                None,
-                **place,
-            )
             return None
         following = next(self._whole_batches_behind(log, position), None)
         if following is not None:

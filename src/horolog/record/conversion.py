@@ -1,0 +1,387 @@
+"""Batches of any format as batches of any other, and what that loses.
+
+    to v0   timestamps and their type, and all that v1 loses
+    to v1   headers; producer ids and sequences; leader epochs; control batches, and with them which
+            transactions were aborted; offsets behind the last record of a batch that was compacted
+    to v2   nothing: records of v0 have no timestamp (-1)
+
+A batch that has the wanted format is left as it is, to the byte. Others go through memory in
+pieces of about a megabyte, and are held as a whole in their new form only. Nothing here looks at
+the checksum of a batch: call `verify_crc` first, or wrong bytes get a right one.
+"""
+
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
+from horolog.record.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    SMALLEST_BATCH,
+    BatchHeader,
+    iter_headers,
+    pack_header,
+    verify_crc,
+)
+from horolog.record.compression import Codec, compress_chunks, decompress_chunks
+from horolog.record.kernels import layout
+from horolog.record.old_format.reading import (
+    Opened,
+    add_records,
+    add_run,
+    messages_in,
+    new_state,
+    open_message,
+    open_run,
+)
+from horolog.record.old_format.writing import MAX_SET_BYTES, write_messages
+from horolog.record.timestamps import NO_TIMESTAMP
+
+MAX_UNCOMPRESSED_BYTES = 1 << 30
+_RUN_BYTES = 512 << 10
+_SIZE_TO_ATTRIBUTES = Struct(">iIbB")  # of a message, from byte 8: size, CRC-32, magic, attributes
+_CODEC_BITS = 0x07
+_CODECS = tuple(Codec)
+_LOG_APPEND_TIME_BIT = 0x08
+
+
+class Losses(NamedTuple):
+    """What the other format could not hold, counted."""
+
+    headers: int = 0
+    timestamps: int = 0
+    """Records that had one; to v0 only."""
+    producer_batches: int = 0
+    """Batches that had a producer id and sequence."""
+    control_batches: int = 0
+    """Batches of markers, which are left out."""
+    trailing_offsets: int = 0
+    """Offsets behind the last record of a batch; the batch after it still begins where it did."""
+
+    def __add__(self, other: "Losses") -> "Losses":  # type: ignore[override]  # sums, not a tuple
+        return Losses(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+class Converted(NamedTuple):
+    """A batch, or messages that belong together, in the wanted format."""
+
+    data: Buffer
+    """Empty for what has no form there."""
+    next_offset: int
+    """The offset that follows the batch it was."""
+    records: int
+    """That were written anew; 0 if it was left as it was."""
+    losses: Losses
+    size: int
+    """Bytes of what it was."""
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether `data` are the bytes that were there."""
+        return self.records == 0 and len(self.data) == self.size
+
+
+def down_convert(
+    data: Buffer,
+    magic: int,
+    *,
+    start_offset: int = 0,
+    max_batch_bytes: int = MAX_UNCOMPRESSED_BYTES,
+    max_bytes: int = MAX_SET_BYTES,
+) -> Iterator[Converted]:
+    """The whole batches of a fetch for a client that reads no format beyond `magic`.
+
+    As in Kafka, batches of that format and older ones are left as they are, control batches are
+    left out, and of a batch that becomes plain messages those before `start_offset` are: old
+    consumers take the first message for the one they asked for.
+
+    Args:
+        data: batches of any formats; a part of one at the end is ignored.
+        magic: 0 or 1.
+        start_offset: that was fetched from.
+        max_batch_bytes: what one batch may decompress to.
+        max_bytes: of one batch in its new form.
+
+    Raises:
+        CorruptBatch: a batch is malformed.
+        RequestRefused: one is compressed with zstd (76), or is too large (10).
+    """
+    view = memoryview(data)
+    for position, header in iter_headers(view):
+        batch = view[position : position + header.size]
+        if header.magic <= magic:
+            yield Converted(batch, header.next_offset, 0, Losses(), header.size)
+            continue
+        yield convert_batch(
+            batch,
+            header,
+            magic,
+            start_offset=start_offset,
+            max_batch_bytes=max_batch_bytes,
+            max_bytes=max_bytes,
+        )
+
+
+def convert_all(
+    data: Buffer,
+    magic: int,
+    *,
+    least_offset: int = 0,
+    zstd_as: Codec | None = None,
+    run_bytes: int = _RUN_BYTES,
+    max_batch_bytes: int = MAX_UNCOMPRESSED_BYTES,
+) -> Iterator[Converted]:
+    """Every whole batch of a log in one format; plain messages become batches of `run_bytes`.
+
+    Args:
+        data: batches of any formats.
+        magic: 0, 1 or 2.
+        least_offset: that the first batch can have.
+        zstd_as: codec of messages whose batch was compressed with zstd; None refuses it.
+        run_bytes: of plain messages that make one batch of v2.
+        max_batch_bytes: what one batch may decompress to.
+
+    Raises:
+        CorruptBatch, RequestRefused: as `down_convert`.
+    """
+    view = memoryview(data)
+    position = 0
+    while position < len(view):
+        found = next(iter_headers(view, position, least_offset), None)
+        if found is None:
+            return
+        _, header = found
+        batch = view[position : position + header.size]
+        if header.magic == magic:
+            converted = Converted(batch, header.next_offset, 0, Losses(), header.size)
+        elif header.magic != MAGIC and magic == MAGIC and not header.codec_number:
+            stretch = view[position : position + max(run_bytes, header.size)]
+            run = open_run(stretch, header)
+            written = write_batch(run.opened.header, run.opened.pieces, codec=Codec.NONE)
+            last = run.opened.header
+            converted = Converted(written, last.next_offset, last.records_count, Losses(), run.size)
+        else:
+            converted = convert_batch(
+                batch, header, magic, zstd_as=zstd_as, max_batch_bytes=max_batch_bytes
+            )
+        yield converted
+        position += converted.size
+        least_offset = converted.next_offset
+
+
+def convert_batch(
+    batch: Buffer,
+    header: BatchHeader,
+    magic: int,
+    *,
+    start_offset: int = 0,
+    zstd_as: Codec | None = None,
+    level: int | None = None,
+    max_batch_bytes: int = MAX_UNCOMPRESSED_BYTES,
+    max_bytes: int = MAX_SET_BYTES,
+) -> Converted:
+    """One whole batch or message in another format, with its codec, offsets and times.
+
+    Raises:
+        CorruptBatch, RequestRefused: as `down_convert`.
+    """
+    if header.magic == magic:
+        return Converted(
+            memoryview(batch)[: header.size], header.next_offset, 0, Losses(), header.size
+        )
+    if header.is_control:
+        return Converted(b"", header.next_offset, 0, Losses(control_batches=1), header.size)
+    opened = open_batch(batch, header, max_bytes=max_batch_bytes)
+    codec = header.codec
+    if codec is Codec.ZSTD and zstd_as is not None:
+        codec = zstd_as
+    if magic == MAGIC:
+        data = write_batch(
+            opened.header, opened.pieces, codec=codec, level=level, max_bytes=max_bytes
+        )
+        return Converted(
+            data, header.next_offset, opened.header.records_count, Losses(), header.size
+        )
+    written = write_messages(
+        magic,
+        opened.header,
+        opened.pieces,
+        codec=codec,
+        level=level,
+        max_bytes=max_bytes,
+        start_offset=start_offset if codec is Codec.NONE else None,
+    )
+    if codec is not Codec.NONE or header.base_offset >= start_offset:
+        _check_count(written.records, opened.header)
+    losses = Losses(
+        headers=written.headers_lost,
+        timestamps=written.timestamps if magic == 0 else 0,
+        producer_batches=int(header.producer_id >= 0),
+        trailing_offsets=header.last_offset - written.last_offset,
+    )
+    return Converted(written.messages, header.next_offset, written.records, losses, header.size)
+
+
+def open_batch(
+    batch: Buffer, header: BatchHeader, *, max_bytes: int = MAX_UNCOMPRESSED_BYTES
+) -> Opened:
+    """The records of one whole batch of any format, decompressed, in pieces cut anywhere.
+
+    Raises:
+        CorruptBatch: it breaks the format; also from the pieces.
+        RequestRefused: it decompresses to more than `max_bytes`; also from the pieces.
+    """
+    if header.magic != MAGIC:
+        return open_message(batch, header, max_bytes=max_bytes)
+    if header.size > len(batch) or header.records_count < 0:
+        raise CorruptBatch(
+            f"The batch at offset {header.base_offset} is {header.size} bytes long with "
+            f"{header.records_count} records, and {len(batch)} bytes are there"
+        )
+    if not header.records_count:
+        return Opened(header, ())
+    payload = memoryview(batch)[HEADER_SIZE : header.size]
+    return Opened(header, decompress_chunks(header.codec, payload, max_bytes=max_bytes))
+
+
+def write_batch(
+    header: BatchHeader,
+    pieces: Iterable[Buffer],
+    *,
+    codec: Codec,
+    level: int | None = None,
+    max_bytes: int = MAX_SET_BYTES,
+) -> bytes:
+    """A batch of v2 of records, with what an opened header says of them.
+
+    Raises:
+        RequestRefused: it is longer than `max_bytes` (10).
+    """
+    payload = compress_chunks(codec, pieces, level, max_bytes=max_bytes - HEADER_SIZE)
+    if payload is None:
+        raise RequestRefused(
+            ErrorCode.message_too_large,
+            f"The records at offset {header.base_offset} are larger than {max_bytes} bytes as a "
+            "batch of format v2",
+        )
+    header = header._replace(
+        magic=MAGIC,
+        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
+        attributes=header.attributes & _LOG_APPEND_TIME_BIT | codec,
+    )
+    return b"".join((pack_header(header, payload), payload))
+
+
+def _check_count(records: int, header: BatchHeader) -> None:
+    if records != header.records_count:
+        raise CorruptBatch(
+            f"The batch at offset {header.base_offset} declares {header.records_count} records and "
+            f"holds {records}"
+        )
+
+
+def batch_of_sent(
+    messages: Buffer,
+    *,
+    level: int | None = None,
+    max_batch_bytes: int = MAX_UNCOMPRESSED_BYTES,
+    max_bytes: int = MAX_SET_BYTES,
+) -> bytes:
+    """What a producer of v0 or v1 sent for a partition, as the one batch of v2 that it would be.
+
+    Its records are numbered from 0, whatever offsets they were sent with; records of v0 have no
+    timestamp (-1). The batch has the codec of the last compressed message. All
+    checksums are looked at. Bytes after the last whole message are ignored.
+
+    Raises:
+        CorruptBatch: a checksum is wrong, a message is malformed or of another format than the
+            first, or there is none.
+        RequestRefused: it is too large (10).
+    """
+    first = next(iter_headers(messages), None)
+    if first is None or first[1].magic == MAGIC:
+        raise CorruptBatch("There is no whole message of format v0 or v1")
+    sent = _Sent(memoryview(messages), first[1], max_batch_bytes)
+    # The codec has to be known before the first record is written.
+    codec = sent.codec
+    payload = compress_chunks(codec, sent.pieces(), level, max_bytes=max_bytes - HEADER_SIZE)
+    if payload is None:
+        raise RequestRefused(
+            ErrorCode.message_too_large,
+            f"The records are larger than {max_bytes} bytes as a batch of format v2",
+        )
+    state = sent.state
+    count = state[layout.CHANGE_COUNT]
+    header = first[1]._replace(
+        base_offset=0,
+        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
+        magic=MAGIC,
+        attributes=sent.append_time_bit | codec,
+        last_offset_delta=count - 1,
+        base_timestamp=state[layout.CHANGE_BASE_TIME],
+        max_timestamp=state[layout.CHANGE_MAX] if state[layout.CHANGE_TIMED] else NO_TIMESTAMP,
+        records_count=count,
+    )
+    return b"".join((pack_header(header, payload), payload))
+
+
+class _Sent:
+    """The messages of a produce request, gone through once."""
+
+    def __init__(self, messages: memoryview, first: BatchHeader, max_batch_bytes: int) -> None:
+        self._messages = messages
+        self._magic = first.magic
+        self._max_batch_bytes = max_batch_bytes
+        self.state = new_state(first)
+        self.state[layout.CHANGE_APPEND_TIME] = 0
+        self.append_time_bit, self.codec = self._attributes()
+
+    def _attributes(self) -> tuple[int, Codec]:
+        """Whether one claims to have an append time, and the last codec but none."""
+        messages, position, seen, codec = self._messages, 0, 0, 0
+        while len(messages) - position >= _SIZE_TO_ATTRIBUTES.size + 8:
+            size, _, magic, attributes = _SIZE_TO_ATTRIBUTES.unpack_from(messages, position + 8)
+            if size < SMALLEST_BATCH - LOG_OVERHEAD:
+                break  # to be refused when its turn comes
+            if magic:
+                seen |= attributes
+            codec = attributes & _CODEC_BITS or codec
+            position += size + LOG_OVERHEAD
+        if codec >= Codec.ZSTD:
+            raise CorruptBatch(
+                f"Messages of format v{self._magic} have no compression codec {codec}"
+            )
+        return seen & _LOG_APPEND_TIME_BIT, _CODECS[codec]
+
+    def pieces(self) -> Iterator[Buffer]:
+        """All records; then the state tells how many there were."""
+        position, left = 0, self._max_batch_bytes
+        while (found := next(iter_headers(self._messages, position), None)) is not None:
+            _, header = found
+            if header.magic != self._magic:
+                raise CorruptBatch(
+                    f"Messages of format v{self._magic} and v{header.magic} are mixed", position
+                )
+            if header.codec_number:
+                for piece in self._compressed(position, header, left):
+                    left = max(0, left - len(piece))
+                    yield piece
+                position += header.size
+                continue
+            end = position + max(_RUN_BYTES, header.size)
+            self.state[layout.CHANGE_MODE] = layout.RENUMBER | layout.WITH_CRCS
+            records, size = add_run(self._messages[position:end], self.state)
+            yield records
+            position += size
+
+    def _compressed(self, position: int, header: BatchHeader, left: int) -> Iterator[Buffer]:
+        batch = self._messages[position : position + header.size]
+        verify_crc(batch, 0, header)
+        count = self.state[layout.CHANGE_COUNT]
+        self.state[layout.CHANGE_MODE] = layout.RENUMBER | layout.WITH_CRCS
+        yield from add_records(messages_in(batch, header, max_bytes=left), self.state)
+        if self.state[layout.CHANGE_COUNT] == count:
+            raise CorruptBatch("A compressed message holds no messages", position)

@@ -1,0 +1,247 @@
+"""The plain-Python twins of the kernels between messages of v0 and v1 and records of v2.
+
+`to_records` reads messages and writes records, `to_messages` the way back. Both take data that
+may end within an entry and an `out` that may be full, and go on from their state: an array of
+64-bit integers that twin and kernel share. Bytes after a message's value are ignored, and any
+negative length is null, as in Kafka.
+"""
+
+import struct
+import zlib
+from typing import Any
+
+from horolog.record.kernels.layout import (
+    BEYOND_MESSAGE,
+    CHANGE_APPEND_TIME,
+    CHANGE_BASE_TIME,
+    CHANGE_COUNT,
+    CHANGE_FILLED,
+    CHANGE_FIRST_OFFSET,
+    CHANGE_HEADERS,
+    CHANGE_LAST_OFFSET,
+    CHANGE_MAGIC,
+    CHANGE_MAX,
+    CHANGE_MODE,
+    CHANGE_NEED,
+    CHANGE_POSITION,
+    CHANGE_SKIP_BELOW,
+    CHANGE_TIMED,
+    CUT_OFF,
+    DONE,
+    FAR_OFFSET,
+    FULL,
+    LONGEST_RECORD_HEAD,
+    MALFORMED,
+    MESSAGE_CRC_START,
+    MESSAGE_OVERHEAD,
+    NESTED,
+    OTHER_MAGIC,
+    PLAIN,
+    RENUMBER,
+    RUN_ENDS,
+    SMALL_MESSAGE,
+    WITH_CRCS,
+    WRONG_CRC,
+)
+from horolog.record.kernels.record_bytes import record_bytes
+from horolog.record.kernels.scan_twins import OddError, read_varint, to_int64
+from horolog.record.timestamps import NO_TIMESTAMP
+
+Ints = Any  # integers by position: array, memoryview or numpy array
+
+_ENTRY = struct.Struct(">qiIbb")  # offset, size, CRC-32, magic, attributes
+_I32 = struct.Struct(">i")
+_I64 = struct.Struct(">q")
+_SMALLEST = (14, 22)
+_KEY_AT = (18, 26)
+_CODEC_BITS = 7
+_LOG_APPEND_TIME_BIT = 8
+_MAX_DELTA = (1 << 31) - 1
+
+
+def to_records(data: memoryview, state: Ints, out: memoryview) -> int:
+    """Write a record for each whole message; without `out` only look at them.
+
+    DONE at the end of the data, CUT_OFF where a message goes on past it, FULL, RUN_ENDS, or what
+    is wrong with the message at CHANGE_POSITION.
+    """
+    state[CHANGE_POSITION] = state[CHANGE_FILLED] = state[CHANGE_NEED] = 0
+    while state[CHANGE_POSITION] < len(data):
+        status = _message_to_record(data, state[CHANGE_POSITION], state, out)
+        if status != DONE:
+            return status
+    return DONE
+
+
+def _message_to_record(data: memoryview, position: int, state: Ints, out: memoryview) -> int:
+    magic = state[CHANGE_MAGIC]
+    left = len(data) - position
+    if left < _ENTRY.size:
+        return CUT_OFF
+    offset, size, crc, own_magic, attributes = _ENTRY.unpack_from(data, position)
+    mode = state[CHANGE_MODE]
+    is_run = mode & PLAIN and state[CHANGE_COUNT] > 0
+    if own_magic != magic:
+        return RUN_ENDS if is_run else OTHER_MAGIC
+    if size < _SMALLEST[magic]:
+        return RUN_ENDS if is_run else SMALL_MESSAGE
+    if size > left - MESSAGE_OVERHEAD:
+        state[CHANGE_NEED] = MESSAGE_OVERHEAD + size
+        return CUT_OFF
+    if attributes & _CODEC_BITS:
+        return RUN_ENDS if is_run else NESTED
+    time = _I64.unpack_from(data, position + 18)[0] if magic else NO_TIMESTAMP
+    if is_run and not mode & RENUMBER:
+        is_append_time = bool(magic and attributes & _LOG_APPEND_TIME_BIT)
+        if (
+            offset <= state[CHANGE_LAST_OFFSET]
+            or is_append_time != bool(state[CHANGE_APPEND_TIME])
+            or (is_append_time and time != state[CHANGE_BASE_TIME])
+        ):
+            return RUN_ENDS
+    end = position + MESSAGE_OVERHEAD + size
+    if mode & WITH_CRCS and zlib.crc32(data[position + MESSAGE_CRC_START : end]) != crc:
+        return RUN_ENDS if is_run else WRONG_CRC
+    key, value_at = _field(data, position + _KEY_AT[magic], end)
+    value, after = _field(data, value_at, end) if value_at >= 0 else (None, -1)
+    if after < 0:
+        return RUN_ENDS if is_run else BEYOND_MESSAGE
+    first = state[CHANGE_FIRST_OFFSET] if state[CHANGE_COUNT] else offset
+    delta = state[CHANGE_COUNT] if mode & RENUMBER else offset - first
+    if not -_MAX_DELTA - 1 <= delta <= _MAX_DELTA:
+        return RUN_ENDS if is_run else FAR_OFFSET
+    if state[CHANGE_APPEND_TIME]:
+        time = state[CHANGE_BASE_TIME]
+    elif not state[CHANGE_COUNT]:
+        state[CHANGE_BASE_TIME] = time
+    if len(out):
+        filled = state[CHANGE_FILLED]
+        room = LONGEST_RECORD_HEAD + len(key or b"") + len(value or b"")
+        if room > len(out) - filled:
+            state[CHANGE_NEED] = room
+            return FULL
+        record = record_bytes(time - state[CHANGE_BASE_TIME], delta, key, value, ())
+        out[filled : filled + len(record)] = record
+        state[CHANGE_FILLED] = filled + len(record)
+    if time != NO_TIMESTAMP:
+        if not state[CHANGE_TIMED] or time > state[CHANGE_MAX]:
+            state[CHANGE_MAX] = time
+        state[CHANGE_TIMED] += 1
+    state[CHANGE_FIRST_OFFSET] = first
+    state[CHANGE_LAST_OFFSET] = offset
+    state[CHANGE_COUNT] += 1
+    state[CHANGE_POSITION] = end
+    return DONE
+
+
+def _field(data: memoryview, position: int, end: int) -> tuple[bytes | None, int]:
+    """A key or value and where it ends; -1 where it goes on past the message."""
+    if end - position < _I32.size:
+        return None, -1
+    (size,) = _I32.unpack_from(data, position)
+    start = position + _I32.size
+    if size < 0:
+        return None, start
+    if size > end - start:
+        return None, -1
+    return bytes(data[start : start + size]), start + size
+
+
+def to_messages(data: memoryview, state: Ints, out: memoryview) -> int:
+    """Write a message for each whole record, numbered by its offset delta.
+
+    DONE at the end of the data, CUT_OFF where a record goes on past it, FULL, or MALFORMED.
+    """
+    state[CHANGE_POSITION] = state[CHANGE_FILLED] = state[CHANGE_NEED] = 0
+    while state[CHANGE_POSITION] < len(data):
+        status = _record_to_message(data, state[CHANGE_POSITION], state, out)
+        if status != DONE:
+            return status
+    return DONE
+
+
+def _record_to_message(data: memoryview, position: int, state: Ints, out: memoryview) -> int:
+    try:
+        size, length = read_varint(bytes(data[position : position + 5]), 0, 5)
+    except IndexError:
+        return CUT_OFF
+    except OddError:
+        return MALFORMED
+    start = position + length
+    if size < 1:
+        return MALFORMED
+    if size > len(data) - start:
+        state[CHANGE_NEED] = length + size
+        return CUT_OFF
+    body = bytes(data[start : start + size])
+    try:
+        time, at = read_varint(body, 1, 10)
+        delta, at = read_varint(body, at, 5)
+        key, at = _bytes_of(body, at)
+        value, at = _bytes_of(body, at)
+        headers, at = read_varint(body, at, 5)
+        if not 0 <= headers <= len(body) - at:
+            return MALFORMED
+        for _ in range(headers):
+            name, at = _bytes_of(body, at)
+            if name is None:
+                return MALFORMED
+            _, at = _bytes_of(body, at)
+    except (IndexError, OddError):
+        return MALFORMED
+    if at != size:
+        return MALFORMED
+    base = state[CHANGE_BASE_TIME]
+    time = base if state[CHANGE_APPEND_TIME] else to_int64(base + time)
+    magic = state[CHANGE_MAGIC]
+    total = MESSAGE_OVERHEAD + _SMALLEST[magic] + len(key or b"") + len(value or b"")
+    filled = state[CHANGE_FILLED]
+    offset = to_int64(state[CHANGE_FIRST_OFFSET] + delta)
+    if offset < state[CHANGE_SKIP_BELOW]:
+        state[CHANGE_POSITION] = start + size
+        return DONE
+    if total > len(out) - filled:
+        state[CHANGE_NEED] = total
+        return FULL
+    out[filled : filled + total] = message_bytes(
+        magic, offset, key, value, time, is_append_time=bool(state[CHANGE_APPEND_TIME])
+    )
+    if time != NO_TIMESTAMP:
+        if not state[CHANGE_TIMED] or time > state[CHANGE_MAX]:
+            state[CHANGE_MAX] = time
+        state[CHANGE_TIMED] += 1
+    state[CHANGE_FILLED] = filled + total
+    state[CHANGE_HEADERS] += headers
+    state[CHANGE_LAST_OFFSET] = offset
+    state[CHANGE_COUNT] += 1
+    state[CHANGE_POSITION] = start + size
+    return DONE
+
+
+def _bytes_of(body: bytes, position: int) -> tuple[bytes | None, int]:
+    size, start = read_varint(body, position, 5)
+    if size < 0:
+        return None, start
+    if size > len(body) - start:
+        raise OddError
+    return body[start : start + size], start + size
+
+
+def message_bytes(
+    magic: int,
+    offset: int,
+    key: bytes | None,
+    value: bytes | None,
+    timestamp: int = NO_TIMESTAMP,
+    *,
+    codec: int = 0,
+    is_append_time: bool = False,
+) -> bytes:
+    """One message of format v0 or v1, offset and size first; v0 has neither time nor its type."""
+    body = bytearray((magic, codec | (_LOG_APPEND_TIME_BIT if magic and is_append_time else 0)))
+    if magic:
+        body += _I64.pack(timestamp)
+    for field in (key, value):
+        body += _I32.pack(-1) if field is None else _I32.pack(len(field)) + field
+    crc = zlib.crc32(body)
+    return struct.pack(">qiI", offset, len(body) + 4, crc) + body

@@ -1,0 +1,16 @@
+"""Messages of formats v0 and v1: to records of v2, which everything else reads, and back.
+
+    reading   one message, or a run of plain ones, as records of v2
+    writing   records of v2 as a message set
+    fields    what a message is, one object each: for tools, tests and small writes
+
+A message is 14 (v0) or 22 bytes (v1) beside its key and value, after 12 bytes of offset and size:
+
+    u32 crc (CRC-32 of all that follows) · i8 magic · i8 attributes · v1: i64 timestamp
+    i32 key length (-1 null), key · i32 value length (-1 null), value
+
+A compressed one has no key, and as its value the compressed messages that it holds; its offset is
+that of the last of them. These have absolute offsets in v0 and offsets that count from the first
+one in v1 (KIP-31). Its timestamp is their largest; if it is of type LogAppendTime, it is that of
+all of them (KIP-32).
+"""

@@ -1,0 +1,301 @@
+"""Messages of v0 and v1 as records of v2.
+
+What a message holds is never in memory as a whole: it comes in pieces, each of whole records,
+from the walk through its decompression. Where that is more than one piece, it is decompressed
+twice: in v1 only the last message tells at which offset the first one is (KIP-31).
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch
+from horolog.record.batch import BatchHeader
+from horolog.record.codecs.lz4_frame import with_true_checksum
+from horolog.record.compression import CHUNK_BYTES, Codec, decompress_chunks
+from horolog.record.kernels import layout, message_twins
+from horolog.record.kernels.loading import MESSAGE_KERNELS
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
+
+_HEADS = (18, 26)  # bytes of a message before its key's length
+_I32 = 4
+_LOG_APPEND_TIME_BIT = 0x08
+_FRESH_STATE = array("q", bytes(8 * layout.CHANGE_STATE_SIZE))
+
+_WRONG = {
+    layout.SMALL_MESSAGE: "it is smaller than an empty message",
+    layout.OTHER_MAGIC: "it is of another format than the compressed message that holds it",
+    layout.WRONG_CRC: "Record is corrupt (its checksum is not that of its bytes)",
+    layout.NESTED: "it is compressed within a compressed message, which Kafka refuses",
+    layout.BEYOND_MESSAGE: "its key or value runs past its end",
+    layout.FAR_OFFSET: "its offset is too far from that of the first one",
+    layout.CUT_OFF: "it runs past the end of the message that holds it",
+}
+
+
+class Opened(NamedTuple):
+    """A batch of v0 or v1 as the batch of format v2 that it would be, not compressed."""
+
+    header: BatchHeader
+    """As in v2: the true base offset, and how many records there are. Size and checksum are 0."""
+    pieces: Iterable[Buffer]
+    """Its records. To be gone through once."""
+
+    @property
+    def timestamp_type(self) -> int:
+        """Of the records: 0 or 1, or -1 in v0 (Kafka's NoTimestampType)."""
+        return timestamp_type_of(self.header)
+
+
+def timestamp_type_of(header: BatchHeader) -> int:
+    """0 CreateTime, 1 LogAppendTime, -1 for messages of v0, whose records have none."""
+    return -1 if header.magic == 0 else header.attributes >> 3 & 1
+
+
+def open_message(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> Opened:
+    """The records of one whole message, plain or compressed.
+
+    The checksum of the message itself is not looked at; those of the messages in it are.
+
+    Args:
+        batch: the bytes of the message.
+        header: as `parse_header` read it.
+        max_bytes: what it may decompress to.
+
+    Raises:
+        CorruptBatch: it breaks the format, holds compressed messages, messages of another format,
+            or none at all; also from `pieces`.
+        RequestRefused: it decompresses to more than `max_bytes`.
+    """
+    state = new_state(header)
+    if header.codec is Codec.NONE:
+        pieces = list(add_records([_whole(batch, header)], state))
+        return Opened(_opened_header(header, state), pieces)
+    state[layout.CHANGE_MODE] = layout.WITH_CRCS
+    chunks = _decompressed(batch, header, max_bytes)
+    first, total = [], 0
+    for chunk in chunks:
+        first.append(bytes(chunk))
+        total += len(chunk)
+        if total > CHUNK_BYTES:
+            break
+    else:
+        pieces = list(add_records([b"".join(first)], state))
+        return Opened(_opened_header(header, state), pieces)
+    looked = state[:]
+    for _ in _passes(chain(first, chunks), looked, is_written=False):
+        pass
+    again = _decompressed(batch, header, max_bytes)
+    return Opened(_opened_header(header, looked), add_records(again, state))
+
+
+def true_header(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> BatchHeader:
+    """The header of a message, with where its records begin and how many there are.
+
+    Raises as `open_message` does.
+    """
+    found = open_message(batch, header, max_bytes=max_bytes).header
+    return header._replace(
+        base_offset=found.base_offset,
+        last_offset_delta=header.last_offset - found.base_offset,
+        base_timestamp=found.base_timestamp,
+        records_count=found.records_count,
+    )
+
+
+def messages_in(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> Iterator[Buffer]:
+    """The bytes of the messages of one whole message: itself, or what it holds, decompressed.
+
+    Raises as `open_message` does.
+    """
+    if header.codec is Codec.NONE:
+        return iter((_whole(batch, header),))
+    return _decompressed(batch, header, max_bytes)
+
+
+def add_records(chunks: Iterable[Buffer], state: "array[int]") -> Iterator[Buffer]:
+    """The records that the messages in `chunks` make, in pieces of whole ones.
+
+    The state may have seen messages before: records go on counting from the first of these.
+    """
+    return _passes(chunks, state, is_written=True)
+
+
+class Run(NamedTuple):
+    """Plain messages that follow each other, of one format and one type of timestamps."""
+
+    opened: Opened
+    size: int
+    """Bytes of the messages."""
+
+
+def open_run(data: Buffer, header: BatchHeader, *, check_crcs: bool = True) -> Run:
+    """The records of a plain message at the start of `data`, and of those like it that follow.
+
+    It ends before a message that is not whole, compressed, of another format or type, out of
+    order, or damaged.
+
+    Raises:
+        CorruptBatch: the first message is damaged.
+    """
+    state = new_state(header)
+    state[layout.CHANGE_MODE] = layout.WITH_CRCS if check_crcs else 0
+    records, size = add_run(memoryview(data), state)
+    return Run(Opened(_opened_header(header, state), [records]), size)
+
+
+def add_run(data: memoryview, state: "array[int]") -> tuple[memoryview, int]:
+    """The records of plain messages up to one that is different, and the messages' size.
+
+    Raises:
+        CorruptBatch: the first message is damaged.
+    """
+    out = memoryview(bytearray(_room_for(len(data))))
+    state[layout.CHANGE_MODE] |= layout.PLAIN
+    status = to_records(data, state, out)
+    if not state[layout.CHANGE_POSITION]:
+        state[layout.CHANGE_MODE] &= ~layout.PLAIN
+        status = to_records(data, state, out)  # what is wrong with it
+    if not state[layout.CHANGE_POSITION]:
+        raise _malformed(state, status, 0)
+    return out[: state[layout.CHANGE_FILLED]], state[layout.CHANGE_POSITION]
+
+
+def new_state(header: BatchHeader) -> "array[int]":
+    """The state of a kernel that reads or writes messages with this header's times and format."""
+    state = _FRESH_STATE[:]
+    state[layout.CHANGE_MAGIC] = header.magic
+    if header.timestamp_type is LOG_APPEND_TIME:
+        state[layout.CHANGE_APPEND_TIME] = 1
+        state[layout.CHANGE_BASE_TIME] = header.max_timestamp
+    return state
+
+
+def to_records(data: memoryview, state: "array[int]", out: memoryview) -> int:
+    """As `message_twins.to_records`, by the kernel once it is loaded."""
+    kernels = MESSAGE_KERNELS.module
+    if kernels is None or not len(data):
+        MESSAGE_KERNELS.note_work(len(data))
+        return message_twins.to_records(data, state, out)
+    return int(kernels.to_records(*_arrays(data, state, out)))
+
+
+def to_messages(data: memoryview, state: "array[int]", out: memoryview) -> int:
+    """As `message_twins.to_messages`, by the kernel once it is loaded."""
+    kernels = MESSAGE_KERNELS.module
+    if kernels is None or not len(data):
+        MESSAGE_KERNELS.note_work(len(data))
+        return message_twins.to_messages(data, state, out)
+    return int(kernels.to_messages(*_arrays(data, state, out)))
+
+
+def _arrays(data: memoryview, state: "array[int]", out: memoryview) -> tuple[object, ...]:
+    import numpy as np  # noqa: PLC0415  # the kernels need it, their twins do not
+
+    room = np.frombuffer(out, np.uint8) if len(out) else np.empty(0, np.uint8)
+    return np.frombuffer(data.toreadonly(), np.uint8), np.frombuffer(state, np.int64), room
+
+
+def _whole(batch: Buffer, header: BatchHeader) -> memoryview:
+    if header.size > len(batch):
+        raise CorruptBatch(
+            f"The batch at offset {header.last_offset} is {header.size} bytes long and only "
+            f"{len(batch)} are there"
+        )
+    return memoryview(batch)[: header.size]
+
+
+def _decompressed(batch: Buffer, header: BatchHeader, max_bytes: int) -> Iterator[Buffer]:
+    value = _value(_whole(batch, header), header)
+    if header.magic == 0 and header.codec is Codec.LZ4:
+        value = with_true_checksum(value)
+    return decompress_chunks(header.codec, value, max_bytes=max_bytes)
+
+
+def _value(message: memoryview, header: BatchHeader) -> Buffer:
+    """What a compressed message holds, still compressed."""
+    at = _HEADS[header.magic]
+    size = 0
+    for field in ("key", "value"):
+        if len(message) - at < _I32:
+            raise _broken(header, f"its {field} runs past its end")
+        size = int.from_bytes(message[at : at + _I32], "big", signed=True)
+        at += _I32
+        if size > len(message) - at:
+            raise _broken(header, f"its {field} runs past its end")
+        if field == "key":
+            at += max(0, size)
+    if size < 0:
+        raise _broken(header, "it is compressed, and its value is null")
+    return message[at : at + size]
+
+
+def _passes(chunks: Iterable[Buffer], state: "array[int]", *, is_written: bool) -> Iterator[Buffer]:
+    carry = bytearray()
+    need = passed = 0
+    for chunk in chunks:
+        if carry:
+            carry += chunk
+            if len(carry) < need:
+                continue
+        data = memoryview(bytes(carry) if carry else chunk)
+        out = memoryview(bytearray(_room_for(len(data)) if is_written else 0))
+        status = to_records(data, state, out)
+        position = state[layout.CHANGE_POSITION]
+        if status not in (layout.DONE, layout.CUT_OFF):
+            raise _malformed(state, status, passed + position)
+        if state[layout.CHANGE_FILLED]:
+            yield out[: state[layout.CHANGE_FILLED]]
+        need = state[layout.CHANGE_NEED]
+        passed += position
+        carry = bytearray(data[position:])
+    if carry:
+        raise _malformed(state, layout.CUT_OFF, passed)
+
+
+def _room_for(size: int) -> int:
+    """Bytes that messages of this size can take as records, at most."""
+    return size + (size >> 2) + 2 * layout.LONGEST_RECORD_HEAD
+
+
+def _opened_header(header: BatchHeader, state: "array[int]") -> BatchHeader:
+    """Of a batch of records, after all messages have been looked at."""
+    count = state[layout.CHANGE_COUNT]
+    if not count:
+        raise _broken(header, "it is compressed, and holds no messages")
+    first, last = state[layout.CHANGE_FIRST_OFFSET], state[layout.CHANGE_LAST_OFFSET]
+    shift = 0
+    if header.magic == 1 and header.codec_number:  # KIP-31: offsets in it count from the first
+        # librdkafka sends 0 as the offset of what holds them; then they count from 0.
+        shift = header.last_offset - last if header.last_offset else 0
+        if shift < 0:
+            raise _broken(
+                header, f"its last message is its {last}th by offset, more than its own offset"
+            )
+    append_time = bool(state[layout.CHANGE_APPEND_TIME])
+    largest = state[layout.CHANGE_MAX] if state[layout.CHANGE_TIMED] else NO_TIMESTAMP
+    return header._replace(
+        base_offset=first + shift,
+        batch_length=0,
+        crc=0,
+        attributes=header.attributes & _LOG_APPEND_TIME_BIT,
+        last_offset_delta=last - first,
+        base_timestamp=state[layout.CHANGE_BASE_TIME],
+        max_timestamp=header.max_timestamp if append_time else largest,
+        records_count=count,
+    )
+
+
+def _broken(header: BatchHeader, what: str) -> CorruptBatch:
+    return CorruptBatch(
+        f"The message of format v{header.magic} at offset {header.last_offset} is malformed: {what}"
+    )
+
+
+def _malformed(state: "array[int]", status: int, position: int) -> CorruptBatch:
+    return CorruptBatch(
+        f"Message {state[layout.CHANGE_COUNT]} of a batch of format v{state[layout.CHANGE_MAGIC]} "
+        f"is malformed: {_WRONG[status]}, at byte {position} of the messages"
+    )

@@ -1,0 +1,134 @@
+"""Records of v2 as message sets of v0 and v1.
+
+What is written is what Apache Kafka would: plain messages one after the other, or one compressed
+message that holds them, with an offset, a timestamp and a type by the rules of KIP-31 and KIP-32.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
+from horolog.record.batch import BatchHeader
+from horolog.record.codecs.lz4_frame import with_v0_checksum
+from horolog.record.compression import CHUNK_BYTES, Codec, compress_chunks
+from horolog.record.kernels import layout
+from horolog.record.kernels.message_twins import message_bytes
+from horolog.record.old_format.reading import new_state, to_messages
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
+
+MAX_SET_BYTES = (1 << 31) - 1 - 64
+INT64_MIN = -(1 << 63)
+
+
+class Written(NamedTuple):
+    """A message set, and what it could not hold."""
+
+    messages: bytes
+    records: int
+    headers_lost: int
+    timestamps: int
+    """Records that have one, whether the format holds it or not."""
+    last_offset: int
+    """Of the last record; that of the batch may be larger, where compaction removed records."""
+
+
+def write_messages(
+    magic: int,
+    header: BatchHeader,
+    pieces: Iterable[Buffer],
+    *,
+    codec: Codec,
+    level: int | None = None,
+    max_bytes: int = MAX_SET_BYTES,
+    start_offset: int | None = None,
+) -> Written:
+    """The records of a batch as messages of v0 or v1: one compressed one, or plain ones.
+
+    Args:
+        magic: 0 or 1.
+        header: of the batch of records, as v2 has it.
+        pieces: its records, decompressed, cut anywhere.
+        codec: of the message that holds them; none for plain ones.
+        level: of the codec; None is its default.
+        max_bytes: of the message set.
+        start_offset: records before that are left out of plain messages, if given.
+
+    Raises:
+        CorruptBatch: the records are malformed.
+        RequestRefused: it would be longer than `max_bytes`, or messages cannot be compressed with
+            the codec (76): zstd came with format v2.
+    """
+    if codec is Codec.ZSTD:
+        raise RequestRefused(
+            ErrorCode.unsupported_compression_type,
+            f"Messages of format v{magic} cannot be compressed with zstd",
+        )
+    state = new_state(header)
+    state[layout.CHANGE_MAGIC] = magic
+    if not state[layout.CHANGE_APPEND_TIME]:
+        state[layout.CHANGE_BASE_TIME] = header.base_timestamp
+    is_relative = magic == 1 and codec is not Codec.NONE
+    state[layout.CHANGE_FIRST_OFFSET] = 0 if is_relative else header.base_offset
+    state[layout.CHANGE_SKIP_BELOW] = INT64_MIN if start_offset is None else start_offset
+    sets = _message_pieces(pieces, state)
+    messages = compress_chunks(codec, sets, level, max_bytes=max_bytes)
+    if messages is None:
+        raise _too_long(magic, max_bytes)
+    count = state[layout.CHANGE_COUNT]
+    last = state[layout.CHANGE_LAST_OFFSET]
+    if not count:
+        return Written(b"", 0, 0, 0, header.last_offset)
+    if is_relative:
+        last += header.base_offset
+    if codec is not Codec.NONE:
+        is_append_time = header.timestamp_type is LOG_APPEND_TIME
+        largest = state[layout.CHANGE_MAX] if state[layout.CHANGE_TIMED] else NO_TIMESTAMP
+        messages = message_bytes(
+            magic,
+            last,
+            None,
+            with_v0_checksum(messages) if codec is Codec.LZ4 and magic == 0 else messages,
+            header.max_timestamp if is_append_time else largest,
+            codec=codec,
+            is_append_time=is_append_time,
+        )
+        if len(messages) > max_bytes:
+            raise _too_long(magic, max_bytes)
+    return Written(messages, count, state[layout.CHANGE_HEADERS], state[layout.CHANGE_TIMED], last)
+
+
+def _message_pieces(pieces: Iterable[Buffer], state: "array[int]") -> Iterator[Buffer]:
+    """Messages of the records in `pieces`; each piece is good until the next is asked for."""
+    out = memoryview(bytearray(CHUNK_BYTES))
+    carry = bytearray()
+    need = 0
+    for piece in pieces:
+        if carry:
+            carry += piece
+            if len(carry) < need:
+                continue
+        data = memoryview(bytes(carry) if carry else piece)
+        status = layout.FULL
+        while status == layout.FULL:
+            status = to_messages(data, state, out)
+            yield out[: state[layout.CHANGE_FILLED]]
+            data = data[state[layout.CHANGE_POSITION] :]
+            need = state[layout.CHANGE_NEED]
+            if status == layout.FULL and need > len(out):
+                out = memoryview(bytearray(need))
+        if status == layout.MALFORMED:
+            break
+        carry = bytearray(data)
+    else:
+        if not carry:
+            return
+    raise CorruptBatch(f"Record {state[layout.CHANGE_COUNT]} of the batch is malformed")
+
+
+def _too_long(magic: int, max_bytes: int) -> RequestRefused:
+    return RequestRefused(
+        ErrorCode.message_too_large,
+        f"The records are larger than {max_bytes} bytes as messages of format v{magic}",
+    )

@@ -1,0 +1,155 @@
+"""The kernels between messages of v0 and v1 and records of v2 equal their twins on any bytes."""
+
+import random
+import struct
+import zlib
+from array import array
+from collections import Counter
+
+import numpy as np
+
+from horolog.record.kernels import layout, message_kernels, message_twins
+from horolog.record.kernels.message_twins import message_bytes
+from horolog.record.kernels.record_bytes import record_bytes
+
+POISONS = (0x00, 0xFF, 0x81)
+MARGIN = 64
+CASES = 3_000
+INT64_MAX, INT64_MIN = (1 << 63) - 1, -(1 << 63)
+TIMES = (0, -1, 1, 1_000, 1 << 40, -5_000, INT64_MAX, INT64_MIN)
+SIZES = (0, 1, 3, 7, 8, 9, 31, 64)
+BREAKS = (0, 1, -1, -2, 13, 14, 21, 22, 64, (1 << 31) - 1, -(1 << 31))
+
+
+def hostile_messages(rng: random.Random, magic: int) -> bytes:
+    """Messages of one format; a break is likely to lie in one that is sound otherwise."""
+    out = bytearray()
+    offset = rng.choice((0, 5, 1 << 40, INT64_MAX - 8))
+    breaks = rng.choice((0.0, 0.05, 0.2))
+    for _ in range(rng.choice((1, 2, 5))):
+        own = magic if rng.random() >= breaks else rng.choice((0, 1, 2, 255))
+        key, value = (
+            None if rng.random() < 0.2 else rng.randbytes(rng.choice(SIZES)) for _ in range(2)
+        )
+        message = bytearray(
+            message_bytes(
+                min(own, 1),
+                offset,
+                key,
+                value,
+                rng.choice(TIMES),
+                codec=rng.choice((1, 3, 7)) if rng.random() < breaks / 4 else 0,
+                is_append_time=rng.random() < 0.2,
+            )
+        )
+        message[16] = own
+        if rng.random() < breaks:
+            at = rng.choice((8, 18 if min(own, 1) == 0 else 26, len(message) - 4))
+            message[at : at + 4] = struct.pack(">i", rng.choice(BREAKS))
+        if rng.random() >= breaks:
+            message[12:16] = struct.pack(">I", zlib.crc32(message[16:]))
+        out += message
+        step = rng.choice((1, 1, 1, 2, 0, -3, 1 << 31)) if rng.random() < 0.3 else 1
+        offset = max(INT64_MIN, min(offset + step, INT64_MAX))
+    if rng.random() < 0.2:
+        del out[rng.randrange(len(out) + 1) :]
+    return bytes(out)
+
+
+def hostile_records(rng: random.Random) -> bytes:
+    out = bytearray()
+    breaks = rng.choice((0.0, 0.02, 0.1))
+    for delta in range(rng.choice((1, 2, 5))):
+        key, value = (
+            None if rng.random() < 0.2 else rng.randbytes(rng.choice(SIZES)) for _ in range(2)
+        )
+        headers = [(rng.randbytes(rng.choice(SIZES)), None)] * rng.choice((0, 0, 1, 3))
+        record = bytearray(record_bytes(rng.choice(TIMES), delta, key, value, headers))
+        for at in range(len(record)):
+            if rng.random() < breaks:
+                record[at] = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF))
+        out += record
+    if rng.random() < 0.2:
+        del out[rng.randrange(len(out) + 1) :]
+    return bytes(out)
+
+
+def change_state(rng: random.Random) -> "array[int]":
+    state = array("q", bytes(8 * layout.CHANGE_STATE_SIZE))
+    state[layout.CHANGE_MAGIC] = rng.choice((0, 1))
+    state[layout.CHANGE_MODE] = (
+        rng.choice((layout.INNER, layout.PLAIN))
+        | rng.choice((0, layout.WITH_CRCS))
+        | rng.choice((0, 0, layout.RENUMBER))
+    )
+    state[layout.CHANGE_APPEND_TIME] = rng.random() < 0.2
+    state[layout.CHANGE_BASE_TIME] = rng.choice(TIMES)
+    state[layout.CHANGE_FIRST_OFFSET] = rng.choice((0, 7, INT64_MAX))
+    state[layout.CHANGE_SKIP_BELOW] = rng.choice((INT64_MIN, INT64_MIN, 2, 9, INT64_MAX))
+    return state
+
+
+def run(change, data: bytes, state: "array[int]", room: int, poison: int):
+    """One call inside poisoned buffers; all that can be seen from outside."""
+    state = state[:]
+    around = bytes([poison]) * MARGIN
+    whole = np.frombuffer(around + data + around, np.uint8)
+    buffer = bytearray(around + bytes(room) + around)
+    piece = memoryview(whole)[MARGIN : MARGIN + len(data)]
+    out = memoryview(buffer)[MARGIN : MARGIN + room]
+    if change.__module__ == message_twins.__name__:
+        status = change(memoryview(bytes(piece)), state, out)
+    else:
+        room_array = np.frombuffer(out, np.uint8) if room else np.empty(0, np.uint8)
+        status = change(
+            np.frombuffer(piece, np.uint8) if data else np.empty(0, np.uint8),
+            np.frombuffer(state, np.int64),
+            room_array,
+        )
+    assert buffer[:MARGIN] == buffer[MARGIN + room :] == around
+    filled = state[layout.CHANGE_FILLED]
+    return status, list(state), bytes(out[:filled])
+
+
+def compare(rng, kernel, twin, make) -> Counter:
+    answers: Counter = Counter()
+    for case in range(CASES):
+        state = change_state(rng)
+        data = make(state)
+        room = rng.choice((0, 1, 40, 100, 10_000))
+        expected = run(twin, data, state, room, 0)
+        answers[expected[0]] += 1
+        for poison in POISONS:
+            assert run(kernel, data, state, room, poison) == expected, case
+    return answers
+
+
+def test_kernel_and_twin_read_the_same_messages(rng):
+    answers = compare(
+        rng,
+        message_kernels.to_records,
+        message_twins.to_records,
+        lambda state: hostile_messages(rng, state[layout.CHANGE_MAGIC]),
+    )
+    assert set(answers) == {
+        layout.DONE,
+        layout.CUT_OFF,
+        layout.FULL,
+        layout.SMALL_MESSAGE,
+        layout.OTHER_MAGIC,
+        layout.WRONG_CRC,
+        layout.NESTED,
+        layout.BEYOND_MESSAGE,
+        layout.FAR_OFFSET,
+        layout.RUN_ENDS,
+    }  # every answer there is was met
+
+
+def test_kernel_and_twin_write_the_same_messages(rng):
+    answers = compare(
+        rng,
+        message_kernels.to_messages,
+        message_twins.to_messages,
+        lambda _: hostile_records(rng),
+    )
+    assert set(answers) == {layout.DONE, layout.CUT_OFF, layout.FULL, layout.MALFORMED}

@@ -1,0 +1,75 @@
+"""What is written as v0 and v1 is what Apache Kafka writes, and what its readers expect."""
+
+import pytest
+
+from golden import partitions
+from horolog.record.batch import iter_headers, parse_header, verify_crc
+from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.codecs import lz4_frame
+from horolog.record.compression import Codec
+from horolog.record.conversion import open_batch
+from horolog.record.old_format.reading import messages_in, open_message
+from horolog.record.old_format.writing import write_messages
+from horolog.record.timestamps import TimestampType
+
+KAFKAS = [
+    partition for partition in partitions("old-formats") if partition.name.startswith(("v0", "v1"))
+]
+MAX = 1 << 26
+
+
+@pytest.mark.parametrize("partition", KAFKAS, ids=lambda partition: partition.name)
+def test_kafkas_messages_are_written_to_the_last_byte(partition):
+    """But for what a compressor makes of them, which differs from library to library."""
+    for log in partition.logs():
+        data = log.read_bytes()
+        for position, header in iter_headers(data):
+            message = data[position : position + header.size]
+            opened = open_message(message, header, max_bytes=MAX)
+            ours = write_messages(
+                header.magic, opened.header, opened.pieces, codec=header.codec
+            ).messages
+            ours_header = parse_header(ours)
+            verify_crc(ours)
+            if not header.codec_number:
+                assert ours == message
+            assert ours_header.last_offset == header.last_offset
+            assert ours_header.attributes == header.attributes
+            assert ours_header.max_timestamp == header.max_timestamp
+            inner = b"".join(messages_in(message, header, max_bytes=MAX))
+            assert b"".join(messages_in(ours, ours_header, max_bytes=MAX)) == inner
+
+
+def test_lz4_of_v0_has_the_checksum_that_kafka_gave_it():
+    """Of the descriptor and the four bytes in front of it (KAFKA-3160)."""
+    (partition,) = (partition for partition in KAFKAS if partition.name == "v0-lz4-0")
+    for log in partition.logs():
+        data = log.read_bytes()
+        for position, header in iter_headers(data):
+            if not header.codec_number:
+                continue
+            frame = data[position + 26 : position + header.size]
+            sound = lz4_frame.with_true_checksum(frame)
+            assert sound != frame
+            assert lz4_frame.with_v0_checksum(sound) == frame
+    assert lz4_frame.with_true_checksum(lz4_frame.compress(b"x" * 99, None)) == lz4_frame.compress(
+        b"x" * 99, None
+    )
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_append_times_are_in_the_message_that_holds_the_others(codec):
+    """KIP-32: the type bit and the time of the outer message count."""
+    batch = build_batch(
+        [Record(5, b"k", b"v")] * 2,
+        base_offset=3,
+        timestamp_type=TimestampType.LOG_APPEND_TIME,
+        max_timestamp=900,
+    )
+    opened = open_batch(batch, parse_header(batch))
+    written = write_messages(1, opened.header, opened.pieces, codec=codec)
+    header = parse_header(written.messages)
+    assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert header.max_timestamp == 900
+    assert [row.timestamp for row in read_records(written.messages)][:1] == [900]
+    assert written.last_offset == 4
