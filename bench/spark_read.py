@@ -3,9 +3,8 @@
     python -m bench.spark_read [--quick] [--runs N] [--json FILE]
 
 Both sides run in one Spark on two threads, read the same topic of one horolog broker in
-equally many tasks, and end in the noop sink; once as a stream of what is available now, the
-start of the query included. A row of its own is the read of one hundredth of the time span:
-its seconds and its bytes beside those of a full scan.
+equally many tasks, and end in the noop sink (`spark_stream` has streams). A row of its own is
+the read of one hundredth of the time span: its seconds and its bytes beside those of a full scan.
 """
 
 import random
@@ -90,20 +89,6 @@ def scan(frame: Any, records: int) -> Numbers:
     return {"seconds": seconds, "rows": records / seconds / 1e6}
 
 
-def drain(frame: Any, records: int) -> Numbers:
-    """Read a stream up to what is available, in one micro-batch, its start and end included."""
-    with tempfile.TemporaryDirectory(prefix="spark-stream-") as checkpoint:
-        writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        start = time.perf_counter()
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        seconds = time.perf_counter() - start
-        read = sum(progress["numInputRows"] for progress in query.recentProgress)
-    if read != records:
-        raise SystemExit(f"{read} rows of the stream, {records} records")
-    return {"seconds": seconds, "rows": records / seconds / 1e6}
-
-
 class Reads:
     """The DataFrames of one topic."""
 
@@ -118,12 +103,6 @@ class Reads:
         reader = self._spark.read.format(source).option("subscribe", self._topic)
         reader = reader.option("kafka.bootstrap.servers", self._bootstrap)
         return reader.option("minPartitions", str(TASKS)).options(**settings).load()
-
-    def stream(self, source: str) -> Any:
-        """From the broker as a stream, by either source."""
-        reader = self._spark.readStream.format(source).option("subscribe", self._topic)
-        reader = reader.option("kafka.bootstrap.servers", self._bootstrap)
-        return reader.options(minPartitions=str(TASKS), startingOffsets="earliest").load()
 
     def files(self, **settings: str) -> Any:
         """From the files."""
@@ -148,7 +127,7 @@ def main() -> None:
         **{"spark.jars": ",".join(map(str, connector)), "spark.driver.memory": "2g"},
     )
     size = (700 << 20) if asked.quick else (2 << 30)
-    versions = {HOROLOG: "this tree", KAFKA: f"Spark's Kafka source {_version(connector)}"}
+    versions = {HOROLOG: "this tree", KAFKA: f"Spark's Kafka source {connector_version(connector)}"}
     with tempfile.TemporaryDirectory(prefix="spark-read-") as base:
         log_dir = Path(base) / "data"
         records = {
@@ -193,16 +172,6 @@ def rows_of_all(
         )
         row = Row(work, lambda _: {}, "rows", "million/s", reach, details=("seconds",))
         report(row, taken, versions, asked)
-    taken = in_turns(
-        {
-            HOROLOG: lambda: drain(reads.stream("horolog"), count),
-            KAFKA: lambda: drain(reads.stream("kafka"), count),
-        },
-        asked,
-    )
-    work = f"{value_bytes} B records from broker, as a stream"
-    row = Row(work, lambda _: {}, "rows", "million/s", "1.5x", details=("seconds",))
-    report(row, taken, versions, asked)
 
 
 def rows_of_a_range(reads: Reads, value_bytes: int, count: int, asked: Options) -> None:
@@ -228,7 +197,8 @@ def rows_of_a_range(reads: Reads, value_bytes: int, count: int, asked: Options) 
         )
 
 
-def _version(connector: Sequence[Path]) -> str:
+def connector_version(connector: Sequence[Path]) -> str:
+    """The version of Spark's Kafka source."""
     return next(jar.stem for jar in connector if "sql-kafka" in jar.name).rpartition("-")[2]
 
 

@@ -2,13 +2,13 @@
 
 import os
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark.errors import PySparkException, PythonException
 
 from horolog.errors import HorologError
+from horolog.spark.workers import is_worker
 
 # As Spark passes on what a Python worker raised.
 _OURS = re.compile(
@@ -25,21 +25,15 @@ class RowsRefused(HorologError):  # noqa: N818 - errors are named by what happen
 def in_one_sentence() -> Iterator[None]:
     """Let an error of ours reach Spark's user as its sentence alone.
 
-    A Python worker of Spark ends with the error, and shows a traceback first unless its
+    A Python worker of Spark ends with its first error, and shows a traceback first unless its
     environment says not to.
     """
     try:
         yield
     except HorologError as error:
-        if _is_worker():
+        if is_worker():
             os.environ[_HIDE] = "1"
         raise error.with_traceback(None) from None
-
-
-def _is_worker() -> bool:
-    """Whether Spark started this process, which then ends with the first error."""
-    module = getattr(sys.modules["__main__"], "__spec__", None)
-    return module is not None and module.name.startswith("pyspark.")
 
 
 @contextmanager

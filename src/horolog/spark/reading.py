@@ -5,7 +5,6 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.spark.broker_reader import read_offsets, task_client, up_to_the_log_end
 from horolog.spark.file_reader import read_segment
@@ -15,6 +14,7 @@ from horolog.spark.plan import OffsetRange, SegmentRange, Task
 from horolog.spark.row_times import narrowed
 from horolog.spark.rows import TIMES, RowShaper, decoded_columns, with_times_in
 from horolog.spark.wanted import EVERYTHING, Wanted
+from horolog.spark.workers import prepare_for_tasks
 
 
 def read_task(
@@ -25,7 +25,7 @@ def read_task(
     nullable: Sequence[bool],
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task's stretches, with these columns."""
-    COLUMN_KERNELS.load()
+    prepare_for_tasks()
     shaper = RowShaper(names, nullable)
     decoded = decoded_columns(names)
     with ExitStack() as stack:

@@ -1,0 +1,31 @@
+"""What a worker of Spark does once, before its first task."""
+
+import subprocess
+import sys
+
+import pytest
+
+_RUN = """
+import gc, sys, types
+sys.modules["__main__"].__spec__ = types.SimpleNamespace(name={name!r})
+from horolog.spark.workers import prepare_for_tasks
+prepare_for_tasks()
+frozen = gc.get_freeze_count()
+prepare_for_tasks()
+print(frozen, gc.get_freeze_count(), len(gc.get_objects()))
+"""
+
+
+@pytest.mark.parametrize(("name", "is_worker"), [("pyspark.daemon", True), ("app", False)])
+def test_a_collection_after_a_task_does_not_look_at_the_kernels_compiler(
+    name: str, is_worker: bool
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN.format(name=name)], capture_output=True, text=True, check=True
+    )
+    frozen, frozen_again, tracked = map(int, done.stdout.split())
+    assert frozen == frozen_again
+    if is_worker:
+        assert frozen > 10 * tracked
+    else:
+        assert frozen == 0
