@@ -1,6 +1,7 @@
 """What all tests share: the support modules on the path, hypothesis profiles, and brokers."""
 
 import asyncio
+import atexit
 import os
 import shutil
 import sys
@@ -24,6 +25,10 @@ IN_MEMORY = Path("/dev/shm")
 if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > 4 << 30:
     # Thousands of brokers start and stop here, and each syncs: on a shared disk that takes seconds.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
+
+# Maps of logs that tests read are kept by path, and paths are used again.
+os.environ["HOROLOG_CACHE_DIR"] = tempfile.mkdtemp(prefix="horolog-cache-")
+atexit.register(shutil.rmtree, os.environ["HOROLOG_CACHE_DIR"], ignore_errors=True)
 
 # It never earns back what the best compiler and the verifying of Spark's own classes cost.
 JVM_OF_A_FEW_MINUTES = (

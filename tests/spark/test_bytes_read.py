@@ -6,7 +6,9 @@ import pytest
 from log_reading import Read, bytes_read_by, moment
 from partition_files import PartitionFiles
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
+from storelogs import ANY_TIME, append, new_log
 
+from horolog.config import TopicConfig
 from horolog.record.kernels.loading import COLUMN_KERNELS
 
 NINE_MS = 1_700_000_000_000
@@ -114,3 +116,37 @@ def test_small_batches_are_not_read_one_by_one(tmp_path: Path) -> None:
         patch.setattr(Files, "read_at", counted)
         assert len(read.rows(GreaterThanOrEqual(TIME, moment(NINE_MS + 290)))) == 10
     assert len(reads) < 30
+
+
+def test_after_the_first_range_of_create_times_only_its_blocks_are_read(tmp_path: Path) -> None:
+    """A header has no smallest time: Apache Kafka's log is mapped once, in the user's cache."""
+    files = write(tmp_path)
+    files.add([NINE_MS + 60_000 * 10 + 1], value_bytes=10)  # a late one, at the log's end
+    before = sorted(path.name for path in files.directory.iterdir())
+    read = Read(tmp_path)
+    hour = [GreaterThanOrEqual(TIME, minute(10)), LessThan(TIME, minute(11))]
+    rows = read.rows(*hour)
+    assert len(rows) == 11
+    # Two blocks of up to 256 KiB, the maps, headers at the end of what may be appended to.
+    assert cost(read, *hour) < 16 * BATCH_BYTES
+    assert read.rows(*hour) == rows
+    assert sorted(path.name for path in files.directory.iterdir()) == before
+    for name in ("middle", "end"):
+        first = {"middle": 60, "end": 117}[name]
+        window = [GreaterThanOrEqual(TIME, minute(first)), LessThan(TIME, minute(first + 1))]
+        assert len(read.rows(*window)) == 10
+        assert cost(read, *window) < 16 * BATCH_BYTES
+
+
+def test_of_a_log_that_horolog_writes_even_the_first_range_reads_only_its_blocks(
+    tmp_path: Path,
+) -> None:
+    config = TopicConfig(**ANY_TIME)
+    with new_log(tmp_path, config) as log:
+        for number in range(BATCHES):
+            times = [NINE_MS + 60_000 * number + second * 1000 for second in range(10)]
+            append(log, *times, value=bytes(BATCH_BYTES // 10))
+        read = Read(tmp_path)
+        window = [GreaterThanOrEqual(TIME, minute(30)), LessThan(TIME, minute(31))]
+        assert len(read.rows(*window)) == 10
+        assert cost(read, *window) < 30 * BATCH_BYTES  # and what is not mapped yet at the end

@@ -5,7 +5,7 @@ row of pieces, each of one segment file.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ from horolog.spark.segments import Segment
 from horolog.spark.transactions import AbortedRange, TransactionScan
 from horolog.spark.wanted import Wanted
 from horolog.storage.batch_reader import FEWEST_BYTES, BatchReader
+from horolog.storage.files import FileMissing
+from horolog.storage.index.blocks import Span
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 from horolog.storage.segment_reader import SegmentReader
 
@@ -36,10 +38,14 @@ class Piece(NamedTuple):
     segment_end: int
     start: int
     end: int
+    bytes_within: int | None = None
+    """What has to be read of it, where that is known."""
 
     @property
     def weight(self) -> int:
         """Bytes, as if all records of the segment were equally large."""
+        if self.bytes_within is not None:
+            return max(1, self.bytes_within)
         offsets = self.segment_end - self.segment.base_offset
         return max(1, self.segment.size * (self.end - self.start) // offsets)
 
@@ -169,16 +175,22 @@ class FileLog:
             )
 
     def _in_time(self, pieces: list[Piece], wanted: Wanted) -> list[Piece]:
-        """Without the segments that are known to be too old as a whole."""
-        from_ms = wanted.from_ms
-        if from_ms is None or not pieces:
+        """Without what is known to hold no wanted time: whole segments, or stretches of them."""
+        window, from_ms = wanted.window, wanted.from_ms
+        if window is None or not pieces:
             return pieces
 
-        def may_be_late_enough(piece: Piece) -> bool:
-            return _may_reach(piece.segment.open(piece.root.files), from_ms)
+        def narrowed(piece: Piece) -> Piece | None:
+            segment = piece.segment.open(piece.root.files, piece.root.block_cache)
+            if from_ms is not None and not _may_reach(segment, from_ms):
+                return None
+            try:
+                return _narrowed(piece, segment.spans(window, piece.segment_end))
+            except FileMissing:
+                return piece  # the task that reads it says so
 
-        late = pieces[0].root.map(may_be_late_enough, pieces)
-        return [piece for piece, is_late in zip(pieces, late, strict=True) if is_late]
+        found = pieces[0].root.map(narrowed, pieces)
+        return [piece for piece in found if piece is not None]
 
     # Details.
 
@@ -221,6 +233,27 @@ class FileLog:
                 if found is not None and found[1] < piece.end:
                     return found[1]
         return None
+
+
+def _narrowed(piece: Piece, spans: Sequence[Span]) -> Piece | None:
+    """The part of a piece from its first to its last span, None without any.
+
+    Its size is that of the spans: the task that reads it asks the block map again.
+    """
+    spans = [
+        span
+        for span in spans
+        if span.base_offset < piece.end and (span.next_offset or piece.end) > piece.start
+    ]
+    if not spans:
+        return None
+    if len(spans) == 1 and spans[0].end - spans[0].position == piece.segment.size:
+        return piece
+    start = max(piece.start, spans[0].base_offset)
+    end = min(piece.end, spans[-1].next_offset or piece.end)
+    return piece._replace(
+        start=start, end=end, bytes_within=sum(span.end - span.position for span in spans)
+    )
 
 
 def _merged(found: list[tuple[Root, Replica]]) -> Iterator[Piece]:
@@ -273,4 +306,5 @@ def _range_of(
         end=piece.end,
         weight=piece.weight,
         aborted=aborted,
+        maps_from=piece.start,
     )

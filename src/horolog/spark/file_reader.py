@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
+from itertools import chain
 
 import pyarrow as pa
 
@@ -20,6 +21,7 @@ from horolog.spark.segments import Segment
 from horolog.spark.wanted import Wanted
 from horolog.storage.batch_reader import FEWEST_BYTES
 from horolog.storage.files import FileMissing
+from horolog.storage.segment_reader import SegmentReader
 
 TABLE_BYTES = 2 << 20  # larger tables are slower on their way to Spark
 
@@ -61,12 +63,14 @@ def _read(
     options: ReadOptions,
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    reader = segment.open(root.files)
-    position = reader.position_for(what.from_ms, wanted.start)
+    reader = segment.open(root.files, root.block_cache)
     # Without a limit in time, all that lies within the offsets is worth reading.
-    is_selective = what.from_ms is not None or what.to_ms is not None or bool(wanted.aborted)
+    is_selective = what.window is not None or bool(wanted.aborted)
     wants = _BatchTest(wanted, what).wants if is_selective else None
-    buffers = reader.batches(FEWEST_BYTES).wanted(position, wanted.end, wants)
+    buffers = chain.from_iterable(
+        reader.log.batches(end, FEWEST_BYTES).wanted(start, wanted.end, wants)
+        for start, end in _stretches(reader, wanted, what)
+    )
     with nullcontext(buffers) if root.is_local else ahead(buffers) as coming:
         for buffer in coming:
             try:
@@ -82,6 +86,32 @@ def _read(
                 )
             except CorruptBatch as error:
                 raise CorruptBatch(f"{_where(buffer, error)}{error}") from error
+
+
+def _stretches(
+    reader: SegmentReader, wanted: SegmentRange, what: Wanted
+) -> Iterator[tuple[int, int]]:
+    """Start and end of what has to be read, as far as indexes and the block map say."""
+    if what.window is None:
+        yield reader.position_for(None, wanted.start), reader.size
+        return
+    if wanted.start == wanted.maps_from and reader.blocks.is_worth_completing(reader.size):
+        reader.complete_blocks()
+    spans = reader.spans(what.window)
+    spans = [
+        span
+        for span in spans
+        if span.base_offset < wanted.end and (span.next_offset or wanted.end) > wanted.start
+    ]
+    if not spans:
+        return
+    if reader.blocks.is_complete(reader.size):
+        start = reader.position_for(None, wanted.start)
+    else:
+        start = reader.position_for(what.from_ms, wanted.start)
+    for span in spans:
+        if span.end > start:
+            yield max(span.position, start), span.end
 
 
 def _where(buffer: Buffer, error: CorruptBatch) -> str:

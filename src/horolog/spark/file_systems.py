@@ -7,6 +7,7 @@ indexes, seals and checkpoints are read the same way wherever they lie.
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import NamedTuple, Protocol, TypeVar, cast
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from horolog.errors import Misconfigured, StorageFailed
 from horolog.spark.uris import for_arrow, local_path
 from horolog.storage import names
 from horolog.storage.files import FileMissing, Files, OpenFile
+from horolog.storage.index.block_cache import BlockCache, block_cache
 
 _REMOTE_FILES_OPEN = 64
 _REMOTE_LOOKS = 16
@@ -52,6 +54,11 @@ class Root:
         self._system = system
         self.is_local = isinstance(system, pafs.LocalFileSystem)
         self.files = Files(read_only=True) if self.is_local else ArrowFiles(system)
+
+    @cached_property
+    def block_cache(self) -> BlockCache | None:
+        """Where maps of logs by time are kept, since none is written beside them."""
+        return block_cache("" if self.is_local else self.uri.partition(":")[0])
 
     def __enter__(self) -> "Root":
         return self

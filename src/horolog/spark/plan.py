@@ -66,6 +66,8 @@ class SegmentRange:
     end: int
     weight: int
     aborted: tuple[tuple[int, int, int], ...] = ()
+    maps_from: int | None = None
+    """The task whose stretch starts here makes a map of the segment by time, if there is none."""
     times_ms: Interval = EVERYTHING
 
 

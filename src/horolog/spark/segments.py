@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from horolog.storage import names
 from horolog.storage.files import Files
+from horolog.storage.index.block_cache import BlockCache
 from horolog.storage.segment_reader import SegmentReader
 
 
@@ -19,6 +20,7 @@ class Segment(NamedTuple):
     base_offset: int
     size: int
 
-    def open(self, files: Files) -> SegmentReader:
-        """Read it; nothing is opened before that is needed."""
-        return SegmentReader(files, self.path.removesuffix(names.LOG), self.base_offset, self.size)
+    def open(self, files: Files, block_cache: BlockCache | None = None) -> SegmentReader:
+        """Read it; nothing is opened before that is needed, and nothing written beside it."""
+        stem = self.path.removesuffix(names.LOG)
+        return SegmentReader(files, stem, self.base_offset, self.size, block_cache=block_cache)

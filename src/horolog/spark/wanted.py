@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.spark import columns
+from horolog.storage.index.blocks import Window
 
 _INT64_MIN = -(1 << 63)
 _INT64_MAX = (1 << 63) - 1
@@ -199,6 +200,14 @@ class Wanted:
         """The first time that is no longer wanted, None if there is none."""
         last = self.times_ms.last
         return None if last == _INT64_MAX else last + 1
+
+    @property
+    def window(self) -> Window | None:
+        """The wanted times, None if all are."""
+        times_ms = self.times_ms
+        if times_ms == EVERYTHING:
+            return None
+        return Window(times_ms.first, times_ms.last, with_untimed=NO_TIMESTAMP in times_ms)
 
     def _numbers(self, name: str) -> Numbers:
         narrowing = self.of.get(name, _ANY)

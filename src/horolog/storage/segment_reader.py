@@ -199,6 +199,10 @@ class SegmentReader:
             return self.indexes.position_before(from_offset, end.size)
         return self.indexes.position_for(timestamp, from_offset, end)
 
+    def complete_blocks(self) -> bool:
+        """Cover all of a finished segment by its block map; see `BlockMap.complete`."""
+        return self.blocks.complete(self.end.size)
+
     def spans(self, window: Window, next_offset: int | None = None) -> list[Span]:
         """The stretches of the log that may hold a record of a time; see `BlockMap.spans`."""
         return self.blocks.spans(window, self.end.size, next_offset)

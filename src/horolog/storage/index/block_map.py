@@ -195,6 +195,11 @@ class BlockMap:
             return True
         return _covered(self.entries(size)) == size
 
+    def is_worth_completing(self, size: int) -> bool:
+        """Whether it is missing, or lacks more than the end of a log that is appended to."""
+        covered = _covered(self.entries(size))
+        return covered < size and (not covered or size - covered > _SHORT_GAP)
+
     def complete(self, size: int, append_time_of: AppendTimeOf | None = None) -> bool:
         """Cover all of a segment that is not appended to; whether it is covered now.
 

@@ -1,8 +1,9 @@
 """The block map of the segment that is appended to.
 
-What an append costs here is a tuple: every sixteen batches are summed up at once. Entries are
-written many at a time, since no reader waits for them: readers in this process have those that
-are not in the file yet from `published`.
+What an append costs here is a tuple: every sixteen batches are summed up at once. The entry of a
+block is written when the next one begins, unless the file must be opened for that and the append
+may not wait, or the disk refuses: then with a later one. Readers in this process have entries
+that are not in the file yet from `published`.
 """
 
 import logging
@@ -25,8 +26,7 @@ from horolog.storage.index.blocks import (
 _logger = logging.getLogger(__name__)
 
 _FOLDED_AT_ONCE = 16
-_WRITTEN_AT_ONCE = 16 * ENTRY_SIZE  # about 4 MiB of log, to be scanned again after a kill
-_MOST_UNWRITTEN = 8 * _WRITTEN_AT_ONCE
+_MOST_UNWRITTEN = 128 * ENTRY_SIZE
 
 
 class Published(NamedTuple):
@@ -39,12 +39,23 @@ class Published(NamedTuple):
 class BlockWriter:
     """Takes every batch that is appended; for one thread at a time."""
 
-    __slots__ = ("_block", "_files", "_path", "_pending", "_size", "base_offset", "published")
+    __slots__ = (
+        "_block",
+        "_files",
+        "_path",
+        "_pending",
+        "_size",
+        "base_offset",
+        "is_ready",
+        "published",
+    )
 
     def __init__(self, files: Files, path: str, base_offset: int, in_file: int = 0) -> None:
         """Goes on after so many entries of the file; a new one is made if there are none."""
         self.base_offset = base_offset
         self.published = Published(in_file, b"")
+        self.is_ready = True
+        """Whether nothing waits to be written that an append which may wait should write."""
         self._files = files
         self._path = path
         self._pending: list[Met] = []
@@ -57,11 +68,6 @@ class BlockWriter:
         if block.size < BLOCK_BYTES:
             self._block, self._size = block, block.size
             self.published = self.published._replace(in_file=self.published.in_file - 1)
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the next append writes nothing here."""
-        return len(self.published.unwritten) < _WRITTEN_AT_ONCE
 
     def add(self, met: Met) -> None:
         """Take the batch that was written after the one before; never fails."""
@@ -87,11 +93,16 @@ class BlockWriter:
             if len(unwritten) >= _MOST_UNWRITTEN:
                 unwritten = b""  # the disk is full: readers read that stretch of the log
             self.published = Published(in_file, unwritten + self._block.pack())
+            if self._files.is_open(self._path):
+                self.write()
+            else:
+                self.is_ready = False
         self._block, self._size = None, 0
 
     def write(self) -> None:
         """Write the entries of the blocks that are complete; try later where the disk refuses."""
         in_file, unwritten = self.published
+        self.is_ready = True  # after a refusal until the next block is complete
         if not unwritten:
             return
         try:
@@ -105,7 +116,6 @@ class BlockWriter:
             else:
                 file = self._files.create(self._path)
                 self._files.write_at(file, [pack_header(self.base_offset), unwritten], 0)
-            self._files.forget(self._path)  # until the next, some megabytes later
         except StorageFailed as error:
             _logger.warning("The block map is not written: %s", error)
             return
