@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from storelogs import EVERY_BATCH, NOW, append, batch, index_entries, new_log, partition_dir
+from storelogs import DAY, EVERY_BATCH, NOW, append, batch, index_entries, new_log, partition_dir
 
 from horolog.config import TopicConfig
 from horolog.record.batch import HEADER_SIZE, parse_header, restamp
@@ -37,6 +37,7 @@ def put(active: ActiveSegment, *timestamps: int, size: int = 20) -> None:
     stamped = restamp(header, sent, base_offset=base, leader_epoch=3)
     last = base + header.last_offset_delta
     facts = scan_batch(sent, header, max_bytes=1 << 20)
+    active.make_ready(NOW)
     arrival = Arrival(facts, NOW, is_stamped=False)
     active.append(stamped, memoryview(sent)[HEADER_SIZE:], last, header.max_timestamp, arrival)
 
@@ -214,10 +215,12 @@ def test_there_is_room_up_to_the_last_byte_and_offset(make: Callable[..., Active
     active = make()
     put(active, NOW)
     free = 1000 - active.segment.size
-    assert active.has_room(free, BASE + 1, 1000)
-    assert not active.has_room(free + 1, BASE + 1, 1000)
-    assert active.has_room(1, BASE + (1 << 31) - 1, 1000)
-    assert not active.has_room(1, BASE + (1 << 31), 1000)
+    assert active.has_room(free, BASE + 1, 1000, NOW)
+    assert not active.has_room(free + 1, BASE + 1, 1000, NOW)
+    assert active.has_room(1, BASE + (1 << 31) - 1, 1000, NOW)
+    assert not active.has_room(1, BASE + (1 << 31), 1000, NOW)
+    assert active.has_room(1, BASE + 1, 1000, NOW + 400 * 365 * DAY)
+    assert not active.has_room(1, BASE + 1, 1000, NOW + 500 * 365 * DAY)
 
 
 @pytest.mark.parametrize(("index_bytes", "room_for"), [(24, 1), (36, 2), (48, 3), (16, 0)])
@@ -227,9 +230,9 @@ def test_a_full_index_leaves_no_room(
     """The last slot of the time index is kept for the entry that finishing writes."""
     active = make(replace(EVERY_BATCH, segment_index_bytes=index_bytes))
     for number in range(room_for + 1):
-        assert active.has_room(1, BASE + 1, 1 << 30) == (room_for > 0 or number == -1)
+        assert active.has_room(1, BASE + 1, 1 << 30, NOW) == (room_for > 0 or number == -1)
         put(active, NOW + number)
-    assert not active.has_room(1, BASE + 1, 1 << 30)
+    assert not active.has_room(1, BASE + 1, 1 << 30, NOW)
 
 
 # Reading.

@@ -387,7 +387,7 @@ def test_a_roll_asks_for_a_flush_of_what_lies_before_it(tmp_path: Path) -> None:
         before = files.synced
         log.flush_rolled()
         assert log.recovery_point == 3
-        assert files.synced == before + 4, "the log, its two indexes, and the directory"
+        assert files.synced == before + 5, "the log, three files beside it, and the directory"
 
 
 def test_new_names_are_synced_once_and_again_if_that_failed(tmp_path: Path) -> None:
@@ -564,13 +564,14 @@ def test_retention_says_why_and_delays_the_removal_of_files(tmp_path: Path) -> N
         assert "is 1001 ms old, retention.ms is 1000" in gone[0].reason
         assert log.log_start_offset == 3
         directory = partition_dir(tmp_path)
-        waiting = {path.name for path in directory.glob("*.deleted")}
+        waiting = {path.name for path in directory.glob("00000000000000000000.*.deleted")}
         assert waiting == {
-            f"00000000000000000000.{kind}.deleted" for kind in ("log", "index", "timeindex")
+            f"00000000000000000000.{kind}.deleted"
+            for kind in ("log", "index", "timeindex", "appendtimes")
         }
         assert log.remove_deleted(NOW + 1003 + 59_999) == 0
-        assert log.remove_deleted(NOW + 1003 + 60_000) == 3
-        assert list(directory.glob("*.deleted")) == []
+        assert log.remove_deleted(NOW + 1003 + 60_000) == 4
+        assert list(directory.glob("00000000000000000000.*")) == []
         assert parse_header(held.read()).base_offset == 0, "a slice outlives its segment"
 
 

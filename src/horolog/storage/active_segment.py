@@ -38,6 +38,7 @@ class ActiveSegment:
     """Appends to one segment; has it made ready for that when first asked to (`reopen`)."""
 
     __slots__ = (
+        "_append_times",
         "_blocks",
         "_entries",
         "_files",
@@ -67,6 +68,7 @@ class ActiveSegment:
             jitter_ms: by how much earlier than `segment.ms` it is rolled.
         """
         self.segment = segment
+        self._append_times = segment.append_times
         self.created_ms = created_ms
         self.jitter_ms = jitter_ms
         self._files = files
@@ -123,7 +125,18 @@ class ActiveSegment:
             and blocks is not None
             and blocks.is_ready
             and self._files.is_open(self.segment.log.path)
+            and self._append_times.is_ready
         )
+
+    def make_ready(self, append_time_ms: int) -> None:
+        """Open or make what the next append writes to, whose append time this is.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        if self._entries is None:
+            self.reopen()
+        self._append_times.make_ready(append_time_ms)
 
     def append(
         self,
@@ -133,26 +146,32 @@ class ActiveSegment:
         max_timestamp: int,
         arrival: Arrival,
     ) -> None:
-        """Write one batch: its header and its records; what arrived goes to the block map.
+        """Write one batch: its header and its records; what arrived goes to the files beside them.
 
         Raises:
             StorageFailed: the disk refused; nothing of the batch is in the log.
         """
         segment, entries, blocks = self.segment, self._entries, self._blocks
-        assert entries is not None, "reopen comes first"
+        times = self._append_times
+        assert entries is not None, "make_ready comes first"
         assert blocks is not None
         if not blocks.is_ready:
             blocks.write()
         end = segment.end
         position = end.size
         size = len(stamped) + len(records)
+        facts, append_ms, is_stamped = arrival
+        is_new_time = append_ms != times.last_ms
+        if is_new_time:  # before the batch, so that a kill leaves no batch without its time
+            times.add(end.next_offset, append_ms, stamped)
         try:
             self._files.write_at(segment.log.open(), (stamped, records), position)
             largest = entries.add(position, size, last_offset, max_timestamp)
         except StorageFailed:
+            if is_new_time:
+                times.take_back()
             self._take_back(position)
             raise
-        facts, append_ms, is_stamped = arrival
         flags = HAS_APPEND_TIMES | (OF_APPEND_TIME if is_stamped else OF_CREATE_TIME)
         blocks.add(
             Met(
@@ -182,14 +201,21 @@ class ActiveSegment:
             # Readers stop at the end, and the next append writes over it.
             _logger.warning("%s: a refused append could not be cut off: %s", log.path, error)
 
-    def has_room(self, size: int, last_offset: int, segment_bytes: int) -> bool:
-        """Whether the log and its indexes can take a batch of this size and last offset."""
+    def has_room(
+        self, size: int, last_offset: int, segment_bytes: int, append_time_ms: int
+    ) -> bool:
+        """Whether the files can take a batch of this size, last offset and append time."""
         segment = self.segment
         return (
             segment.end.size <= segment_bytes - size
             and last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
             and not (self._entries is not None and self._entries.are_full)
+            and (append_time_ms == self._append_times.last_ms or self._fits(append_time_ms))
         )
+
+    def _fits(self, append_time_ms: int) -> bool:
+        times = self._append_times
+        return not times.is_growing or times.fits(append_time_ms)
 
     def waited_ms(self, max_timestamp: int, now_ms: int) -> int:
         """How much later an incoming batch is than the first one, by record time if there is any.
@@ -204,11 +230,16 @@ class ActiveSegment:
         return max_timestamp - first if max_timestamp != NO_TIMESTAMP else 0
 
     def finish(self) -> None:
-        """Write the last time entry, cut all files to what is in use, and seal the indexes."""
+        """Write the last time entry, cut all files to what is in use, and seal the indexes.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
         segment = self.segment
         if self._torn:
             self._files.truncate(segment.log.open(), segment.end.size)
             self._torn = False
+        self._append_times.finish()
         segment.indexes.finish(segment.end.size, segment.end.next_offset)
         segment.blocks.finish()
         self._entries = self._blocks = None
@@ -232,6 +263,7 @@ class ActiveSegment:
         """Remove the batch that holds `offset` and all that follow, to append after the rest."""
         segment = self.segment
         indexes = segment.indexes
+        proof = self._append_times.proof()
         found = segment.locate(offset)
         position = segment.end.size if found is None else found[0]
         indexes.truncate_to(offset, segment.end.size)
@@ -244,4 +276,5 @@ class ActiveSegment:
             segment.forget_first()
         segment.end = SegmentEnd(position, next_offset, largest=indexes.largest(position))
         segment.forget_aborted_from(next_offset)
+        self._append_times.truncate(proof)
         self.reopen()

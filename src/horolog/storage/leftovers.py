@@ -7,8 +7,9 @@
                           unless they are damaged or empty: then they are set aside
     indexes without log   removed
 
-In an adopted directory `.deleted` and `.cleaned` files and lone indexes stay: they do no
-harm, and a backup must stay as it is.
+`<base>.appending.deleted` beside its log stays: it is no leftover (append_time_file.py). In an
+adopted directory `.deleted` and `.cleaned` files and lone indexes stay: they do no harm, and a
+backup must stay as it is.
 """
 
 import os
@@ -57,7 +58,7 @@ def tidy(files: Files, directory: str, *, keep: bool, now_ms: int) -> Tidied:
             notes.append(_finish_compaction(files, directory, swaps))
         present = files_of(directory)
     for name in sorted(present):
-        obsolete = name.endswith((names.DELETED, names.CLEANED)) or _is_lone_index(name, present)
+        obsolete = _is_deleted(name, present) or _is_lone_index(name, present)
         if name.endswith(names.TEMPORARY) or (obsolete and not keep):
             files.remove(f"{directory}/{name}")
             present.remove(name)
@@ -69,6 +70,12 @@ def base_offsets(present: Iterable[str], suffix: str) -> list[int]:
     """The base offsets of the files of one kind among these names, in order."""
     found = (names.base_offset_of(name, suffix) for name in present if name.endswith(suffix))
     return sorted(base for base in found if base is not None)
+
+
+def _is_deleted(name: str, present: set[str]) -> bool:
+    if name.endswith(names.APPENDING):
+        return name.removesuffix(names.APPENDING) + names.LOG not in present
+    return name.endswith((names.DELETED, names.CLEANED))
 
 
 def _is_lone_index(name: str, present: set[str]) -> bool:

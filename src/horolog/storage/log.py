@@ -25,6 +25,13 @@ from horolog.record.batch import restamp
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage import names, retention
 from horolog.storage.active_segment import ActiveSegment, Arrival
+from horolog.storage.append_time_file import Stretch
+from horolog.storage.append_time_lookup import (
+    AppendedAt,
+    append_times,
+    find_by_append_time,
+    with_ends,
+)
 from horolog.storage.append_times import AppendTimes
 from horolog.storage.attempts import Repeat
 from horolog.storage.checkpoints import AppendTimeReset
@@ -191,11 +198,7 @@ class Log:
     def append_time_ahead_ms(self, now_ms: int) -> int:
         """How far ahead of the clock the next record would be stamped; 0 if it would not be."""
         last_ms = self._append_times.last
-        if (
-            last_ms is None
-            or self.config.message_timestamp_type is not LOG_APPEND_TIME
-            or self.is_empty
-        ):
+        if last_ms is None or self.is_empty:
             return 0
         return max(0, last_ms - now_ms)
 
@@ -255,25 +258,24 @@ class Log:
                     size=header.size,
                 )
         active = self.active
-        if not active.is_ready:
-            if nowait:
-                return None
-            if not active.is_growing:
-                self._is_settled = False
-                active.reopen()
-        stamps = prepared.timestamp_type is LOG_APPEND_TIME
-        timestamp = self._append_times.next(now_ms) if stamps else prepared.max_timestamp
+        append_time = self._append_times.next(now_ms)
         base_offset = active.segment.end.next_offset
-        resets = stamps and timestamp > now_ms and self.log_start_offset >= base_offset
+        resets = append_time > now_ms and self.log_start_offset >= base_offset
+        is_ready = active.is_ready
+        if nowait and (resets or not is_ready):
+            return None
         if resets:  # no record that can be read carries the floor
-            if nowait:
-                return None
             self._reset_append_time(now_ms)
-            active, timestamp = self.active, now_ms
+            active, append_time = self.active, now_ms
+        if resets or not is_ready:
+            self._is_settled = False
+            active.make_ready(append_time)
+        stamps = prepared.timestamp_type is LOG_APPEND_TIME
+        timestamp = append_time if stamps else prepared.max_timestamp
         last_offset = base_offset + header.last_offset_delta
         flushes = last_offset + 1 - self.recovery_point >= self.config.flush_messages
         size = header.size
-        rolled = self._must_roll(active, size, last_offset, timestamp, now_ms)
+        rolled = self._must_roll(active, size, last_offset, timestamp, append_time, now_ms)
         epoch = self.leader_epoch
         is_new_epoch = self.epochs.latest != epoch
         if nowait and (rolled or flushes or is_new_epoch):
@@ -282,6 +284,7 @@ class Log:
         if rolled:
             self._roll(now_ms)
             active = self.active
+            active.make_ready(append_time)
         rolled |= resets
         if is_new_epoch:
             self.epochs.assign(epoch, base_offset)
@@ -293,10 +296,9 @@ class Log:
             timestamp_type=prepared.timestamp_type,
             max_timestamp=timestamp,
         )
-        arrival = Arrival(prepared.facts, timestamp if stamps else now_ms, stamps)
+        arrival = Arrival(prepared.facts, append_time, stamps)
         active.append(stamped, prepared.records, last_offset, timestamp, arrival)
-        if stamps:
-            self._append_times.gave(timestamp)
+        self._append_times.gave(append_time)
         if prepared.digest is not None:
             attempts = self.producers.attempts
             attempts.update(header, prepared.digest, last_offset, timestamp)
@@ -311,13 +313,19 @@ class Log:
             self.log_start_offset,
             rolled,
             False,
-            timestamp - now_ms if stamps else 0,
+            append_time - now_ms,
             prepared.ahead_ms,
             size,
         )
 
     def _must_roll(
-        self, active: ActiveSegment, size: int, last_offset: int, timestamp: int, now_ms: int
+        self,
+        active: ActiveSegment,
+        size: int,
+        last_offset: int,
+        timestamp: int,
+        append_time: int,
+        now_ms: int,
     ) -> bool:
         """Whether a batch of this size, last offset and largest timestamp begins a segment."""
         end, config = active.segment.end, self.config
@@ -325,7 +333,7 @@ class Log:
             return False
         if end.next_offset == self._append_times.reset_offset:
             return True  # its records are from before the reset
-        if not active.has_room(size, last_offset, config.segment_bytes):
+        if not active.has_room(size, last_offset, config.segment_bytes, append_time):
             return True
         return (
             not self.retention_exempt
@@ -445,6 +453,34 @@ class Log:
             times = self._largest_times_of(segments[:-1])
             segments = segments[times.first_reaching(timestamp) :]
         return find_by_timestamp(segments, timestamp, start, self._max_batch_bytes)
+
+    def find_by_append_time(self, ms: int) -> AppendedAt | None:
+        """The first record that was appended at or after `ms`; see append_time_lookup.py.
+
+        Append times never go back but at `append_time_resets`: behind one, records may have been
+        appended before `ms` again.
+
+        Raises:
+            StorageFailed: the disk refused.
+            CorruptBatch: the log is damaged where it has to be read.
+        """
+        start = self.log_start_offset
+        resets = {reset.offset for reset in self.append_time_resets}
+        return find_by_append_time(self._from(start), ms, start, resets)
+
+    def append_times(self, from_offset: int, to_offset: int) -> list[Stretch]:
+        """When the records of these offsets were appended, as far as that is known, in order.
+
+        Raises:
+            StorageFailed: the disk refused.
+            CorruptBatch: the log is damaged where append times have to be read from it.
+        """
+        found: list[Stretch] = []
+        for segment, end_offset, size in with_ends(self._from(from_offset)):
+            first, last = max(from_offset, segment.base_offset), min(to_offset, end_offset)
+            if first < last:
+                found += append_times(segment, first, last, size)
+        return found
 
     def find_max_timestamp(self) -> TimestampOffset | None:
         """The first of the records with the largest timestamp; see lookup.py."""

@@ -19,8 +19,22 @@ BATCHES = ".batches"  # ours: what Kafka's snapshot of producers has no place fo
 ATTEMPTS = ".attempts"  # ours: what exactly-once sinks have written (attempts.py)
 SEAL = ".seal"  # ours: what a finished segment's indexes must look like
 BLOCKS = ".blocks"  # ours: which times each stretch of a log holds (index/blocks.py)
-SEGMENT_SUFFIXES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SEAL, BLOCKS)
-REMOVED_AT_ONCE = (SEAL, BLOCKS)  # where a segment's files get names that say it is deleted
+APPEND_TIMES = ".appendtimes"  # ours: when each record was appended (append_time_file.py)
+APPENDING = ".appending.deleted"
+"""Ours: marks a segment that is appended to. A start of Kafka removes it, and is meant to
+(append_time_file.py)."""
+SEGMENT_SUFFIXES = (
+    LOG,
+    OFFSET_INDEX,
+    TIME_INDEX,
+    TXN_INDEX,
+    SEAL,
+    BLOCKS,
+    APPEND_TIMES,
+    APPENDING,
+)
+REMOVED_AT_ONCE = (SEAL, BLOCKS, APPENDING)  # where a segment's files are renamed to be deleted
+SYNCED_BESIDE = (OFFSET_INDEX, TIME_INDEX, APPEND_TIMES)  # with the log of a finished segment
 
 DELETED = ".deleted"
 CLEANED = ".cleaned"

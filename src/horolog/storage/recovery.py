@@ -20,6 +20,7 @@ from horolog.errors import CorruptBatch, CorruptFile, CorruptIndex, StorageFaile
 from horolog.record.batch import HEADER_SIZE, BatchHeader
 from horolog.storage import leftovers, names
 from horolog.storage.active_segment import ActiveSegment
+from horolog.storage.append_time_lookup import with_ends
 from horolog.storage.append_times import AppendTimes
 from horolog.storage.batch_reader import EVERYTHING
 from horolog.storage.checkpoint_ids import Checkpointed
@@ -123,6 +124,8 @@ class _Loader:
         active = self._ensure_segment(log_start_offset, present)
         self._mend_missing_indexes(present)
         end_offset = self.segments[-1].end.next_offset
+        if not plan.is_clean or self.is_foreign:
+            self._find_last_append_time()
         self.append_times.truncate(end_offset)
         log_start_offset = max(log_start_offset, self.segments[0].base_offset)
         epochs = self._load_epochs()
@@ -320,6 +323,14 @@ class _Loader:
             )
             return ours
         return max(line, ours)
+
+    def _find_last_append_time(self) -> None:
+        """Let the floor be at least the last append time that is kept beside a segment."""
+        for segment, end_offset, _ in reversed(list(with_ends(self.segments))):
+            last_ms = segment.append_times.latest_ms
+            if last_ms is not None:
+                self.append_times.found(last_ms, end_offset)
+                return
 
     def _ensure_segment(self, start: int, present: set[str]) -> ActiveSegment:
         """The segment to append to: the last of those that are there, or else a new one."""

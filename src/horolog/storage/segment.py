@@ -69,16 +69,20 @@ class Segment(SegmentReader):
     @property
     def paths(self) -> list[str]:
         """The files that must outlive a crash once the segment is finished; indexes may be gone."""
-        indexes = self.indexes.offsets.entries.path, self.indexes.times.entries.path
-        return [self.log.path, *filter(self._files.exists, indexes)]
+        return [self.log.path, *filter(self._files.exists, self._beside)]
+
+    @property
+    def _beside(self) -> list[str]:
+        """What is synced with a finished segment."""
+        return [self._stem + suffix for suffix in names.SYNCED_BESIDE]
 
     def sync(self, *, indexes: bool) -> None:
-        """Wait until the disk has the log, and the indexes where they must outlive a crash."""
+        """Wait until the disk has the log, and what lies beside it if that must outlive a crash."""
         self._files.sync(self.log.open())
         if indexes:
-            for index in (self.indexes.offsets, self.indexes.times):
+            for path in self._beside:
                 try:
-                    self._files.sync(self._files.get(index.entries.path))
+                    self._files.sync_path(path)
                 except FileMissing:
                     continue  # deleted meanwhile
 
@@ -127,4 +131,6 @@ class Segment(SegmentReader):
             elif self._files.exists(path):
                 self._files.rename(path, path + names.DELETED)
                 paths.append(path + names.DELETED)
+                if suffix == names.APPEND_TIMES:
+                    self.append_times.rename(path + names.DELETED)
         return paths

@@ -6,6 +6,7 @@
     <base>.seal        what both must look like, once the segment is finished (index/seal.py)
     <base>.txnindex    its aborted transactions, if there are any (index/abort.py)
     <base>.blocks      which stretches of the log may hold a time (index/block_map.py)
+    <base>.appendtimes when its records were appended (append_time_file.py)
 
 The broker, recovery, tools and Spark's file source read segments here. Nothing of a topic's
 settings is needed: whether indexes are checked and repaired, or used as far as their batches
@@ -22,6 +23,7 @@ from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
+from horolog.storage.append_time_file import AppendTimeFile
 from horolog.storage.batch_reader import (
     HEADERS,
     BatchReader,
@@ -79,6 +81,7 @@ class SegmentReader:
         self._first_timestamp: int | None = None
         self._first_known = False
         self._has_aborted = has_aborted
+        self._append_times: AppendTimeFile | None = None
 
     @classmethod
     def at(cls, files: Files, path: str, base_offset: int) -> "SegmentReader":
@@ -94,6 +97,18 @@ class SegmentReader:
     def path_of(self, suffix: str) -> str:
         """The path of the segment's file with this suffix, whether it is there or not."""
         return self._stem + suffix
+
+    @property
+    def append_times(self) -> AppendTimeFile:
+        """When its records were appended."""
+        if self._append_times is None:
+            self._append_times = AppendTimeFile(self._files, self._stem, self)
+        return self._append_times
+
+    @property
+    def has_append_times(self) -> bool:
+        """Whether there is a file of append times."""
+        return self._files.exists(self._stem + names.APPEND_TIMES)
 
     @property
     def size(self) -> int:

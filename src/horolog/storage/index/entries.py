@@ -20,12 +20,18 @@ _BLOCK_ENTRIES = 128  # what a search reads at once when it has come close
 
 
 class Entries:
-    """The entries of one index file; `capacity` is how many a new file has room for."""
+    """The entries of one file; `capacity` is how many a new index has room for.
 
-    __slots__ = ("_count", "_files", "_layout", "_starts", "capacity", "path")
+    They begin at byte `start`, behind a header if the file has one.
+    """
 
-    def __init__(self, files: Files, path: str, layout: Struct, max_bytes: int) -> None:
+    __slots__ = ("_count", "_files", "_layout", "_start", "_starts", "capacity", "path")
+
+    def __init__(
+        self, files: Files, path: str, layout: Struct, max_bytes: int, *, start: int = 0
+    ) -> None:
         self.path = path
+        self._start = start
         self.capacity = max_bytes // layout.size
         self._files = files
         self._layout = layout
@@ -41,7 +47,7 @@ class Entries:
     def __getitem__(self, index: int) -> tuple[int, ...]:
         width = self._layout.size
         file = self._files.get(self.path)
-        data = self._files.read_at(file, width, index * width)
+        data = self._files.read_at(file, width, self._start + index * width)
         if len(data) < width:
             raise CorruptIndex(f"{self.path} ends before entry {index}")
         return self._layout.unpack(data)
@@ -49,13 +55,14 @@ class Entries:
     @property
     def allocated_bytes(self) -> int:
         """The length of a file of full capacity."""
-        return self.capacity * self._layout.size
+        return self._start + self.capacity * self._layout.size
 
     def append(self, *values: int) -> None:
         """Write one more entry at the end of those in use."""
         count = len(self)
         file = self._files.get(self.path)
-        self._files.write_at(file, [self._layout.pack(*values)], count * self._layout.size)
+        position = self._start + count * self._layout.size
+        self._files.write_at(file, [self._layout.pack(*values)], position)
         self._count = count + 1
 
     def search(self, column: int, value: int) -> int:
@@ -92,10 +99,13 @@ class Entries:
                 low = middle + 1
             else:
                 high = middle
+        return low, self.read_between(low, high)
+
+    def read_between(self, first: int, last: int) -> bytes:
+        """The bytes of the entries from number `first` on, before number `last`."""
         width = self._layout.size
-        return low, self._files.read_at(
-            self._files.get(self.path), (high - low) * width, low * width
-        )
+        size = max(0, last - first) * width
+        return self._files.read_at(self._files.get(self.path), size, self._start + first * width)
 
     def _starts_of(self, count: int) -> "array[int]":
         known = self._starts
@@ -109,7 +119,7 @@ class Entries:
         """All that are in use, as they are; empty if there is no such file."""
         width = self._layout.size
         try:
-            data = self._files.read_at(self._files.get(self.path), len(self) * width, 0)
+            data = self.read_between(0, len(self))
         except FileMissing:
             return b""
         return data[: len(data) // width * width]
@@ -132,7 +142,8 @@ class Entries:
 
     def trim(self) -> None:
         """Cut the file after the last entry in use."""
-        self._files.truncate(self._files.get(self.path), len(self) * self._layout.size)
+        end = self._start + len(self) * self._layout.size
+        self._files.truncate(self._files.get(self.path), end)
 
     def allocate(self) -> None:
         """Make room for more entries, with zeros behind those in use."""
@@ -150,20 +161,21 @@ class Entries:
             file = self._files.get(self.path)
         except FileMissing:
             return 0
+        start = self._start
         size = self._files.size(self.path)
-        low, high = 0, size // self._layout.size
-        if high == 0:
+        low, high = 0, (size - start) // self._layout.size
+        if high <= 0:
             return 0
         zero = bytes(self._layout.size)
         width = self._layout.size
-        if self._files.read_at(file, width, (high - 1) * width) != zero:
+        if self._files.read_at(file, width, start + (high - 1) * width) != zero:
             return high
         while low < high:
             middle = (low + high) // 2
-            if middle > 0 and self._files.read_at(file, width, middle * width) != zero:
+            if middle > 0 and self._files.read_at(file, width, start + middle * width) != zero:
                 low = middle + 1
             elif middle == 0:
-                return 1 if self._files.read_at(file, width, 0) != zero else 0
+                return 1 if self._files.read_at(file, width, start) != zero else 0
             else:
                 high = middle
         return low

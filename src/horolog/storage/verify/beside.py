@@ -1,4 +1,4 @@
-"""The files beside a segment besides its two indexes: the seal and the aborted transactions."""
+"""The files beside a segment besides its indexes: seal, append times, aborted transactions."""
 
 from collections.abc import Iterator
 
@@ -15,6 +15,26 @@ from horolog.storage.verify.findings import Finding, fault, note
 _BLOCK_ENTRIES = 4096
 _NEVER = 1 << 63
 _RECOVERED = "a broker rebuilds it from the log's markers when it starts"
+
+
+def check_append_times(reader: SegmentReader, facts: SegmentFacts) -> Iterator[Finding]:
+    """Whether the file of append times is intact, and for how many records it has none."""
+    times = reader.append_times
+    if not reader.has_append_times or not facts.is_sound:
+        return
+    mend = "stop the broker and remove the file: append times of this segment are then unknown"
+    wrong = times.damage()
+    if wrong is not None:
+        yield fault(times.path, wrong, mend)
+        return
+    stretches = times.stretches(facts.base_offset, facts.next_offset)
+    ends = [*(each.offset for each in stretches[1:]), facts.next_offset]
+    unknown = sum(
+        end - each.offset for each, end in zip(stretches, ends, strict=True) if each.ms is None
+    )
+    if unknown:
+        what = f"It does not say when {unknown} offsets were appended: not by horolog, or not known"
+        yield note(times.path, what)
 
 
 def check_seal(reader: SegmentReader, facts: SegmentFacts) -> Iterator[Finding]:

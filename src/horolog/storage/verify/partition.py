@@ -110,7 +110,7 @@ def _beside(files: Files, directory: Path, present: Sequence[str]) -> Iterator[F
     yield from findings
     for name in present:
         for suffix, what in _LEFTOVERS.items():
-            if name.endswith(suffix):
+            if name.endswith(suffix) and not name.endswith(names.APPENDING):
                 yield note(str(directory / name), what)
         stem, dot, kind = name.rpartition(".")
         is_lone = dot + kind in names.SEGMENT_SUFFIXES and stem + names.LOG not in present

@@ -17,7 +17,7 @@ from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.builder import is_later
 from horolog.storage.index.time import TimeEntry
 from horolog.storage.segment_reader import SegmentReader
-from horolog.storage.verify.beside import AbortedEntries, check_seal
+from horolog.storage.verify.beside import AbortedEntries, check_append_times, check_seal
 from horolog.storage.verify.entries import IndexFile, OffsetEntries, TimeEntries
 from horolog.storage.verify.facts import EpochRun, SegmentFacts
 from horolog.storage.verify.findings import (
@@ -121,6 +121,7 @@ class SegmentWalk:
             )
         yield from self._judge_indexes()
         yield from check_seal(reader, facts)
+        yield from check_append_times(reader, facts)
         yield from self._aborted.faults(judge=facts.is_sound)
         yield Checked(segments=1)
         return facts
