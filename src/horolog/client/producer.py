@@ -43,7 +43,8 @@ METADATA: Final = pa.schema(
 
 _CHUNK_BYTES: Final = 8 << 20
 _MOST_CHUNK_BYTES: Final = 64 << 20
-_REQUEST_BYTES: Final = 16 << 20
+REQUEST_BYTES: Final = 16 << 20
+_OVERHEAD_BYTES: Final = 8  # about, of a record or a header beside its bytes
 _IN_FLIGHT: Final = 4  # brokers remember the last five batches of a producer (KIP-98)
 _ALL: Final = -1
 _DECODED: Final = ("key", "value", "headers", "timestamp_ms")
@@ -129,7 +130,7 @@ class Producer(Closeable):
         batch_bytes: int = BATCH_BYTES,
         now_ms: Callable[[], int] | None = None,
         compression_level: int | None = None,
-        request_bytes: int = _REQUEST_BYTES,
+        request_bytes: int = REQUEST_BYTES,
         first_turn: int = 0,
         on_rejected: Callable[[RejectedBatch], Repair] | None = None,
     ) -> None:
@@ -182,18 +183,36 @@ class Producer(Closeable):
         if metadata and self._on_rejected is not None:
             raise ValueError("metadata cannot be had where batches are repaired")
         written = Written() if into is None else into
-        reader = _reader(data)
-        _check_columns(reader.schema)
+        reader = reader_of(data)
+        check_columns(reader.schema)
         partitions = self._client.partitions_of(topic, auto_create=True)
         if self._is_idempotent and self._id is None:
             self._id = self._client.init_producer_id()
             self._sequences.clear()
             self._known.clear()
             self._taken_out.clear()
+        chunks = _chunks(reader, self._chunk_bytes(partitions))
+        self._send_chunks(topic, chunks, partitions, written, metadata=metadata)
+        return written
+
+    def _chunk_bytes(self, partitions: Sequence[int]) -> int:
+        """How many bytes of rows are divided into batches together."""
+        return min(max(_CHUNK_BYTES, 2 * len(partitions) * self._batch_bytes), _MOST_CHUNK_BYTES)
+
+    def _send_chunks(
+        self,
+        topic: str,
+        chunks: Iterator[pa.RecordBatch],
+        partitions: Sequence[int],
+        written: Written,
+        *,
+        metadata: bool = False,
+    ) -> None:
+        """Append chunks of rows under the current producer id, and wait for it."""
         sent: list[_Chunk] = []
         waiting: Future[None] | None = None
         try:
-            for chunk, sending in self._requests(topic, reader, partitions, metadata):
+            for chunk, sending in self._requests(topic, chunks, partitions, metadata):
                 if waiting is not None:
                     waiting.result()
                 waiting = self._sender.submit(self._send_request, chunk, sending, written)
@@ -217,7 +236,6 @@ class Producer(Closeable):
         if metadata:
             told = [chunk.metadata() for chunk in sent]
             written.metadata = pa.Table.from_batches(told, METADATA)
-        return written
 
     def _rows(self, chunk: pa.RecordBatch) -> pa.RecordBatch:
         """The columns that are written, every time given."""
@@ -242,14 +260,13 @@ class Producer(Closeable):
     def _requests(
         self,
         topic: str,
-        reader: pa.RecordBatchReader,
+        chunks: Iterator[pa.RecordBatch],
         partitions: Sequence[int],
         metadata: bool,
     ) -> Iterator[tuple["_Chunk", dict[TopicPartition, "_Batch"]]]:
         """What goes into one request after another."""
-        target = max(_CHUNK_BYTES, 2 * len(partitions) * self._batch_bytes)
         row = 0
-        for rows in _chunks(reader, min(target, _MOST_CHUNK_BYTES)):
+        for rows in chunks:
             chunk = _Chunk(topic, self._rows(rows), row, rows.num_rows if metadata else 0)
             row += rows.num_rows
             chosen, self._turn = _chosen(chunk, partitions, self._turn, self._batch_bytes)
@@ -416,7 +433,7 @@ class Producer(Closeable):
         if partition is None:
             raise refusal
         batch = sent.batches.pop(partition)
-        rows = _one(list(decode(batch.data, columns=_DECODED, check_crcs=False)))
+        rows = one_of(list(decode(batch.data, columns=_DECODED, check_crcs=False)))
         numbers = sent.chunk.numbers(batch)
         repair = self._on_rejected(RejectedBatch(*partition, refusal, rows, numbers))
         rows = rows.set_column(
@@ -446,8 +463,9 @@ class Producer(Closeable):
                 )
                 batches[partition] = batch._replace(data=data)
 
-    @staticmethod
-    def _note(sent: "_Sent", produced: Mapping[TopicPartition, Produced], written: Written) -> None:
+    def _note(
+        self, sent: "_Sent", produced: Mapping[TopicPartition, Produced], written: Written
+    ) -> None:
         for partition, result in produced.items():
             batch = sent.batches[partition]
             sent.chunk.note(partition[1], batch, result)
@@ -572,7 +590,7 @@ def _count(written: Written, partition: int, batch: _Batch, produced: Produced) 
         written.offsets[partition] = (first, produced.base_offset + batch.rows - 1)
 
 
-def _reader(data: Any) -> pa.RecordBatchReader:
+def reader_of(data: Any) -> pa.RecordBatchReader:
     if isinstance(data, pa.RecordBatchReader):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -586,7 +604,7 @@ def _reader(data: Any) -> pa.RecordBatchReader:
     )
 
 
-def _check_columns(schema: pa.Schema) -> None:
+def check_columns(schema: pa.Schema) -> None:
     names = set(schema.names)
     if "value" not in names:
         raise ValueError(f"To write records, a table needs the column value; it has {schema.names}")
@@ -612,13 +630,44 @@ def _chunks(reader: pa.RecordBatchReader, target: int) -> Iterator[pa.RecordBatc
             gathered.append(piece)
             size += piece.nbytes
             if size >= target:
-                yield _one(gathered)
+                yield one_of(gathered)
                 gathered, size = [], 0
     if gathered:
-        yield _one(gathered)
+        yield one_of(gathered)
 
 
-def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """About how many bytes each row makes: the same however Arrow holds it.
+
+    Raises:
+        ValueError: a column is of a type that cannot be written.
+    """
+    sizes = np.full(rows.num_rows, _OVERHEAD_BYTES, np.int64)
+    for name in ("key", "value"):
+        if name in rows.schema.names:
+            sizes += _lengths(rows.column(name))
+    if "headers" in rows.schema.names and pa.types.is_list(rows.column("headers").type):
+        headers = rows.column("headers")
+        flat = headers.flatten()
+        if pa.types.is_struct(flat.type):
+            each = sum(_lengths(part) + _OVERHEAD_BYTES for part in flat.flatten())
+            ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(each)])
+            counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy().astype(np.int64)
+            stops = np.cumsum(counts)
+            sizes += ends[stops] - ends[stops - counts]
+    return sizes
+
+
+def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    try:
+        lengths = pc.binary_length(column.cast(pa.large_binary()))
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise ValueError(f"A column of type {column.type} cannot be written: {error}") from None
+    found: npt.NDArray[np.int64] = pc.fill_null(lengths, 0).to_numpy().astype(np.int64)
+    return found
+
+
+def one_of(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
@@ -671,7 +720,7 @@ def _chosen(
             of_keys = partitions_of_keys(ends, data, count)
             chosen[keyed] = numbers[of_keys[keyed]]
     if len(keyless):
-        run = max(1, batch_bytes * rows.num_rows // max(1, rows.nbytes))
+        run = max(1, batch_bytes * rows.num_rows // int(row_bytes(rows).sum()))
         turns = turn + np.arange(len(keyless)) // run
         chosen[keyless] = numbers[turns % count]
         turn = int(turns[-1]) + 1

@@ -1,0 +1,204 @@
+"""One attempt at a task whose rows are written exactly once (docs/exactly-once.md).
+
+Attempts at a task append the same record batches: which rows a batch holds depends on the rows
+alone, not on how Arrow or `send` divides them. So rows are gathered into chunks that end after the
+first row with which they have a certain size; the rest of a task is one chunk of its own.
+
+This module imports pyarrow.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from horolog.client.appends import ProducerId
+from horolog.client.client import Client
+from horolog.client.producer import (
+    BATCH_BYTES,
+    REQUEST_BYTES,
+    Producer,
+    RejectedBatch,
+    Repair,
+    Written,
+    check_columns,
+    one_of,
+    reader_of,
+    row_bytes,
+)
+from horolog.client.queries import QueryBatch, TaskRows
+from horolog.client.records import Produced, TopicPartition
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.record.compression import Codec
+
+__all__ = ["AttemptProducer"]
+
+
+class AttemptProducer(Producer):
+    """Sends the rows of one task of one batch of a query; rows of earlier attempts count.
+
+        with Client("127.0.0.1:9092") as client:
+            with AttemptProducer(client, "nightly", batch=7, task=3) as producer:
+                producer.send("clicks", table)
+                rows = producer.finish()
+            client.commit_batch("nightly", 7, tasks=4, written=[rows, ...])
+
+    An attempt begins with the first row, whatever earlier ones have appended, and sends the same
+    rows in the same order. After an error it is over.
+
+    Args:
+        client: As of `Producer`.
+        query: What is written exactly once: the name of a query or of a job.
+        batch: The number of the batch, higher than those before it.
+        task: The number of the task, from 0 on.
+        tasks: How many tasks the batch has, if that is known: a batch whose rows are divided in
+            another way is then refused before a row is sent.
+        batch_bytes: As of `Producer`; for a batch that was begun before, that of the first attempt
+            counts.
+        on_rejected: As of `Producer`; has to give the same repair in each attempt.
+
+    Raises:
+        RequestRefused: the broker does not write exactly once (Apache Kafka), or the query has
+            gone on to a later batch.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        query: str,
+        *,
+        batch: int,
+        task: int,
+        tasks: int | None = None,
+        codec: Codec = Codec.NONE,
+        compression_level: int | None = None,
+        batch_bytes: int = BATCH_BYTES,
+        request_bytes: int = REQUEST_BYTES,
+        on_rejected: Callable[[RejectedBatch], Repair] | None = None,
+    ) -> None:
+        self.batch: QueryBatch = client.begin_batch(
+            query, batch, tasks=tasks, batch_bytes=batch_bytes
+        )
+        """What all attempts at the batch share."""
+        super().__init__(
+            client,
+            codec=codec,
+            compression_level=compression_level,
+            batch_bytes=self.batch.batch_bytes,
+            now_ms=lambda: self.batch.started_ms,
+            request_bytes=request_bytes,
+            on_rejected=on_rejected,
+        )
+        self.rows = TaskRows(task)
+        """How many rows this attempt has sent to each partition."""
+        self._producer_id = ProducerId(*self.batch.producer_of(task))
+        self._id = self._producer_id
+        self._first_turn = task + batch
+        self._turns: dict[str, int] = {}
+        self._gathered: dict[str, _Gathered] = {}
+        self._partitions: dict[str, list[int]] = {}
+        self._tasks = tasks
+
+    def send(
+        self, topic: str, data: Any, *, metadata: bool = False, into: Written | None = None
+    ) -> Written:
+        """Append rows, or keep them until more come or `finish` is called; see `Producer.send`.
+
+        Rows of one topic are appended in their order. Null times become the time at which the
+        batch was first begun, on the broker's clock.
+
+        Raises:
+            RequestRefused: this attempt has other rows than one before it, or is too late. For
+                this and others see `Producer.send`.
+        """
+        if metadata:
+            raise ValueError("An attempt keeps rows back: metadata cannot be had")
+        written = Written() if into is None else into
+        reader = reader_of(data)
+        check_columns(reader.schema)
+        gathered = self._gathered.get(topic)
+        if gathered is None:
+            partitions = self._partitions[topic] = self._pinned(topic)
+            gathered = self._gathered[topic] = _Gathered(self._chunk_bytes(partitions))
+        self._send_gathered(topic, gathered.chunks(reader), written)
+        return written
+
+    def finish(self, into: Written | None = None) -> TaskRows:
+        """Append the rows that are left: the attempt is complete. For `Client.commit_batch`.
+
+        Raises:
+            RequestRefused, NoAnswer: as `send`.
+        """
+        written = Written() if into is None else into
+        for topic, gathered in self._gathered.items():
+            self._send_gathered(topic, gathered.rest(), written)
+        return self.rows
+
+    def _pinned(self, topic: str) -> list[int]:
+        """The partitions that a topic has for this batch; it is created if need be."""
+        partitions = self._client.partitions_of(topic, auto_create=True)
+        # Asked even if it is known: it may have been deleted and made again since.
+        batch = self.batch
+        self.batch = self._client.begin_batch(
+            batch.query,
+            batch.batch,
+            tasks=self._tasks,
+            topics=[topic],
+            batch_bytes=batch.batch_bytes,
+        )
+        return partitions[: self.batch.partitions[topic]]
+
+    def _send_gathered(
+        self, topic: str, chunks: Iterator[pa.RecordBatch], written: Written
+    ) -> None:
+        if self._id is None:
+            raise RequestRefused(
+                ErrorCode.invalid_producer_epoch, "This attempt has failed: begin another one"
+            )
+        self._turn = self._turns.get(topic, self._first_turn)
+        self._send_chunks(topic, chunks, self._partitions[topic], written)
+        self._turns[topic] = self._turn
+
+    def _note(
+        self, sent: Any, produced: Mapping[TopicPartition, Produced], written: Written
+    ) -> None:
+        super()._note(sent, produced, written)
+        for topic, partition in produced:
+            rows = self.rows.rows.setdefault(topic, {})
+            count = sent.batches[topic, partition].rows
+            rows[partition] = rows.get(partition, 0) + count
+
+
+class _Gathered:
+    """The rows for one topic that do not fill a chunk yet."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._pieces: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def chunks(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """The chunks that are full, with the rows that come."""
+        for rows in reader:
+            if not rows.num_rows:
+                continue
+            ends = np.cumsum(row_bytes(rows))
+            start, taken = 0, 0
+            while True:
+                missing = self._target - self._bytes
+                stop = int(np.searchsorted(ends, taken + missing)) + 1
+                if stop > rows.num_rows:
+                    break
+                yield one_of([*self._pieces, rows.slice(start, stop - start)])
+                self._pieces, self._bytes = [], 0
+                start, taken = stop, int(ends[stop - 1])
+            if start < rows.num_rows:
+                self._pieces.append(rows.slice(start))
+                self._bytes += int(ends[-1]) - taken
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """What is left, if anything is."""
+        if self._pieces:
+            yield one_of(self._pieces)
+            self._pieces, self._bytes = [], 0
