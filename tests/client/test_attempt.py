@@ -187,8 +187,7 @@ def test_other_rows_never_mix_with_those_of_an_earlier_attempt(
         attempt_at(client, query) as second,
         pytest.raises(RequestRefused, match="sends other rows") as no,
     ):
-        second.send(topic, other)
-        second.finish()
+        _send_all(second, topic, other)
     assert no.value.code is ErrorCode.invalid_record
     assert values_of(client, topic) == list(range(1_500))
     with pytest.raises(RequestRefused, match="This attempt has failed"):
@@ -196,6 +195,11 @@ def test_other_rows_never_mix_with_those_of_an_earlier_attempt(
     with attempt_at(client, query) as third:
         third.send(topic, table)
         client.commit_batch(query, 0, 1, [third.finish()])
+
+
+def _send_all(attempt: AttemptProducer, topic: str, rows: pa.Table) -> None:
+    attempt.send(topic, rows)
+    attempt.finish()
 
 
 def test_a_shorter_attempt_is_found_at_the_commit(client: Client, topic: str) -> None:

@@ -47,6 +47,37 @@ def test_producer_settings_are_obeyed() -> None:
     assert parse(kafka_max_request_size="500").producing.batch_bytes == 500
 
 
+def test_exactly_once_is_an_option_that_asks_for_a_name_of_batches() -> None:
+    assert not parse().exactly_once
+    options = parse(exactlyOnce="true", writeName="import of May")
+    assert (options.exactly_once, options.write_name) == (True, "import of May")
+    options.refuse_nameless_batch()
+    parse().refuse_nameless_batch()
+    with pytest.raises(Misconfigured, match="needs option 'writeName'"):
+        parse(exactlyOnce="true").refuse_nameless_batch()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"writeName": "n"}, "no effect without option 'exactlyOnce'"),
+        ({"exactlyOnce": "true", "writeName": " "}, "1 to 200 printable"),
+        ({"exactlyOnce": "true", "writeName": "n" * 201}, "1 to 200 printable"),
+        ({"exactlyOnce": "true", "kafka.acks": "1"}, "needs kafka.acks=all"),
+        ({"exactlyOnce": "true", "kafka.enable.idempotence": "false"}, "needs kafka.acks=all"),
+        (
+            {"exactlyOnce": "true", "onInvalidTimestamp": "deadLetter", "deadLetterTopic": "d"},
+            "dead letters are written at least once",
+        ),
+    ],
+)
+def test_what_exactly_once_cannot_be_had_with_is_refused(
+    options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(Misconfigured, match=said):
+        WriteOptions.parse({**BROKER, **options})
+
+
 def test_every_setting_that_only_tunes_the_java_producer_is_accepted() -> None:
     for name in producer_settings.TUNING:
         value = "false" if name == "partitioner.ignore.keys" else "1"

@@ -129,13 +129,15 @@ class DeadLetters(RejectedTimes):
         return self._producer
 
 
-def policy_of(options: WriteOptions, client_of: _ClientOf) -> RejectedTimes:
+def policy_of(
+    options: WriteOptions, client_of: _ClientOf, now_ms: Callable[[], int] = _CLOCK.now_ms
+) -> RejectedTimes:
     """The policy that a write asks for; to be entered, as it may open a client."""
     match options.on_invalid_timestamp:
         case OnInvalidTimestamp.FAIL:
             return RejectedTimes()
         case OnInvalidTimestamp.NULL:
-            return WriterClock()
+            return WriterClock(now_ms)
         case OnInvalidTimestamp.DEAD_LETTER:
             assert options.dead_letter_topic is not None
             return DeadLetters(options.dead_letter_topic, options.producing, client_of)

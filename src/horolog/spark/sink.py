@@ -2,7 +2,8 @@
 
     driver   `writer()` or `streamWriter()` checks the options and the columns
     a task   `write()` appends its rows (`write_task`) and says how many
-    driver   `commit()` or `abort()`; neither changes what has been appended
+    driver   `commit()` or `abort()`; neither changes what has been appended. Where rows are
+             written exactly once, `commit()` fails if attempts had different ones
 
 A streaming query makes its writer anew for each micro-batch, and once more for `commit()`.
 """
@@ -20,7 +21,7 @@ from pyspark.sql.datasource import (
 from horolog.spark.errors import in_one_sentence
 from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.write_options import WriteOptions
-from horolog.spark.write_task import Appended, write_rows
+from horolog.spark.write_task import Appended, commit_batch, write_rows
 
 _logger = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ class LogWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done."""
+        with in_one_sentence():
+            commit_batch(messages, self.options)
         _report(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -64,6 +67,8 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
         """All tasks of the micro-batch are done; it may be said twice."""
+        with in_one_sentence():
+            commit_batch(messages, self.options)
         _report(messages, f" in micro-batch {batchId}")
 
     def abort(

@@ -107,7 +107,9 @@ class LogSource(DataSource):
                     "Mode 'overwrite' is not supported: a log is appended to; write with "
                     '.mode("append")'
                 )
-            return LogWriter(*self._sink(schema))
+            columns, options = self._sink(schema)
+            options.refuse_nameless_batch()
+            return LogWriter(columns, options)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool

@@ -18,10 +18,15 @@ OPTIONS = {
     "onInvalidTimestamp": "what becomes of records whose time the broker refuses "
     "(INVALID_TIMESTAMP, error 32): `fail` (default), `null` or `deadLetter`; our own",
     "deadLetterTopic": "where `onInvalidTimestamp=deadLetter` sends them; our own",
+    "exactlyOnce": "`true`: a broker that announces it drops the rows that an earlier attempt has "
+    "written (docs/exactly-once.md); `false` (default): at least once; our own",
+    "writeName": "what a batch that is written with `exactlyOnce` is known by: a second one of the "
+    "same name is taken for a repeat; our own",
     "includeHeaders": "without effect, as in Spark's sink: the column `headers` is written where "
     "there is one",
 }
 
+_MOST_NAME_CHARACTERS = 200  # brokers take 256, with a query's id before it
 _KNOWN = {name.lower(): name for name in OPTIONS}
 
 
@@ -44,6 +49,8 @@ class WriteOptions:
     topic: str | None = None
     on_invalid_timestamp: OnInvalidTimestamp = OnInvalidTimestamp.FAIL
     dead_letter_topic: str | None = None
+    exactly_once: bool = False
+    write_name: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "WriteOptions":
@@ -70,12 +77,37 @@ class WriteOptions:
         if topic is not None and topic == dead_letters:
             raise Misconfigured(f"Options 'topic' and 'deadLetterTopic' are both '{topic}'")
         flag(given, "includeHeaders", default=True)
+        producing = Producing.parse(given)
+        exactly_once = flag(given, "exactlyOnce", default=False)
+        if exactly_once and not producing.idempotent:
+            raise Misconfigured(
+                "Option 'exactlyOnce' needs kafka.acks=all and kafka.enable.idempotence=true"
+            )
+        if exactly_once and policy is OnInvalidTimestamp.DEAD_LETTER:
+            raise Misconfigured(
+                "Option 'exactlyOnce' cannot be had with 'onInvalidTimestamp' 'deadLetter': dead "
+                "letters are written at least once"
+            )
         return cls(
-            producing=Producing.parse(given),
+            producing=producing,
             topic=topic,
             on_invalid_timestamp=policy,
             dead_letter_topic=dead_letters,
+            exactly_once=exactly_once,
+            write_name=_write_name(given, is_used=exactly_once),
         )
+
+    def refuse_nameless_batch(self) -> None:
+        """Refuse a batch, not of a stream, that is to be written exactly once and has no name.
+
+        Raises:
+            Misconfigured: it is one.
+        """
+        if self.exactly_once and self.write_name is None:
+            raise Misconfigured(
+                "A batch that is written with option 'exactlyOnce' needs option 'writeName': under "
+                "this name the broker knows it when it is written again"
+            )
 
 
 def _topic(given: Mapping[str, str], option: str) -> str | None:
@@ -83,6 +115,19 @@ def _topic(given: Mapping[str, str], option: str) -> str | None:
     if topic is not None and not topic.strip():
         raise Misconfigured(f"Option '{option}' names no topic")
     return topic
+
+
+def _write_name(given: Mapping[str, str], *, is_used: bool) -> str | None:
+    name = given.get("writename")
+    if name is None:
+        return None
+    if not is_used:
+        raise Misconfigured("Option 'writeName' has no effect without option 'exactlyOnce'")
+    if not name.strip() or not name.isprintable() or len(name) > _MOST_NAME_CHARACTERS:
+        raise Misconfigured(
+            f"Option 'writeName' has 1 to {_MOST_NAME_CHARACTERS} printable characters"
+        )
+    return name
 
 
 def _refuse_misspelt(given: Mapping[str, str]) -> None:

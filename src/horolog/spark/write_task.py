@@ -3,11 +3,14 @@
     rows -> sink_rows (runs of one topic) -> client.Producer -> what it says in the commit message
 
 At least once: a task that fails, or is killed, leaves what it has appended, and Spark runs
-it again. Within an attempt an idempotent producer appends nothing twice.
+it again. Within an attempt an idempotent producer appends nothing twice. With option
+`exactlyOnce` an attempt says which rows of which task it sends, and the broker appends those
+that are missing; `commit_batch`, in the driver, checks that no attempt had others.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -16,7 +19,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from horolog.client import Client
+from horolog.client.attempt import AttemptProducer
 from horolog.client.producer import Producer, Written
+from horolog.client.queries import TaskRows
 from horolog.spark.errors import RowsRefused
 from horolog.spark.producer_settings import Producing
 from horolog.spark.rejected_times import RejectedTimes, policy_of
@@ -56,6 +61,15 @@ class Attempt:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class OnceAttempt:
+    """A complete attempt of a task whose rows are written exactly once."""
+
+    query: str
+    batch: int
+    rows: TaskRows
+
+
 @dataclass
 class Appended(WriterCommitMessage):
     """What a task has appended.
@@ -71,6 +85,9 @@ class Appended(WriterCommitMessage):
     offsets: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
     nulled: int = 0
     dead_letters: int = 0
+
+    attempt: "OnceAttempt | None" = None
+    """Where the rows are written exactly once: which batch, and how many rows went where."""
 
     def add(self, topic: str, written: Written) -> None:
         """Count what one `send` has appended."""
@@ -91,16 +108,66 @@ def write_rows(
         NoAnswer: a leader does not answer.
     """
     attempt = Attempt.current()
+    if options.exactly_once:
+        return _write_once(batches, columns, options, attempt)
     appended = Appended()
     with (
         client_of(options.producing) as client,
         policy_of(options, client_of) as rejected,
         open_producer(client, options.producing, rejected, attempt) as producer,
     ):
-        for topic, runs in itertools.groupby(columns.runs(batches), itemgetter(0)):
-            _send(producer, topic, (rows for _, rows in runs), appended)
+        _send_all(producer, columns, batches, appended)
         appended.nulled, appended.dead_letters = rejected.nulled, rejected.dead_letters
     return appended
+
+
+def _write_once(
+    batches: Iterator[pa.RecordBatch],
+    columns: SinkColumns,
+    options: WriteOptions,
+    attempt: Attempt,
+) -> Appended:
+    producing, appended = options.producing, Appended()
+    query = "/".join(part for part in (attempt.query_id, options.write_name) if part)
+    with client_of(producing) as client:
+        producer = AttemptProducer(
+            client,
+            query,
+            batch=attempt.batch_id or 0,
+            task=attempt.partition,
+            codec=producing.codec,
+            compression_level=producing.compression_level,
+            batch_bytes=producing.batch_bytes,
+            request_bytes=producing.request_bytes,
+            on_rejected=lambda batch: rejected(batch),  # noqa: PLW0108 - known below
+        )
+        # Not the clock of this attempt: the next one has to repeat its times.
+        started_ms = producer.batch.started_ms
+        with producer, policy_of(options, client_of, lambda: started_ms) as rejected:
+            _send_all(producer, columns, batches, appended)
+            written = Written()
+            with _refusing(None):
+                rows = producer.finish(written)
+            appended.records += written.records
+            appended.nulled = rejected.nulled
+    appended.attempt = OnceAttempt(query, producer.batch.batch, rows)
+    return appended
+
+
+def commit_batch(messages: Sequence[WriterCommitMessage | None], options: WriteOptions) -> None:
+    """End the batch of these tasks at the broker, if it is written exactly once.
+
+    Raises:
+        RequestRefused: an attempt had other rows than the one that counts.
+        NoAnswer: the broker does not answer.
+    """
+    done = [each.attempt for each in messages if isinstance(each, Appended) and each.attempt]
+    if not options.exactly_once or not done:
+        return
+    with client_of(options.producing) as client:
+        client.commit_batch(
+            done[0].query, done[0].batch, len(messages), [each.rows for each in done]
+        )
 
 
 def client_of(producing: Producing) -> Client:
@@ -132,6 +199,16 @@ def open_producer(
     )
 
 
+def _send_all(
+    producer: Producer,
+    columns: SinkColumns,
+    batches: Iterator[pa.RecordBatch],
+    appended: Appended,
+) -> None:
+    for topic, runs in itertools.groupby(columns.runs(batches), itemgetter(0)):
+        _send(producer, topic, (rows for _, rows in runs), appended)
+
+
 def _send(
     producer: Producer, topic: str, rows: Iterator[pa.RecordBatch], appended: Appended
 ) -> None:
@@ -139,8 +216,17 @@ def _send(
     reader = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], rows))
     written = Written()
     try:
-        producer.send(topic, reader, into=written)
-    except ValueError as error:  # a partition that is not there, a header without a key
-        raise RowsRefused(f"Rows for topic {topic} cannot be written: {error}") from None
+        with _refusing(topic):
+            producer.send(topic, reader, into=written)
     finally:
         appended.add(topic, written)
+
+
+@contextmanager
+def _refusing(topic: str | None) -> Iterator[None]:
+    """Name what a producer cannot write: a partition that is not there, a header without a key."""
+    try:
+        yield
+    except ValueError as error:
+        where = "" if topic is None else f" for topic {topic}"
+        raise RowsRefused(f"Rows{where} cannot be written: {error}") from None

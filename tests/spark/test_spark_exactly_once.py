@@ -1,0 +1,208 @@
+"""Option `exactlyOnce` on a real Spark: attempts die, come again and differ; rows are counted."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from running_broker import RunningBroker
+
+from horolog.client import Client, scan
+
+pytestmark = pytest.mark.spark
+
+ROWS = 400
+
+
+@pytest.fixture
+def client(broker: RunningBroker) -> Iterator[Client]:
+    with Client(broker.address) as client:
+        yield client
+
+
+def values_of(client: Client, topic: str) -> list[int]:
+    rows = scan(client, topic, columns=("value",)).read_all()
+    return sorted(int(value) for value in rows.column("value").to_pylist())
+
+
+def dying(spark: Any, directory: Path) -> Callable[[str], None]:
+    """Register the format "dying": horolog's own, which dies once at a place that is set."""
+    marks = str(directory)
+
+    def register() -> None:  # what is in here is pickled by value
+        import os  # noqa: PLC0415
+
+        from horolog.spark.sink import LogStreamWriter  # noqa: PLC0415
+        from horolog.spark.source import LogSource  # noqa: PLC0415
+
+        def die_at(place: str) -> None:
+            try:
+                os.unlink(f"{marks}/{place}")
+            except FileNotFoundError:
+                return
+            raise RuntimeError(f"dies at {place}")
+
+        class DyingWriter(LogStreamWriter):
+            def write(self, iterator: Any) -> Any:
+                from pyspark import TaskContext  # noqa: PLC0415
+
+                task = TaskContext.get().partitionId()  # type: ignore[union-attr]
+
+                def rows() -> Any:
+                    yield from iterator
+                    die_at(f"task {task} before its last rows")
+
+                message = super().write(rows())
+                die_at(f"task {task} after its rows")
+                return message
+
+            def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
+                die_at("before the commit")
+                super().commit(messages, batchId)
+                die_at("after the commit")
+
+        class Dying(LogSource):
+            @classmethod
+            def name(cls) -> str:
+                return "dying"
+
+            def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
+                return DyingWriter(*self._sink(schema))
+
+        spark.dataSource.register(Dying)
+
+    register()
+    return lambda place: (directory / place).touch()
+
+
+class Stream:
+    """A stream from one topic into another, exactly once, with its checkpoint."""
+
+    def __init__(self, spark: Any, broker: RunningBroker, client: Client, tmp_path: Path) -> None:
+        self.spark, self.broker, self.client, self.path = spark, broker, client, tmp_path
+        self.die_at = dying(spark, tmp_path)
+
+    def produce(self, first: int) -> None:
+        frame = self.spark.range(first, first + ROWS).selectExpr("cast(id as string) value")
+        broker = {"kafka.bootstrap.servers": self.broker.address}
+        frame.write.format("horolog").options(topic="in", **broker).mode("append").save()
+
+    def run(self, change: Callable[[Any], Any] = lambda frame: frame, **options: str) -> Any:
+        broker = {"kafka.bootstrap.servers": self.broker.address}
+        frame = self.spark.readStream.format("horolog").options(subscribe="in", **broker)
+        frame = frame.options(startingOffsets="earliest", minPartitions="2").load()
+        frame = change(frame.selectExpr("cast(value as string) value"))
+        writer = frame.writeStream.format("dying").trigger(availableNow=True).options(**broker)
+        writer = writer.options(topic="out", exactlyOnce="true", **options)
+        query = writer.option("checkpointLocation", str(self.path / "checkpoint")).start()
+        try:
+            query.awaitTermination()
+            return query
+        finally:
+            query.stop()
+
+
+@pytest.fixture
+def stream(spark: Any, broker: RunningBroker, client: Client, tmp_path: Path) -> Stream:
+    client.create_topics({"in": 2, "out": 2})
+    stream = Stream(spark, broker, client, tmp_path)
+    stream.produce(0)
+    return stream
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param("task 0 before its last rows", marks=pytest.mark.slow),
+        "task 1 after its rows",
+        pytest.param("before the commit", marks=pytest.mark.slow),
+        pytest.param("after the commit", marks=pytest.mark.slow),
+    ],
+)
+def test_a_batch_that_died_anywhere_is_written_once(
+    stream: Stream, client: Client, place: str
+) -> None:
+    stream.run(**{"kafka.batch.size": "500"})
+    assert values_of(client, "out") == list(range(ROWS))
+    stream.produce(ROWS)
+    stream.die_at(place)
+    with pytest.raises(PySparkException, match=f"dies at {place}"):
+        stream.run(**{"kafka.batch.size": "500"})
+    stream.broker.restart()
+    client.create_partitions({"out": 4})
+    query = stream.run(**{"kafka.batch.size": "900", "kafka.compression.type": "zstd"})
+    assert values_of(client, "out") == list(range(2 * ROWS))
+    (known,) = client.queries()
+    assert (known.query, known.batch, known.is_committed) == (query.id, 1, True)
+    stream.produce(2 * ROWS)
+    stream.run()
+    assert values_of(client, "out") == list(range(3 * ROWS))
+
+
+def test_a_plan_that_changes_between_attempts_is_refused_and_the_old_one_goes_on(
+    stream: Stream, client: Client
+) -> None:
+    stream.die_at("before the commit")
+    with pytest.raises(PySparkException, match="dies at before the commit"):
+        stream.run()
+    for change in (
+        lambda frame: frame.selectExpr("cast(1000 + value as string) value"),
+        lambda frame: frame.coalesce(1),
+    ):
+        with pytest.raises(PySparkException, match=r"docs/exactly-once\.md"):
+            stream.run(change)
+        assert values_of(client, "out") == list(range(ROWS))
+    stream.run()
+    assert values_of(client, "out") == list(range(ROWS))
+
+
+def test_a_named_batch_is_written_once(spark: Any, broker: RunningBroker, client: Client) -> None:
+    frame = spark.range(ROWS).selectExpr("cast(id as string) value")
+
+    def write(frame: Any, **options: str) -> None:
+        broker_of = {"kafka.bootstrap.servers": broker.address}
+        writer = frame.write.format("horolog").options(topic="named", **broker_of, **options)
+        writer.mode("append").save()
+
+    for _ in range(2):
+        write(frame, exactlyOnce="true", writeName="import of May")
+        assert values_of(client, "named") == list(range(ROWS))
+    with pytest.raises(PySparkException, match="sends other rows"):
+        write(
+            spark.range(5, 5 + ROWS).selectExpr("cast(id as string) value"),
+            exactlyOnce="true",
+            writeName="import of May",
+        )
+    assert values_of(client, "named") == list(range(ROWS))
+    with pytest.raises(PySparkException, match=r"^A batch that is written with option"):
+        write(frame, exactlyOnce="true")
+    write(frame, exactlyOnce="true", writeName="import of June")
+    assert Counter(values_of(client, "named")) == dict.fromkeys(range(ROWS), 2)
+
+
+def test_each_micro_batch_of_foreach_batch_is_written_once(stream: Stream, client: Client) -> None:
+    broker = {"kafka.bootstrap.servers": stream.broker.address}
+    failing = [True]
+
+    def write(frame: Any, batch: int) -> None:
+        for topic in ("left", "right"):
+            writer = frame.write.format("horolog").options(topic=topic, **broker)
+            writer.options(exactlyOnce="true", writeName=topic).mode("append").save()
+            if failing and topic == "left":
+                failing.clear()
+                raise RuntimeError("between the two")
+
+    for dies in (True, False):
+        reader = stream.spark.readStream.format("horolog").options(subscribe="in", **broker)
+        frame = reader.option("startingOffsets", "earliest").load().select("value")
+        writer = frame.writeStream.foreachBatch(write).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(stream.path / "each")).start()
+        if dies:
+            with pytest.raises(PySparkException, match="between the two"):
+                query.awaitTermination()
+        else:
+            query.awaitTermination()
+    assert values_of(client, "left") == list(range(ROWS))
+    assert values_of(client, "right") == list(range(ROWS))
