@@ -1,0 +1,152 @@
+"""Spark writing a log: format "horolog" beside Spark's Kafka sink.
+
+    python -m bench.spark_write [--quick] [--runs N] [--json FILE]
+
+Both sides run in one Spark on two threads and write the same rows, made from a range of numbers,
+to four partitions of one horolog broker, with their defaults (acks=all, idempotent, no
+compression); once as a stream of Parquet files in one micro-batch, its start and end included.
+A row of its own gives Spark's sink the settings that its producer is tuned with.
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.harness import Numbers, Options, Row, in_turns, options, report
+from bench.sides import HOROLOG, KAFKA, horolog
+from tools.peers.kafka import NoPeer, jars
+
+from horolog.client import Client
+
+PARTITIONS = 4
+TASKS = 4
+TUNED = {"kafka.batch.size": "500000", "kafka.linger.ms": "20", "kafka.buffer.memory": "67108864"}
+SCHEMA = "key string, value string"
+
+
+def rows_of(spark: Any, count: int, value_bytes: int) -> Any:
+    """Rows with keys, and values of so many bytes; their making costs the JVM little."""
+    filler = "x" * (value_bytes - 12)
+    return spark.range(0, count, 1, TASKS).selectExpr(
+        "concat('key-', lpad(cast(id % 99999 as string), 5, '0')) key",
+        f"concat(lpad(cast(id as string), 12, '0'), '{filler}') value",
+    )
+
+
+class Target:
+    """A broker, and a topic for each write."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._numbers = iter(range(1_000_000))
+
+    @contextmanager
+    def topic(self, expected: int) -> Iterator[str]:
+        """A new topic, deleted afterwards; it has to hold exactly so many records."""
+        name = f"w{next(self._numbers)}"
+        with Client(self.bootstrap) as client:
+            client.create_topics({name: PARTITIONS})
+            yield name
+            ends = client.list_offsets({(name, partition): -1 for partition in range(PARTITIONS)})
+            found = sum(0 if end is None else end.offset for end in ends.values())
+            client.delete_topics([name])
+        if found != expected:
+            raise SystemExit(f"{found} records of {expected}")
+
+
+def save(frame: Any, source: str, target: Target, count: int, more: Mapping[str, str]) -> Numbers:
+    """Write a DataFrame once."""
+    with target.topic(count) as topic:
+        writer = frame.write.format(source).option("kafka.bootstrap.servers", target.bootstrap)
+        writer = writer.option("topic", topic).options(**more)
+        start = time.perf_counter()
+        writer.mode("append").save()
+        seconds = time.perf_counter() - start
+    return {"seconds": seconds, "rows": count / seconds / 1e6}
+
+
+def drain(spark: Any, files: Path, source: str, target: Target, count: int) -> Numbers:
+    """Write a stream of all files, in one micro-batch."""
+    with (
+        target.topic(count) as topic,
+        tempfile.TemporaryDirectory(prefix="spark-write-") as checkpoint,
+    ):
+        writer = spark.readStream.schema(SCHEMA).parquet(str(files)).writeStream.format(source)
+        writer = writer.option("kafka.bootstrap.servers", target.bootstrap).option("topic", topic)
+        writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        start = time.perf_counter()
+        writer.start().awaitTermination()
+        seconds = time.perf_counter() - start
+    return {"seconds": seconds, "rows": count / seconds / 1e6}
+
+
+def main() -> None:
+    """Print the table."""
+    asked = options(__doc__.splitlines()[0])
+    try:
+        connector = jars("spark")
+    except NoPeer as missing:
+        print(missing, file=sys.stderr)
+        raise SystemExit(2) from None
+    from horolog.spark import session  # noqa: PLC0415 - not before it is known that there is a peer
+
+    spark = session(
+        "spark_write",
+        master="local[2]",
+        **{"spark.jars": ",".join(map(str, connector)), "spark.driver.memory": "2g"},
+    )
+    version = next(jar.stem for jar in connector if "sql-kafka" in jar.name).rpartition("-")[2]
+    versions = {HOROLOG: "this tree", KAFKA: f"Spark's Kafka sink {version}"}
+    size = (120 << 20) if asked.quick else (500 << 20)
+    with (
+        tempfile.TemporaryDirectory(prefix="spark-write-") as base,
+        horolog(directory=Path(base)) as side,
+    ):
+        for value_bytes in (100, 1000):
+            count = size // value_bytes
+            tables(spark, Target(side.bootstrap), value_bytes, count, asked, versions)
+    spark.stop()
+
+
+def tables(
+    spark: Any,
+    target: Target,
+    value_bytes: int,
+    count: int,
+    asked: Options,
+    versions: Mapping[str, str],
+) -> None:
+    """The rows of one size."""
+    frame = rows_of(spark, count, value_bytes)
+    for name, settings in (("", {}), (", Spark's sink tuned", TUNED)):
+        taken = in_turns(
+            {
+                HOROLOG: partial(save, frame, "horolog", target, count, {}),
+                KAFKA: partial(save, frame, "kafka", target, count, settings),
+            },
+            asked,
+        )
+        work = f"{value_bytes} B records written{name}"
+        row = Row(work, lambda _: {}, "rows", "million/s", "1.5x", details=("seconds",))
+        report(row, taken, versions, asked)
+    with tempfile.TemporaryDirectory(prefix="spark-write-") as files:
+        frame.write.mode("overwrite").parquet(files)
+        taken = in_turns(
+            {
+                HOROLOG: partial(drain, spark, Path(files), "horolog", target, count),
+                KAFKA: partial(drain, spark, Path(files), "kafka", target, count),
+            },
+            asked,
+        )
+    work = f"{value_bytes} B records written as a stream"
+    row = Row(work, lambda _: {}, "rows", "million/s", "1.5x", details=("seconds",))
+    report(row, taken, versions, asked)
+
+
+if __name__ == "__main__":
+    main()
