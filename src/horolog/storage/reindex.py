@@ -18,6 +18,7 @@ from horolog.errors import CorruptBatch, Misconfigured, StorageFailed
 from horolog.storage import names
 from horolog.storage.directory_lock import lock_directory
 from horolog.storage.files import Files
+from horolog.storage.index.block_map import LONGEST_MAP
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.seal import read_seal, seal_of, write_seal
 from horolog.storage.leftovers import base_offsets
@@ -29,7 +30,7 @@ from horolog.storage.verify.partition import situation_of
 from horolog.storage.verify.segment import Situation, check_segment
 from horolog.storage.verify.surroundings import surroundings_of
 
-_INDEX_SUFFIXES = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL)
+_INDEX_SUFFIXES = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.BLOCKS)
 
 
 @dataclass(slots=True)
@@ -159,7 +160,21 @@ class Reindexing:
                 done.written.append(seal_path)
         elif writer.exists(seal_path):
             writer.remove(seal_path)  # it would be of an end that a start cuts off
+        self._rebuild_map(facts, end, done)
         writer.sync_path(os.path.dirname(facts.path))
+
+    def _rebuild_map(self, facts: SegmentFacts, end: int, done: Reindexed) -> None:
+        """Make the block map of the records before byte `end`; what a start cuts off has none."""
+        reader = SegmentReader.at(self.writer, facts.path, facts.base_offset)
+        path = reader.blocks.path
+        before = self.writer.read_whole(path, LONGEST_MAP)
+        if any(each.startswith(os.path.basename(path)) for each in done.wrong):
+            self.writer.remove(path)
+        if reader.blocks.is_complete(end):
+            return
+        reader.blocks.complete(end)
+        if self.writer.read_whole(path, LONGEST_MAP) != before:
+            done.written.append(path)
 
 
 def _is_already(files: Files, path: str, content: bytes) -> bool:

@@ -21,6 +21,7 @@ from storelogs import (
     snapshot_of,
 )
 
+from golden import partitions
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.record.compression import Codec
@@ -41,9 +42,11 @@ from horolog.storage.index.blocks import (
     Window,
     unpack,
 )
+from horolog.storage.reindex import Reindexing
 from horolog.storage.segment import Segment
 from horolog.storage.segment_reader import SegmentReader
 from horolog.storage.validate import prepare
+from horolog.storage.verify import Checked, Finding, Severity, Verification, find_target
 
 BLOCK = 400  # bytes, of two to four batches here
 CONFIG = TopicConfig(segment_bytes=1_000_000, **ANY_TIME)
@@ -466,3 +469,85 @@ def test_blocks_of_a_log_follow_one_another(tmp_path: Path) -> None:
         assert (block.end, block.next_offset) == (following.position, following.base_offset)
     for block in found:
         assert block.size <= BLOCK
+
+
+# -- verified and rebuilt -----------------------------------------------------------------
+
+
+def findings(path: Path) -> list[Finding]:
+    steps = Verification.of(partition_dir(path)).steps()
+    return [s for s in steps if not isinstance(s, Checked) and s.path.endswith(".blocks")]
+
+
+def reindex(path: Path, *, rebuild_all: bool = False) -> None:
+    work = Reindexing(find_target(partition_dir(path)), 4096, rebuild_all=rebuild_all)
+    with work.locked():
+        for _ in work.steps():
+            pass
+
+
+@pytest.mark.parametrize("kind", list(TimestampType))
+def test_a_map_as_it_is_written_is_found_sound(tmp_path: Path, kind: TimestampType) -> None:
+    config = TopicConfig(message_timestamp_type=kind, **ANY_TIME)
+    closed(tmp_path, [-1], *STEADY, [-5000], [NOW * 1000, 0], config=config)
+    assert findings(tmp_path) == []
+
+
+def test_a_damaged_map_is_found_and_rebuilt(tmp_path: Path) -> None:
+    path = closed(tmp_path, *STEADY)
+    content = path.read_bytes()
+    for damaged in (b"x", content[:-1], content[:300] + b"\xff" + content[301:], b""):
+        path.write_bytes(damaged)
+        if damaged:
+            (finding,) = findings(tmp_path)
+            assert finding.severity is Severity.FAULT
+            assert "reindex" in (finding.mend or "")
+        reindex(tmp_path, rebuild_all=not damaged)
+        assert findings(tmp_path) == []
+        reader = reader_of(path)
+        assert reader.blocks.is_complete(reader.size)
+
+
+def test_entries_that_say_other_times_than_the_records_are_found_and_rebuilt(
+    tmp_path: Path,
+) -> None:
+    path = closed(tmp_path, *STEADY)
+    content = path.read_bytes()
+    third = unpack(content, at := HEADER_SIZE + 3 * ENTRY_SIZE)
+    for change in ({"create_min_ms": third.create_min_ms + 1}, {"records": 1}, {"setbacks": 1}):
+        wrong = third._replace(**change).pack()
+        path.write_bytes(content[:at] + wrong + content[at + ENTRY_SIZE :])
+        (finding,) = findings(tmp_path)
+        assert finding.severity is Severity.FAULT
+        assert "Entry 3" in finding.what
+        reindex(tmp_path)
+        assert findings(tmp_path) == []
+
+
+def test_a_map_of_other_batches_is_noted(tmp_path: Path) -> None:
+    path = closed(tmp_path / "one", *STEADY)
+    shutil.copy(closed(tmp_path / "two", *[[5, 6]] * 40), path)
+    (finding,) = findings(tmp_path / "one")
+    assert finding.severity is Severity.NOTE
+
+
+def test_every_record_that_kafka_wrote_is_in_a_stretch_that_is_named(tmp_path: Path) -> None:
+    """A compressed message of an old format has the offset of the last one in it."""
+    cache = BlockCache(tmp_path)
+    for golden in partitions("clean", "old-formats"):
+        readers = []
+        for log in sorted(golden.path.glob("*.log")):
+            stem, size = str(log).removesuffix(".log"), log.stat().st_size
+            files = Files(read_only=True)
+            reader = SegmentReader(files, stem, int(log.stem), size, block_cache=cache)
+            assert reader.complete_blocks() or not size
+            readers.append(reader)
+        start = golden.answers["log_start_offset"]
+        for offset, timestamp, *_ in golden.answers["records"]:
+            # That client shows 0 for a message of v0, which has no time.
+            window = Window(timestamp, timestamp, with_untimed=timestamp in (-1, 0))
+            found = [span for reader in readers for span in reader.spans(window)]
+            assert offset < start or any(
+                span.base_offset <= offset and offset < (span.next_offset or 1 << 62)
+                for span in found
+            ), (golden.name, offset)

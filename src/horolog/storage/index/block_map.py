@@ -19,10 +19,11 @@ from typing import Final, Protocol
 
 import crc32c
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused, StorageFailed
 from horolog.record import scan
 from horolog.record.batch import HEADER_SIZE as BATCH_HEADER_SIZE
-from horolog.record.batch import BatchHeader
+from horolog.record.batch import MAGIC, BatchHeader
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.batch_reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
@@ -55,7 +56,7 @@ AppendTimeOf = Callable[[int], int | None]
 _logger = logging.getLogger(__name__)
 
 _MAX_BYTES: Final = 1 << 30  # of a batch, decompressed
-_LONGEST_MAP: Final = 64 << 20
+LONGEST_MAP: Final = 64 << 20
 _MUCH: Final = 4 << 20  # to be scanned: worth loading the kernels
 _SHORT_GAP: Final = 16 << 20  # is scanned before the first append
 _POSITION_AND_SIZE: Final = Struct(">II")
@@ -121,7 +122,9 @@ class BlockMap:
             writer.resume(entries[-ENTRY_SIZE:])
         if covered < size and is_near:
             with suppress(CorruptBatch):
-                for met in self._met(covered, size, append_time_of):
+                offset = unpack(entries, len(entries) - ENTRY_SIZE).next_offset if entries else 0
+                offset = max(offset, self._base_offset)
+                for met in self._met(covered, size, offset, append_time_of):
                     writer.add(met)
         self._writer = writer
         return writer
@@ -212,14 +215,16 @@ class BlockMap:
         if _covered(entries) == size:
             return True
         blocks = bytearray()
-        at = 0
+        at, offset = 0, self._base_offset
         try:
             for start, end, entry in (*_with_gaps(entries), (size, size, b"")):
                 if start > at:
-                    for block in self._scanned(at, start, append_time_of):
+                    for block in self._scanned(at, start, offset, append_time_of):
                         blocks += block.pack()
                 blocks += entry
                 at = end
+                if entry:
+                    offset = unpack(entry, 0).next_offset
         except CorruptBatch as error:
             _logger.info("%s: no block map beyond the damage: %s", self._log.path, error)
         self._save(pack_header(self._base_offset) + bytes(blocks))
@@ -248,7 +253,7 @@ class BlockMap:
 
     def _in_file(self) -> bytes:
         try:
-            content = self._log.files.read_whole(self.path, _LONGEST_MAP)
+            content = self._log.files.read_whole(self.path, LONGEST_MAP)
         except StorageFailed as error:
             _logger.warning("The block map is not read: %s", error)
             return b""
@@ -278,11 +283,11 @@ class BlockMap:
     # From the records.
 
     def _scanned(
-        self, start: int, end: int, append_time_of: AppendTimeOf | None
+        self, start: int, end: int, offset: int, append_time_of: AppendTimeOf | None
     ) -> Iterator[Block]:
         pending: list[Met] = []
         size = 0
-        for met in self._met(start, end, append_time_of):
+        for met in self._met(start, end, offset, append_time_of):
             if pending and size + met.size > BLOCK_BYTES:
                 yield fold(pending)
                 pending, size = [], 0
@@ -291,12 +296,19 @@ class BlockMap:
         if pending:
             yield fold(pending)
 
-    def _met(self, start: int, end: int, append_time_of: AppendTimeOf | None) -> Iterator[Met]:
+    def _met(
+        self, start: int, end: int, offset: int, append_time_of: AppendTimeOf | None
+    ) -> Iterator[Met]:
+        """The batches in a stretch of the log, all of whose offsets are `offset` or later."""
         if end - start > _MUCH:
             scan.load_kernels()
         log = BatchReader(self._log.files, self._log.open(), end, EVERYTHING)
         for position, header in log.headers(start, end):
-            yield met_of(log, position, header, append_time_of)
+            met = met_of(log, position, header, append_time_of)
+            if header.magic != MAGIC:  # with the offset of the last message in it
+                met = met._replace(base_offset=min(met.base_offset, offset))
+            yield met
+            offset = header.next_offset
 
 
 def met_of(
@@ -308,26 +320,36 @@ def met_of(
     """
     append_ms: int | None
     if header.timestamp_type is LOG_APPEND_TIME:
-        kind = OF_APPEND_TIME
         append_ms = None if header.max_timestamp == NO_TIMESTAMP else header.max_timestamp
     else:
-        kind = OF_CREATE_TIME
         append_ms = None if append_time_of is None else append_time_of(header.base_offset)
-    facts: scan.RecordFacts | None = None
-    head = b""
-    if header.size <= MAX_HELD_BYTES:
-        batch = log.batch(position, header)
-        head = bytes(batch[:BATCH_HEADER_SIZE])
-        with suppress(CorruptBatch, RequestRefused):  # then anything may be in it
-            facts = scan.scan_batch(
-                batch, header, max_bytes=_MAX_BYTES, arrival_ms=append_ms, create_times=True
-            )
-    else:
+    if header.size > MAX_HELD_BYTES:
         head = log.start_of(position, BATCH_HEADER_SIZE)
+        return met_with(position, header, head, None, append_ms)
+    batch, facts = log.batch(position, header), None
+    with suppress(CorruptBatch, RequestRefused):  # then anything may be in it
+        facts = scan.scan_batch(
+            batch, header, max_bytes=_MAX_BYTES, arrival_ms=append_ms, create_times=True
+        )
+    return met_with(position, header, batch, facts, append_ms)
+
+
+def met_with(
+    position: int,
+    header: BatchHeader,
+    batch: Buffer | None,
+    facts: scan.RecordFacts | None,
+    append_ms: int | None,
+) -> Met:
+    """The same of a batch whose records were scanned; `facts` are by create times."""
+    kind = OF_CREATE_TIME
+    if header.timestamp_type is LOG_APPEND_TIME:
+        kind = OF_APPEND_TIME
+        append_ms = None if header.max_timestamp == NO_TIMESTAMP else header.max_timestamp
     return Met(
         position,
         header.size,
-        head,
+        b"" if batch is None else bytes(memoryview(batch)[: min(BATCH_HEADER_SIZE, header.size)]),
         header.base_offset,
         header.last_offset,
         header.is_control,

@@ -4,8 +4,8 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import MAGIC, UNKNOWN_COUNT, BatchHeader
 from horolog.record.compression import Codec
-from horolog.record.scan import scan_batch
-from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.record.scan import RecordFacts, scan_batch
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 
 MAX_UNCOMPRESSED_BYTES = 1 << 30
 
@@ -25,8 +25,8 @@ def header_fault(header: BatchHeader) -> str | None:
     return None
 
 
-def records_fault(header: BatchHeader, batch: Buffer | None) -> str | int:
-    """What is wrong with the records of a batch whose header and checksum are good, or their count.
+def records_fault(header: BatchHeader, batch: Buffer | None) -> str | RecordFacts:
+    """What is wrong with the records of a batch whose header and checksum are good, or their facts.
 
     `batch` is None where it is too long to be in memory. The largest timestamp must be the
     records' own. Kafka writes -1 over records that are all from before 1970; compaction keeps
@@ -35,15 +35,17 @@ def records_fault(header: BatchHeader, batch: Buffer | None) -> str | int:
     if batch is None:
         return f"its {header.size} bytes are too many for its records to be looked at"
     try:
-        facts = scan_batch(batch, header, max_bytes=MAX_UNCOMPRESSED_BYTES)
+        facts = scan_batch(batch, header, max_bytes=MAX_UNCOMPRESSED_BYTES, create_times=True)
     except (CorruptBatch, RequestRefused) as error:
         return str(error)
     if not facts.growing_offsets or facts.last_offset_delta > header.last_offset_delta:
         return "the offsets of its records do not grow within those it covers"
     largest = facts.max_timestamp
     claimed = header.max_timestamp
-    if facts.count == 0 or claimed == (NO_TIMESTAMP if largest is None else largest):
-        return facts.count
+    if header.timestamp_type is LOG_APPEND_TIME or facts.count == 0:
+        return facts
+    if claimed == (NO_TIMESTAMP if largest is None else largest):
+        return facts
     if claimed == NO_TIMESTAMP and largest is not None and largest < 0:
-        return facts.count
+        return facts
     return f"its header says {claimed} for the largest timestamp and its records {largest}"

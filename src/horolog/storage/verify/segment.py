@@ -10,6 +10,7 @@ from typing import NamedTuple
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
+from horolog.record.scan import RecordFacts
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.batch_reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
@@ -18,6 +19,7 @@ from horolog.storage.index.builder import is_later
 from horolog.storage.index.time import TimeEntry
 from horolog.storage.segment_reader import SegmentReader
 from horolog.storage.verify.beside import AbortedEntries, check_append_times, check_seal
+from horolog.storage.verify.blocks import BlockEntries
 from horolog.storage.verify.entries import IndexFile, OffsetEntries, TimeEntries
 from horolog.storage.verify.facts import EpochRun, SegmentFacts
 from horolog.storage.verify.findings import (
@@ -95,6 +97,8 @@ class SegmentWalk:
         self._offsets = OffsetEntries(offsets, base_offset)
         self._times = TimeEntries(times, base_offset)
         self._aborted = AbortedEntries(files, self._stem + names.TXN_INDEX)
+        self._blocks = BlockEntries(files, self._stem + names.BLOCKS, base_offset, path)
+        self._scanned: RecordFacts | None = None  # of the batch that was met last
 
     def run(self) -> Steps[SegmentFacts | None]:
         """Read the log, then check the files beside it."""
@@ -123,6 +127,8 @@ class SegmentWalk:
         yield from check_seal(reader, facts)
         yield from check_append_times(reader, facts)
         yield from self._aborted.faults(judge=facts.is_sound)
+        live = self._situation.is_live and self._situation.is_active
+        yield from self._blocks.faults(size=facts.size, is_live=live)
         yield Checked(segments=1)
         return facts
 
@@ -138,6 +144,8 @@ class SegmentWalk:
                     facts.is_sound = False
                     yield from self._some(finding)
                 self._meet(position, header, is_good=finding is None)
+                if position >= self._blocks.next_position:
+                    self._blocks.meet(position, header, batch, self._scanned)
                 batches += 1
                 records += self._count
                 size += header.size
@@ -156,7 +164,7 @@ class SegmentWalk:
     ) -> Finding | None:
         """What is wrong with a batch; how many records it has is noted."""
         facts = self.facts
-        self._count = max(0, header.records_count)
+        self._count, self._scanned = max(0, header.records_count), None
         if not _has_its_checksum(log, position, header):
             end = position + header.size
             if end == facts.size and self._situation.is_live and self._situation.is_active:
@@ -179,7 +187,7 @@ class SegmentWalk:
                 f"{facts.base_offset} for an index"
             )
         else:
-            self._count = wrong
+            self._count, self._scanned = wrong.count, wrong
             return None
         return damage(
             facts.path,
