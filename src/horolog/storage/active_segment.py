@@ -256,7 +256,7 @@ class ActiveSegment:
         segment.end = segment.end._replace(largest=indexes.largest(size))
         indexes.reopen(size)
         since = size - indexes.offsets.last.position
-        self._blocks = segment.blocks.reopen(size)
+        self._blocks = segment.blocks.reopen(size, self._append_times.at)
         self._entries = IndexWriter(self._files, indexes, self._interval_bytes, since)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:

@@ -216,7 +216,8 @@ class SegmentReader:
 
     def complete_blocks(self) -> bool:
         """Cover all of a finished segment by its block map; see `BlockMap.complete`."""
-        return self.blocks.complete(self.end.size)
+        known = self.append_times.at if self.has_append_times else None
+        return self.blocks.complete(self.end.size, known)
 
     def spans(self, window: Window, next_offset: int | None = None) -> list[Span]:
         """The stretches of the log that may hold a record of a time; see `BlockMap.spans`."""

@@ -551,3 +551,15 @@ def test_every_record_that_kafka_wrote_is_in_a_stretch_that_is_named(tmp_path: P
                 span.base_offset <= offset and offset < (span.next_offset or 1 << 62)
                 for span in found
             ), (golden.name, offset)
+
+
+def test_a_map_made_of_the_log_takes_append_times_from_the_file_beside_it(tmp_path: Path) -> None:
+    with new_log(tmp_path, CONFIG) as log:
+        for number, times in enumerate(STEADY):
+            append(log, *times, now=NOW + 7 * number)
+        log.roll(NOW + 400)
+        segment = log.segments[0]
+        appended = blocks_of(segment)
+        Path(segment.blocks.path).unlink()
+        assert segment.complete_blocks()
+        assert blocks_of(segment) == appended
