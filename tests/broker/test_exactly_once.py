@@ -1,6 +1,8 @@
 """Batches of queries that write exactly once, as raw record batches of several attempts."""
 
 import json
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -326,7 +328,7 @@ def test_a_topic_made_again_gets_the_batch_again(broker: RunningBroker, client: 
     send(client, batch, 0, 0, rows("a"))
     client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 1}})])
     client.delete_topics(["clicks"])
-    with pytest.raises(RequestRefused, match="Topic clicks was deleted since"):
+    with pytest.raises(RequestRefused, match="or a topic was deleted"):
         client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 1}})])
     client.create_topics({"clicks": 1})
     again = client.begin_batch("q", 0, topics=["clicks"])
@@ -355,6 +357,62 @@ def test_a_forgotten_query_begins_anew_under_its_name(
     send(client, new, 0, 0, rows("a"))
     client.commit_batch("q", 3, 1, [TaskRows(0, {"clicks": {0: 1}})])
     assert values(broker) == ["a", "a"]
+
+
+def test_a_committed_batch_whose_rows_a_power_failure_took_is_open_again(
+    broker: RunningBroker, client: Client, tmp_path: Path
+) -> None:
+    batch = client.begin_batch("q", 0, topics=["clicks"])
+    send(client, batch, 0, 0, rows("a"))
+    size = broker.log("clicks").size
+    send(client, batch, 0, 1, rows("b"))
+    client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 2}})])
+    assert client.begin_batch("q", 0, topics=["clicks"]).is_committed
+    broker.kill()
+    os.truncate(tmp_path / "clicks-0" / f"{0:020}.log", size)
+    broker._settings |= {"listeners": f"PLAINTEXT://127.0.0.1:{broker.port}"}
+    broker._start()
+    again = client.begin_batch("q", 0, topics=["clicks"])
+    assert not again.is_committed
+    for row, name in enumerate("ab"):
+        assert send(client, again, 0, row, rows(name)) == row
+    client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 2}})])
+    assert values(broker) == ["a", "b"]
+
+
+def test_rows_that_died_with_their_topic_do_not_hold_up_a_retry_without_them(
+    broker: RunningBroker, client: Client
+) -> None:
+    broker.create_topic("gone")
+    batch = client.begin_batch("q", 0, topics=["clicks", "gone"])
+    send(client, batch, 0, 0, rows("a"))
+    send(client, batch, 0, 0, rows("b"), topic="gone")
+    client.delete_topics(["gone"])
+    client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 1}})])
+    client.begin_batch("q", 1, topics=["clicks"])
+
+
+def test_queries_begin_while_another_waits_for_its_logs(
+    broker: RunningBroker, client: Client
+) -> None:
+    client.begin_batch("q", 0, topics=["clicks"])
+    release = threading.Event()
+    partition = broker.broker.partition("clicks", 0)
+    broker.call(lambda: partition.run(release.wait))
+    committing = threading.Thread(target=_commit_nothing, args=(broker.address,))
+    committing.start()
+    try:
+        assert client.begin_batch("p", 0).batch == 0
+        assert committing.is_alive()
+    finally:
+        release.set()
+        committing.join(PATIENCE_S)
+    assert [each.is_committed for each in client.queries()] == [False, True]
+
+
+def _commit_nothing(address: str) -> None:
+    with Client(address, timeout_ms=int(1000 * PATIENCE_S)) as client:
+        client.commit_batch("q", 0, 1, [])
 
 
 def test_the_logs_alone_keep_a_query_from_doubling(
@@ -481,6 +539,11 @@ def test_the_registry_has_bounds(
     with pytest.raises(RequestRefused, match="cannot write exactly once to 82 topics"):
         client.begin_batch("a", 1, topics=[names[81]])
     assert len(client.begin_batch("a", 1).partitions) == 81
+    monkeypatch.setattr(registry, "MOST_CHARACTERS", 24_000)
+    with pytest.raises(RequestRefused, match="as many topics as it can remember"):
+        client.begin_batch("c", 0, topics=names[:10])
+    client.begin_batch("a", 2)
+    assert len(client.begin_batch("c", 0, topics=names[:10]).partitions) == 10
 
 
 def test_what_is_remembered_has_bounds_and_what_is_superseded_is_forgotten(

@@ -269,6 +269,18 @@ def test_repairs_of_refused_times_repeat_as_time_goes_on(
     client.commit_batch(query, 0, 1, [rows])
 
 
+def test_partitions_added_since_the_client_asked_are_written_to(
+    client: Client, broker: RunningBroker, topic: str
+) -> None:
+    client.partitions_of(topic)
+    with Client(broker.address) as other:
+        other.create_partitions({topic: 6})
+    with attempt_at(client, f"q-{topic}") as it:
+        it.send(topic, table_of(2_000))
+        rows = it.finish()
+    assert set(rows.rows[topic]) == set(range(6))
+
+
 def test_a_broker_that_does_not_announce_it_is_refused_before_a_row_is_sent() -> None:
     with ScriptedBroker({}) as kafka, Client(kafka.bootstrap) as client:
         with pytest.raises(RequestRefused, match=r"does not announce horolog\.exactly\.once") as no:

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
-from uuid import UUID
+from weakref import WeakValueDictionary
 
 from horolog.broker.metadata_thread import MetadataThread
 from horolog.broker.partitions import Partitions
@@ -36,6 +36,8 @@ MOST_NAMES: Final = 100_000
 MOST_TOPICS_CHARACTERS: Final = 24_000
 """Of the names of a batch's topics with their numbers of partitions: a config value is a string of
 32,767 bytes at most."""
+MOST_CHARACTERS: Final = 16 << 20
+"""The same of all queries together."""
 MOST_NAME_CHARACTERS: Final = 256
 MOST_BATCH_BYTES: Final = 1 << 30
 
@@ -59,10 +61,18 @@ class Queries:
         self._partitions = partitions
         self._rows = {row.query: row for row in stored}
         self._of_slot = {row.slot: row.query for row in stored if row.batch >= 0}
-        self._changing = asyncio.Lock()
+        self._characters = sum(len(row.topics) for row in stored)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         for row in stored:
             if row.batch >= 0:
                 self._fence(row)
+
+    def _changing(self, query: str) -> asyncio.Lock:
+        """The lock of one query, which others do not wait for."""
+        lock = self._locks.get(query)
+        if lock is None:
+            lock = self._locks[query] = asyncio.Lock()
+        return lock
 
     def known(self) -> list[QueryRow]:
         """All queries that were not forgotten, by name."""
@@ -95,11 +105,18 @@ class Queries:
         _check_range("tasks", 1 if tasks is None else tasks, 1, MOST_TASKS)
         _check_range("layout", layout, 0, (1 << 31) - 1)
         _check_range("batch_bytes", batch_bytes, 1, MOST_BATCH_BYTES)
-        async with self._changing:
+        async with self._changing(query):
+            before = self._rows.get(query)
             row = self._begun(query, batch, tasks, layout, batch_bytes)
-            row = self._pinned(row, topics)
-            if row != self._rows.get(query):
-                await self._put(row)
+            try:
+                row = self._pinned(row, topics)
+                if row.is_committed:
+                    row = await self._reopened(row)
+                if row != before:
+                    await self._put(row)
+            finally:
+                if self._rows.get(query) is before and (before is None or before.batch < 0):
+                    self._of_slot.pop(row.slot, None)  # it was not begun
 
     def _begun(
         self, query: str, batch: int, tasks: int | None, layout: int, batch_bytes: int
@@ -131,7 +148,7 @@ class Queries:
         else:
             life, slot = row.life, row.slot
         now_ms = self._clock.now_ms()
-        return QueryRow(query, life, slot, batch, asked, now_ms, False, layout, batch_bytes, "{}")
+        return QueryRow(query, life, slot, batch, asked, now_ms, -1, layout, batch_bytes, "{}")
 
     def _free_slot(self, query: str, life: int, batch: int) -> int:
         if len(self._of_slot) >= MOST_QUERIES or len(self._rows) >= MOST_NAMES:
@@ -150,6 +167,7 @@ class Queries:
                 ErrorCode.invalid_producer_epoch,
                 f"The logs of this broker hold batch {last} of query {query}: {batch} is over",
             )
+        self._of_slot[slot] = query
         return slot
 
     def _pinned(self, row: QueryRow, wanted: Sequence[str]) -> QueryRow:
@@ -159,11 +177,33 @@ class Queries:
             if pinned.get(name, (None, 0))[0] != topic.topic_id:
                 # Of a topic that was deleted meanwhile, nothing of the batch is left.
                 pinned[name] = (topic.topic_id, len(topic.partitions))
-                row = row._replace(is_committed=False)
+                row = row._replace(committed=-1)
         text = topics_text(pinned)
         if len(text) > MOST_TOPICS_CHARACTERS:
             raise _invalid(f"A batch cannot write exactly once to {len(pinned)} topics")
+        before = self._rows.get(row.query)
+        added = len(text) - (0 if before is None else len(before.topics))
+        if added > 0 and self._characters + added > MOST_CHARACTERS:
+            raise RequestRefused(
+                ErrorCode.policy_violation,
+                "The queries that this broker knows write exactly once to as many topics as it can "
+                "remember: forget those that have ended (`horolog queries forget`)",
+            )
         return row._replace(topics=text)
+
+    async def _reopened(self, row: QueryRow) -> QueryRow:
+        """A committed batch as it is; open again if the logs have lost rows of it since.
+
+        A power failure may take records that were not flushed, and a topic may be deleted.
+        """
+        if batch_digest(await self._written(row)) == row.committed:
+            return row
+        _LOG.warning(
+            "batch %d of query %s lacks rows that it had when it was committed: its attempts may "
+            "write them again",
+            *(row.batch, row.query),
+        )
+        return row._replace(committed=-1)
 
     async def commit(self, query: str, batch: int, tasks: int, rows: int, digest: int) -> None:
         """Check that the logs hold what the tasks of a batch have reported, and end the batch.
@@ -177,7 +217,7 @@ class Queries:
             StorageFailed: the registry cannot be written.
         """
         _check_range("tasks", tasks, 0, MOST_TASKS)
-        async with self._changing:
+        async with self._changing(query):
             row = self.find(query)
             if row is None or row.batch != batch:
                 at = "is not known" if row is None else f"writes batch {row.batch}"
@@ -190,7 +230,8 @@ class Queries:
                     f"Batch {batch} of query {query} was begun with {row.tasks} tasks, and {tasks} "
                     "have reported"
                 )
-            committed = row._replace(tasks=tasks, is_committed=True)
+            _check_range("digest", digest, 0, (1 << 32) - 1)
+            committed = row._replace(tasks=tasks, committed=digest)
             self._fence(committed)  # before the logs are asked: nothing is appended behind it
             try:
                 written = await self._written(row)
@@ -204,11 +245,14 @@ class Queries:
                 raise
 
     async def _written(self, row: QueryRow) -> dict[tuple[str, int], dict[int, int]]:
-        """How many rows each task of a batch has in each partition."""
+        """How many rows each task of a batch has in each partition of topics that still exist."""
         turns = Slice()
         written = {}
         for name, (topic_id, count) in pinned_topics(row.topics).items():
-            for index in self._indexes(name, topic_id, count):
+            topic = self._topics.find(name)
+            if topic is None or topic.topic_id != topic_id:
+                continue
+            for index in topic.partitions[:count]:
                 await turns.pause()
                 partition = self._partitions.find(name, index)
                 if partition is not None:
@@ -217,15 +261,6 @@ class Queries:
                         written[name, index] = tasks
         return written
 
-    def _indexes(self, name: str, topic_id: UUID, count: int) -> Sequence[int]:
-        topic = self._topics.find(name)
-        if topic is None or topic.topic_id != topic_id:
-            raise _changed(
-                f"Topic {name} was deleted since the batch was begun: repeat the batch, which "
-                "writes it anew"
-            )
-        return topic.partitions[:count]
-
     async def forget(self, query: str) -> None:
         """Forget a query: a new one of its name begins with nothing behind it.
 
@@ -233,14 +268,14 @@ class Queries:
             RequestRefused: it is not known (91).
             StorageFailed: the registry cannot be written.
         """
-        async with self._changing:
+        async with self._changing(query):
             row = self.find(query)
             if row is None:
                 raise RequestRefused(
                     ErrorCode.resource_not_found, f"No query {query} writes exactly once here"
                 )
             await self._put(
-                row._replace(life=row.life + 1, batch=-1, tasks=-1, is_committed=False, topics="{}")
+                row._replace(life=row.life + 1, batch=-1, tasks=-1, committed=-1, topics="{}")
             )
             for partition in list(self._partitions.values()):
                 await partition.forget_attempts(row.slot)
@@ -249,6 +284,7 @@ class Queries:
         await self._metadata.run(self._store.put_query, row)
         before = self._rows.get(row.query)
         self._rows[row.query] = row
+        self._characters += len(row.topics) - (0 if before is None else len(before.topics))
         if row.batch >= 0:
             self._of_slot[row.slot] = row.query
             self._fence(row)
@@ -275,7 +311,8 @@ def _differs(
     ]
     return _changed(
         f"Batch {row.batch} of query {row.query} has {what}: an attempt had other rows than one "
-        f"before it, or the plan has changed between them; see docs/exactly-once.md "
+        "before it, the plan has changed between them, or a topic was deleted; see "
+        "docs/exactly-once.md "
         f"({'; '.join(some) or 'no partition has any'})"
     )
 

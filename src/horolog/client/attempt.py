@@ -147,7 +147,17 @@ class AttemptProducer(Producer):
             topics=[topic],
             batch_bytes=batch.batch_bytes,
         )
-        return partitions[: self.batch.partitions[topic]]
+        count = self.batch.partitions[topic]
+        if len(partitions) < count:  # they were added since the client asked
+            self._client.brokers.forget(topic)
+            partitions = self._client.partitions_of(topic)
+        if len(partitions) < count:
+            raise RequestRefused(
+                ErrorCode.unknown_topic_or_partition,
+                f"Topic {topic} has {len(partitions)} partitions, and batch {batch.batch} of query "
+                f"{batch.query} writes to {count}",
+            )
+        return partitions[:count]
 
     def _send_gathered(
         self, topic: str, chunks: Iterator[pa.RecordBatch], written: Written

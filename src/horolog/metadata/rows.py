@@ -61,12 +61,18 @@ class QueryRow(NamedTuple):
     tasks: int
     """How many tasks the batch has; -1 if that is not known before it is committed."""
     started_ms: int
-    is_committed: bool
+    committed: int
+    """`batch_digest` of the rows that the logs held when the batch was committed; -1 before."""
     layout: int
     """How attempts form batches of rows."""
     batch_bytes: int
     topics: str
     """A JSON object: by name, the id and the number of partitions when the batch met the topic."""
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the batch is complete."""
+        return self.committed >= 0
 
 
 class Stored(NamedTuple):
@@ -120,11 +126,6 @@ def topic_values(row: TopicRow) -> tuple[Any, ...]:
     return (row.name, row.topic_id.bytes, row.partitions, adopted, int(row.deleting))
 
 
-def query_values(row: QueryRow) -> tuple[Any, ...]:
-    """The column values of a query."""
-    return tuple(int(value) if isinstance(value, bool) else value for value in row)
-
-
 def _read_topic(values: Sequence[Any]) -> TopicRow:
     name, topic_id, partitions, adopted, deleting = values
     is_name = isinstance(name, str) and names.partition_of(f"{name}-0") is not None
@@ -172,11 +173,11 @@ def _read_query(values: Sequence[Any]) -> QueryRow:
     _expect(_is_int(row.batch, -1, MOST_BATCHES - 1), f"there is no batch {row.batch!r}")
     _expect(_is_int(row.tasks, -1, MOST_TASKS), f"it has {row.tasks!r} tasks")
     _expect(_is_int(row.started_ms, -(1 << 63), names.MAX_OFFSET), "it began at no time")
-    _expect(row.is_committed in (0, 1), "committed is 0 or 1")
+    _expect(_is_int(row.committed, -1, (1 << 32) - 1), "it was committed with no digest")
     _expect(_is_int(row.layout, 0, names.MAX_PARTITION), f"there is no layout {row.layout!r}")
     pinned_topics(row.topics)
     _expect(_is_int(row.batch_bytes, 1, names.MAX_PARTITION), "its batches have no size")
-    return row._replace(is_committed=bool(row.is_committed))
+    return row
 
 
 def pinned_topics(text: str) -> dict[str, tuple[UUID, int]]:

@@ -36,7 +36,6 @@ from horolog.metadata.rows import (
     Table,
     TopicRow,
     checksum,
-    query_values,
     topic_values,
 )
 from horolog.storage import names
@@ -218,7 +217,7 @@ class MetadataStore:
     def put_query(self, row: QueryRow) -> None:
         """Create or replace a query that writes exactly once."""
         with self._transaction(synced=True):
-            self._db.execute(QUERIES.insert, QUERIES.checked(query_values(row)))
+            self._db.execute(QUERIES.insert, QUERIES.checked(row))
 
     # --- groups -----------------------------------------------------------------------
 

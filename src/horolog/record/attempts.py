@@ -99,7 +99,7 @@ def rows_digest(header: BatchHeader, records: Buffer, *, max_bytes: int) -> int:
     for piece in fleeting_chunks(header.codec, memoryview(records), max_bytes=max_bytes):
         crc = crc32c.crc32c(piece, crc)
         size += len(piece)
-    return size << 32 | crc
+    return (size & 0xFFFF_FFFF) << 32 | crc
 
 
 def records_of(batch: Buffer) -> memoryview:

@@ -29,7 +29,7 @@ MOST_REMEMBERED: Final = 4 << 20
 """Batches that one broker remembers, of all its logs; each takes 28 bytes."""
 _OF_A_TASK: Final = 16  # what the state of a task takes, in batches
 
-_MAX_DIGESTED_BYTES: Final = 1 << 30
+_ANY_SIZE: Final = (1 << 63) - 1  # what is in a log was accepted, and takes no memory here
 
 
 class Fence(NamedTuple):
@@ -260,7 +260,7 @@ class Attempts:
         if header.base_sequence != following or last >= MOST_ROWS or header.last_offset_delta < 0:
             return  # no log of ours: a broker appends them in order
         records = _records_of(read_batch())
-        digest = rows_digest(header, records, max_bytes=_MAX_DIGESTED_BYTES)
+        digest = rows_digest(header, records, max_bytes=_ANY_SIZE)
         self.update(header, digest, header.last_offset, header.max_timestamp)
 
     # Asking and forgetting.
