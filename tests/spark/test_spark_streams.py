@@ -74,6 +74,17 @@ def test_what_is_available_is_read_once_over_restarts(
     }
 
 
+def test_a_growing_directory_is_read_as_the_broker_is(
+    spark: Any, clicks: Any, client: Client, broker: RunningBroker, tmp_path: Path
+) -> None:
+    append(client, "clicks", 0, range(30))
+    reader = spark.readStream.format("horolog").option("startingOffsets", "earliest")
+    run = Run(spark, reader.load(str(broker.log_dir)), tmp_path)
+    assert run.to_the_end() == [*range(30)]
+    append(client, "clicks", 1, range(30, 35))
+    assert run.to_the_end() == [*range(35)]
+
+
 def test_a_first_batch_that_fails_loses_nothing_after_a_restart(
     clicks: Any, client: Client, tmp_path: Path
 ) -> None:
@@ -150,8 +161,9 @@ def test_what_a_stream_cannot_do_is_said_in_a_sentence(
         writer = frame.writeStream.format("noop").trigger(availableNow=True)
         return writer.option("checkpointLocation", str(tmp_path / name)).start()
 
-    with pytest.raises(PySparkException, match="A stream reads from a broker") as of_path:
-        start(spark.readStream.format("horolog").load(str(broker.log_dir)), "a").awaitTermination()
+    files = spark.readStream.format("horolog").option("subscribe", "orders")
+    with pytest.raises(PySparkException, match="There is no topic orders") as of_path:
+        start(files.load(str(broker.log_dir)), "a").awaitTermination()
     append(client, "clicks", 0, range(10))
     query = start(clicks(startingOffsets="earliest", maxOffsetsPerTrigger="5"), "b")
     query.awaitTermination()

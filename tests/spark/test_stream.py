@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_reading import schema_of
 from patience import PATIENCE_S
-from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from running_broker import RunningBroker
 from streaming_query import NINE_MS, Query, Row, append, rows
@@ -20,7 +18,6 @@ from horolog.client import Client
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.spark import stream, stream_looks
 from horolog.spark.bounds import DataLost
-from horolog.spark.source import LogSource
 from horolog.spark.stream_offsets import StreamOffset, limited
 from horolog.storage.names import TopicPartition
 
@@ -361,12 +358,6 @@ def test_options_that_no_stream_has_are_refused(
 ) -> None:
     with pytest.raises(Misconfigured, match=said):
         Query(broker, **options).next()
-
-
-def test_a_path_is_refused(tmp_path) -> None:
-    source = LogSource(CaseInsensitiveDict({"path": str(tmp_path)}))
-    with pytest.raises(Misconfigured, match="A stream reads from a broker"):
-        source.streamReader(schema=schema_of(["value"])).initialOffset()
 
 
 def test_the_latest_offset_is_reported_without_asking(orders: RunningBroker) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from pathlib import Path
 from typing import Any, ClassVar
 
 from log_reading import schema_of
@@ -41,8 +42,14 @@ class Clock:
 class Query:
     """One streaming query, as `MicroBatchExecution` runs it; `log` and `commits` outlive it."""
 
-    def __init__(self, broker: RunningBroker, log: list[str] | None = None, **options: Any) -> None:
-        given = {"kafka.bootstrap.servers": broker.address, "subscribe": "orders", **options}
+    def __init__(
+        self, source: RunningBroker | Path, log: list[str] | None = None, **options: Any
+    ) -> None:
+        given: dict[str, Any] = {"subscribe": "orders", **options}
+        if isinstance(source, Path):
+            given["path"] = source
+        else:
+            given["kafka.bootstrap.servers"] = source.address
         given = {
             name.replace("__", "."): str(value)
             for name, value in given.items()

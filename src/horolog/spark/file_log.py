@@ -51,10 +51,14 @@ class Piece(NamedTuple):
 
 
 class FileLog:
-    """The logs below the paths of a read, as they were when this was made. Close it after use."""
+    """The logs below the paths of a read, as they were when this was made. Close it after use.
 
-    def __init__(self, options: ReadOptions) -> None:
+    Topics that are named, and logs at all, must be there unless they `may_miss`.
+    """
+
+    def __init__(self, options: ReadOptions, *, may_miss: bool = False) -> None:
         self._options = options
+        self._may_miss = may_miss
         self._stack = ExitStack()
         self._pieces: dict[TopicPartition, list[Piece]] = {}
         self._ends: dict[TopicPartition, int] = {}
@@ -74,7 +78,7 @@ class FileLog:
         named = set()
         for path in self._options.paths:
             root = self._stack.enter_context(Root(path))
-            for replica in find_replicas(root):
+            for replica in find_replicas(root, may_miss=self._may_miss):
                 if root.path.startswith(replica.directory):
                     named.add(replica.partition)
                 # Paths may overlap, or be several segments of one directory.
@@ -94,7 +98,7 @@ class FileLog:
     ) -> list[TopicPartition]:
         if self._options.subscription is not None:
             where = f"below {', '.join(self._options.paths)}"
-            return subscribed(self._options.subscription, present, where)
+            return subscribed(self._options.subscription, present, where, may_miss=self._may_miss)
         return sorted(
             partition
             for partition in present

@@ -29,10 +29,14 @@ _Result = TypeVar("_Result")
 
 
 class Entry(NamedTuple):
-    """A file below a root: its path within the file system, and its size in bytes."""
+    """A file below a root: its path within the file system, its size in bytes, its last change.
+
+    `changed_ns` counts nanoseconds since 1970; 0 where the file system does not say.
+    """
 
     path: str
     size: int
+    changed_ns: int = 0
 
 
 class _Handle(Protocol):
@@ -81,7 +85,7 @@ class Root:
         if info.type == pafs.FileType.NotFound:
             raise Misconfigured(f"There is no path {self.uri}")
         if info.type == pafs.FileType.File:
-            return [Entry(info.path, info.size)]
+            return [_entry(info)]
         return sorted(self._below(self.path))
 
     def map(self, function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
@@ -104,7 +108,11 @@ class Root:
             raise StorageFailed(f"Cannot list {self.uri}: {error}") from error
         for info in infos:
             if info.type == pafs.FileType.File:
-                yield Entry(info.path, info.size)
+                yield _entry(info)
+
+
+def _entry(info: pafs.FileInfo) -> Entry:
+    return Entry(info.path, info.size, info.mtime_ns or 0)
 
 
 def _local_files_below(directory: str) -> Iterator[Entry]:
@@ -120,17 +128,26 @@ def _local_files_below(directory: str) -> Iterator[Entry]:
         listed = directories.pop()
         try:
             with os.scandir(listed) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        directories.append(entry.path)
-                    elif entry.is_file(follow_symlinks=False):
-                        yield Entry(entry.path, entry.stat(follow_symlinks=False).st_size)
-                    else:
-                        _refuse_if_wanted(entry)
+                # All names before any size: behind a segment that is listed nothing is appended to
+                # the one before it any more.
+                found = [*entries]
         except FileNotFoundError:
             continue  # it may go away while it is listed
         except OSError as error:
             raise StorageFailed(f"Cannot list {listed}: {error.strerror}") from error
+        for entry in found:
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    directories.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    stat = entry.stat(follow_symlinks=False)
+                    yield Entry(entry.path, stat.st_size, stat.st_mtime_ns)
+                else:
+                    _refuse_if_wanted(entry)
+            except FileNotFoundError:
+                continue  # a file, too
+            except OSError as error:
+                raise StorageFailed(f"Cannot look at {entry.path}: {error.strerror}") from error
 
 
 def _refuse_if_wanted(entry: "os.DirEntry[str]") -> None:

@@ -177,10 +177,9 @@ class ReadOptions:
         Raises:
             Misconfigured: the options are those of a batch.
         """
-        if self.paths:
+        if self.paths and self.commits_to_group is not None:
             raise Misconfigured(
-                "A stream reads from a broker: give readStream 'kafka.bootstrap.servers' "
-                "instead of a path"
+                "commitOffsetsToGroup is for streams from a broker; files have no consumer groups"
             )
         if self.has_ending:
             raise Misconfigured(

@@ -57,15 +57,17 @@ class Replica(NamedTuple):
                 yield segment, start, end
 
 
-def find_replicas(root: Root) -> list[Replica]:
+def find_replicas(root: Root, *, may_miss: bool = False) -> list[Replica]:
     """The replicas below one path, each up to its last batch that is whole and fits its CRC.
 
     Raises:
-        Misconfigured: there is nothing at the path, or nothing of Kafka's.
+        Misconfigured: there is nothing at the path, or nothing of Kafka's, unless it `may_miss`.
     """
+    if may_miss and not root.exists():
+        return []
     entries = root.entries()
     by_directory: dict[str, list[Segment]] = defaultdict(list)
-    for path, size in entries:
+    for path, size, _ in entries:
         directory, _, name = path.rpartition("/")
         base_offset = names.base_offset_of(name, names.LOG)
         if base_offset is not None:
@@ -86,7 +88,7 @@ def find_replicas(root: Root) -> list[Replica]:
 
     found = root.map(replica_in, by_directory)
     replicas = [replica for replica in found if replica is not None]
-    if not replicas:
+    if not replicas and not may_miss:
         raise Misconfigured(_nothing_found(root, by_directory))
     return replicas
 

@@ -29,7 +29,9 @@ from pyspark.sql.streaming.datasource import (
 from horolog.client import NoAnswer
 from horolog.errors import HorologError, RequestRefused
 from horolog.spark import planning
+from horolog.spark.broker_log import BrokerLog
 from horolog.spark.errors import in_one_sentence
+from horolog.spark.growing_files import GrowingFiles
 from horolog.spark.limits import EARLIEST, Everywhere, OffsetByPartition
 from horolog.spark.options import ReadOptions
 from horolog.spark.reading import read_task
@@ -151,7 +153,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with in_one_sentence():
             before, after = StreamOffset.from_json(start), StreamOffset.from_json(end)
             ranges = after.ranges_from(before, self.options.times)
-            tasks = planning.shared_out(self.options, ranges, self.cores)
+            log = self._opened().log if self.options.paths else None
+            stretches = log.segments(ranges) if isinstance(log, GrowingFiles) else ranges
+            tasks = planning.shared_out(self.options, stretches, self.cores)
         return [InputPartition(task) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -217,8 +221,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is not None and done == self._initial.to_json():
             return
         self._told_group = done
+        log = self._opened().log
+        assert isinstance(log, BrokerLog), "the options refuse a group of a stream of files"
         try:
-            self._opened().log.commit(group, StreamOffset.from_json(done).offsets)
+            log.commit(group, StreamOffset.from_json(done).offsets)
         except (RequestRefused, NoAnswer) as error:
             _logger.warning("The offsets of this query are not committed: %s", error)
 

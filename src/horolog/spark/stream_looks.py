@@ -8,6 +8,7 @@ from horolog.clock import SystemClock
 from horolog.errors import RequestRefused
 from horolog.spark.bounds import data_lost, later_starts, stream_starts
 from horolog.spark.broker_log import BrokerLog
+from horolog.spark.growing_files import GrowingFiles
 from horolog.spark.options import ReadOptions
 from horolog.spark.row_times import STOP, RowTimes
 from horolog.spark.stream_offsets import Offsets, StreamOffset
@@ -40,7 +41,7 @@ class StreamLooks:
     def __init__(self, options: ReadOptions, clock: Callable[[], float]) -> None:
         self._options = options
         self._clock = clock  # in seconds
-        self._log: BrokerLog | None = None
+        self._log: BrokerLog | GrowingFiles | None = None
         self._partitions: list[TopicPartition] = []
         self._discovered_at: float | None = None
         self._clock_asked_at: float | None = None
@@ -49,10 +50,11 @@ class StreamLooks:
         """The log ends when last looked at."""
 
     @property
-    def log(self) -> BrokerLog:
-        """The log, connected to when it is first needed."""
+    def log(self) -> BrokerLog | GrowingFiles:
+        """The log, opened when it is first needed."""
         if self._log is None:
-            self._log = BrokerLog(self._options)
+            of = self._options
+            self._log = GrowingFiles(of, self._clock) if of.paths else BrokerLog(of)
         return self._log
 
     def close(self) -> None:
@@ -98,6 +100,9 @@ class StreamLooks:
         for partition in sorted(start.offsets.keys() - set(present)):
             self._lost(f"{partition} does not exist any more, or is no longer subscribed to")
         ends = self.log.latest(present)
+        if len(ends) < len(present):  # files went away since they were listed
+            self.forget()
+            return self._look(start, targets)
         self.ends = dict(ends)
         positions = {each: at for each in present if (at := start.offsets.get(each)) is not None}
         starts = later_starts(
@@ -137,8 +142,8 @@ class StreamLooks:
         if now_ms is None:
             now_ms = SystemClock().now_ms()
             self._warn(
-                f"The broker does not tell its time (DescribeQuorum); {STOP} is compared with the "
-                "clock of this driver"
+                f"There is no broker that tells its time (DescribeQuorum); {STOP} is compared "
+                "with the clock of this driver"
             )
         return now_ms >= stop.timestamp_ms
 
