@@ -4,7 +4,9 @@ The store is a fake whose writes complete when the test says so, and fail when i
 """
 
 import asyncio
+import gc
 import struct
+import weakref
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -501,3 +503,33 @@ def test_groups_without_members_and_offsets_make_room_for_new_members() -> None:
         assert len(refused) <= 3
         assert set(world.store.groups) == {group.group_id for group in world.groups.all()}
         assert len(world.store.groups) < 10
+
+
+def test_a_refused_request_is_freed_without_the_collector() -> None:
+    """Twenty refused joins of 50 MB would otherwise take a gigabyte until it comes."""
+    view = memoryview(bytes(100))
+    freed = weakref.ref(view)
+
+    async def ask(groups: GroupCoordinator, metadata: memoryview) -> ErrorCode | None:
+        join = Join(
+            member_id="",
+            protocol_type="consumer",
+            protocols=(Protocol("range", metadata),),
+            session_timeout_ms=1,
+            rebalance_timeout_ms=REBALANCE_MS,
+        )
+        try:
+            await groups.join("g", join)
+        except RequestRefused as error:
+            return error.code
+        return None
+
+    with new_world() as world:
+        gc.disable()
+        try:
+            code = world.loop.run_until_complete(ask(world.groups, view))
+            assert code is ErrorCode.invalid_session_timeout
+            del view
+            assert freed() is None
+        finally:
+            gc.enable()

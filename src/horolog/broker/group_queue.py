@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from horolog.errors import RequestRefused
 from horolog.groups.rows import GroupChange
 
 T = TypeVar("T")
@@ -101,6 +102,11 @@ class GroupQueue:
     def _decide(self, operation: _Operation) -> None:
         try:
             decided = operation.decide()
+        except RequestRefused as error:
+            # Its traceback holds this frame, which holds the future, which holds the error: only
+            # the collector would free the request.
+            _resolve(operation.done, error.with_traceback(None), None)
+            return
         except Exception as error:  # noqa: BLE001 - raised where the operation is awaited
             _resolve(operation.done, error, None)
             return
