@@ -143,6 +143,7 @@ class Dispatcher:
         self._authorise = authorise
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[Reply | None]] = set()
+        self._large_in_flight = 0
         # One thread: more would only wait for each other, and let the event loop wait for them all.
         self._codec: Executor = ThreadPoolExecutor(1, thread_name_prefix="horolog-codec")
         self._served = {
@@ -185,9 +186,20 @@ class Dispatcher:
         """Requests that could not be answered at once and are not answered yet."""
         return len(self._tasks)
 
+    @property
+    def has_large(self) -> bool:
+        """Whether a request of very many fields is in flight."""
+        return self._large_in_flight > 0
+
     def slowly(self, frame: Buffer, peer: Peer) -> "asyncio.Future[Reply | None]":
         """The reply to a request of many fields; nothing of it has been done when this returns."""
-        return self._task(self._answer_slowly(frame, peer))
+        self._large_in_flight += 1
+        answering = self._task(self._answer_slowly(frame, peer))
+        answering.add_done_callback(self._on_large_done)
+        return answering
+
+    def _on_large_done(self, _: "asyncio.Future[Reply | None]") -> None:
+        self._large_in_flight -= 1
 
     def close(self) -> None:
         """Decode and encode no more."""

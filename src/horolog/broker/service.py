@@ -19,6 +19,7 @@ from typing import Final, Self
 from horolog.broker import handlers, kernels
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Dispatcher
+from horolog.broker.garbage import FullCollections
 from horolog.broker.open_files import raise_limit
 from horolog.clock import Clock
 from horolog.config import Endpoint, Settings
@@ -57,6 +58,7 @@ class Service:
         self._dispatcher = dispatcher
         self._server = server
         self._kernels: asyncio.TimerHandle | None = None
+        self._garbage = FullCollections(lambda: dispatcher.has_large)
 
     @classmethod
     async def start(
@@ -69,7 +71,8 @@ class Service:
     ) -> Self:
         """Open the log directory and accept connections.
 
-        A service that `owns_process` excludes what it has loaded from garbage collection.
+        A service that `owns_process` excludes what it has loaded from garbage collection, and
+        decides when the rest is looked at.
 
         Raises:
             Misconfigured: a directory, a port or a setting is unusable.
@@ -97,6 +100,7 @@ class Service:
             service._kernels = loop.call_later(KERNELS_AFTER_SECONDS, load)
         if owns_process:
             gc.freeze()
+            service._garbage.start()
         return service
 
     @property
@@ -118,6 +122,7 @@ class Service:
         """Stop accepting, answer the requests in flight, and close the logs cleanly."""
         if self._kernels is not None:
             self._kernels.cancel()
+        self._garbage.stop()
         await self.background_tasks.stop()
         await self._server.close(self.broker.end_waits)
         self._dispatcher.close()
@@ -127,6 +132,7 @@ class Service:
         """Stop like a crash: no responses, no flush, no clean-shutdown marker; release the lock."""
         if self._kernels is not None:
             self._kernels.cancel()
+        self._garbage.stop()
         await self.background_tasks.stop()
         await self._server.abort()
         self._dispatcher.close()
