@@ -4,26 +4,32 @@ import asyncio
 import errno
 import gc
 import logging
+import resource
 import struct
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from horolog.buffers import Buffer
 from horolog.config import Endpoint, Settings
-from horolog.network import turns
+from horolog.network import framing, turns
 from horolog.network.budget import ByteBudget
 from horolog.network.connection import (
     IN_FLIGHT_REQUESTS,
+    QUICK_BYTES,
     READ_AHEAD_BYTES,
+    READ_AHEAD_OF_WAIT_BYTES,
     ServerConnection,
     Shared,
 )
 from horolog.network.dispatching import anonymous
-from horolog.network.framing import SCRATCH_BYTES
+from horolog.network.framing import PIECE_BYTES, SCRATCH_BYTES
 from horolog.network.lifecycle import State
 from horolog.network.peer import ANONYMOUS, Peer
 from horolog.network.reply import Reply
@@ -152,18 +158,41 @@ class Stage:
         self.connection.connection_made(self.transport)
         return self
 
-    def feed(self, data: bytes) -> None:
-        """As the loop does: only while the connection reads."""
-        while data and self.transport.is_reading:
+    def join(self) -> "Stage":
+        """Another client of the same server."""
+        other = copy(self)
+        other.connection = ServerConnection(self.shared, LISTENER)
+        other.transport = MemoryTransport()
+        other.transport.protocol = other.connection
+        return other.connect()
+
+    def feed(self, data: Buffer) -> int:
+        """As the loop does: only while the connection reads; how many bytes it has read."""
+        fed = 0
+        while fed < len(data) and self.transport.is_reading:
             room = self.connection.get_buffer(-1)
-            part = data[: len(room)]
+            part = data[fed : fed + len(room)]
             room[: len(part)] = part
             self.connection.buffer_updated(len(part))
-            data = data[len(part) :]
+            fed += len(part)
+        return fed
+
+    def feed_in_turns(self, data: bytes) -> None:
+        """As `feed`, and again at the connection's turns, as long as it gets any."""
+        left, fed = memoryview(data), 1
+        while left and fed:
+            fed = self.feed(left)
+            left = left[fed:]
+            self.turn()
 
     def answer(self, name: bytes, reply: Reply | None) -> None:
         self.answers[name].set_result(reply)
         self.turn()
+
+    def turn_once(self) -> None:
+        """Let the loop call back in one iteration."""
+        self.loop.call_soon(self.loop.stop)
+        self.loop.run_forever()
 
     def turn(self) -> None:
         """Let the loop call back."""
@@ -209,22 +238,112 @@ def test_a_connection_opens_with_a_principal_and_gives_everything_back(
     assert stage.budget.used == 0
 
 
+def resident_bytes() -> int:
+    """Memory of this process; buffers of large requests are not on the heap."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is not known")
 def test_what_a_client_has_sent_is_freed_when_it_leaves_without_the_collector(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
     """Accounts would be right, and memory go on growing."""
+    stage = Stage(loop, limit=1 << 30).connect()
+    part = request(b"never whole", size=96 << 20)[: 64 << 20]
+    gc.disable()
+    try:
+        before = resident_bytes()
+        stage.feed_in_turns(part)
+        assert resident_bytes() - before >= 60 << 20
+        stage.lose()
+        assert resident_bytes() - before < 16 << 20
+    finally:
+        gc.enable()
+
+
+def test_what_is_freed_is_on_the_heap_while_it_is_small(loop: asyncio.AbstractEventLoop) -> None:
     stage = Stage(loop).connect()
-    part = request(b"never whole", size=8 << 20)[: 4 << 20]
+    part = request(b"never whole", size=1 << 20)[: 900 << 10]
     gc.disable()
     tracemalloc.start()
     try:
-        stage.feed(part)
-        assert tracemalloc.get_traced_memory()[0] >= 4 << 20
+        stage.feed_in_turns(part)
+        assert tracemalloc.get_traced_memory()[0] >= 900 << 10
         stage.lose()
-        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+        assert tracemalloc.get_traced_memory()[0] < 200 << 10
     finally:
         tracemalloc.stop()
         gc.enable()
+
+
+def test_large_requests_are_received_in_slices_and_connections_take_turns(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(loop, limit=1 << 30).connect()
+    others = [stage.join() for _ in range(2)]
+    sent = request(b"large", size=2 << 20)
+    for each in (stage, *others):
+        each.feed_in_turns(sent[: 1 << 20])
+    monkeypatch.setattr(turns, "SLICE_SECONDS", -1.0)  # over at once
+    first = stage.feed(sent[1 << 20 :])
+    assert first <= PIECE_BYTES
+    for other in others:  # the slice is over: a little, and then none
+        assert 0 < other.feed(sent[1 << 20 :]) <= READ_AHEAD_OF_WAIT_BYTES
+    assert not any(each.transport.is_reading for each in (stage, *others))
+    served = []
+    for _ in range(3):
+        stage.turn_once()
+        served += [each for each in (stage, *others) if each.transport.is_reading]
+    assert served[0] is stage
+    assert all(each.transport.is_reading for each in (stage, *others))
+    monkeypatch.undo()
+    stage.feed_in_turns(sent[(1 << 20) + first :])
+    assert stage.transport.sent.startswith(b"large")
+
+
+def test_requests_of_many_bytes_start_in_slices_whoever_sends_them(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may take milliseconds: forty connections with one each, and others waited for all."""
+    stage = Stage(loop).connect()
+    monkeypatch.setattr(turns, "SLICE_SECONDS", -1.0)  # over at once
+    clients = [stage, *(stage.join() for _ in range(5))]
+    for n, client in enumerate(clients):
+        client.feed(request(b"many%d" % n, size=QUICK_BYTES + 1))
+    assert [name[:5] for name in stage.asked] == [b"many0"]
+    quick = stage.join()
+    quick.feed(request(b"quick"))
+    assert quick.transport.sent == b"quick"
+    for n in range(2, 7):
+        stage.turn_once()
+        assert len(stage.asked) == n + 1
+    assert all(client.transport.sent for client in clients)
+
+
+def test_a_connection_without_memory_for_its_request_is_closed_and_no_other(
+    loop: asyncio.AbstractEventLoop,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage(loop, limit=15 << 20).connect()
+    other = stage.join()
+    large = request(b"large", size=12 << 20)
+    other.feed_in_turns(large[: 1 << 19])
+    stage.feed_in_turns(large[:-1])
+    other.feed_in_turns(large[1 << 19 : 2 << 20])
+    assert not other.transport.is_reading  # it waits for more memory
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(framing.mmap, "mmap", refuse)
+    stage.feed_in_turns(large[-1:])  # what it gives back is granted to the other
+    assert stage.transport.sent.startswith(b"large")
+    assert other.transport.closed
+    assert not stage.transport.closed
+    assert "no memory for a request of 12582912 bytes" in caplog.text
+    other.lose()
+    assert stage.budget.used == 0
 
 
 def test_requests_that_came_together_are_begun_in_slices_and_connections_take_turns(

@@ -1,16 +1,26 @@
 """Cutting a stream into requests: however it is cut on the way, the same requests come out."""
 
+import errno
 import struct
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.network.framing import FIRST_ALLOCATION_BYTES, GROWTH, SCRATCH_BYTES, Frames
+from horolog.network import framing
+from horolog.network.framing import (
+    FIRST_ALLOCATION_BYTES,
+    GROWTH,
+    PIECE_BYTES,
+    SCRATCH_BYTES,
+    STEP_BYTES,
+    Frames,
+)
 from horolog.wire.frame import LENGTH_BYTES
 from horolog.wire.malformed import MalformedRequest
 
-MAX_BYTES = 4 << 20
+MAX_BYTES = 32 << 20
 
 
 class Receiver:
@@ -106,6 +116,32 @@ def test_a_request_waits_for_leave_to_grow_and_loses_nothing() -> None:
     receiver.reader.resume()
     receiver.feed(framed(body)[50:])
     assert receiver.frames == [body]
+
+
+def test_a_large_request_is_received_in_small_pieces_and_never_copied() -> None:
+    """Zeroing and copying fifty megabytes would stop the event loop for forty milliseconds."""
+    receiver = Receiver(scratch_bytes=SCRATCH_BYTES)
+    body = bytes(range(256)) * ((24 << 20) // 256)
+    stream = framed(body, b"0123456789")
+    receiver.feed(stream[: 4 << 20])
+    room = receiver.reader.room()
+    assert len(room) <= PIECE_BYTES
+    receiver.feed(stream[4 << 20 : 20 << 20])
+    assert receiver.reader.room().obj is room.obj
+    steps = [after - before for before, after in pairwise(receiver.asked)]
+    assert max(steps) <= STEP_BYTES
+    receiver.feed(stream[20 << 20 :])
+    assert receiver.frames == [body, b"0123456789"]
+
+
+def test_where_no_memory_can_be_mapped_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(framing.mmap, "mmap", refuse)
+    receiver = Receiver(scratch_bytes=SCRATCH_BYTES)
+    with pytest.raises(MemoryError, match="no memory for a request of 25165824 bytes"):
+        receiver.feed(framed(bytes(24 << 20)))
 
 
 @pytest.mark.parametrize("length", [-1, 0, 9, MAX_BYTES + 1, (1 << 31) - 1])

@@ -39,6 +39,8 @@ READ_AHEAD_BYTES: Final = 256 * 1024
 READ_AHEAD_OF_WAIT_BYTES: Final = 16 * 1024
 # A request of ordinary size waits for memory once, not at each step of its growth.
 WAITED_FOR_BYTES: Final = 1 << 20
+# A request of so few bytes is quick, and starts even if others have used up the slice.
+QUICK_BYTES: Final = 4 * 1024
 IN_FLIGHT_BYTES: Final = 16 << 20
 IN_FLIGHT_REQUESTS: Final = 64
 
@@ -127,7 +129,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._reading_paused = False
         self._receiving = False
         self._has_begun = False  # a request, since the event loop called
-        self._waits_for_slice = False  # other connections start requests first
+        self._waits_for_slice = False  # other connections receive and start requests first
+        self._is_its_turn = False
 
     # --- called by the event loop -----------------------------------------------------
 
@@ -166,9 +169,10 @@ class ServerConnection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """The buffer that the event loop receives into."""
         room = self._frames.room()
-        if self._shared.turns.is_contended or (
-            self._in_flight and not self._in_flight[-1].is_produce
-        ):
+        turns = self._shared.turns
+        if self._frames.is_filling:
+            return room[:READ_AHEAD_OF_WAIT_BYTES] if turns.is_over() else room
+        if turns.is_contended or (self._in_flight and not self._in_flight[-1].is_produce):
             return room[:READ_AHEAD_OF_WAIT_BYTES]
         return room
 
@@ -179,9 +183,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._has_begun = False
         try:
             self._frames.received(nbytes)
-        except MalformedRequest as error:
+        except (MalformedRequest, MemoryError) as error:
             self._hang_up(error)
         self._receiving = False
+        if self._frames.is_filling and nbytes >= READ_AHEAD_OF_WAIT_BYTES:
+            self._receive_in_turn()
         self._pump()
         self._steer_reading()
 
@@ -280,7 +286,10 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _on_granted(self) -> None:
         self._growing_bytes = self._frames.wanted
-        self._frames.resume()
+        try:
+            self._frames.resume()
+        except MemoryError as error:
+            self._hang_up(error)
         self._steer_reading()
 
     def _on_frame(self, frame: Buffer) -> None:
@@ -308,21 +317,31 @@ class ServerConnection(asyncio.BufferedProtocol):
             and self._in_flight_bytes < IN_FLIGHT_BYTES
         ):
             return False
-        return self._has_turn()
+        return self._has_turn(len(frame))
 
-    def _has_turn(self) -> bool:
+    def _has_turn(self, size: int) -> bool:
         """Whether to start a request now; if not, it is started at this connection's turn."""
         if self._waits_for_slice:
             return False
-        if self._has_begun and self._shared.turns.is_over():
+        if (
+            self._has_begun or (size > QUICK_BYTES and not self._is_its_turn)
+        ) and self._shared.turns.is_over():
             self._waits_for_slice = True
             self._shared.turns.wait(self._on_turn)
             return False
         return True
 
+    def _receive_in_turn(self) -> None:
+        """Receive no more of a large request until others have had theirs."""
+        if not self._waits_for_slice and self._shared.turns.is_over():
+            self._waits_for_slice = True
+            self._shared.turns.wait(self._on_turn)
+
     def _on_turn(self) -> None:
         self._waits_for_slice = False
+        self._is_its_turn = True
         self._go_on()
+        self._is_its_turn = False
 
     def _begin(self, frame: Buffer, is_accounted: bool) -> None:
         """Start a request; one that is answered immediately is not charged here."""
@@ -460,7 +479,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Close after the responses already made, and log the reason; a bug with its traceback."""
         if self.state >= _CLOSING or self._transport is None:
             return
-        if isinstance(error, HorologError) or (
+        if isinstance(error, (HorologError, MemoryError)) or (
             # A module that a request is the first to need cannot be loaded without a file.
             isinstance(error, OSError) and error.errno in _NO_FILE_LEFT
         ):

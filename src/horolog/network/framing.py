@@ -3,8 +3,13 @@
 Reads go to a scratch buffer that all connections share: the event loop gets and returns it within
 one call. A request that is incomplete after a read is received into its own buffer, which grows
 with the bytes received: a client that only claims 100 MB gets no memory for it.
+
+Once a request has sent a megabyte, its buffer is an anonymous mapping of the whole length: the
+kernel provides a page when a byte arrives for it. A buffer on the heap is zeroed and copied at each
+step of its growth, which takes tens of milliseconds for 50 MB, for all connections together.
 """
 
+import mmap
 from collections.abc import Callable
 from typing import Final
 
@@ -15,6 +20,14 @@ SCRATCH_BYTES: Final = 256 * 1024
 FIRST_ALLOCATION_BYTES: Final = 4 * 1024
 # The size of a buffer relative to the received bytes: few copies, and a limit for false claims.
 GROWTH: Final = 4
+# Larger buffers are mapped, and are allowed this much more at a time.
+MAPPED_FROM_BYTES: Final = 1 << 20
+STEP_BYTES: Final = 4 << 20
+# What is received at once: more would occupy the event loop for milliseconds.
+PIECE_BYTES: Final = 256 * 1024
+
+# Pages of a mapping that are never touched are not reserved either.
+_MAP_FLAGS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 
 
 class Frames:
@@ -37,8 +50,9 @@ class Frames:
         self._on_frame = on_frame
         self._may_grow = may_grow
         self._start = b""  # length and first bytes of a request that has no buffer yet
-        self._buffer: bytearray | None = None
+        self._buffer: bytearray | memoryview | None = None  # a view of a mapping, if large
         self._filled = 0
+        self._allowed = 0  # how far the buffer may be filled
         self.length = 0
         """Size of the request that is being received in a buffer, or waits for one."""
         self.wanted = 0
@@ -53,10 +67,16 @@ class Frames:
             return self._filled
         return max(len(self._start) - LENGTH_BYTES, 0)
 
+    @property
+    def is_filling(self) -> bool:
+        """Whether a request is being received into its own buffer."""
+        return self._buffer is not None
+
     def room(self) -> memoryview:
         """The buffer for the next bytes."""
         if self._buffer is not None:
-            return memoryview(self._buffer)[self._filled :]
+            end = min(self._allowed, self._filled + PIECE_BYTES)
+            return memoryview(self._buffer)[self._filled : end]
         if not self._start:
             return self._scratch
         held = len(self._start)
@@ -68,6 +88,7 @@ class Frames:
 
         Raises:
             MalformedRequest: the length of a request is invalid.
+            MemoryError: there is no memory for its buffer.
         """
         if self._buffer is not None:
             self._filled += size
@@ -75,7 +96,7 @@ class Frames:
                 frame, self._buffer = self._buffer, None
                 self._filled = 0
                 self._on_frame(frame)
-            elif self._filled == len(self._buffer):
+            elif self._filled == self._allowed:
                 self._grow()
             return
         end = len(self._start) + size
@@ -101,14 +122,24 @@ class Frames:
         self._buffer, self._start, self._filled = None, b"", 0
 
     def _grow(self) -> None:
-        self.wanted = min(self.length, max(FIRST_ALLOCATION_BYTES, GROWTH * self.arrived))
+        arrived = self.arrived
+        grown = max(FIRST_ALLOCATION_BYTES, min(GROWTH * arrived, arrived + STEP_BYTES))
+        self.wanted = min(self.length, grown)
         if self._may_grow(self.wanted):
             self.resume()
 
     def resume(self) -> None:
-        """Grow the buffer after `may_grow` has refused it."""
+        """Grow the buffer after `may_grow` has refused it.
+
+        Raises:
+            MemoryError: there is no memory for it.
+        """
+        self._allowed = self.wanted
+        if isinstance(self._buffer, memoryview):
+            return
         # Not resized in place, because views of it may still exist.
-        larger = bytearray(self.wanted)
+        larger: bytearray | memoryview
+        larger = _mapped(self.length) if self.wanted > MAPPED_FROM_BYTES else bytearray(self.wanted)
         if self._buffer is None:
             self._filled = len(self._start) - LENGTH_BYTES
             larger[: self._filled] = self._start[LENGTH_BYTES:]
@@ -116,3 +147,11 @@ class Frames:
         else:
             larger[: self._filled] = self._buffer
         self._buffer = larger
+
+
+def _mapped(size: int) -> memoryview:
+    """Zeroed memory that is taken page by page when it is first written to."""
+    try:
+        return memoryview(mmap.mmap(-1, size, flags=_MAP_FLAGS))
+    except OSError as error:
+        raise MemoryError(f"no memory for a request of {size} bytes: {error.strerror}") from error

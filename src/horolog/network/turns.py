@@ -1,8 +1,9 @@
-"""How many pipelined requests are started before the event loop serves other connections.
+"""How much is received and started before the event loop serves other connections.
 
-A client may send thousands of small requests at once. In one iteration of the event loop each
-connection that is called may start one request, and all of them together as many more as fit a
-slice. Connections with more requests continue in turn, one in each iteration.
+A client may send thousands of small requests at once, and many clients may send a large one each.
+In one iteration of the event loop each connection that is called may start one quick request, and
+all of them together start and receive as much more as fits a slice. The others continue in turn,
+in the next iteration.
 """
 
 import asyncio
@@ -46,6 +47,10 @@ class Turns:
 
     def _end_slice(self) -> None:
         self._is_scheduled = False
-        if self._waiting:
-            self._start_slice()
+        if not self._waiting:
+            return
+        self._start_slice()
+        for _ in range(len(self._waiting)):
             self._waiting.popleft()()
+            if self.is_over():
+                break
