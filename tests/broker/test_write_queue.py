@@ -39,8 +39,12 @@ def packed(size: int = LARGE_BYTES, value: bytes = b"v") -> bytes:
 
 def large(value: bytes = b"v") -> bytes:
     """Too large for the event loop as it is sent."""
-    noise = random.Random(value).randbytes(LARGE_BYTES)
-    return build_batch([Record(NOW, b"k", value + noise)], codec=Codec.LZ4)
+    return noise(Codec.GZIP, value)
+
+
+def noise(codec: Codec, value: bytes = b"v", size: int = LARGE_BYTES) -> bytes:
+    noise = random.Random(value).randbytes(size)
+    return build_batch([Record(NOW, b"k", value + noise)], codec=codec)
 
 
 class Gate:
@@ -116,6 +120,34 @@ def test_a_slow_check_holds_up_its_own_client_and_no_other(run, gate) -> None:
         assert [offset(await one) for one in mine] == [2, 3]
 
     run(test)
+
+
+@pytest.mark.parametrize("codec", [Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_what_decompresses_quickly_and_to_not_much_more_is_checked_at_once(
+    run, gate, codec
+) -> None:
+    load_kernels()
+
+    async def test(partition: Partition) -> None:
+        await append(partition, small(), "a")  # opens the files
+        gate.limits.clear()
+        batch = noise(codec)
+        assert isinstance(partition.append(batch, NOW, 9, "a"), Appended)
+        assert gate.limits == [MAX_BYTES]
+        gate.limits.clear()
+        bomb = build_batch([Record(NOW, b"k", b"v" * MAX_BYTES)], codec=codec)
+        assert write_queue.INLINE_RATIO * len(bomb) < MAX_BYTES
+        with pytest.raises(RequestRefused):  # with its header it is a little too large
+            await append(partition, bomb, "a")
+        assert gate.limits[0] == max(
+            write_queue.INLINE_DECOMPRESSED_BYTES, write_queue.INLINE_RATIO * len(bomb)
+        )
+        assert gate.limits[1:] == [MAX_BYTES]
+        gate.limits.clear()
+        await append(partition, noise(Codec.GZIP), "a")
+        assert gate.limits == [MAX_BYTES], "in a thread, at once"
+
+    run(test, max_message_bytes=2 * MAX_BYTES)
 
 
 def test_what_is_large_inside_begins_again_among_the_large_ones(run, gate, monkeypatch) -> None:

@@ -18,7 +18,7 @@ from horolog.broker.jobs import Append, Failure, Job, perform
 from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.record.batch import codec_number_of
-from horolog.record.compression import UncompressedTooLarge
+from horolog.record.compression import Codec, UncompressedTooLarge
 from horolog.record.scan import kernels_ready
 from horolog.storage.log import Appended, Log
 from horolog.storage.validate import Prepared, prepare
@@ -28,8 +28,10 @@ T = TypeVar("T")
 # The limits of scanning and decompressing on the event loop.
 INLINE_BYTES: Final = 1 << 20
 INLINE_SLOWLY_BYTES: Final = 64 * 1024  # while no kernels are loaded
-INLINE_COMPRESSED_BYTES: Final = 16 * 1024
-INLINE_DECOMPRESSED_BYTES: Final = 64 * 1024
+INLINE_COMPRESSED_BYTES: Final = 16 * 1024  # of gzip, or while no kernels are loaded
+INLINE_DECOMPRESSED_BYTES: Final = 64 * 1024  # of any batch of these
+INLINE_RATIO: Final = 8  # beyond, a few bytes of a client would cost the event loop much
+_FAST_CODECS: Final = frozenset({Codec.SNAPPY, Codec.LZ4, Codec.ZSTD})
 
 
 class WriteQueue:
@@ -99,7 +101,12 @@ class WriteQueue:
         if append.in_thread or self._log.config.compression_type != "producer":
             return None  # the latter may have to be compressed again
         size = len(append.batch)
-        if codec_number_of(append.batch):
+        codec = codec_number_of(append.batch)
+        if codec in _FAST_CODECS and size <= INLINE_BYTES and kernels_ready():
+            # A thread would cost more than decompressing: both wait for the interpreter's lock.
+            limit = max(INLINE_DECOMPRESSED_BYTES, min(INLINE_RATIO * size, INLINE_BYTES))
+            return min(self._max_uncompressed_bytes, limit)
+        if codec:
             if size > INLINE_COMPRESSED_BYTES:
                 return None
             return min(self._max_uncompressed_bytes, INLINE_DECOMPRESSED_BYTES)

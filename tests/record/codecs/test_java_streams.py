@@ -12,15 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from batches import batch_of
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
-from horolog.record.batch import BatchHeader, parse_header
+from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
 from horolog.record.builder import read_records
+from horolog.record.codecs import lz4_frame, snappy_stream, zstd_frame
 from horolog.record.columns import decode
 from horolog.record.compression import Codec
 from horolog.record.scan import scan_batch
@@ -134,3 +135,22 @@ def test_a_leader_stores_nothing_that_java_cannot_read(codec: Codec):
 def test_every_exception_is_one_that_java_reads():
     read = {(codec, stream.name) for codec in CODECS for stream in streams(codec) if stream.digest}
     assert read >= STRICTER
+
+
+@pytest.mark.parametrize(
+    ("codec", "module"),
+    [(Codec.SNAPPY, snappy_stream), (Codec.LZ4, lz4_frame), (Codec.ZSTD, zstd_frame)],
+    ids=["snappy", "lz4", "zstd"],
+)
+@pytest.mark.parametrize("room", [1 << 20, 200_000, 1_000])
+def test_memory_to_decompress_into_changes_no_answer(codec: Codec, module: Any, room: int):
+    def read(stream: Stream, scratch: memoryview | None) -> bytes | None:
+        packed = memoryview(stream.batch)[HEADER_SIZE:]
+        try:
+            return b"".join(map(bytes, module.chunks(packed, 1 << 20, scratch)))
+        except (CorruptBatch, RequestRefused):
+            return None
+
+    scratch = memoryview(bytearray(b"\xa5" * room))
+    for stream in streams(codec):
+        assert read(stream, scratch) == read(stream, None), stream.name

@@ -8,14 +8,14 @@ empty block, which Java misreads unless it is the last, is refused wherever it i
 
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
+import cramjam
 import lz4.frame
 
 from horolog.buffers import Buffer
 from horolog.record.codecs.stream import (
     FIRST_CHUNK_BYTES,
-    INPUT_BYTES,
     Codec,
     Packer,
     corrupt,
@@ -26,12 +26,15 @@ _MAGIC: Final = b"\x04\x22\x4d\x18"
 _FLAGS: Final = 4  # byte of the frame
 _RESERVED: Final = 0x03  # bit 0 would be a dictionary
 _CONTENT_SIZE: Final = 0x08
+_CONTENT_CHECKSUM: Final = 0x04
 _BLOCK_CHECKSUM: Final = 0x10
 _INDEPENDENT: Final = 0x20
 _DESCRIPTOR_END: Final = 7  # without a content size
 _END_MARK: Final = 0
 _EMPTY_BLOCKS: Final = (1 << 31, 1)  # uncompressed, and compressed to its one token
 _SIZE_BITS: Final = 0x7FFFFFFF
+_BLOCK_BYTES: Final = {0x40: 64 << 10, 0x50: 256 << 10, 0x60: 1 << 20}  # by the byte after flags
+_INPUT_BYTES: Final = 256 << 10  # given at once: the library copies what it could not use yet
 _U32: Final = struct.Struct("<I")
 
 
@@ -122,22 +125,34 @@ def packer(level: int | None) -> Packer:
 
 
 def chunks(
-    packed: memoryview, chunk_bytes: int, _scratch: memoryview | None = None
+    packed: memoryview, chunk_bytes: int, scratch: memoryview | None = None
 ) -> Iterator[Buffer]:
-    """The bytes of the frame, in pieces of at most `chunk_bytes`; the library makes them itself.
+    """The bytes of the frame, in pieces of at most `chunk_bytes`; in `scratch` if they fit there.
 
     Raises:
         CorruptBatch: the frame is damaged or is one that Kafka cannot read; after all that can be
             read, if it ends early.
     """
-    _check_frame(packed)
+    plain = _check_frame(packed)
+    if (
+        scratch is not None
+        and plain is not None
+        and plain.at_most <= min(chunk_bytes, len(scratch))
+    ):
+        # One call: each waits for the interpreter's lock when it returns.
+        try:
+            size = cramjam.lz4.decompress_into(packed[: plain.end], scratch)
+        except cramjam.DecompressionError as error:
+            raise corrupt(Codec.LZ4, error) from None
+        yield scratch[:size]
+        return
     frame = lz4.frame.LZ4FrameDecompressor()
     position = 0
     size = min(FIRST_CHUNK_BYTES, chunk_bytes)
     while not frame.eof:
         pending: Buffer = b""
         if frame.needs_input:
-            pending = packed[position : position + INPUT_BYTES]
+            pending = packed[position : position + _INPUT_BYTES]
             if not len(pending):
                 raise ends_early(Codec.LZ4)
             position += len(pending)
@@ -149,8 +164,21 @@ def chunks(
         yield chunk
 
 
-def _check_frame(packed: memoryview) -> None:
-    """Refuse what lz4's library reads and Kafka's reader does not."""
+class _Plain(NamedTuple):
+    """A frame of nothing but blocks, as clients write it."""
+
+    end: int
+    """Behind its end mark."""
+    at_most: int
+    """Bytes that it can hold."""
+
+
+def _check_frame(packed: memoryview) -> _Plain | None:
+    """Refuse what lz4's library reads and Kafka's reader does not.
+
+    Returns:
+        A plain frame; None if it has checksums or a size as well, or no end mark.
+    """
     if bytes(packed[: len(_MAGIC)]) != _MAGIC:
         raise corrupt(Codec.LZ4, "there is no lz4 frame")
     if len(packed) <= _FLAGS:
@@ -162,15 +190,23 @@ def _check_frame(packed: memoryview) -> None:
         )
     if flags & _RESERVED:
         raise corrupt(Codec.LZ4, "the frame needs a dictionary, or has a reserved bit set")
-    _check_blocks(packed, _descriptor_end(flags), flags)
+    end, blocks = _count_blocks(packed, _descriptor_end(flags), flags)
+    if end < 0 or flags & (_CONTENT_SIZE | _CONTENT_CHECKSUM | _BLOCK_CHECKSUM):
+        return None
+    block_bytes = _BLOCK_BYTES.get(packed[_FLAGS + 1])
+    return None if block_bytes is None else _Plain(end, blocks * block_bytes)
 
 
-def _check_blocks(packed: memoryview, position: int, flags: int) -> None:
+def _count_blocks(packed: memoryview, position: int, flags: int) -> tuple[int, int]:
+    """Where the frame ends, -1 without an end mark, and the number of its blocks."""
     checksum = 4 if flags & _BLOCK_CHECKSUM else 0
+    blocks = 0
     while len(packed) - position >= _U32.size:
         (size,) = _U32.unpack_from(packed, position)
         if size == _END_MARK:
-            return
+            return position + _U32.size, blocks
         if size in _EMPTY_BLOCKS:
             raise corrupt(Codec.LZ4, "the frame has an empty block, which Kafka cannot read")
         position += _U32.size + (size & _SIZE_BITS) + checksum
+        blocks += 1
+    return -1, blocks
