@@ -46,9 +46,9 @@ def test_each_minute_a_warning_names_the_command_until_append_times_are_reset(
     broker.create_topic("few", message_timestamp_type="LogAppendTime")
     broker.create_topic("many", 5, message_timestamp_type="LogAppendTime")
     broker.create_topic("create-time", 5)
+    produce(broker, "create-time", 5)
     clock.step("100d")
     produce(broker, "few")
-    produce(broker, "create-time", 5)
     clock.step("-10d")
     produce(broker, "many", 5)
     clock.step("-90d")
@@ -89,3 +89,55 @@ def test_the_first_record_that_is_stamped_ahead_is_warned_of_at_once(
         produce(broker, "t")
     (warning,) = caplog.messages
     assert "t-0 2 hours" in warning
+
+
+def test_create_time_topics_are_warned_of_as_their_append_times_are_kept_too(
+    broker: RunningBroker, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create_topic("t")
+    produce(broker, "t")
+    clock.step("-2h")
+    with caplog.at_level(logging.WARNING, "horolog.broker"):
+        produce(broker, "t")
+    assert any("ahead of the clock, which has gone back: t-0 2 hours" in m for m in caplog.messages)
+
+
+def send(broker: RunningBroker, topic: str, timestamp: int) -> None:
+    with RawConnection(broker.address) as connection:
+        fields = produce_fields(topic, {0: build_batch([Record(timestamp, None, b"v")])})
+        connection.ask(ApiKey.PRODUCE, 9, **fields)
+
+
+@pytest.mark.parametrize(
+    ("retention_by", "said"), [("create-time", 1), ("append-time", 0), ("later", 0)]
+)
+def test_records_that_retention_would_delete_at_once_are_warned_of_once_a_minute(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture, retention_by: str, said: int
+) -> None:
+    broker.create_topic("t", retention_ms="3600000", horolog_retention_by=retention_by)
+    with caplog.at_level(logging.WARNING, "horolog.broker"):
+        send(broker, "t", NOW_MS - 3_600_000)
+        assert caplog.messages == [], "a moment is left"
+        for _ in range(3):
+            send(broker, "t", NOW_MS - 3 * 3_600_000)
+        assert len(caplog.messages) == said
+        minute(broker)
+        send(broker, "t", NOW_MS - 3 * 3_600_000)
+    assert len(caplog.messages) == 2 * said
+    for message in caplog.messages[:1]:
+        assert "t-0: records have been older than retention.ms for 2 hours" in message
+        assert "(offsets 1 to 1, from client 'test' at 127.0.0.1)" in message
+
+
+@pytest.mark.parametrize("retention_by", ["create-time", "append-time"])
+def test_a_record_ahead_of_the_clock_is_warned_of_with_its_client(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture, retention_by: str
+) -> None:
+    broker.create_topic(
+        "t", message_timestamp_after_max_ms=str(1 << 60), horolog_retention_by=retention_by
+    )
+    with caplog.at_level(logging.WARNING, "horolog.broker"):
+        send(broker, "t", NOW_MS + 48 * 3_600_000)
+    (message,) = caplog.messages
+    assert "(offsets 0 to 0, from client 'test' at 127.0.0.1)" in message
+    assert ("keeps its segment" in message) == (retention_by == "create-time")

@@ -136,6 +136,50 @@ def segments_deleted_when_their_time_is_over(trial: Trial) -> int:
 
 
 @of_topic(
+    "horolog.retention.by",
+    {"create-time": (1, 0), "append-time": (0, 1), "later": (0, 0)},
+    beside={"retention.ms": str(HOUR_MS)},
+)
+def whether_a_backfill_and_what_holds_a_record_from_the_future_is_deleted(trial: Trial) -> Any:
+    trial.advance(2 * HOUR_MS)
+    trial.look_for_expired()  # what was there before is gone
+    trial.put_at(trial.now_ms - 2 * HOUR_MS)
+    backfill = trial.look_for_expired()
+    trial.put_at(trial.now_ms + HOUR_MS // 2)
+    trial.advance(HOUR_MS + 1)
+    return backfill, trial.look_for_expired()
+
+
+@of_topic(
+    "horolog.roll.by",
+    {"first-time": (1, 0), "largest-time": (0, 0), "append-time": (0, 1)},
+    beside={"segment.ms": str(HOUR_MS)},
+)
+def segments_begun_an_hour_after_what_counts(trial: Trial) -> Any:
+    last_ms = trial.now_ms
+    by_records = _segments_begun_by(
+        trial, [(last_ms - ago, 1) for ago in (5_400_000, 2_700_000, 0)]
+    )
+    trial.advance(HOUR_MS + 1)
+    before = trial.segments
+    trial.put_at(last_ms)
+    return by_records, trial.segments - before
+
+
+@of_topic(
+    "horolog.roll.idle",
+    {"true": 1, "false": 0},
+    beside={"segment.ms": str(HOUR_MS), "retention.ms": "-1"},
+)
+def segments_begun_when_nothing_is_appended_for_an_hour(trial: Trial) -> int:
+    begun = _segments_begun_by(trial, [(trial.now_ms, 1)])
+    trial.advance(HOUR_MS + 1)
+    before = trial.segments
+    trial.look_for_expired()
+    return begun + trial.segments - before
+
+
+@of_topic(
     "retention.ms",
     {str(HOUR_MS): 1, str(HOUR_MS + 1): 0, "-1": 0},
     log_retention_minutes={"60": 1, "61": 0, "-1": 0},
@@ -157,7 +201,7 @@ def segments_deleted_of_four_with_370_bytes(trial: Trial) -> int:
     return trial.look_for_expired()
 
 
-@of_topic("file.delete.delay.ms", {"1000": 0, "1001": 3}, beside={"retention.ms": "1000"})
+@of_topic("file.delete.delay.ms", {"1000": 0, "1001": 4}, beside={"retention.ms": "1000"})
 def files_of_a_deleted_segment_a_second_later(trial: Trial) -> int:
     trial.put_at(trial.now_ms)
     trial.advance(HOUR_MS)

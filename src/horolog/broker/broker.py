@@ -183,14 +183,16 @@ class Broker:
             raise unknown_topic(topic)
         return partition
 
-    def note_appended(self, partition: Partition, appended: Appended) -> None:
+    def note_appended(
+        self, partition: Partition, appended: Appended, client_id: str, host: str
+    ) -> None:
         """Follow up on an append: log duplicates, flush rolled segments, warn of timestamps."""
         if appended.duplicate:
             _LOG.debug("%s: a retry of what is in the log was answered", partition.name)
         if appended.rolled:
             partition.flush_rolled().add_done_callback(_log_failure)
-        if appended.ahead_ms > 0 or appended.records_ahead_ms > 0:
-            self.timestamp_warnings.note(partition, appended)
+        if appended.ahead_ms > 0 or appended.records_ahead_ms > 0 or appended.expired_ms > 0:
+            self.timestamp_warnings.note(partition, appended, client_id, host)
 
     @contextmanager
     def delay(self, delayed: DelayedFetch) -> Iterator[DelayedFetch]:

@@ -1,6 +1,7 @@
 """Warnings in the broker's log about timestamps that are ahead of its clock.
 
-    a record ahead of the clock    at most once a minute for each partition, when it is appended
+    a record ahead of the clock,   at most once a minute for each partition, when it is appended
+    or older than retention.ms
     append times ahead of it       once a minute for all partitions, while any is ahead, appended
                                    to or not: retention waits for them either way
 
@@ -22,6 +23,10 @@ _LOG = logging.getLogger(__name__)
 
 INTERVAL_SECONDS: Final = 60.0
 _NAMED: Final = 3
+_HOLDS: Final = (
+    "; retention.ms counts from its timestamp, and keeps its segment for so much longer (KIP-937), "
+    "unless horolog.retention.by is append-time"
+)
 
 
 class TimestampWarnings:
@@ -41,20 +46,35 @@ class TimestampWarnings:
         self._next_warning_at = 0.0  # about them
         self._next_of_records: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
 
-    def note(self, partition: Partition, appended: Appended) -> None:
-        """Warn if the appended records are ahead of the clock."""
+    def note(self, partition: Partition, appended: Appended, client_id: str, host: str) -> None:
+        """Warn if the appended records are ahead of the clock, or due for deletion at once."""
         limit_ms = self._live.config.horolog_timestamp_warn_ahead_ms
         if appended.ahead_ms > limit_ms:
             if self._loop.time() >= self._next_warning_at:
                 self._look()
         elif appended.records_ahead_ms > limit_ms and self._is_due(partition):
+            holds = partition.config.horolog_retention_by != "append-time"
             _LOG.warning(
-                "%s: a record is %s ahead of the clock (offsets %d to %d); retention.ms counts "
-                "from its timestamp (KIP-937)",
+                "%s: a record is %s ahead of the clock (offsets %d to %d, from client %r at %s)%s",
                 partition.name,
                 format_duration(appended.records_ahead_ms),
                 appended.base_offset,
                 appended.last_offset,
+                client_id,
+                host,
+                _HOLDS if holds else "",
+            )
+        elif appended.expired_ms > 0 and self._is_due(partition):
+            _LOG.warning(
+                "%s: records have been older than retention.ms for %s when they arrived (offsets "
+                "%d to %d, from client %r at %s): retention deletes them with their segment, "
+                "unless horolog.retention.by is append-time or later",
+                partition.name,
+                format_duration(appended.expired_ms),
+                appended.base_offset,
+                appended.last_offset,
+                client_id,
+                host,
             )
 
     def look_at_append_times(self) -> None:
@@ -79,8 +99,8 @@ class TimestampWarnings:
         named = ", ".join(f"{each.name} {format_duration(by)}" for by, each in ahead[:_NAMED])
         more = f" and {len(ahead) - _NAMED} more partitions" if len(ahead) > _NAMED else ""
         _LOG.warning(
-            "append times are ahead of the clock, which has gone back: %s%s. Records are stamped "
-            "with the last append time until the clock has caught up; `horolog topics "
+            "append times are ahead of the clock, which has gone back: %s%s. New records get "
+            "the last append time until the clock has caught up; `horolog topics "
             "reset-append-time %s` ends that (docs/append-times.md)",
             named,
             more,

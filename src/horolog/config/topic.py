@@ -30,6 +30,9 @@ class TopicConfig:
     file_delete_delay_ms: int = 60_000
     flush_messages: int = LONG_MAX
     flush_ms: int = LONG_MAX
+    horolog_retention_by: str = "create-time"
+    horolog_roll_by: str = "first-time"
+    horolog_roll_idle: bool = False
     index_interval_bytes: int = 4096
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = 3_600_000

@@ -217,6 +217,25 @@ class ActiveSegment:
         times = self._append_times
         return not times.is_growing or times.fits(append_time_ms)
 
+    def age_ms(self, by: str, max_timestamp: int, append_ms: int, now_ms: int) -> int:
+        """How much later an incoming batch is than what `horolog.roll.by` counts from.
+
+        Args:
+            by: the setting.
+            max_timestamp: the batch's largest timestamp.
+            append_ms: its append time.
+            now_ms: the clock.
+        """
+        if by == "first-time":
+            return self.waited_ms(max_timestamp, now_ms)
+        if by == "append-time":
+            first_ms = self._append_times.first_ms
+            return 0 if first_ms is None else append_ms - first_ms
+        largest = self.segment.largest_to_search()
+        if largest is None:
+            return now_ms - self.created_ms
+        return max_timestamp - largest.timestamp if max_timestamp != NO_TIMESTAMP else 0
+
     def waited_ms(self, max_timestamp: int, now_ms: int) -> int:
         """How much later an incoming batch is than the first one, by record time if there is any.
 

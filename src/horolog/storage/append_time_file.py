@@ -119,6 +119,7 @@ class AppendTimeFile:
     __slots__ = (
         "_entries",
         "_files",
+        "_first_ms",
         "_is_damaged",
         "_is_growing",
         "_middle_ms",
@@ -148,6 +149,7 @@ class AppendTimeFile:
         self._is_damaged = False  # and that was said
         self.last_ms: int | None = None
         """Of the last entry, while the segment is appended to. None: the next batch gets one."""
+        self._first_ms: int | None = None
 
     @property
     def path(self) -> str:
@@ -250,6 +252,18 @@ class AppendTimeFile:
             StorageFailed: the disk refused.
         """
         return self._known_ms(0) if self.proof().entries else None
+
+    @property
+    def first_ms(self) -> int | None:
+        """The first append time that is known; None if there is none.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        if self._first_ms is None:
+            known = (self._known_ms(index) for index in range(min(2, self.proof().entries)))
+            self._first_ms = next((ms for ms in known if ms is not None), None)
+        return self._first_ms
 
     @property
     def is_whole(self) -> bool:
@@ -441,7 +455,7 @@ class AppendTimeFile:
         self._open(next_ms)
 
     def _open(self, first_ms: int) -> None:
-        self._is_growing, self._proof = False, None
+        self._is_growing, self._proof, self._first_ms = False, None, None
         entries, end = self._entries, self._segment.end.next_offset
         entries.recount()
         proof = self.proof()
@@ -491,7 +505,7 @@ class AppendTimeFile:
     def take_back(self) -> None:
         """The batch of the last entry was refused by the disk: its entry is overwritten."""
         self._entries.keep(len(self._entries) - 1)
-        self.last_ms = None
+        self.last_ms = self._first_ms = None
 
     def finish(self) -> None:
         """Write how far the file covers its log, as nothing more follows.
@@ -518,7 +532,7 @@ class AppendTimeFile:
             StorageFailed: the disk refused.
         """
         next_offset = self._segment.end.next_offset
-        self._is_growing, self._proof = False, None
+        self._is_growing, self._proof, self._first_ms = False, None, None
         if not self._files.exists(self.path):
             return
         count = min(proof.entries, self._entries.search(1, self._last_at(next_offset - 1)))

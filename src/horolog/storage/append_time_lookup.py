@@ -54,6 +54,20 @@ def append_times(
     return filled
 
 
+def last_append_time(segment: SegmentReader, to_offset: int, size: int) -> int | None:
+    """When the last record before an offset of a segment was appended; None if that is unknown.
+
+    Since append times do not go back within a segment, none of its records was appended later.
+
+    Raises:
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where the append time has to be read from it.
+    """
+    if to_offset <= segment.base_offset:
+        return None
+    return append_times(segment, to_offset - 1, to_offset, size)[-1].ms
+
+
 def find_by_append_time(
     segments: Sequence[SegmentReader], ms: int, from_offset: int, resets: Container[int] = ()
 ) -> AppendedAt | None:

@@ -48,6 +48,7 @@ from horolog.storage.lookup import (
 from horolog.storage.names import TopicPartition
 from horolog.storage.producer_replay import replay
 from horolog.storage.producers import Producers, WrittenBatch, remove_snapshot
+from horolog.storage.retention import expired_ms
 from horolog.storage.segment import Segment
 from horolog.storage.set_aside import set_aside_of
 from horolog.storage.slices import Slice
@@ -76,6 +77,8 @@ class Appended(NamedTuple):
     """How far the latest record is ahead of the clock; 0 where append times replace theirs."""
     size: int
     """Bytes of the batch."""
+    expired_ms: int = 0
+    """For how long the latest record would have been deleted by `retention.ms` already."""
 
 
 class DeletedSegment(NamedTuple):
@@ -316,6 +319,7 @@ class Log:
             append_time - now_ms,
             prepared.ahead_ms,
             size,
+            0 if stamps or self.retention_exempt else expired_ms(self.config, timestamp, now_ms),
         )
 
     def _must_roll(
@@ -337,8 +341,18 @@ class Log:
             return True
         return (
             not self.retention_exempt
-            and active.waited_ms(timestamp, now_ms) > config.segment_ms - active.jitter_ms
+            and active.age_ms(config.horolog_roll_by, timestamp, append_time, now_ms)
+            > config.segment_ms - active.jitter_ms
         )
+
+    def _roll_idle(self, now_ms: int) -> None:
+        """Roll the active segment if its time is over, though nothing is appended."""
+        active, config = self.active, self.config
+        if self.retention_exempt or not config.horolog_roll_idle or not active.segment.size:
+            return
+        age_ms = active.age_ms(config.horolog_roll_by, now_ms, now_ms, now_ms)
+        if age_ms > config.segment_ms - active.jitter_ms:
+            self._roll(now_ms)
 
     def roll(self, now_ms: int) -> None:
         """Finish the active segment, if it holds anything, and begin another."""
@@ -710,6 +724,7 @@ class Log:
         after `monotonic_ms`.
         """
         with self._exclusively():
+            self._roll_idle(now_ms)
             deleted = self.deletable(now_ms)
             if len(deleted) == len(self.segments):
                 self._roll(now_ms)

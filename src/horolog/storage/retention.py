@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from horolog.config import TopicConfig
+from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.storage.append_time_lookup import last_append_time
 from horolog.storage.checkpoints import AppendTimeReset
 from horolog.storage.segment import Segment
 
@@ -32,6 +34,8 @@ class SegmentTime(NamedTuple):
     """Its largest timestamp; else when its file was last changed, as no record has one."""
     was_reset: bool = False
     """Append times were reset behind it: the clock at that moment, as its own are still ahead."""
+    is_append_time: bool = False
+    """It is when its last record was appended, not what that carries."""
 
 
 def deletable(
@@ -53,16 +57,13 @@ def deletable(
         resets: where append times were lowered, in order of offsets.
     """
     by_base = {segment.base_offset: segment for segment in segments}
-    return decide(
-        _candidates(segments),
-        config,
-        log_start_offset,
-        high_watermark,
-        now_ms,
-        lambda candidate: bounded(
-            _time_of(by_base[candidate.base_offset]), candidate.end_offset, resets, now_ms
-        ),
-    )
+
+    def time_of(candidate: Candidate) -> SegmentTime | None:
+        times = _times_of(by_base[candidate.base_offset], candidate, config.horolog_retention_by)
+        bound = (bounded(time, candidate.end_offset, resets, now_ms) for time in times)
+        return max(bound, key=lambda time: time.time_ms, default=None)
+
+    return decide(_candidates(segments), config, log_start_offset, high_watermark, now_ms, time_of)
 
 
 def _candidates(segments: Sequence[Segment]) -> list[Candidate]:
@@ -72,6 +73,30 @@ def _candidates(segments: Sequence[Segment]) -> list[Candidate]:
         Candidate(segment.base_offset, end_offset, segment.size, segment is last)
         for segment, end_offset in zip(segments, ends, strict=True)
     ]
+
+
+def expired_ms(config: TopicConfig, timestamp: int, now_ms: int) -> int:
+    """For how long records up to this create time have been due for deletion; 0 if they are not."""
+    if config.horolog_retention_by != "create-time" or timestamp == NO_TIMESTAMP:
+        return 0
+    if config.retention_ms < 0 or "delete" not in config.cleanup_policy:
+        return 0
+    return max(0, now_ms - timestamp - config.retention_ms)
+
+
+def _times_of(segment: Segment, candidate: Candidate, by: str) -> Iterator[SegmentTime]:
+    """The times of which the later counts; none if nothing is known that could count."""
+    if by == "create-time":
+        yield _time_of(segment)
+        return
+    last_ms = last_append_time(segment, candidate.end_offset, candidate.size)
+    if last_ms is None:
+        return
+    yield SegmentTime(last_ms, is_record_time=True, is_append_time=True)
+    if by == "later":
+        largest = segment.largest()
+        if largest is not None:
+            yield SegmentTime(largest.timestamp, is_record_time=True)
 
 
 def _time_of(segment: Segment) -> SegmentTime:
@@ -95,7 +120,7 @@ def bounded(
     for reset in resets:
         is_stamped = time.is_record_time and reset.clock_ms < time.time_ms <= reset.old_ms
         if end_offset <= reset.offset and is_stamped and time.time_ms > now_ms:
-            time = SegmentTime(reset.clock_ms, is_record_time=True, was_reset=True)
+            time = time._replace(time_ms=reset.clock_ms, was_reset=True)
     return time
 
 
@@ -105,9 +130,12 @@ def decide(
     log_start_offset: int,
     high_watermark: int,
     now_ms: int,
-    time_of: Callable[[Candidate], SegmentTime],
+    time_of: Callable[[Candidate], SegmentTime | None],
 ) -> list[str]:
-    """The decision of `deletable`; `time_of` is asked for no more segments than necessary."""
+    """The decision of `deletable`; `time_of` is asked for no more segments than necessary.
+
+    A segment whose time is unknown, None, stays.
+    """
     reasons = list(_before_start(segments, log_start_offset))
     if "delete" in config.cleanup_policy:
         reasons += _beyond_size(segments[len(reasons) :], config.retention_bytes, high_watermark)
@@ -142,16 +170,21 @@ def _beyond_time(
     retention_ms: int,
     high_watermark: int,
     now_ms: int,
-    time_of: Callable[[Candidate], SegmentTime],
+    time_of: Callable[[Candidate], SegmentTime | None],
 ) -> Iterator[str]:
     if retention_ms < 0:
         return
     for segment in _removable(segments, high_watermark):
-        time_ms, is_record_time, was_reset = time_of(segment)
-        if now_ms - time_ms <= retention_ms:
+        time = time_of(segment)
+        if time is None or now_ms - time.time_ms <= retention_ms:
             return
-        what = "largest timestamp" if is_record_time else "last change (no record has a timestamp)"
-        if was_reset:
+        time_ms = time.time_ms
+        what = "largest timestamp"
+        if not time.is_record_time:
+            what = "last change (no record has a timestamp)"
+        elif time.is_append_time:
+            what = "last append time"
+        if time.was_reset:
             what = "append time is ahead of the clock, but not later than the reset at"
         yield f"its {what} {time_ms} is {now_ms - time_ms} ms old, retention.ms is {retention_ms}"
 

@@ -116,7 +116,7 @@ def _append(
         outcomes.append(_refused(wanted.index, error, partition))
         return
     if isinstance(appended, Appended):
-        broker.note_appended(partition, appended)
+        broker.note_appended(partition, appended, request.client_id, request.peer.host)
         outcomes.append(_accepted(wanted.index, appended))
     else:
         appending.append(_Appending(partition, appended, outcomes, len(outcomes)))
@@ -145,7 +145,7 @@ async def _reply_later(
         except HorologError as error:
             one.outcomes[one.slot] = _refused(index, error, one.partition)
             continue
-        broker.note_appended(one.partition, appended)
+        broker.note_appended(one.partition, appended, request.client_id, request.peer.host)
         one.outcomes[one.slot] = _accepted(index, appended)
     return _reply(request, topics)
 

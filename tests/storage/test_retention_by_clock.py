@@ -1,0 +1,119 @@
+"""Retention and rolling by the clock that a topic's settings choose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from storelogs import DAY, NOW, append, new_log, partition_dir, reopened
+
+from horolog.config import TopicConfig
+from horolog.storage import Log
+
+BY_RECORDS = TopicConfig(retention_ms=2 * DAY, message_timestamp_after_max_ms=1 << 62)
+
+
+def kept(log: Log, now: int) -> int:
+    """How many segments retention leaves; a new one that is empty does not count."""
+    log.apply_retention(now, now)
+    return sum(segment.size > 0 for segment in log.segments)
+
+
+@contextmanager
+def two_segments(path: Path, by: str, *, first: int, second: int) -> Iterator[Log]:
+    """A log of two records with these create times, appended a day apart."""
+    with new_log(path, replace(BY_RECORDS, horolog_retention_by=by)) as log:
+        append(log, first, now=NOW)
+        log.roll(NOW)
+        append(log, second, now=NOW + DAY)
+        yield log
+
+
+@pytest.mark.parametrize(
+    ("by", "left"),
+    [
+        ("create-time", [0, 0, 0, 0]),
+        ("append-time", [2, 2, 1, 0]),
+        ("later", [2, 2, 1, 0]),
+    ],
+)
+def test_a_backfill_is_kept_for_as_long_as_the_clock_that_counts_says(
+    tmp_path: Path, by: str, left: list[int]
+) -> None:
+    nows = (NOW + DAY, NOW + 2 * DAY, NOW + 2 * DAY + 1, NOW + 3 * DAY + 1)
+    with two_segments(tmp_path, by, first=NOW - 90 * DAY, second=NOW - 80 * DAY) as log:
+        assert [kept(log, now) for now in nows] == left
+
+
+@pytest.mark.parametrize(
+    ("by", "left"), [("create-time", [2, 2]), ("append-time", [1, 0]), ("later", [2, 2])]
+)
+def test_a_record_of_2255_holds_its_segment_by_create_time_only(
+    tmp_path: Path, by: str, left: list[int]
+) -> None:
+    with two_segments(tmp_path, by, first=9_000_000_000_000, second=NOW) as log:
+        assert [kept(log, NOW + days * DAY + 1) for days in (2, 3)] == left
+
+
+@pytest.mark.parametrize("by", ["append-time", "later"])
+def test_nothing_is_deleted_by_an_append_time_that_is_unknown(tmp_path: Path, by: str) -> None:
+    with two_segments(tmp_path / "log", by, first=NOW, second=NOW):
+        pass
+    for name in ("appendtimes", "appending.deleted"):
+        for path in partition_dir(tmp_path / "log").glob(f"*.{name}"):
+            path.unlink()
+    config = replace(BY_RECORDS, horolog_retention_by=by)
+    with reopened(tmp_path / "log", config) as (_, log):
+        assert kept(log, NOW + 900 * DAY) == 2
+        log.config = replace(config, horolog_retention_by="create-time")
+        assert kept(log, NOW + 900 * DAY) == 0
+
+
+def test_a_reset_bounds_append_times_that_count(tmp_path: Path) -> None:
+    config = replace(BY_RECORDS, horolog_retention_by="append-time")
+    with new_log(tmp_path, config) as log:
+        append(log, NOW, now=NOW + 900 * DAY)
+        assert log.reset_append_time(NOW) is not None
+        append(log, NOW, now=NOW)
+        assert kept(log, NOW + 2 * DAY) == 2
+        assert kept(log, NOW + 2 * DAY + 1) == 0
+
+
+def test_a_segment_is_rolled_by_its_append_times_where_create_times_stand_still(
+    tmp_path: Path,
+) -> None:
+    config = TopicConfig(segment_ms=DAY, horolog_roll_by="append-time", retention_ms=-1)
+    with new_log(tmp_path / "log", config) as log:
+        for days in (0, 1, 2):
+            append(log, NOW, now=NOW + days * DAY + (days > 1))
+        assert [segment.base_offset for segment in log.segments] == [0, 2]
+    with reopened(tmp_path / "log", config) as (_, log):
+        append(log, NOW, now=NOW + 4 * DAY)
+        assert [segment.base_offset for segment in log.segments] == [0, 2, 3]
+
+
+def test_rolling_by_the_largest_time_counts_from_it(tmp_path: Path) -> None:
+    config = TopicConfig(segment_ms=DAY, horolog_roll_by="largest-time", retention_ms=-1)
+    with new_log(tmp_path, config) as log:
+        for days in (-9, -8, -7, -9):
+            append(log, NOW + days * DAY)
+        assert len(log.segments) == 1
+        append(log, NOW - 6 * DAY + 1)
+        assert [segment.base_offset for segment in log.segments] == [0, 4]
+
+
+@pytest.mark.parametrize("by", ["first-time", "largest-time", "append-time"])
+def test_an_idle_segment_is_rolled_by_the_clock_when_asked_for(tmp_path: Path, by: str) -> None:
+    config = TopicConfig(
+        segment_ms=DAY, retention_ms=-1, horolog_roll_by=by, horolog_roll_idle=True
+    )
+    with new_log(tmp_path, config) as log:
+        log.apply_retention(NOW + 9 * DAY, 0)
+        assert len(log.segments) == 1, "nothing to roll"
+        append(log, NOW, now=NOW)
+        for now, segments in ((NOW + DAY, 1), (NOW + DAY + 1, 2), (NOW + 9 * DAY, 2)):
+            log.apply_retention(now, 0)
+            assert len(log.segments) == segments
