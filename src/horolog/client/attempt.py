@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from horolog.client.appends import ProducerId
+from horolog.client.arrow_rows import check_columns, one_of, reader_of, row_bytes
 from horolog.client.client import Client
 from horolog.client.producer import (
     BATCH_BYTES,
@@ -22,10 +23,6 @@ from horolog.client.producer import (
     RejectedBatch,
     Repair,
     Written,
-    check_columns,
-    one_of,
-    reader_of,
-    row_bytes,
 )
 from horolog.client.queries import QueryBatch, TaskRows
 from horolog.client.records import Produced, TopicPartition

@@ -15,41 +15,40 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from horolog.client.appends import Appending, ProducerId
+from horolog.client.arrow_rows import check_columns, chunks_of, one_of, reader_of, written_columns
 from horolog.client.client import Client
 from horolog.client.closing import Closeable
 from horolog.client.connection import NoAnswer
 from horolog.client.records import Produced, TopicPartition
+from horolog.client.row_batches import (
+    METADATA,
+    Batch,
+    Chunk,
+    Group,
+    choose_partitions,
+    refused_partition,
+)
 from horolog.clock import SystemClock
-from horolog.errors import RecordError, RecordsRejected, RequestRefused
+from horolog.errors import RecordsRejected, RequestRefused
 from horolog.record.batch import next_sequence, parse_header
 from horolog.record.column_writer import encode_batches
 from horolog.record.columns import decode
 from horolog.record.compression import Codec
 from horolog.record.identity import with_producer
-from horolog.record.partitioning import partitions_of_keys
 
 __all__ = ["METADATA", "Producer", "RejectedBatch", "Repair", "Written"]
 
 BATCH_BYTES: Final = 1_000_000
 """Uncompressed size of a batch: below what brokers take by default (`max.message.bytes`)."""
 
-METADATA: Final = pa.schema(
-    [("partition", pa.int32()), ("offset", pa.int64()), ("timestamp_ms", pa.int64())]
-)
-"""What `Producer.send` tells of each record: Java's RecordMetadata, as columns."""
-
 _CHUNK_BYTES: Final = 8 << 20
 _MOST_CHUNK_BYTES: Final = 64 << 20
 REQUEST_BYTES: Final = 16 << 20
-_OVERHEAD_BYTES: Final = 8  # about, of a record or a header beside its bytes
 _IN_FLIGHT: Final = 4  # brokers remember the last five batches of a producer (KIP-98)
 _ALL: Final = -1
 _DECODED: Final = ("key", "value", "headers", "timestamp_ms")
-_TAKEN: Final = frozenset({"key", "value", "headers", "partition", "timestamp", "timestamp_ms"})
-_PASSED_OVER: Final = frozenset({"topic", "offset", "timestamp_type", "timestampType"})
 
 
 @dataclass(slots=True)
@@ -191,7 +190,7 @@ class Producer(Closeable):
             self._sequences.clear()
             self._known.clear()
             self._taken_out.clear()
-        chunks = _chunks(reader, self._chunk_bytes(partitions))
+        chunks = chunks_of(reader, self._chunk_bytes(partitions))
         self._send_chunks(topic, chunks, partitions, written, metadata=metadata)
         return written
 
@@ -209,7 +208,7 @@ class Producer(Closeable):
         metadata: bool = False,
     ) -> None:
         """Append chunks of rows under the current producer id, and wait for it."""
-        sent: list[_Chunk] = []
+        sent: list[Chunk] = []
         waiting: Future[None] | None = None
         try:
             for chunk, sending in self._requests(topic, chunks, partitions, metadata):
@@ -237,52 +236,34 @@ class Producer(Closeable):
             told = [chunk.metadata() for chunk in sent]
             written.metadata = pa.Table.from_batches(told, METADATA)
 
-    def _rows(self, chunk: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns that are written, every time given."""
-        columns = {
-            name: chunk.column(name)
-            for name in ("key", "value", "headers", "partition")
-            if name in chunk.schema.names
-        }
-        if "timestamp_ms" in chunk.schema.names:
-            times = chunk.column("timestamp_ms")
-            if not pa.types.is_integer(times.type) and not pa.types.is_null(times.type):
-                raise ValueError(f"Column timestamp_ms of type {times.type} is no integer")
-            times = times.cast(pa.int64())
-        elif "timestamp" in chunk.schema.names:
-            times = _milliseconds(chunk.column("timestamp"))
-        else:
-            times = pa.nulls(chunk.num_rows, pa.int64())
-        if times.null_count:
-            times = pc.fill_null(times, self._now_ms())
-        return pa.RecordBatch.from_pydict({**columns, "timestamp_ms": times})
-
     def _requests(
         self,
         topic: str,
         chunks: Iterator[pa.RecordBatch],
         partitions: Sequence[int],
         metadata: bool,
-    ) -> Iterator[tuple["_Chunk", dict[TopicPartition, "_Batch"]]]:
+    ) -> Iterator[tuple[Chunk, dict[TopicPartition, Batch]]]:
         """What goes into one request after another."""
         row = 0
         for rows in chunks:
-            chunk = _Chunk(topic, self._rows(rows), row, rows.num_rows if metadata else 0)
+            chunk = Chunk(
+                topic, written_columns(rows, self._now_ms), row, rows.num_rows if metadata else 0
+            )
             row += rows.num_rows
-            chosen, self._turn = _chosen(chunk, partitions, self._turn, self._batch_bytes)
+            chosen, self._turn = choose_partitions(chunk, partitions, self._turn, self._batch_bytes)
             for sending in self._rounds(topic, chunk.grouped(chosen)):
                 yield chunk, sending
 
     def _rounds(
-        self, topic: str, groups: Mapping[int, "_Group"]
-    ) -> Iterator[dict[TopicPartition, "_Batch"]]:
+        self, topic: str, groups: Mapping[int, Group]
+    ) -> Iterator[dict[TopicPartition, Batch]]:
         """At most a batch of each partition at a time: brokers take no more in a request."""
         writing = {
             partition: self._batches((topic, partition), group)
             for partition, group in groups.items()
         }
         while writing:
-            sending: dict[TopicPartition, _Batch] = {}
+            sending: dict[TopicPartition, Batch] = {}
             size = 0
             for partition in list(writing):
                 batch = next(writing[partition], None)
@@ -297,7 +278,7 @@ class Producer(Closeable):
             if sending:
                 yield sending
 
-    def _batches(self, partition: TopicPartition, group: "_Group") -> Iterator["_Batch"]:
+    def _batches(self, partition: TopicPartition, group: Group) -> Iterator[Batch]:
         sequence = -1 if self._id is None else self._sequences.get(partition, 0)
         for batch in self._encoded(group.rows, sequence, group.start):
             if self._id is not None:
@@ -311,7 +292,7 @@ class Producer(Closeable):
         sequence: int,
         start: int,
         numbers: npt.NDArray[np.int64] | None = None,
-    ) -> Iterator["_Batch"]:
+    ) -> Iterator[Batch]:
         for data in encode_batches(
             rows,
             codec=self._codec,
@@ -322,13 +303,13 @@ class Producer(Closeable):
         ):
             count = parse_header(data).records_count
             its = None if numbers is None else numbers[start : start + count]
-            yield _Batch(data, start, count, sequence, its)
+            yield Batch(data, start, count, sequence, its)
             start += count
             if sequence >= 0:
                 sequence = next_sequence(sequence, count)
 
     def _send_request(
-        self, chunk: "_Chunk", sending: dict[TopicPartition, "_Batch"], written: Written
+        self, chunk: Chunk, sending: dict[TopicPartition, Batch], written: Written
     ) -> None:
         if not self._is_idempotent:
             self._append(_Sent(chunk, sending, None), written, {})
@@ -429,7 +410,7 @@ class Producer(Closeable):
     def _repair(self, sent: "_Sent", refusal: RecordsRejected) -> "list[_Sent]":
         """Put what `on_rejected` says in the place of a refused batch; what does not fit there."""
         assert self._on_rejected is not None
-        partition = _refused_partition(refusal, sent.batches)
+        partition = refused_partition(refusal, sent.batches)
         if partition is None:
             raise refusal
         batch = sent.batches.pop(partition)
@@ -451,7 +432,7 @@ class Producer(Closeable):
             self._renumber(sent.batches)
         return later
 
-    def _renumber(self, batches: "dict[TopicPartition, _Batch]") -> None:
+    def _renumber(self, batches: "dict[TopicPartition, Batch]") -> None:
         """Close the gaps that records leave in the sequences which were taken out."""
         for partition in batches.keys() & self._taken_out.keys():
             batch = batches[partition]
@@ -472,262 +453,16 @@ class Producer(Closeable):
             _count(written, partition[1], batch, result)
 
 
-class _Group(NamedTuple):
-    """The rows of one partition; `start` is where they begin in the sorted chunk."""
-
-    rows: pa.RecordBatch
-    start: int
-
-
-class _Batch(NamedTuple):
-    """A batch, and which rows of the sorted chunk it holds."""
-
-    data: bytes
-    start: int
-    rows: int
-    sequence: int  # before anything was taken out of the partition
-    numbers: npt.NDArray[np.int64] | None = None  # of its rows, where it was repaired
-
-
 class _Sent(NamedTuple):
     """A request under way; `appending` is None where it could not be sent."""
 
-    chunk: "_Chunk"
-    batches: dict[TopicPartition, _Batch]
+    chunk: Chunk
+    batches: dict[TopicPartition, Batch]
     appending: Appending | None
 
 
-class _Chunk:
-    """Some rows of what is sent: in which order they are written, and what became of them."""
-
-    def __init__(self, topic: str, rows: pa.RecordBatch, first_row: int, told: int) -> None:
-        self.topic = topic
-        self.rows = rows
-        self.first_row = first_row
-        self._order: npt.NDArray[np.intp] | None = None
-        self._offsets = np.full(told, -1, np.int64)
-        self._partitions = np.zeros(told, np.int32)
-        self._times = (
-            rows.column("timestamp_ms").to_numpy().copy() if told else np.empty(0, np.int64)
-        )
-
-    def grouped(self, chosen: npt.NDArray[np.int32] | int) -> dict[int, _Group]:
-        """The rows by partition, in their order; the chunk keeps none of them."""
-        rows = self.rows
-        if "partition" in rows.schema.names:
-            rows = rows.drop_columns(["partition"])
-        self.rows = rows.slice(0, 0)
-        if isinstance(chosen, int):
-            return {chosen: _Group(rows, 0)}
-        self._order = np.argsort(chosen, kind="stable")
-        ordered = chosen[self._order]
-        starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
-        rows = rows.take(pa.array(self._order))
-        stops = [*starts[1:].tolist(), len(ordered)]
-        return {
-            int(ordered[start]): _Group(rows.slice(start, stop - start), start)
-            for start, stop in zip(starts.tolist(), stops, strict=True)
-        }
-
-    def note(self, partition: int, batch: _Batch, produced: Produced) -> None:
-        """What became of a batch."""
-        if not len(self._offsets):
-            return
-        where: Any = slice(batch.start, batch.start + batch.rows)
-        if self._order is not None:
-            where = self._order[where]
-        self._partitions[where] = partition
-        if produced.base_offset is not None:
-            self._offsets[where] = np.arange(
-                produced.base_offset, produced.base_offset + batch.rows
-            )
-        if produced.log_append_time_ms is not None:
-            self._times[where] = produced.log_append_time_ms
-
-    def metadata(self) -> pa.RecordBatch:
-        """A row for each row, as `METADATA`."""
-        offsets = pa.array(self._offsets, mask=self._offsets < 0)
-        columns = [pa.array(self._partitions), offsets, pa.array(self._times)]
-        return pa.RecordBatch.from_arrays(columns, schema=METADATA)
-
-    def numbers(self, batch: _Batch) -> npt.NDArray[np.int64]:
-        """The numbers of a batch's rows in what was given to `send`."""
-        if batch.numbers is not None:
-            return batch.numbers
-        rows = np.arange(batch.start, batch.start + batch.rows)
-        return self.first_row + (rows if self._order is None else self._order[rows])
-
-    def with_rows(
-        self, refusal: RecordsRejected, sending: Mapping[TopicPartition, _Batch]
-    ) -> RecordsRejected:
-        """The refusal with the numbers of rows of what was given to `send`."""
-        partition = _refused_partition(refusal, sending)
-        if partition is None:
-            return refusal
-        named = sending[partition]
-        numbers = self.numbers(named)
-        rows = [
-            RecordError(int(numbers[error.batch_index]), error.message)
-            for error in refusal.errors
-            if 0 <= error.batch_index < named.rows
-        ]
-        told = "; ".join(f"row {each.batch_index}: {each.message}" for each in rows[:3])
-        return RecordsRejected(refusal.code, f"{refusal} ({told})" if told else str(refusal), rows)
-
-
-def _refused_partition(
-    refusal: RecordsRejected, batches: Mapping[TopicPartition, _Batch]
-) -> TopicPartition | None:
-    """Which of these batches it was."""
-    said = str(refusal)
-    return next((tp for tp in batches if said.startswith(f"produce to {tp[0]}-{tp[1]}:")), None)
-
-
-def _count(written: Written, partition: int, batch: _Batch, produced: Produced) -> None:
+def _count(written: Written, partition: int, batch: Batch, produced: Produced) -> None:
     written.records += batch.rows
     if produced.base_offset is not None:
         first = written.offsets.get(partition, (produced.base_offset, 0))[0]
         written.offsets[partition] = (first, produced.base_offset + batch.rows - 1)
-
-
-def reader_of(data: Any) -> pa.RecordBatchReader:
-    if isinstance(data, pa.RecordBatchReader):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.RecordBatchReader.from_batches(data.schema, [data])
-    if isinstance(data, pa.Table):
-        return data.to_reader()
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
-    raise ValueError(
-        f"{type(data).__name__} is no Arrow data: give a table, or an object that exports a stream"
-    )
-
-
-def check_columns(schema: pa.Schema) -> None:
-    names = set(schema.names)
-    if "value" not in names:
-        raise ValueError(f"To write records, a table needs the column value; it has {schema.names}")
-    unknown = names - _TAKEN - _PASSED_OVER
-    if unknown:
-        raise ValueError(
-            f"No record has the columns {sorted(unknown)}; written are {sorted(_TAKEN)}"
-        )
-    if {"timestamp", "timestamp_ms"} <= names:
-        raise ValueError("Give timestamp or timestamp_ms: each says which time records have")
-
-
-def _chunks(reader: pa.RecordBatchReader, target: int) -> Iterator[pa.RecordBatch]:
-    """Record batches of about so many bytes each, whatever the sizes of those that come."""
-    gathered: list[pa.RecordBatch] = []
-    size = 0
-    for batch in reader:
-        if not batch.num_rows:
-            continue
-        rows = max(1, batch.num_rows * target // max(1, batch.nbytes))
-        for start in range(0, batch.num_rows, rows):
-            piece = batch.slice(start, rows)
-            gathered.append(piece)
-            size += piece.nbytes
-            if size >= target:
-                yield one_of(gathered)
-                gathered, size = [], 0
-    if gathered:
-        yield one_of(gathered)
-
-
-def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """About how many bytes each row makes: the same however Arrow holds it.
-
-    Raises:
-        ValueError: a column is of a type that cannot be written.
-    """
-    sizes = np.full(rows.num_rows, _OVERHEAD_BYTES, np.int64)
-    for name in ("key", "value"):
-        if name in rows.schema.names:
-            sizes += _lengths(rows.column(name))
-    if "headers" in rows.schema.names and pa.types.is_list(rows.column("headers").type):
-        headers = rows.column("headers")
-        flat = headers.flatten()
-        if pa.types.is_struct(flat.type):
-            each = sum(_lengths(part) + _OVERHEAD_BYTES for part in flat.flatten())
-            ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(each)])
-            counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy().astype(np.int64)
-            stops = np.cumsum(counts)
-            sizes += ends[stops] - ends[stops - counts]
-    return sizes
-
-
-def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
-    try:
-        lengths = pc.binary_length(column.cast(pa.large_binary()))
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
-        raise ValueError(f"A column of type {column.type} cannot be written: {error}") from None
-    found: npt.NDArray[np.int64] = pc.fill_null(lengths, 0).to_numpy().astype(np.int64)
-    return found
-
-
-def one_of(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
-def _milliseconds(times: pa.Array) -> pa.Array:
-    """Timestamps as milliseconds since the epoch, floored, also before 1970."""
-    if not pa.types.is_timestamp(times.type):
-        raise ValueError(f"Column timestamp of type {times.type} is no timestamp")
-    unit = times.type.unit
-    numbers = times.cast(pa.int64())
-    if unit == "s":
-        return pc.multiply_checked(numbers, 1000)
-    if unit == "ms":
-        return numbers
-    divisor = 1000 if unit == "us" else 1_000_000
-    quotient = pc.divide(numbers, divisor)  # towards zero
-    is_above = pc.greater(pc.multiply(quotient, divisor), numbers)
-    return pc.if_else(is_above, pc.subtract(quotient, 1), quotient)
-
-
-def _chosen(
-    chunk: _Chunk, partitions: Sequence[int], turn: int, batch_bytes: int
-) -> tuple[npt.NDArray[np.int32] | int, int]:
-    """The partition of each row, or of all; and whose turn it is then among keyless rows."""
-    rows, count = chunk.rows, len(partitions)
-    given = rows.column("partition") if "partition" in rows.schema.names else None
-    if given is None and count == 1:
-        return partitions[0], turn
-    chosen = np.zeros(rows.num_rows, np.int32)
-    numbers = np.array(partitions, np.int32)
-    open_rows = np.arange(rows.num_rows)
-    if given is not None:
-        given = given.cast(pa.int32())
-        chosen = pc.fill_null(given, -1).to_numpy(zero_copy_only=False).astype(np.int32)
-        wrong = ~np.isin(chosen, numbers) & pc.is_valid(given).to_numpy(zero_copy_only=False)
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            raise ValueError(
-                f"Row {chunk.first_row + row} names partition {chosen[row]}; there are {count}"
-            )
-        open_rows = np.flatnonzero(pc.is_null(given).to_numpy(zero_copy_only=False))
-    if not len(open_rows):
-        return chosen, turn
-    keys = rows.column("key").cast(pa.large_binary()) if "key" in rows.schema.names else None
-    keyless = open_rows
-    if keys is not None:
-        has_key = pc.is_valid(keys).to_numpy(zero_copy_only=False)
-        keyed, keyless = open_rows[has_key[open_rows]], open_rows[~has_key[open_rows]]
-        if len(keyed):
-            ends, data = _parts(keys)
-            of_keys = partitions_of_keys(ends, data, count)
-            chosen[keyed] = numbers[of_keys[keyed]]
-    if len(keyless):
-        run = max(1, batch_bytes * rows.num_rows // int(row_bytes(rows).sum()))
-        turns = turn + np.arange(len(keyless)) // run
-        chosen[keyless] = numbers[turns % count]
-        turn = int(turns[-1]) + 1
-    return chosen, turn
-
-
-def _parts(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    _, ends, data = column.buffers()
-    taken = np.frombuffer(ends, np.int64, column.offset + len(column) + 1)[column.offset :]
-    return taken, np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)

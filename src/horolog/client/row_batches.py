@@ -1,0 +1,173 @@
+"""Rows of Arrow data by partition, and what became of each once its batch was sent.
+
+This module imports pyarrow.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from horolog.client.arrow_rows import row_bytes
+from horolog.client.records import Produced, TopicPartition
+from horolog.errors import RecordError, RecordsRejected
+from horolog.record.partitioning import partitions_of_keys
+
+METADATA: Final = pa.schema(
+    [("partition", pa.int32()), ("offset", pa.int64()), ("timestamp_ms", pa.int64())]
+)
+"""What `Producer.send` returns for each record: Java's RecordMetadata, as columns."""
+
+
+class Group(NamedTuple):
+    """The rows of one partition; `start` is where they begin in the sorted chunk."""
+
+    rows: pa.RecordBatch
+    start: int
+
+
+class Batch(NamedTuple):
+    """A batch, and which rows of the sorted chunk it holds."""
+
+    data: bytes
+    start: int
+    rows: int
+    sequence: int  # before anything was taken out of the partition
+    numbers: npt.NDArray[np.int64] | None = None  # of its rows, where it was repaired
+
+
+class Chunk:
+    """Some rows of what is sent: in which order they are written, and what became of them."""
+
+    def __init__(self, topic: str, rows: pa.RecordBatch, first_row: int, noted: int) -> None:
+        self.topic = topic
+        self.rows = rows
+        self.first_row = first_row
+        self._order: npt.NDArray[np.intp] | None = None
+        self._offsets = np.full(noted, -1, np.int64)
+        self._partitions = np.zeros(noted, np.int32)
+        self._times = (
+            rows.column("timestamp_ms").to_numpy().copy() if noted else np.empty(0, np.int64)
+        )
+
+    def grouped(self, chosen: npt.NDArray[np.int32] | int) -> dict[int, Group]:
+        """The rows by partition, in their order; the chunk keeps none of them."""
+        rows = self.rows
+        if "partition" in rows.schema.names:
+            rows = rows.drop_columns(["partition"])
+        self.rows = rows.slice(0, 0)
+        if isinstance(chosen, int):
+            return {chosen: Group(rows, 0)}
+        self._order = np.argsort(chosen, kind="stable")
+        ordered = chosen[self._order]
+        starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
+        rows = rows.take(pa.array(self._order))
+        stops = [*starts[1:].tolist(), len(ordered)]
+        return {
+            int(ordered[start]): Group(rows.slice(start, stop - start), start)
+            for start, stop in zip(starts.tolist(), stops, strict=True)
+        }
+
+    def note(self, partition: int, batch: Batch, produced: Produced) -> None:
+        """What became of a batch."""
+        if not len(self._offsets):
+            return
+        where: Any = slice(batch.start, batch.start + batch.rows)
+        if self._order is not None:
+            where = self._order[where]
+        self._partitions[where] = partition
+        if produced.base_offset is not None:
+            self._offsets[where] = np.arange(
+                produced.base_offset, produced.base_offset + batch.rows
+            )
+        if produced.log_append_time_ms is not None:
+            self._times[where] = produced.log_append_time_ms
+
+    def metadata(self) -> pa.RecordBatch:
+        """A row for each row, as `METADATA`."""
+        offsets = pa.array(self._offsets, mask=self._offsets < 0)
+        columns = [pa.array(self._partitions), offsets, pa.array(self._times)]
+        return pa.RecordBatch.from_arrays(columns, schema=METADATA)
+
+    def numbers(self, batch: Batch) -> npt.NDArray[np.int64]:
+        """The numbers of a batch's rows in what was given to `send`."""
+        if batch.numbers is not None:
+            return batch.numbers
+        rows = np.arange(batch.start, batch.start + batch.rows)
+        return self.first_row + (rows if self._order is None else self._order[rows])
+
+    def with_rows(
+        self, refusal: RecordsRejected, sending: Mapping[TopicPartition, Batch]
+    ) -> RecordsRejected:
+        """The refusal with the numbers of rows of what was given to `send`."""
+        partition = refused_partition(refusal, sending)
+        if partition is None:
+            return refusal
+        named = sending[partition]
+        numbers = self.numbers(named)
+        rows = [
+            RecordError(int(numbers[error.batch_index]), error.message)
+            for error in refusal.errors
+            if 0 <= error.batch_index < named.rows
+        ]
+        summary = "; ".join(f"row {each.batch_index}: {each.message}" for each in rows[:3])
+        return RecordsRejected(
+            refusal.code, f"{refusal} ({summary})" if summary else str(refusal), rows
+        )
+
+
+def refused_partition(
+    refusal: RecordsRejected, batches: Mapping[TopicPartition, Batch]
+) -> TopicPartition | None:
+    """Which of these batches it was."""
+    said = str(refusal)
+    return next((tp for tp in batches if said.startswith(f"produce to {tp[0]}-{tp[1]}:")), None)
+
+
+def choose_partitions(
+    chunk: Chunk, partitions: Sequence[int], turn: int, batch_bytes: int
+) -> tuple[npt.NDArray[np.int32] | int, int]:
+    """The partition of each row, or of all; and whose turn it is then among keyless rows."""
+    rows, count = chunk.rows, len(partitions)
+    given = rows.column("partition") if "partition" in rows.schema.names else None
+    if given is None and count == 1:
+        return partitions[0], turn
+    chosen = np.zeros(rows.num_rows, np.int32)
+    numbers = np.array(partitions, np.int32)
+    open_rows = np.arange(rows.num_rows)
+    if given is not None:
+        given = given.cast(pa.int32())
+        chosen = pc.fill_null(given, -1).to_numpy(zero_copy_only=False).astype(np.int32)
+        wrong = ~np.isin(chosen, numbers) & pc.is_valid(given).to_numpy(zero_copy_only=False)
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise ValueError(
+                f"Row {chunk.first_row + row} names partition {chosen[row]}; there are {count}"
+            )
+        open_rows = np.flatnonzero(pc.is_null(given).to_numpy(zero_copy_only=False))
+    if not len(open_rows):
+        return chosen, turn
+    keys = rows.column("key").cast(pa.large_binary()) if "key" in rows.schema.names else None
+    keyless = open_rows
+    if keys is not None:
+        has_key = pc.is_valid(keys).to_numpy(zero_copy_only=False)
+        keyed, keyless = open_rows[has_key[open_rows]], open_rows[~has_key[open_rows]]
+        if len(keyed):
+            ends, data = _parts(keys)
+            of_keys = partitions_of_keys(ends, data, count)
+            chosen[keyed] = numbers[of_keys[keyed]]
+    if len(keyless):
+        run = max(1, batch_bytes * rows.num_rows // int(row_bytes(rows).sum()))
+        turns = turn + np.arange(len(keyless)) // run
+        chosen[keyless] = numbers[turns % count]
+        turn = int(turns[-1]) + 1
+    return chosen, turn
+
+
+def _parts(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    _, ends, data = column.buffers()
+    taken = np.frombuffer(ends, np.int64, column.offset + len(column) + 1)[column.offset :]
+    return taken, np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
