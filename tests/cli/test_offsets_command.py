@@ -61,6 +61,29 @@ def test_why_there_is_none_is_explained(horolog: Run, topic: str) -> None:
     assert "every record is older: the latest time is 2026-11-20T09:00:03.000Z, at offset 5" in said
 
 
+def test_a_time_before_1970_is_looked_up_too(horolog: Run, topic: str) -> None:
+    for time in ("1969-12-31T23:59:59.999Z", "1969-12-31T23:59:59.998Z", "1900-01-01T00:00Z"):
+        answers = horolog("offsets", topic, "--at", time, "--json").json["partitions"]
+        assert [answer["offset"] for answer in answers] == [0, None, None]
+
+
+def test_records_are_found_by_when_they_were_appended(horolog: Run, topic: str) -> None:
+    def find(*args: str) -> list[int | None]:
+        answers = horolog("offsets", topic, "--clock", "append", *args, "--json").json["partitions"]
+        return [answer["offset"] for answer in answers]
+
+    assert find("--at", "-1h") == [0, None, 0]
+    assert find("--at", "+1h") == [None, None, None]
+    assert find("--at", "+1h", "--skew", "2h") == [0, None, 0]
+    said = horolog("offsets", topic, "--clock", "append", "--at", "-1h", "--explain").out
+    assert "offset 0, appended 20" in said
+    assert "no record is before it" in said
+    assert "partition 1: none appended at or after" in said
+    assert "the partition is empty" in said
+    said = horolog("offsets", topic, "--clock", "append", "--at", "+1h", "--explain").out
+    assert "offsets 0 up to 6; the last record was appended 20" in said
+
+
 def test_without_a_moment_the_bounds_are_shown(horolog: Run, topic: str) -> None:
     shown = horolog("offsets", topic, "--json").json
     assert shown[0] == {
@@ -78,8 +101,10 @@ def test_without_a_moment_the_bounds_are_shown(horolog: Run, topic: str) -> None
     ("args", "complaint"),
     [
         (["--at", "1795165200"], "looks like seconds"),
-        (["--at", "1969-01-01T00:00Z"], "is before 1970"),
         (["--explain"], "give it with --at TIME"),
+        (["--clock", "append"], "give it with --at TIME"),
+        (["--skew", "5m"], "give it with --at TIME"),
+        (["--at", "now", "--skew", "5"], "5 is not a duration"),
     ],
 )
 def test_misuse_is_explained(horolog: Run, topic: str, args: list[str], complaint: str) -> None:

@@ -268,3 +268,19 @@ def test_a_topic_that_is_not_there_is_a_finding(horolog: Run) -> None:
     refused = horolog("consume", "p.missing")
     assert refused.code == 1
     assert "there is no topic p.missing" in refused.err
+
+
+def test_a_range_of_append_times_is_consumed_by_them(horolog: Run) -> None:
+    lines = "".join(f'{{"timestamp": {number}, "value": "v{number}"}}\n' for number in range(3))
+    assert horolog("produce", "c.appended", "--format", "json", stdin=lines).code == 0
+    by = ("consume", "c.appended", "--clock", "append", "--format", "json")
+    rows = [json.loads(line) for line in horolog(*by, "--from-time", "-1h").lines]
+    assert [row["value"] for row in rows] == ["v0", "v1", "v2"]
+    last = rows[-1]["append_time"]
+    assert last > 1_600_000_000_000
+    assert [row["timestamp"] for row in rows] == [0, 1, 2]
+    assert horolog(*by, "--from-time", f"{last + 1}ms").lines == []
+    assert len(horolog(*by, "--to-time", f"{last + 1}ms").lines) == 3
+    assert horolog(*by, "--to-time", f"{rows[0]['append_time']}ms").lines == []
+    text = horolog("consume", "c.appended", "--clock", "append").lines
+    assert text[0].startswith("20")

@@ -11,6 +11,8 @@ from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.storage.append_time_file import Stretch
+from horolog.storage.append_time_lookup import AppendedAt
 from horolog.storage.attempts import Fences
 from horolog.storage.checkpoints import AppendTimeReset, EpochStart
 from horolog.storage.log import Appended, DeletedSegment, Log
@@ -243,6 +245,14 @@ class Partition:
     def find_by_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """See `Log.find_by_timestamp`; any thread may call it."""
         return self._log.find_by_timestamp(timestamp)
+
+    def find_by_append_time(self, ms: int) -> AppendedAt | None:
+        """See `Log.find_by_append_time`; any thread may call it."""
+        return self._log.find_by_append_time(ms)
+
+    def append_times(self, offset: int, size: int) -> list[Stretch]:
+        """See `Log.append_times_within`; any thread may call it, it may wait for the disk."""
+        return self._log.append_times_within(offset, size)
 
     def find_max_timestamp(self) -> TimestampOffset | None:
         """See `Log.find_max_timestamp`; any thread may call it."""

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from horolog.cli.options import LOCAL, Bootstrap, Partitions, Topic, Zone
+from horolog.cli.options import LOCAL, Bootstrap, ByClock, Partitions, Topic, Zone
 from horolog.cli.reading import ReadRecord, Span, TimeRange, follow, plan, read_span
 from horolog.cli.screen import Advance, progress, say
 from horolog.cli.showing import Format, line_maker
 from horolog.cli.times import format_time, parse_time, parse_zone
-from horolog.client import Client
+from horolog.client import Client, RecordClock
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 
@@ -41,6 +41,7 @@ def consume(
     offset: Annotated[
         int | None, typer.Option("--offset", min=0, help="Start at this offset.")
     ] = None,
+    clock: ByClock = None,
     partitions: Partitions = None,
     max_messages: Annotated[
         int | None,
@@ -57,6 +58,7 @@ def consume(
     A time range is exact and includes late records: it has every record with from-time <= time <
     to-time, and no other. Times: ISO 8601 with a zone or --tz, epoch milliseconds, or relative
     (-15m, -2h, -7d). A text line has tab-separated: time, partition@offset, key, value, headers.
+    With --clock append the range is of append times, and a line begins with the append time.
     """
     if sum((from_time is not None, from_beginning, from_end, offset is not None)) > 1:
         raise Misconfigured(
@@ -64,7 +66,8 @@ def consume(
             "each sets the start position"
         )
     times = _time_range(from_time, to_time, zone)
-    make_line = line_maker(shape, topic, parse_zone(zone) if zone else UTC)
+    zone_shown = parse_zone(zone) if zone else UTC
+    make_line = line_maker(shape, topic, zone_shown, shows_append=clock is RecordClock.APPEND)
     out = sys.stdout.buffer
     with Client(bootstrap) as client:
         spans = plan(
@@ -74,10 +77,11 @@ def consume(
             times=times,
             from_offset=offset,
             from_end=from_end,
+            clock=clock or RecordClock.CREATE,
         )
         count = 0
         try:
-            for read in islice(_read(client, topic, spans, times, follow_on), max_messages):
+            for read in islice(_read(client, topic, spans, times, clock, follow_on), max_messages):
                 out.write(make_line(read))
                 count += 1
                 if follow_on:
@@ -106,21 +110,32 @@ def _time_range(from_time: str | None, to_time: str | None, zone: str | None) ->
 
 
 def _read(
-    client: Client, topic: str, spans: list[Span], times: TimeRange, follow_on: bool
+    client: Client,
+    topic: str,
+    spans: list[Span],
+    times: TimeRange,
+    clock: RecordClock | None,
+    follow_on: bool,
 ) -> Iterator[ReadRecord]:
     total = sum(span.end - span.start for span in spans)
     with progress(f"reading {topic}", total, "offsets") as advance:
-        yield from _read_spans(client, topic, spans, times, advance)
+        yield from _read_spans(client, topic, spans, times, clock or RecordClock.CREATE, advance)
     if follow_on:
-        yield from follow(client, topic, {span.partition: span.end for span in spans}, times)
+        ends = {span.partition: span.end for span in spans}
+        yield from follow(client, topic, ends, times, clock or RecordClock.CREATE)
 
 
 def _read_spans(
-    client: Client, topic: str, spans: list[Span], times: TimeRange, advance: Advance
+    client: Client,
+    topic: str,
+    spans: list[Span],
+    times: TimeRange,
+    clock: RecordClock,
+    advance: Advance,
 ) -> Iterator[ReadRecord]:
     done = 0
     for span in spans:
-        for position, records in read_span(client, topic, span, times):
+        for position, records in read_span(client, topic, span, times, clock):
             yield from records
             advance(done + position - span.start)
         done += span.end - span.start

@@ -5,7 +5,7 @@ from datetime import tzinfo
 
 from horolog.cli.times import format_time
 from horolog.cli.topic_facts import PartitionFacts
-from horolog.client import Client, FoundOffset
+from horolog.client import Client, FoundRecord
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, read_records
 from horolog.record.timestamps import NO_TIMESTAMP
@@ -18,7 +18,7 @@ def explain(
     topic: str,
     facts: PartitionFacts,
     target_ms: int,
-    found: FoundOffset | None,
+    found: FoundRecord | None,
     zone: tzinfo,
 ) -> Iterator[str]:
     """Lines that explain the lookup in one partition; the first is the result."""
@@ -26,7 +26,7 @@ def explain(
         yield f"partition {facts.partition}: none at or after {format_time(target_ms, zone)}"
         yield f"  {_why_none(facts, zone)}"
         return
-    time = format_time(found.timestamp, zone)
+    time = format_time(found.ms, zone)
     yield (
         f"partition {facts.partition}: offset {found.offset}, of {time}, is the first at or after "
         f"{format_time(target_ms, zone)}"
@@ -47,6 +47,56 @@ def explain(
                 f"  the record before it, offset {record.offset}, is of "
                 f"{_with_distance(record.timestamp, target_ms, zone)}"
             )
+
+
+def explain_append_time(
+    client: Client,
+    topic: str,
+    facts: PartitionFacts,
+    target_ms: int,
+    found: FoundRecord | None,
+    zone: tzinfo,
+) -> Iterator[str]:
+    """The same for a lookup by append time."""
+    log = f"the log has offsets {facts.earliest} up to {facts.end}"
+    at = format_time(target_ms, zone)
+    if found is None:
+        yield f"partition {facts.partition}: none appended at or after {at}"
+        if facts.end == facts.earliest:
+            yield f"  the partition is empty: its next offset is {facts.end}"
+        else:
+            last = _appended(client, topic, facts.partition, facts.end - 1, zone)
+            yield f"  {log}; the last record was appended {last}"
+        return
+    if found.ms is None:
+        yield (
+            f"partition {facts.partition}: offset {found.offset} is the first that may have been "
+            f"appended at or after {at}: its append time is unknown, and what is before it was "
+            "appended earlier"
+        )
+    else:
+        yield (
+            f"partition {facts.partition}: offset {found.offset}, appended "
+            f"{format_time(found.ms, zone)}, is the first appended at or after {at}"
+        )
+    yield f"  {log}"
+    batch = _batch_at(client, topic, facts.partition, found.offset)
+    if batch:
+        header, records = batch
+        yield f"  {_in_batch(header, records, found.offset, zone)}"
+    if found.offset == facts.earliest:
+        yield "  no record is before it"
+    else:
+        before = _appended(client, topic, facts.partition, found.offset - 1, zone)
+        yield f"  the record before it, offset {found.offset - 1}, was appended {before}"
+
+
+def _appended(client: Client, topic: str, partition: int, offset: int, zone: tzinfo) -> str:
+    fetched = client.fetch(
+        topic, partition, offset, max_bytes=1, max_wait_ms=0, with_append_times=True
+    )
+    ms = fetched.append_times[0].ms if fetched.append_times else None
+    return "at a time that is unknown" if ms is None else format_time(ms, zone)
 
 
 def _why_none(facts: PartitionFacts, zone: tzinfo) -> str:

@@ -1,16 +1,17 @@
 """`horolog offsets`: find offsets by time, and explain the result."""
 
+from collections.abc import Sequence
 from datetime import UTC, tzinfo
 from typing import Annotated
 
 import typer
 
-from horolog.cli.explaining import explain
-from horolog.cli.options import LOCAL, Bootstrap, Json, Partitions, Topic, Zone
+from horolog.cli.explaining import explain, explain_append_time
+from horolog.cli.options import LOCAL, Bootstrap, ByClock, Json, Partitions, Topic, Zone
 from horolog.cli.screen import show_json, show_table
-from horolog.cli.times import format_time, parse_time, parse_zone
+from horolog.cli.times import format_time, parse_duration, parse_time, parse_zone
 from horolog.cli.topic_facts import PartitionFacts, partition_facts, partition_numbers
-from horolog.client import Client, FoundOffset
+from horolog.client import Client, FoundRecord, RecordClock
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 
@@ -24,6 +25,16 @@ def offsets(
     at: Annotated[
         str | None,
         typer.Option("--at", metavar="TIME", help="Find the first record at or after this time."),
+    ] = None,
+    clock: ByClock = None,
+    skew: Annotated[
+        str | None,
+        typer.Option(
+            "--skew",
+            metavar="DURATION",
+            help="Look up TIME minus this: by append time, as far as producers' clocks may be "
+            "ahead of the broker's, so that no record with a create time from TIME on is missed.",
+        ),
     ] = None,
     explained: Annotated[
         bool, typer.Option("--explain", help="Explain each result, or why there is none.")
@@ -39,22 +50,26 @@ def offsets(
     """
     where = parse_zone(zone) if zone else None
     target = None if at is None else parse_time(at, now_ms=SystemClock().now_ms(), zone=where)
-    if target is not None and target < 0:
-        raise Misconfigured(
-            f"--at {at} is before 1970, and Kafka's protocol uses negative numbers for special "
-            "lookups; horolog consume --to-time reads such records"
-        )
-    if explained and target is None:
-        raise Misconfigured("--explain explains a lookup by time: give it with --at TIME")
+    if target is None and (explained or clock is not None or skew is not None):
+        given = "--explain" if explained else "--clock" if clock is not None else "--skew"
+        raise Misconfigured(f"{given} is about a lookup by time: give it with --at TIME")
+    if target is not None and skew is not None:
+        target = max(target - parse_duration(skew), -(1 << 63))
     shown_zone = where or UTC
     with Client(bootstrap) as client:
         if target is None:
             _show_bounds(partition_facts(client, topic, partitions), shown_zone, as_json)
             return
         numbers = list(partition_numbers(client, topic, partitions))
-        asked = client.list_offsets({(topic, number): target for number in numbers})
-        found = {tp[1]: answer for tp, answer in asked.items()}
-        if explained:
+        found = _find(client, topic, numbers, target, clock)
+        if explained and clock is RecordClock.APPEND:
+            facts = {each.partition: each for each in partition_facts(client, topic, numbers)}
+            for number in numbers:
+                for line in explain_append_time(
+                    client, topic, facts[number], target, found[number], shown_zone
+                ):
+                    typer.echo(line)
+        elif explained:
             facts = {each.partition: each for each in partition_facts(client, topic, numbers)}
             for number in numbers:
                 for line in explain(
@@ -62,32 +77,57 @@ def offsets(
                 ):
                     typer.echo(line)
         else:
-            _show_answers(topic, target, found, shown_zone, as_json)
+            by = clock or RecordClock.CREATE
+            _show_answers(topic, target, found, by, shown_zone, as_json)
+
+
+def _find(
+    client: Client, topic: str, numbers: Sequence[int], target: int, clock: RecordClock | None
+) -> dict[int, FoundRecord | None]:
+    """Looked up as any broker can, unless that cannot be asked in Kafka's protocol."""
+    targets = {(topic, number): target for number in numbers}
+    if clock is RecordClock.APPEND or target < 0:
+        by_clock = client.find_records(targets, clock or RecordClock.CREATE)
+        return {tp[1]: answer for tp, answer in by_clock.items()}
+    return {
+        tp[1]: None if answer is None else FoundRecord(*answer)
+        for tp, answer in client.list_offsets(targets).items()
+    }
 
 
 def _show_answers(
-    topic: str, target: int, found: dict[int, FoundOffset | None], zone: tzinfo, as_json: bool
+    topic: str,
+    target: int,
+    found: dict[int, FoundRecord | None],
+    clock: RecordClock,
+    zone: tzinfo,
+    as_json: bool,
 ) -> None:
+    by_append = clock is RecordClock.APPEND
     if as_json:
         answers = [
             {
                 "partition": number,
                 "offset": None if answer is None else answer.offset,
-                "timestamp": None if answer is None else answer.timestamp,
-                "time": None if answer is None else format_time(answer.timestamp, zone),
+                "timestamp": None if answer is None else answer.ms,
+                "time": None if answer is None else format_time(answer.ms, zone),
+                **({"is_exact": answer is None or answer.ms is not None} if by_append else {}),
             }
             for number, answer in found.items()
         ]
-        show_json({"topic": topic, "at": target, "partitions": answers})
+        show_json({"topic": topic, "at": target, "clock": str(clock), "partitions": answers})
         return
-    typer.echo(f"first offset of {topic} at or after {format_time(target, zone)}\n")
+    what = "first offset of {} appended" if by_append else "first offset of {}"
+    typer.echo(f"{what.format(topic)} at or after {format_time(target, zone)}\n")
     rows = [
-        (number, answer.offset, format_time(answer.timestamp, zone))
+        (number, answer.offset, "unknown" if answer.ms is None else format_time(answer.ms, zone))
         if answer
         else (number, "none", "")
         for number, answer in found.items()
     ]
-    show_table(("partition", "offset", "its time"), rows)
+    show_table(("partition", "offset", "appended at" if by_append else "its time"), rows)
+    if any(answer is not None and answer.ms is None for answer in found.values()):
+        typer.echo("\nunknown: all before it was appended earlier; it may have been, too")
 
 
 def _show_bounds(facts: list[PartitionFacts], zone: tzinfo, as_json: bool) -> None:

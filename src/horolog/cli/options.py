@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from horolog.record.timestamps import RecordClock
+
 Bootstrap = Annotated[
     str,
     typer.Option(
@@ -24,6 +26,14 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 Partitions = Annotated[
     list[int] | None,
     typer.Option("--partition", "-p", min=0, help="Only this partition; repeat for several."),
+]
+ByClock = Annotated[
+    RecordClock | None,
+    typer.Option(
+        "--clock",
+        help="Whose time counts: the record's own (create, the default), or when the broker "
+        "appended it (append; horolog only).",
+    ),
 ]
 LOCAL = "127.0.0.1:9092"
 

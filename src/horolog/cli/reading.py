@@ -5,12 +5,13 @@ broker looks up, to the log end: late records may follow any number of newer one
 header shows that no record is in the range are skipped.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from horolog.cli.screen import say
 from horolog.cli.topic_facts import partition_numbers
-from horolog.client import EARLIEST, LATEST, Client, Fetched
+from horolog.client import EARLIEST, LATEST, Client, Fetched, RecordClock
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, read_records
@@ -70,6 +71,8 @@ class ReadRecord(NamedTuple):
     offset: int
     timestamp_type: str
     record: Record
+    appended_ms: int | None = None
+    """When it was appended, if that was asked for and is known."""
 
 
 EVERYTHING = TimeRange()
@@ -83,6 +86,7 @@ def plan(
     times: TimeRange = EVERYTHING,
     from_offset: int | None = None,
     from_end: bool = False,
+    clock: RecordClock = RecordClock.CREATE,
 ) -> list[Span]:
     """The offsets to read of each partition, up to its present end.
 
@@ -96,6 +100,9 @@ def plan(
         starts: dict[int, int] = ends
     elif from_offset is not None:
         starts = {n: _offset_within(topic, n, from_offset, earliest[n], ends[n]) for n in numbers}
+    elif times.from_ms is not None and clock is RecordClock.APPEND:
+        by_clock = client.find_records({(topic, n): times.from_ms for n in numbers}, clock)
+        starts = {tp[1]: each.offset if each else ends[tp[1]] for tp, each in by_clock.items()}
     elif times.from_ms is not None and times.from_ms >= 0:
         found = client.list_offsets({(topic, number): times.from_ms for number in numbers})
         starts = {tp[1]: each.offset if each else ends[tp[1]] for tp, each in found.items()}
@@ -105,14 +112,19 @@ def plan(
 
 
 def read_span(
-    client: Client, topic: str, span: Span, times: TimeRange = EVERYTHING
+    client: Client,
+    topic: str,
+    span: Span,
+    times: TimeRange = EVERYTHING,
+    clock: RecordClock = RecordClock.CREATE,
 ) -> Iterator[tuple[int, list[ReadRecord]]]:
     """The records of a span, batch by batch, each with the next offset to read."""
     position = span.start
     while position < span.end:
-        position, fetched = _fetch(client, topic, span.partition, position, _WAIT_MS)
+        position, fetched = _fetch(client, topic, span.partition, position, _WAIT_MS, clock)
         following = position
-        for following, records in _records(fetched, span.partition, position, span.end, times):
+        within = _records(fetched, span.partition, position, span.end, times, clock)
+        for following, records in within:
             yield following, records
         if following == position and fetched.high_watermark <= position:
             return  # the log was truncated meanwhile
@@ -120,21 +132,25 @@ def read_span(
 
 
 def follow(
-    client: Client, topic: str, positions: dict[int, int], times: TimeRange = EVERYTHING
+    client: Client,
+    topic: str,
+    positions: dict[int, int],
+    times: TimeRange = EVERYTHING,
+    clock: RecordClock = RecordClock.CREATE,
 ) -> Iterator[ReadRecord]:
     """Yield records as they are appended, without end; `positions` are the start offsets."""
     wait_ms = max(10, _WAIT_MS // max(1, len(positions)))
     while True:
         for partition, position in positions.items():
-            start, fetched = _fetch(client, topic, partition, position, wait_ms)
+            start, fetched = _fetch(client, topic, partition, position, wait_ms, clock)
             positions[partition] = start
-            for following, records in _records(fetched, partition, start, None, times):
+            for following, records in _records(fetched, partition, start, None, times, clock):
                 yield from records
                 positions[partition] = following
 
 
 def _fetch(
-    client: Client, topic: str, partition: int, position: int, wait_ms: int
+    client: Client, topic: str, partition: int, position: int, wait_ms: int, clock: RecordClock
 ) -> tuple[int, Fetched]:
     """Batches from `position`, or from the log start offset if that is larger.
 
@@ -144,7 +160,12 @@ def _fetch(
     while True:
         try:
             fetched = client.fetch(
-                topic, partition, position, max_bytes=_FETCH_BYTES, max_wait_ms=wait_ms
+                topic,
+                partition,
+                position,
+                max_bytes=_FETCH_BYTES,
+                max_wait_ms=wait_ms,
+                with_append_times=clock is RecordClock.APPEND,
             )
         except RequestRefused as error:
             if error.code != ErrorCode.offset_out_of_range:
@@ -162,8 +183,16 @@ def _fetch(
 
 
 def _records(
-    fetched: Fetched, partition: int, start: int, end: int | None, times: TimeRange
+    fetched: Fetched,
+    partition: int,
+    start: int,
+    end: int | None,
+    times: TimeRange,
+    clock: RecordClock,
 ) -> Iterator[tuple[int, list[ReadRecord]]]:
+    if clock is RecordClock.APPEND:
+        yield from _records_by_append_time(fetched, partition, start, end, times)
+        return
     view = memoryview(fetched.records)
     for place, header in iter_headers(view):
         if end is not None and header.base_offset >= end:
@@ -182,6 +211,32 @@ def _records(
                     and times.holds(record.timestamp)
                 ):
                     records.append(ReadRecord(partition, offset, kind, record))
+        yield max(start, header.next_offset), records
+
+
+def _records_by_append_time(
+    fetched: Fetched, partition: int, start: int, end: int | None, times: TimeRange
+) -> Iterator[tuple[int, list[ReadRecord]]]:
+    """Records whose append time is unknown are in the range that is unbounded alone."""
+    view, stretches = memoryview(fetched.records), fetched.append_times
+    offsets = [stretch.offset for stretch in stretches]
+    for place, header in iter_headers(view):
+        if end is not None and header.base_offset >= end:
+            yield end, []
+            return
+        records = []
+        index = bisect_right(offsets, max(start, header.base_offset)) - 1
+        appended_ms = stretches[index].ms if index >= 0 else None
+        is_wanted = times.is_everything or (appended_ms is not None and times.holds(appended_ms))
+        if is_wanted and not header.is_control:
+            kind = header.timestamp_type_name
+            records = [
+                ReadRecord(partition, record.offset, kind, record, appended_ms)
+                for record in read_records(view[place : place + header.size])
+                if record.offset is not None
+                and start <= record.offset
+                and (end is None or record.offset < end)
+            ]
         yield max(start, header.next_offset), records
 
 

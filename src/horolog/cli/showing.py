@@ -19,21 +19,24 @@ class Format(StrEnum):
     VALUE = "value"
 
 
-def line_maker(shape: Format, topic: str, zone: tzinfo) -> Callable[[ReadRecord], bytes]:
+def line_maker(
+    shape: Format, topic: str, zone: tzinfo, *, shows_append: bool = False
+) -> Callable[[ReadRecord], bytes]:
     """A function that formats a record as a line, including its end."""
     match shape:
         case Format.TEXT:
-            return lambda read: _text_line(read, zone)
+            return lambda read: _text_line(read, zone, shows_append)
         case Format.JSON:
-            return lambda read: _json_line(read, topic, zone)
+            return lambda read: _json_line(read, topic, zone, shows_append)
         case Format.VALUE:
             return lambda read: (read.record.value or b"") + b"\n"
 
 
-def _text_line(read: ReadRecord, zone: tzinfo) -> bytes:
+def _text_line(read: ReadRecord, zone: tzinfo, shows_append: bool) -> bytes:
     record = read.record
+    time_ms = read.appended_ms if shows_append else record.timestamp
     place = f"{read.partition}@{read.offset}"
-    cells = [format_time(record.timestamp, zone), place, _shown(record.key), _shown(record.value)]
+    cells = [format_time(time_ms, zone), place, _shown(record.key), _shown(record.value)]
     cells += [f"{name}={_shown(value)}" for name, value in record.headers]
     return "\t".join(cells).encode() + b"\n"
 
@@ -45,7 +48,7 @@ def _shown(data: bytes | None) -> str:
     return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
 
 
-def _json_line(read: ReadRecord, topic: str, zone: tzinfo) -> bytes:
+def _json_line(read: ReadRecord, topic: str, zone: tzinfo, shows_append: bool) -> bytes:
     record = read.record
     value: dict[str, Any] = {
         "topic": topic,
@@ -54,6 +57,7 @@ def _json_line(read: ReadRecord, topic: str, zone: tzinfo) -> bytes:
         "timestamp": record.timestamp,
         "time": None if record.timestamp == -1 else format_time(record.timestamp, zone),
         "timestamp_type": read.timestamp_type,
+        **({"append_time": read.appended_ms} if shows_append else {}),
         **_json_bytes("key", record.key),
         **_json_bytes("value", record.value),
     }

@@ -14,6 +14,7 @@ from horolog.errors import Misconfigured
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = r"[0-9]+(?:ms|s|m|h|d|w)"
+_DURATION = re.compile(rf"(?:{_PART})+")
 _RELATIVE = re.compile(rf"([+-])((?:{_PART})+)")
 _NUMBER = re.compile(r"([+-]?[0-9]+)(ms)?")
 _OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})")
@@ -70,6 +71,17 @@ def format_time(timestamp_ms: int | None, zone: tzinfo = UTC) -> str:
         return f"{timestamp_ms} ms"
     text = moment.isoformat(timespec="milliseconds")
     return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds from a duration such as 500ms, 15m or 1h30m.
+
+    Raises:
+        Misconfigured: it is none.
+    """
+    if not _DURATION.fullmatch(text):
+        raise Misconfigured(f"{text} is not a duration: write 500ms, 30s, 15m, 2h or 7d")
+    return _duration_ms(text)
 
 
 def _duration_ms(text: str) -> int:

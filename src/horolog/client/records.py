@@ -8,8 +8,16 @@ from horolog.client.deadline import Deadline
 from horolog.client.link import Link
 from horolog.client.metadata import error_of, refuse
 from horolog.client.retrying import RetriedCalls
-from horolog.errors import ErrorCode, RecordError, RecordsRejected
+from horolog.errors import ErrorCode, RecordError, RecordsRejected, RequestRefused
+from horolog.record.timestamps import RecordClock
 from horolog.wire.api import ApiKey
+from horolog.wire.features import (
+    APPEND_TIME,
+    BY_APPEND_TIME,
+    BY_CREATE_TIME,
+    UNKNOWN_TIME,
+    WITH_APPEND_TIMES,
+)
 from horolog.wire.fetch import AbortedTransaction
 
 __all__ = [
@@ -17,14 +25,18 @@ __all__ = [
     "LATEST",
     "MAX_TIMESTAMP",
     "AbortedTransaction",
+    "AppendTimes",
     "Fetched",
     "FoundOffset",
+    "FoundRecord",
     "Produced",
     "RecordCalls",
+    "RecordClock",
     "TopicPartition",
 ]
 
 TopicPartition: TypeAlias = tuple[str, int]
+
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -42,6 +54,22 @@ class FoundOffset(NamedTuple):
     leader_epoch: int | None
 
 
+class FoundRecord(NamedTuple):
+    """The first record at or after a time by one of the two clocks."""
+
+    offset: int
+    ms: int | None
+    """Its time. None if its append time is unknown: what is before it was appended earlier."""
+    leader_epoch: int | None
+
+
+class AppendTimes(NamedTuple):
+    """Records from `offset` on, up to the next of these, were appended at `ms`, if it is known."""
+
+    offset: int
+    ms: int | None
+
+
 class Fetched(NamedTuple):
     """What a fetch gave: whole batches, the first of which may start before the offset asked for.
 
@@ -53,6 +81,8 @@ class Fetched(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     aborted: Sequence[AbortedTransaction]
+    append_times: Sequence[AppendTimes] = ()
+    """Of the records from the offset asked for on, if they were asked for."""
 
 
 class Produced(NamedTuple):
@@ -78,6 +108,40 @@ class RecordCalls(RetriedCalls):
             RequestRefused: for one partition, which it names.
             NoAnswer: a leader does not answer.
         """
+        return self._list_offsets(targets, int(read_committed))
+
+    def find_records(
+        self,
+        times: Mapping[TopicPartition, int],
+        clock: RecordClock,
+        *,
+        read_committed: bool = False,
+    ) -> dict[TopicPartition, FoundRecord | None]:
+        """The first record at or after a time by a clock, for each partition; None if none is.
+
+        Times are milliseconds, before 1970 too: none has a special meaning.
+
+        Raises:
+            RequestRefused: the broker cannot (Apache Kafka), or for one partition, which it names.
+            NoAnswer: a leader does not answer.
+        """
+        level = int(read_committed) + (
+            BY_APPEND_TIME if clock is RecordClock.APPEND else BY_CREATE_TIME
+        )
+        return {
+            tp: None
+            if found is None
+            else FoundRecord(
+                found.offset,
+                None if found.timestamp == UNKNOWN_TIME else found.timestamp,
+                found.leader_epoch,
+            )
+            for tp, found in self._list_offsets(times, level, lowest=2).items()
+        }
+
+    def _list_offsets(
+        self, targets: Mapping[TopicPartition, int], level: int, *, lowest: int = 1
+    ) -> dict[TopicPartition, FoundOffset | None]:
         found: dict[TopicPartition, FoundOffset | None] = {}
 
         def attempt(deadline: Deadline) -> None:
@@ -87,7 +151,9 @@ class RecordCalls(RetriedCalls):
                 leader = self.brokers.leader(topic, partition, deadline)
                 by_leader[leader][topic, partition] = target
             for leader, its_targets in by_leader.items():
-                self._list_offsets_at(leader, its_targets, read_committed, found, deadline)
+                if lowest > 1:
+                    require_append_times(leader)
+                self._list_offsets_at(leader, its_targets, level, lowest, found, deadline)
 
         self._persist(attempt)
         for topic, partition in targets.keys() - found.keys():
@@ -99,18 +165,20 @@ class RecordCalls(RetriedCalls):
         self,
         leader: Link,
         targets: Mapping[TopicPartition, int],
-        read_committed: bool,
+        level: int,
+        lowest: int,
         found: dict[TopicPartition, FoundOffset | None],
         deadline: Deadline,
     ) -> None:
         by_topic: dict[str, list[dict[str, int]]] = defaultdict(list)
         for (topic, partition), target in targets.items():
             by_topic[topic].append({"partition_index": partition, "timestamp": target})
-        lowest = max(_FIRST_VERSION.get(target, 1) for target in targets.values())
+        if lowest == 1:
+            lowest = max(_FIRST_VERSION.get(target, 1) for target in targets.values())
         version = leader.version(ApiKey.LIST_OFFSETS, lowest=lowest)
         request = {
             "replica_id": -1,
-            "isolation_level": int(read_committed),
+            "isolation_level": level,
             "topics": [{"name": name, "partitions": its} for name, its in by_topic.items()],
             "timeout_ms": deadline.left_ms(),
         }
@@ -135,11 +203,13 @@ class RecordCalls(RetriedCalls):
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         read_committed: bool = False,
+        with_append_times: bool = False,
     ) -> Fetched:
         """Batches from the one that holds `offset` on.
 
         Waits up to `max_wait_ms` until there are `min_bytes`; the first batch comes whole even if
         it is larger than `max_bytes`. Large records are a view of the answer, not a copy.
+        With `with_append_times` it says when the records were appended.
 
         Raises:
             RequestRefused: `offset_out_of_range` if the log has no such offset, or another reason.
@@ -149,13 +219,15 @@ class RecordCalls(RetriedCalls):
         def attempt(deadline: Deadline) -> Fetched:
             known = self.brokers.topic(topic, deadline)
             leader = self.brokers.leader(topic, partition, deadline)
+            if with_append_times:
+                require_append_times(leader)
             wanted = _to_fetch(partition, offset, max_bytes)
             request = _fetch_request(
                 [{"topic": topic, "topic_id": known.topic_id, "partitions": [wanted]}],
                 max_bytes=max_bytes,
                 max_wait_ms=max_wait_ms,
                 min_bytes=min_bytes,
-                read_committed=read_committed,
+                level=int(read_committed) + WITH_APPEND_TIMES * with_append_times,
             )
             version = leader.version(ApiKey.FETCH, highest=highest_for(known.topic_id))
             body = leader.ask(ApiKey.FETCH, version, request, deadline).body
@@ -163,7 +235,7 @@ class RecordCalls(RetriedCalls):
             refuse(getattr(body, "error_code", 0), what)
             it = _only_partition(body.responses, what)
             refuse(it.error_code, what)
-            return _fetched(it)
+            return _fetched_with_times(it) if with_append_times else _fetched(it)
 
         return self._persist(attempt, extra_ms=max_wait_ms)
 
@@ -203,7 +275,7 @@ class RecordCalls(RetriedCalls):
                     max_bytes=1,
                     max_wait_ms=max_wait_ms // len(by_leader),
                     min_bytes=1,
-                    read_committed=read_committed,
+                    level=int(read_committed),
                 )
                 highest = highest_for(ids if all(ids) else None)
                 version = leader.version(ApiKey.FETCH, highest=highest)
@@ -277,14 +349,14 @@ def _fetch_request(
     max_bytes: int,
     max_wait_ms: int,
     min_bytes: int,
-    read_committed: bool,
+    level: int,
 ) -> dict[str, Any]:
     return {
         "replica_id": -1,
         "max_wait_ms": max_wait_ms,
         "min_bytes": min_bytes,
         "max_bytes": max_bytes,
-        "isolation_level": int(read_committed),
+        "isolation_level": level,
         "session_id": 0,
         "session_epoch": -1,  # no session: each fetch says all that it wants
         "topics": topics,
@@ -321,6 +393,31 @@ def _fetched(it: Any) -> Fetched:
         log_start_offset=getattr(it, "log_start_offset", -1),
         aborted=[AbortedTransaction(each.producer_id, each.first_offset) for each in aborted],
     )
+
+
+def _fetched_with_times(it: Any) -> Fetched:
+    """Of a broker that announces it: how many are aborted, those, and then the append times."""
+    found = _fetched(it)
+    count = found.aborted[0].producer_id if found.aborted else 0
+    times = [
+        AppendTimes(offset, None if ms == UNKNOWN_TIME else ms)
+        for ms, offset in found.aborted[1 + count :]
+    ]
+    return found._replace(aborted=found.aborted[1 : 1 + count], append_times=times)
+
+
+def require_append_times(link: Link) -> None:
+    """Refuse to ask a broker for what it would not understand.
+
+    Raises:
+        RequestRefused: it keeps no append times.
+    """
+    if APPEND_TIME not in link.features:
+        raise RequestRefused(
+            ErrorCode.unsupported_version,
+            f"the broker at {link.connection.address} keeps no append times beside records: Apache "
+            "Kafka does not, and horolog does where it announces the feature horolog.append.time",
+        )
 
 
 def produced_of(it: Any, what: str) -> Produced:

@@ -1,6 +1,6 @@
 """What a record's timestamp means (KIP-32)."""
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Final
 
 NO_TIMESTAMP: Final = -1
@@ -23,3 +23,12 @@ class TimestampType(IntEnum):
 # in Python 3.11 than most of what is done with it.
 CREATE_TIME: Final = TimestampType.CREATE_TIME
 LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
+
+
+class RecordClock(StrEnum):
+    """Whose time a record is found by."""
+
+    CREATE = "create"
+    """Its producer's, as the record carries it."""
+    APPEND = "append"
+    """Its broker's, when it was appended."""

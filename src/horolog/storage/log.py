@@ -496,6 +496,24 @@ class Log:
                 found += append_times(segment, first, last, size)
         return found
 
+    def append_times_within(self, offset: int, size: int) -> list[Stretch]:
+        """The same for the batches in so many bytes, from the one on that holds an offset.
+
+        Raises:
+            StorageFailed, CorruptBatch: as `append_times`.
+        """
+        for segment, end_offset, log_size in with_ends(self._from(offset)):
+            found = segment.locate(offset)
+            if found is None:
+                continue
+            start, end = found[0], offset
+            for position, header in segment.headers(start, log_size):
+                if position - start >= size:
+                    break
+                end = header.next_offset
+            return append_times(segment, offset, min(end, end_offset), log_size)
+        return []
+
     def find_max_timestamp(self) -> TimestampOffset | None:
         """The first of the records with the largest timestamp; see lookup.py."""
         start = self.log_start_offset

@@ -21,6 +21,25 @@ EXACTLY_ONCE: Final = "horolog.exactly.once"
 """A broker setting that IncrementalAlterConfigs accepts: begins, commits and forgets batches of
 queries. DescribeConfigs has all queries under it, and one under `EXACTLY_ONCE/name`."""
 
+APPEND_TIME: Final = "horolog.append.time"
+"""Lookups by append time and before 1970 in ListOffsets, append times of records in Fetch."""
+
+BY_APPEND_TIME: Final = 16
+"""Added to the isolation level of ListOffsets: timestamps are append times."""
+
+BY_CREATE_TIME: Final = 32
+"""Added to the isolation level of ListOffsets: no timestamp has a special meaning."""
+
+WITH_APPEND_TIMES: Final = 16
+"""Added to the isolation level of Fetch: the aborted transactions are followed by append times."""
+
+UNKNOWN_TIME: Final = -(1 << 63)
+"""The timestamp of a record whose append time is unknown."""
+
 FEATURES: Final = MappingProxyType(
-    {APPEND_TIME_RESET: Versions(1, 1), EXACTLY_ONCE: Versions(1, 1)}
+    {
+        APPEND_TIME: Versions(1, 1),
+        APPEND_TIME_RESET: Versions(1, 1),
+        EXACTLY_ONCE: Versions(1, 1),
+    }
 )

@@ -16,6 +16,9 @@ v18  high watermark of a follower
 Waits until `min_bytes` are there, up to `max_wait_ms`. The first batch is given whole
 however large it is, so that a reader never gets stuck (KIP-74).
 
+With horolog's flag in the isolation level a partition's append times follow its aborted
+transactions (docs/wire.md).
+
 An answer holds the files of its larger slices open until it is sent. Where too many are
 held, it is shorter, as where `max_bytes` are used up, and its first records are copied.
 """
@@ -36,7 +39,14 @@ from horolog.network.file_records import SlicedRecords
 from horolog.network.reply import Reply
 from horolog.storage.files import WouldBlock
 from horolog.wire.api import ApiKey
-from horolog.wire.fetch import READ_COMMITTED, FetchedPartition, FetchedTopic, encode_fetch_response
+from horolog.wire.features import UNKNOWN_TIME, WITH_APPEND_TIMES
+from horolog.wire.fetch import (
+    READ_COMMITTED,
+    AbortedTransaction,
+    FetchedPartition,
+    FetchedTopic,
+    encode_fetch_response,
+)
 from horolog.wire.requests import FetchPartition, FetchRequest, FetchTopic
 
 # Fewer bytes are copied into the response instead of sent from the file.
@@ -218,13 +228,23 @@ def _find(
 class _Reading:
     """The records that a request has read so far, and its remaining limits."""
 
-    __slots__ = ("_broker", "_committed", "_has_failed", "_left", "_request", "size")
+    __slots__ = (
+        "_broker",
+        "_committed",
+        "_has_failed",
+        "_left",
+        "_request",
+        "_with_append_times",
+        "size",
+    )
 
     def __init__(self, request: Request[FetchRequest], broker: Broker) -> None:
         self._request = request
         self._broker = broker
         self._left = min(request.body.max_bytes, broker.config.fetch_max_bytes)
-        self._committed = request.body.isolation_level == READ_COMMITTED
+        level = request.body.isolation_level
+        self._with_append_times = bool(level & WITH_APPEND_TIMES)
+        self._committed = level & ~WITH_APPEND_TIMES == READ_COMMITTED
         self._has_failed = False
         self.size = 0
         """Bytes of records."""
@@ -236,6 +256,8 @@ class _Reading:
             found = _read_partition(
                 self._broker, wanted, self._left, self._committed, not self.size
             )
+            if self._with_append_times and wanted.partition is not None:
+                found = _with_append_times(wanted.partition, wanted.offset, found)
             size = len(found.records)
             self._left = max(self._left - size, 0)
             self.size += size
@@ -245,6 +267,8 @@ class _Reading:
 
     def read_nowait(self, some: Sequence[_Wanted]) -> list[FetchedPartition] | None:
         """As `read`, on the event loop; None, and nothing is read, if that may block."""
+        if self._with_append_times:
+            return None
         if self._are_hot(some):
             return self.read(some)
         if len(some) > FEW_TRIED:
@@ -309,6 +333,25 @@ def _read_partition(
         cast(Buffer, records),
         aborted,
     )
+
+
+def _with_append_times(
+    partition: Partition, offset: int, found: FetchedPartition
+) -> FetchedPartition:
+    """Add the append times of the records: a count of what is before them, then each stretch."""
+    aborted = found.aborted_transactions or ()
+    if found.error_code:
+        return found
+    try:
+        times = partition.append_times(offset, len(found.records)) if len(found.records) else ()
+    except HorologError as error:
+        return FetchedPartition(found.partition_index, code_for(error))
+    added = (
+        AbortedTransaction(UNKNOWN_TIME if stretch.ms is None else stretch.ms, stretch.offset)
+        for stretch in times
+    )
+    both = (AbortedTransaction(len(aborted), -1), *aborted, *added)
+    return found._replace(aborted_transactions=both)
 
 
 def _first_records(partition: Partition, offset: int, up_to: int) -> Buffer:

@@ -9,6 +9,9 @@ v8   -4: the earliest offset on this broker's own disk (KIP-405)
 v9   -5: the last offset on remote storage (KIP-1005), of which there is none
 v10  the client's timeout: not needed
 v11  -6: the first offset not yet on remote storage (KIP-1023), of which there is none
+
+With one of horolog's flags in the isolation level (v2 and later) each timestamp is a time, below
+zero too: of create times, or of append times (docs/wire.md).
 """
 
 from collections import Counter
@@ -24,9 +27,11 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.storage.files import WouldBlock
 from horolog.storage.lookup import TimestampOffset
 from horolog.wire.api import ApiKey
+from horolog.wire.features import BY_APPEND_TIME, BY_CREATE_TIME, UNKNOWN_TIME
 from horolog.wire.fetch import READ_COMMITTED
 from horolog.wire.requests import ListOffsetsPartition, ListOffsetsRequest
 
+_FLAGS: Final = BY_APPEND_TIME | BY_CREATE_TIME
 AT_ONCE: Final = 100  # partitions; a search of each takes a tenth of a millisecond
 FEW_SEARCHES: Final = 4  # of a tenth of a millisecond each: that many the event loop does itself
 
@@ -97,6 +102,8 @@ async def _found(
     find: Callable[[], list[dict[str, Any]]],
 ) -> list[dict[str, Any]]:
     searches = sum(one.timestamp >= 0 for one in wanted)
+    if request.body.isolation_level & _FLAGS:
+        return await broker.searchers.run(request.peer, find)
     if any(one.timestamp == Moment.MAX_TIMESTAMP for one in wanted) or searches > FEW_SEARCHES:
         return await broker.searchers.run(request.peer, find)
     if not searches:
@@ -114,18 +121,19 @@ def _find_some(
     wanted: Sequence[ListOffsetsPartition],
     repeated: Container[int],
 ) -> list[dict[str, Any]]:
-    committed = request.body.isolation_level == READ_COMMITTED
+    flags = request.body.isolation_level & _FLAGS
+    committed = request.body.isolation_level - flags == READ_COMMITTED
     answers = []
     for one in wanted:
         try:
             if one.partition_index in repeated:
                 raise RequestRefused(ErrorCode.invalid_request, "a partition is asked for twice")
             partition = _partition(broker, topic, one)
-            answers.append(
-                _answer(
-                    one, ErrorCode.none, _look(partition, one.timestamp, request.version, committed)
-                )
-            )
+            if flags:
+                found = _look_by_clock(partition, one.timestamp, flags, committed)
+            else:
+                found = _look(partition, one.timestamp, request.version, committed)
+            answers.append(_answer(one, ErrorCode.none, found))
         except HorologError as error:
             answers.append(_answer(one, code_for(error), _NOTHING))
     return answers
@@ -157,6 +165,19 @@ def _look(partition: Partition, timestamp: int, version: int, committed: bool) -
             return _Found(-1, partition.log_start_offset, partition.start_epoch)
         case _:
             return _NOTHING
+
+
+def _look_by_clock(partition: Partition, time_ms: int, flags: int, committed: bool) -> _Found:
+    end_offset = partition.readable_end(committed=committed)
+    if flags == BY_CREATE_TIME:
+        return _before(end_offset, partition.find_by_timestamp(time_ms))
+    if flags != BY_APPEND_TIME:
+        raise RequestRefused(ErrorCode.invalid_request, "a lookup goes by one of two clocks")
+    found = partition.find_by_append_time(time_ms)
+    if found is None or found.offset >= end_offset:
+        return _NOTHING
+    ms = UNKNOWN_TIME if found.ms is None else found.ms
+    return _Found(ms, found.offset, found.leader_epoch)
 
 
 def _before(end_offset: int, found: TimestampOffset | None) -> _Found:
