@@ -146,9 +146,9 @@ def report(
             f"  {name:14}{_said(numbers[row.figure]):>24}{spread:>22}   {details}{_pace(numbers)}"
         )
     if len(medians) == 2:
-        ours, theirs = medians[HOROLOG][row.figure], medians[KAFKA][row.figure]
+        ours, theirs = (numbers[row.figure] for numbers in medians.values())
         ratio = ours / theirs if row.higher_is_better else theirs / ours
-        print(f"  {'ratio':14}{ratio:>23.2f}x   (above 1: horolog is ahead)")
+        print(f"  {'ratio':14}{ratio:>23.2f}x   (above 1: {next(iter(medians))} is ahead)")
     if asked.json_to:
         with asked.json_to.open("a") as file:
             line = {"work": row.work, "figure": row.figure, "unit": row.unit, "runs": asked.runs}

@@ -5,16 +5,19 @@
 Both sides run in one Spark on two threads and write the same rows, made from a range of numbers,
 to four partitions of one horolog broker, with their defaults (acks=all, idempotent, no
 compression); once as a stream of Parquet files in one micro-batch, its start and end included.
-A row of its own gives Spark's sink the settings that its producer is tuned with.
+A row of its own gives Spark's sink the settings that its producer is tuned with, and one compares
+horolog's sink with itself: exactly once and at least once.
 """
 
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bench.harness import Numbers, Options, Row, in_turns, options, report
@@ -24,6 +27,7 @@ from tools.peers.kafka import NoPeer, jars
 from horolog.client import Client
 
 PARTITIONS = 4
+EXACTLY, AT_LEAST = "exactly once", "at least once"
 TASKS = 4
 TUNED = {"kafka.batch.size": "500000", "kafka.linger.ms": "20", "kafka.buffer.memory": "67108864"}
 SCHEMA = "key string, value string"
@@ -70,7 +74,20 @@ def save(frame: Any, source: str, target: Target, count: int, more: Mapping[str,
     return {"seconds": seconds, "rows": count / seconds / 1e6}
 
 
-def drain(spark: Any, files: Path, source: str, target: Target, count: int) -> Numbers:
+def save_once(frame: Any, target: Target, count: int) -> Numbers:
+    """Write a DataFrame exactly once, under a name of its own."""
+    name = f"bench-{uuid.uuid4()}"
+    return save(frame, "horolog", target, count, {"exactlyOnce": "true", "writeName": name})
+
+
+def drain(
+    spark: Any,
+    files: Path,
+    source: str,
+    target: Target,
+    count: int,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> Numbers:
     """Write a stream of all files, in one micro-batch."""
     with (
         target.topic(count) as topic,
@@ -78,7 +95,8 @@ def drain(spark: Any, files: Path, source: str, target: Target, count: int) -> N
     ):
         writer = spark.readStream.schema(SCHEMA).parquet(str(files)).writeStream.format(source)
         writer = writer.option("kafka.bootstrap.servers", target.bootstrap).option("topic", topic)
-        writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", checkpoint).options(**more)
+        writer = writer.trigger(availableNow=True)
         start = time.perf_counter()
         writer.start().awaitTermination()
         seconds = time.perf_counter() - start
@@ -134,6 +152,16 @@ def tables(
         work = f"{value_bytes} B records written{name}"
         row = Row(work, lambda _: {}, "rows", "million/s", "1.5x", details=("seconds",))
         report(row, taken, versions, asked)
+    sinks = {EXACTLY: "this tree", AT_LEAST: "this tree"}
+    taken = in_turns(
+        {
+            EXACTLY: partial(save_once, frame, target, count),
+            AT_LEAST: partial(save, frame, "horolog", target, count, {}),
+        },
+        asked,
+    )
+    row = Row(f"{value_bytes} B records written", lambda _: {}, "rows", "million/s", "0.8x")
+    report(row, taken, sinks, asked)
     with tempfile.TemporaryDirectory(prefix="spark-write-") as files:
         frame.write.mode("overwrite").parquet(files)
         taken = in_turns(
@@ -143,9 +171,19 @@ def tables(
             },
             asked,
         )
-    work = f"{value_bytes} B records written as a stream"
-    row = Row(work, lambda _: {}, "rows", "million/s", "1.5x", details=("seconds",))
-    report(row, taken, versions, asked)
+        work = f"{value_bytes} B records written as a stream"
+        row = Row(work, lambda _: {}, "rows", "million/s", "1.5x", details=("seconds",))
+        report(row, taken, versions, asked)
+        once = {"exactlyOnce": "true"}
+        taken = in_turns(
+            {
+                EXACTLY: partial(drain, spark, Path(files), "horolog", target, count, once),
+                AT_LEAST: partial(drain, spark, Path(files), "horolog", target, count),
+            },
+            asked,
+        )
+        row = Row(work, lambda _: {}, "rows", "million/s", "0.8x", details=("seconds",))
+        report(row, taken, sinks, asked)
 
 
 if __name__ == "__main__":
