@@ -85,6 +85,12 @@ peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.x and 3.9), Spark's Kafka c
 	  || { echo "no peer: Maven could not fetch $*."; exit 1; }
 	@touch $@
 
+.peers/old/%/.complete: tools/peers/old-releases.xml | check-java
+	@rm -rf $(@D)
+	@mvn --quiet --batch-mode --file $< --activate-profiles $* dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D) \
+	  || { echo "no peer: Maven could not fetch $*."; exit 1; }
+	@touch $@
+
 .peers/go/.complete: $(wildcard $(INTEROP)/go/*)
 	@command -v go >/dev/null || { echo "no peer: the Go client needs Go 1.21 or newer. Debian/Ubuntu: apt-get install golang-go; macOS: brew install go."; exit 1; }
 	@cd $(INTEROP)/go && GOMODCACHE=$(CURDIR)/.peers/go/modules GOFLAGS=-modcacherw go build -o $(CURDIR)/.peers/go/client . \

@@ -21,6 +21,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, ConfigResource
 from tools.golden import answers, scenarios
+from tools.golden import old_releases as old_kafkas
 from tools.golden.scenarios import QUIET, Scenario
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, Kafka, zookeeper
 
@@ -112,6 +113,24 @@ def old_formats(work: Path) -> dict[str, Any]:
     return {
         "about": "formats v0 and v1, after a clean stop",
         "kafka": kafka.version,
+        "state": "clean",
+        "answers": told,
+    }
+
+
+def old_releases(work: Path) -> dict[str, Any]:
+    """What releases from 0.9 to 2.8 wrote when v0 and v1 were the formats of the day."""
+    told: dict[str, Any] = {}
+    kept = work / "kept"
+    with zookeeper(work / "zookeeper") as address:
+        for release in old_kafkas.RELEASES:
+            log_dir, said = old_kafkas.write(release, work / release.version, address)
+            shutil.copytree(log_dir, kept / release.version, copy_function=shutil.copy2)
+            told |= said
+    _keep_archive(kept, GOLDEN / "old-releases.tar.xz")
+    return {
+        "about": "formats v0, v1 and v2 as releases of their time wrote them, after a clean stop",
+        "kafka": ", ".join(release.version for release in old_kafkas.RELEASES),
         "state": "clean",
         "answers": told,
     }
@@ -261,6 +280,7 @@ MAKERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "clean": clean,
     "killed": killed,
     "old-formats": old_formats,
+    "old-releases": old_releases,
     "settings": settings,
 }
 # Which files below tests/golden each maker leaves.
@@ -268,6 +288,7 @@ LEAVES = {
     "clean": ("clean",),
     "killed": ("killed.tar.xz", "recovered"),
     "old-formats": ("old-formats",),
+    "old-releases": ("old-releases.tar.xz",),
     "settings": (),
 }
 

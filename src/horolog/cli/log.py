@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from horolog.cli.converting import convert
 from horolog.cli.inspecting import (
     Look,
     PlacedBatch,
@@ -37,7 +38,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def log() -> None:
-    """Inspect and verify log directories, and rebuild their indexes, offline."""
+    """Inspect and verify log directories, rebuild indexes, convert formats, offline."""
 
 
 @app.command(no_args_is_help=True)
@@ -141,3 +142,4 @@ def _show_summary(path: Path, looks: Sequence[Look], zone: tzinfo) -> None:
 
 app.command(no_args_is_help=True)(verify)
 app.command(no_args_is_help=True)(reindex)
+app.command(no_args_is_help=True)(convert)

@@ -35,7 +35,7 @@ LogPath = Annotated[
 ]
 
 
-class _Tally:
+class Tally:
     """The findings, and how much has been checked."""
 
     def __init__(self) -> None:
@@ -73,8 +73,8 @@ def verify(path: LogPath, as_json: Json = False) -> None:
     The exit code is 1 if there is a problem.
     """
     verification = Verification.of(path)
-    tally = _Tally()
-    total = _bytes(verification.target)
+    tally = Tally()
+    total = bytes_of(verification.target)
     tally.of(_all_steps(verification), f"verifying {path}", total)
     around = verification.around
     state = "in use" if around.is_live else "closed cleanly" if around.is_clean else "not closed"
@@ -132,8 +132,8 @@ def reindex(
     target = find_target(path)
     work = Reindexing(target, interval_bytes, rebuild_all=rebuild_all, dry_run=dry_run)
     with work.locked():
-        tally = _Tally()
-        done = tally.of(work.steps(), f"reindexing {path}", _bytes(target))
+        tally = Tally()
+        done = tally.of(work.steps(), f"reindexing {path}", bytes_of(target))
     refused = [each for each in done if each.refused]
     if as_json:
         show_json(
@@ -159,7 +159,8 @@ def reindex(
         raise typer.Exit(1)
 
 
-def _bytes(target: Target) -> int:
+def bytes_of(target: Target) -> int:
+    """The size of the segments that are there."""
     total = 0
     for segment in target.segments():
         if segment.exists():  # a broker may be running
@@ -178,7 +179,7 @@ def _show_finding(finding: Finding, root: Path) -> None:
         typer.echo(f"        repair: {finding.mend}")
 
 
-def _summary(tally: _Tally, state: str) -> str:
+def _summary(tally: Tally, state: str) -> str:
     checked = tally.checked
     found = [
         f"{count} {severity}{'s' if count != 1 else ''}"

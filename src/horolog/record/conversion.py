@@ -6,8 +6,8 @@
     to v2   nothing: records of v0 have no timestamp (-1)
 
 A batch that has the wanted format is left as it is, to the byte. Others go through memory in
-pieces of about a megabyte, and are held as a whole in their new form only. Nothing here looks at
-the checksum of a batch: call `verify_crc` first, or wrong bytes get a right one.
+pieces of about a megabyte, and are held as a whole in their new form only. Where the
+checksum of a batch is not looked at, call `verify_crc` first: wrong bytes would get a right one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,7 +41,7 @@ from horolog.record.old_format.writing import MAX_SET_BYTES, write_messages
 from horolog.record.timestamps import NO_TIMESTAMP
 
 MAX_UNCOMPRESSED_BYTES = 1 << 30
-_RUN_BYTES = 512 << 10
+RUN_BYTES = 512 << 10
 _SIZE_TO_ATTRIBUTES = Struct(">iIbB")  # of a message, from byte 8: size, CRC-32, magic, attributes
 _CODEC_BITS = 0x07
 _CODECS = tuple(Codec)
@@ -131,8 +131,9 @@ def convert_all(
     *,
     least_offset: int = 0,
     zstd_as: Codec | None = None,
-    run_bytes: int = _RUN_BYTES,
+    run_bytes: int = RUN_BYTES,
     max_batch_bytes: int = MAX_UNCOMPRESSED_BYTES,
+    check_crcs: bool = True,
 ) -> Iterator[Converted]:
     """Every whole batch of a log in one format; plain messages become batches of `run_bytes`.
 
@@ -143,6 +144,7 @@ def convert_all(
         zstd_as: codec of messages whose batch was compressed with zstd; None refuses it.
         run_bytes: of plain messages that make one batch of v2.
         max_batch_bytes: what one batch may decompress to.
+        check_crcs: whether to look at the checksums of all batches.
 
     Raises:
         CorruptBatch, RequestRefused: as `down_convert`.
@@ -155,6 +157,8 @@ def convert_all(
             return
         _, header = found
         batch = view[position : position + header.size]
+        if check_crcs:
+            verify_crc(batch, 0, header)
         if header.magic == magic:
             converted = Converted(batch, header.next_offset, 0, Losses(), header.size)
         elif header.magic != MAGIC and magic == MAGIC and not header.codec_number:
@@ -170,6 +174,42 @@ def convert_all(
         yield converted
         position += converted.size
         least_offset = converted.next_offset
+
+
+def as_plain_messages(
+    data: Buffer,
+    magic: int,
+    *,
+    least_offset: int = 0,
+    max_batch_bytes: int = MAX_UNCOMPRESSED_BYTES,
+) -> Iterator[Converted]:
+    """Every record as a plain message of v0 or v1, whatever held it: equal bytes, equal records.
+
+    Control batches are left out, headers are. All checksums are looked at.
+
+    Raises:
+        CorruptBatch, RequestRefused: as `down_convert`.
+    """
+    view = memoryview(data)
+    position = 0
+    while (found := next(iter_headers(view, position, least_offset), None)) is not None:
+        _, header = found
+        size, batch = header.size, view[position : position + header.size]
+        if header.magic == MAGIC or header.codec_number:
+            verify_crc(batch, 0, header)
+            opened = open_batch(batch, header, max_bytes=max_batch_bytes)
+        else:
+            run = open_run(view[position : position + max(RUN_BYTES, size)], header)
+            opened, size = run.opened, run.size
+        next_offset = max(header.next_offset, opened.header.next_offset)
+        if header.is_control:
+            yield Converted(b"", next_offset, 0, Losses(), size)
+        else:
+            written = write_messages(magic, opened.header, opened.pieces, codec=Codec.NONE)
+            _check_count(written.records, opened.header)
+            yield Converted(written.messages, next_offset, written.records, Losses(), size)
+        position += size
+        least_offset = next_offset
 
 
 def convert_batch(
@@ -371,7 +411,7 @@ class _Sent:
                     yield piece
                 position += header.size
                 continue
-            end = position + max(_RUN_BYTES, header.size)
+            end = position + max(RUN_BYTES, header.size)
             self.state[layout.CHANGE_MODE] = layout.RENUMBER | layout.WITH_CRCS
             records, size = add_run(self._messages[position:end], self.state)
             yield records

@@ -46,6 +46,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import crc32c
 
 from horolog.errors import CorruptBatch, CorruptIndex
+from horolog.record.batch import UNKNOWN_COUNT
 from horolog.storage import names
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.entries import Entries
@@ -361,7 +362,7 @@ class AppendTimeFile:
         found = self._batch_at(offset)
         return (
             found is not None
-            and found[1].base_offset == offset
+            and _begins_at(found[1], offset)
             and (found[2] ^ time) & _BATCH_BITS == 0
             and _is_intact((time, place))
         )
@@ -502,6 +503,15 @@ class AppendTimeFile:
             self._add_entry(offset, ms, identity_of(batch))
         self.last_ms = ms
 
+    def add_unknown(self, offset: int, batch: bytes) -> None:
+        """Say that append times are unknown from a batch on; as `add`, after `make_ready`.
+
+        Raises:
+            StorageFailed: the disk refused; nothing was noted.
+        """
+        before = self.last_ms if self.last_ms is not None else self._middle_ms - _MIDDLE_AHEAD
+        self._add_entry(offset, before, identity_of(batch), is_unknown=True)
+
     def take_back(self) -> None:
         """The batch of the last entry was refused by the disk: its entry is overwritten."""
         self._entries.keep(len(self._entries) - 1)
@@ -556,6 +566,13 @@ class AppendTimeFile:
             covered = _Covered(proof.entries, end, position + header.size, identity)
         content = _with_crc(_COVERED.pack(*covered))
         self._files.write_at(self._files.get(self.path), [content], _COVERED_AT)
+
+
+def _begins_at(batch: "BatchHeader", offset: int) -> bool:
+    """Whether a batch begins there; of a compressed message of v0 or v1, as far as is known."""
+    if batch.records_count == UNKNOWN_COUNT:
+        return batch.base_offset <= offset <= batch.last_offset
+    return batch.base_offset == offset
 
 
 def _check_of(time: int, place: int) -> int:

@@ -7,9 +7,14 @@ descriptor and not to the process, so that it also holds between two brokers of 
 import fcntl
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from horolog.errors import Misconfigured
+from horolog.storage import names
 from horolog.storage.files import NotRegular, failed_to
 
 _OPEN_FILE_LOCK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
@@ -47,6 +52,34 @@ def lock_directory(path: str) -> int:
         os.close(fd)
         raise
     return fd
+
+
+@contextmanager
+def lock_offline(log_dir: Path, why: str) -> Iterator[None]:
+    """Keep brokers away from a log directory, if it is one, while a tool changes it.
+
+    Args:
+        log_dir: the directory.
+        why: a broker must not run, for the refusal.
+
+    Raises:
+        Misconfigured: a broker is at work there.
+        StorageFailed: as `lock_directory`.
+    """
+    path = log_dir / names.LOCK
+    if not path.exists() and not (log_dir / names.META_PROPERTIES).exists():
+        yield
+        return
+    try:
+        fd = lock_directory(str(path))
+    except BlockingIOError:
+        raise Misconfigured(
+            f"{path} is locked: a broker is at work in this directory. Stop it first; {why}"
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(fd)
 
 
 def _opened(path: str, flags: int) -> int:

@@ -10,13 +10,12 @@ before that; except for a torn end of a partition's last segment, which any star
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from horolog.errors import CorruptBatch, Misconfigured, StorageFailed
+from horolog.errors import CorruptBatch, StorageFailed
 from horolog.storage import names
-from horolog.storage.directory_lock import lock_directory
+from horolog.storage.directory_lock import lock_offline
 from horolog.storage.files import Files
 from horolog.storage.index.block_map import LONGEST_MAP
 from horolog.storage.index.builder import IndexBuilder
@@ -56,29 +55,14 @@ class Reindexing:
     dry_run: bool = False
     writer: Files = field(default_factory=Files)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Keep brokers away from the log directory meanwhile, if there is one.
 
         Raises:
             Misconfigured: a broker is at work there.
         """
-        path = self.target.log_dir / names.LOCK
-        is_log_dir = path.exists() or (self.target.log_dir / names.META_PROPERTIES).exists()
-        if not is_log_dir:
-            yield
-            return
-        try:
-            fd = lock_directory(str(path))
-        except BlockingIOError:
-            raise Misconfigured(
-                f"{path} is locked: a broker is at work in this directory. Stop it first; it "
-                "rebuilds its indexes itself where one is wrong"
-            ) from None
-        try:
-            yield
-        finally:
-            os.close(fd)
+        why = "it rebuilds its indexes itself where one is wrong"
+        return lock_offline(self.target.log_dir, why)
 
     def steps(self) -> Steps[list[Reindexed]]:
         """Check every segment and rebuild its indexes; returns what was done about each."""

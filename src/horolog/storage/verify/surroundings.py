@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from horolog.errors import CorruptFile, StorageFailed
 from horolog.storage import names
 from horolog.storage.checkpoint_ids import NO_IDS, CheckpointId, read_checkpoint_ids
-from horolog.storage.checkpoints import read_meta_properties, read_offsets
+from horolog.storage.checkpoints import MetaProperties, read_meta_properties, read_offsets
 from horolog.storage.directory_lock import is_locked
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
@@ -102,6 +102,9 @@ def check_log_dir(files: Files, log_dir: Path, around: Surroundings) -> Iterator
     meta = read_or_report(lambda: read_meta_properties(files, path), path, restore, findings)
     if not findings and meta is None:
         findings.append(note(path, "There is none: a broker that starts here makes its own"))
+    elif meta is not None and _is_of_an_old_kafka(meta):
+        what = "It names no cluster.id, as old Kafkas left it: a broker that starts here adds one"
+        findings.append(note(path, what))
     elif meta is not None and None in (meta.cluster_id, meta.node_id):
         findings.append(fault(path, "It names no cluster.id or no node.id", restore))
     yield from findings
@@ -117,6 +120,11 @@ def check_log_dir(files: Files, log_dir: Path, around: Surroundings) -> Iterator
     }
     yield from _absent(log_dir, around, present)
     yield from _leftovers(log_dir)
+
+
+def _is_of_an_old_kafka(meta: MetaProperties) -> bool:
+    """Whether it is as Kafka under ZooKeeper wrote it before it kept the cluster's id there."""
+    return meta.version == 0 and meta.cluster_id is None and meta.node_id is not None
 
 
 def _absent(log_dir: Path, around: Surroundings, present: set[str]) -> Iterator[Finding]:

@@ -1,0 +1,139 @@
+"""`horolog log convert`: rewrite segments in another record format, and print what was done."""
+
+import os
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from horolog.cli.options import Json
+from horolog.cli.screen import show_json, size
+from horolog.cli.verifying import LogPath, Tally, bytes_of
+from horolog.clock import SystemClock
+from horolog.config import TopicConfig
+from horolog.record.compression import Codec
+from horolog.record.conversion import Losses
+from horolog.storage.converting import Conversion, ConvertedSegment
+from horolog.storage.verify import find_target
+
+
+class Format(StrEnum):
+    """The formats there are, by the release of Kafka that brought them."""
+
+    V0 = "v0"
+    V1 = "v1"
+    V2 = "v2"
+
+
+class OldCodec(StrEnum):
+    """What messages of v0 and v1 can be compressed with."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+
+
+_LOST = {
+    "headers": "headers of records",
+    "timestamps": "timestamps",
+    "producer_batches": "batches' producer ids and sequences",
+    "control_batches": "control batches",
+    "trailing_offsets": "offsets behind the last record of a compacted batch",
+}
+
+
+def convert(
+    path: LogPath,
+    to: Annotated[
+        Format, typer.Option("--to", show_default=False, help="The record format to write.")
+    ],
+    zstd_as: Annotated[
+        OldCodec | None,
+        typer.Option(
+            "--zstd-as",
+            show_default=False,
+            help="What v0 and v1 are compressed with where v2 is with zstd, which came with v2. "
+            "Without it such segments are left as they are.",
+        ),
+    ] = None,
+    interval_bytes: Annotated[
+        int,
+        typer.Option(
+            "--index-interval-bytes",
+            min=0,
+            metavar="BYTES",
+            help="The topic's index.interval.bytes: bytes of log between two entries.",
+        ),
+    ] = TopicConfig().index_interval_bytes,
+    as_json: Json = False,
+) -> None:
+    """Rewrite the segments of a log in another record format: v0, v1 (Kafka 0.10) or v2 (0.11).
+
+    Each segment is written anew, read again, compared record for record, and only then takes the
+    place of the old one; it may be stopped or killed at any time and goes on where it ended.
+    Offsets, codecs and modification times stay. What the format cannot hold is counted; what would
+    change a log's meaning is refused. A broker that uses the directory must be stopped first. The
+    exit code is 1 if a segment was left as it is although it has another format.
+    """
+    target = find_target(path)
+    work = Conversion(
+        target,
+        int(to.value[1]),
+        SystemClock().now_ms(),
+        zstd_as=None if zstd_as is None else Codec[zstd_as.name],
+        interval_bytes=interval_bytes,
+    )
+    with work.locked():
+        done = Tally().of(work.steps(), f"converting {path} to {to.value}", bytes_of(target))
+    refused = [each for each in done if each.refused]
+    changed = [each for each in done if each.is_changed]
+    losses = sum((each.losses for each in changed), start=Losses())
+    if as_json:
+        show_json(
+            {
+                "path": str(path.absolute()),
+                "ok": not refused,
+                "format": to.value,
+                "segments": len(done),
+                "converted": [_json(each) for each in changed],
+                "refused": {each.path: each.refused for each in refused},
+                "lost": losses._asdict(),
+            }
+        )
+    else:
+        for each in done:
+            _show(each, to.value)
+        for name, count in losses._asdict().items():
+            if count:
+                typer.echo(f"{to.value} has no place for {count} {_LOST[name]}")
+        typer.echo(
+            f"{len(done)} segments, {len(changed)} converted to {to.value}, {len(refused)} left "
+            "as they are"
+        )
+    if refused:
+        raise typer.Exit(1)
+
+
+def _show(done: ConvertedSegment, to: str) -> None:
+    name = os.path.join(os.path.basename(os.path.dirname(done.path)), os.path.basename(done.path))
+    if done.refused:
+        typer.echo(f"{name}: left as it is: {done.refused}")
+    elif done.is_changed:
+        typer.echo(
+            f"{name}: {done.records} records written anew in {to}, {size(done.bytes_before)} "
+            f"before and {size(done.bytes_after)} now"
+        )
+    for note in done.notes:
+        typer.echo(f"{name}: {note}")
+
+
+def _json(done: ConvertedSegment) -> dict[str, Any]:
+    return {
+        "path": done.path,
+        "records": done.records,
+        "bytes_before": done.bytes_before,
+        "bytes_after": done.bytes_after,
+        "lost": done.losses._asdict(),
+        "notes": done.notes,
+    }
