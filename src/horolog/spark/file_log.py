@@ -15,6 +15,7 @@ from horolog.spark.bounds import Bounds, data_lost
 from horolog.spark.file_systems import Root
 from horolog.spark.limits import subscribed
 from horolog.spark.merge import merge
+from horolog.spark.object_stores import shown
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import SegmentRange
 from horolog.spark.replicas import Replica, epoch_spans, find_replicas
@@ -77,7 +78,7 @@ class FileLog:
         by_directory: dict[tuple[TopicPartition, str], tuple[Root, Replica]] = {}
         named = set()
         for path in self._options.paths:
-            root = self._stack.enter_context(Root(path))
+            root = self._stack.enter_context(Root(path, self._options.store))
             for replica in find_replicas(root, may_miss=self._may_miss):
                 if root.path.startswith(replica.directory):
                     named.add(replica.partition)
@@ -97,7 +98,7 @@ class FileLog:
         self, present: Collection[TopicPartition], named: Collection[TopicPartition]
     ) -> list[TopicPartition]:
         if self._options.subscription is not None:
-            where = f"below {', '.join(self._options.paths)}"
+            where = f"below {', '.join(map(shown, self._options.paths))}"
             return subscribed(self._options.subscription, present, where, may_miss=self._may_miss)
         return sorted(
             partition

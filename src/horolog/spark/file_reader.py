@@ -42,7 +42,7 @@ def read_segment(
     except FileMissing:
         if not root.exists():
             raise Misconfigured(
-                f"The path {root.uri} does not exist on {socket.gethostname()}, where a task "
+                f"The path {root.name} does not exist on {socket.gethostname()}, where a task "
                 "runs: every worker has to see it, at the same place"
             ) from None
         data_lost(options, f"{wanted.path} was deleted before it was read")

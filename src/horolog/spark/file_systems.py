@@ -8,13 +8,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import NamedTuple, Protocol, TypeVar, cast
+from typing import NamedTuple, Protocol, TypeVar
 
-import pyarrow as pa
 import pyarrow.fs as pafs
 
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.spark.uris import for_arrow, local_path
+from horolog.spark.object_stores import NO_OPTIONS, StoreOptions, shown
+from horolog.spark.uris import local_path
 from horolog.storage import names
 from horolog.storage.files import FileMissing, Files, OpenFile
 from horolog.storage.index.block_cache import BlockCache, block_cache
@@ -52,12 +52,15 @@ class _Handle(Protocol):
 class Root:
     """A path given to `load()`, opened: a directory, or a segment file. Close it after use."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, store: StoreOptions = NO_OPTIONS) -> None:
         self.uri = uri
-        system, self.path = _system(uri)
+        self.name = shown(uri)
+        """The URI without credentials, for messages."""
+        system, self.path = _system(uri, store)
         self._system = system
+        self._store = store
         self.is_local = isinstance(system, pafs.LocalFileSystem)
-        self.files = Files(read_only=True) if self.is_local else ArrowFiles(system)
+        self.files = Files(read_only=True) if self.is_local else ArrowFiles(system, store)
 
     @cached_property
     def block_cache(self) -> BlockCache | None:
@@ -72,7 +75,7 @@ class Root:
 
     def exists(self, path: str | None = None) -> bool:
         """Whether there is a file or a directory."""
-        kind = self._system.get_file_info(self.path if path is None else path).type
+        kind = self._info(self.path if path is None else path).type
         return bool(kind != pafs.FileType.NotFound)
 
     def entries(self) -> list[Entry]:
@@ -81,9 +84,9 @@ class Root:
         Raises:
             Misconfigured: there is nothing at the path.
         """
-        info = self._system.get_file_info(self.path)
+        info = self._info(self.path)
         if info.type == pafs.FileType.NotFound:
-            raise Misconfigured(f"There is no path {self.uri}")
+            raise Misconfigured(f"There is no path {self.name}")
         if info.type == pafs.FileType.File:
             return [_entry(info)]
         return sorted(self._below(self.path))
@@ -95,6 +98,14 @@ class Root:
         with ThreadPoolExecutor(_REMOTE_LOOKS) as pool:
             return list(pool.map(function, items))
 
+    def _info(self, path: str) -> pafs.FileInfo:
+        try:
+            return self._system.get_file_info(path)
+        except OSError as error:
+            raise StorageFailed(
+                f"Cannot look at {self.name}: {self._store.scrubbed(error)}"
+            ) from None
+
     def _below(self, directory: str) -> Iterator[Entry]:
         if self.is_local:
             yield from _local_files_below(directory)
@@ -105,7 +116,7 @@ class Root:
                 pafs.FileSelector(directory, recursive=True, allow_not_found=True)
             )
         except OSError as error:
-            raise StorageFailed(f"Cannot list {self.uri}: {error}") from error
+            raise StorageFailed(f"Cannot list {self.name}: {self._store.scrubbed(error)}") from None
         for info in infos:
             if info.type == pafs.FileType.File:
                 yield _entry(info)
@@ -161,17 +172,12 @@ def _refuse_if_wanted(entry: "os.DirEntry[str]") -> None:
         raise Misconfigured(f"{entry.path} is not a regular file, and cannot be read")
 
 
-def _system(uri: str) -> tuple[pafs.FileSystem, str]:
+def _system(uri: str, store: StoreOptions) -> tuple[pafs.FileSystem, str]:
     local = local_path(uri)
     if local is not None:
         return pafs.LocalFileSystem(), local
-    try:
-        system, path = pafs.FileSystem.from_uri(for_arrow(uri))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        raise Misconfigured(
-            f"The path {uri} is in no file system that pyarrow can open: {error}"
-        ) from error
-    return system, cast("str", path).rstrip("/")
+    system, path = store.open(uri)
+    return system, path.rstrip("/")
 
 
 class _ArrowFile(OpenFile):
@@ -200,9 +206,10 @@ class ArrowFiles(Files):
 
     least_read = _REMOTE_LEAST
 
-    def __init__(self, system: pafs.FileSystem) -> None:
+    def __init__(self, system: pafs.FileSystem, store: StoreOptions = NO_OPTIONS) -> None:
         super().__init__(max_open=_REMOTE_FILES_OPEN, read_only=True)
         self._system = system
+        self._store = store
 
     def read_at(self, file: OpenFile, size: int, position: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
@@ -210,14 +217,14 @@ class ArrowFiles(Files):
         try:
             return file.read_at(size, position)
         except OSError as error:
-            raise StorageFailed(f"Cannot read {file.path}: {error}") from error
+            raise self._failed("read", file.path, error) from None
 
     def size(self, path: str) -> int:
         """The length of a file; 0 if it is not there."""
         try:
             info = self._system.get_file_info(path)
         except OSError as error:
-            raise StorageFailed(f"Cannot look at {path}: {error}") from error
+            raise self._failed("look at", path, error) from None
         return int(info.size or 0)
 
     def _length(self, file: OpenFile) -> int:
@@ -230,4 +237,7 @@ class ArrowFiles(Files):
         except FileNotFoundError:
             raise FileMissing(f"{path} is not there") from None
         except OSError as error:
-            raise StorageFailed(f"Cannot open {path}: {error}") from error
+            raise self._failed("open", path, error) from None
+
+    def _failed(self, what: str, path: str, error: OSError) -> StorageFailed:
+        return StorageFailed(f"Cannot {what} {path}: {self._store.scrubbed(error)}")

@@ -33,7 +33,9 @@ class GrowingFiles:
         self._options = options
         self._clock = clock  # in seconds
         self._stack = ExitStack()
-        self._roots = [self._stack.enter_context(Root(path)) for path in options.paths]
+        self._roots = [
+            self._stack.enter_context(Root(path, options.store)) for path in options.paths
+        ]
         self._is_local = all(root.is_local for root in self._roots)
         self._listed: list[list[Entry]] | None = None
         self._listed_at = 0.0

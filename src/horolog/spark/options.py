@@ -25,6 +25,7 @@ from horolog.spark.limits import (
     limit_of,
     subscription_of,
 )
+from horolog.spark.object_stores import NO_OPTIONS, StoreOptions
 from horolog.spark.option_values import duration, flag, integer, one_of, parsed, positive
 from horolog.spark.row_times import ANY_TIME, BACKFILL, RowTimes
 from horolog.spark.row_times import OPTIONS as ROW_TIMES
@@ -72,6 +73,7 @@ class ReadOptions:
     check_crcs: bool = True
     fetching: Fetching = Fetching()
     security: Security = PLAINTEXT
+    store: StoreOptions = NO_OPTIONS
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "ReadOptions":
@@ -151,6 +153,7 @@ class ReadOptions:
             check_crcs=flag(given, "kafka.check.crcs", default=True),
             fetching=_fetching(given),
             security=security,
+            store=StoreOptions.parse(given),
         )
 
     def batch_starting(self) -> Limit:

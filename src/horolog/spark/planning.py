@@ -37,9 +37,9 @@ def check_paths(options: ReadOptions) -> None:
         Misconfigured: one is not.
     """
     for path in options.paths:
-        with Root(path) as root:
+        with Root(path, options.store) as root:
             if not root.exists():
-                raise Misconfigured(f"There is no path {root.uri}")
+                raise Misconfigured(f"There is no path {root.name}")
 
 
 def tasks(options: ReadOptions, wanted: Wanted, cores: int | None) -> list[Task]:

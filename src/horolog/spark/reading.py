@@ -45,7 +45,7 @@ def read_task(
             match stretch:
                 case SegmentRange():
                     if stretch.root not in roots:
-                        roots[stretch.root] = stack.enter_context(Root(stretch.root))
+                        roots[stretch.root] = stack.enter_context(Root(stretch.root, options.store))
                     tables = read_segment(roots[stretch.root], stretch, what, options, needed)
                 case OffsetRange():
                     assert client is not None

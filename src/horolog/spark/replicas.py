@@ -101,7 +101,7 @@ def _nothing_found(root: Root, directories: Iterable[str]) -> str:
             "tell which partition they are of; rename it, e.g. to orders-0"
         )
     return (
-        f"There is no Kafka log at {root.uri}: a log directory, a partition directory "
+        f"There is no Kafka log at {root.name}: a log directory, a partition directory "
         "(<topic>-<partition>) or a segment (<20 digits>.log) was expected"
     )
 

@@ -1,0 +1,142 @@
+"""Logs in object stores: read, streamed, and no secret in any message."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_reading import Read
+from partition_files import PartitionFiles
+from s3_server import ACCESS_KEY, SECRET_KEY, S3Server
+from streaming_query import Query, rows
+
+from horolog.errors import HorologError, Misconfigured
+from horolog.spark import growing_files, stream, stream_looks
+from horolog.spark.object_stores import StoreOptions, shown
+from horolog.spark.options import ReadOptions
+
+NINE_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> PartitionFiles:
+    files = PartitionFiles(tmp_path / "data")
+    for second in range(20):
+        files.add([NINE_MS + 1000 * second + each for each in range(10)], value_bytes=200)
+        if second % 5 == 4:
+            files.roll()
+    return files
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+def test_a_log_in_s3_is_read_as_on_disk(s3: S3Server, orders: PartitionFiles, scheme: str) -> None:
+    s3.upload(orders.log_dir, "logs/kafka")
+    read = Read(f"{scheme}://logs/kafka", **s3.options())
+    assert read.rows() == Read(orders.log_dir).rows()
+    late = {"fromTimestamp": NINE_MS + 15_000}
+    assert len(Read(f"{scheme}://logs/kafka", **s3.options(), **late).rows()) == 50
+
+
+def test_credentials_come_from_the_providers_chain_or_from_options(
+    s3: S3Server, orders: PartitionFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.upload(orders.log_dir, "logs/kafka")
+    options = s3.options()
+    del options["fs.s3a.access.key"], options["fs.s3a.secret.key"]
+    anonymous = {
+        "fs.s3a.aws.credentials.provider": (
+            "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
+        )
+    }
+    with pytest.raises(HorologError, match="ACCESS_DENIED"):
+        Read("s3a://logs/kafka", **options, **anonymous)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    assert len(Read("s3a://logs/kafka", **options).rows()) == 200
+
+
+def test_no_secret_is_in_an_error_or_a_repr(s3: S3Server, orders: PartitionFiles) -> None:
+    s3.upload(orders.log_dir, "logs/kafka")
+    wrong = {"fs.s3a.access.key": "AKIDWRONG", "fs.s3a.secret.key": "hush-hush"}
+    with pytest.raises(HorologError) as refused:
+        Read("s3a://logs/kafka", **s3.options(**wrong))
+    options = {"path": "s3a://AKIDWRONG:hush-hush@logs/none", **s3.options(**wrong)}
+    with pytest.raises(HorologError) as in_uri:
+        Read(options.pop("path"), **options)
+    parsed = ReadOptions.parse({"path": "s3a://logs/kafka", **s3.options(**wrong)})
+    for said in (str(refused.value), str(in_uri.value), repr(refused.value), repr(parsed)):
+        assert "hush-hush" not in said
+        assert "AKIDWRONG" not in said
+    assert refused.value.__cause__ is None
+    assert shown("s3://a:b@c/d?region=x&secret_key=y") == (
+        "s3://[hidden]@c/d?region=x&secret_key=[hidden]"
+    )
+    assert shown("abfss://logs@account.dfs.core.windows.net/x") == (
+        "abfss://logs@account.dfs.core.windows.net/x"
+    )
+
+
+def test_a_log_in_s3_is_streamed_as_segments_arrive(
+    s3: S3Server, orders: PartitionFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "IDLE_WAIT_MS", 1)
+    monkeypatch.setattr(stream_looks, "DISCOVERY_S", 0)
+    monkeypatch.setattr(growing_files, "_REMOTE_LOOK_S", 0)
+    segments = orders.logs
+    whole = {path: path.read_bytes() for path in segments}
+    for path in segments[:2]:
+        s3.objects[f"logs/orders-0/{path.name}"] = whole[path]
+    query = Query.of({"path": "s3a://logs", "startingOffsets": "earliest", **s3.options()})
+    try:
+        first = int(segments[0].name.partition(".")[0])
+        assert query.next() == rows(0, range(first, first + 100))
+        assert query.next() is None
+        for path in segments[2:]:
+            s3.objects[f"logs/orders-0/{path.name}"] = whole[path]
+        assert query.next() == rows(0, range(first + 100, first + 200))
+    finally:
+        Query.opened.pop().stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"fs.s3a.multipart.size": "5"}, "'fs.s3a.multipart.size' is not supported"),
+        ({"fs.gs.project.id": "p"}, "provider's own chain"),
+        ({"fs.s3a.access.key": "k"}, "given together"),
+        ({"fs.s3a.aws.credentials.provider": "com.Own"}, "only AnonymousAWSCredentialsProvider"),
+        ({"fs.s3a.path.style.access": "perhaps"}, "it is true or false"),
+    ],
+)
+def test_options_of_file_systems_that_are_not_obeyed_are_refused(
+    options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(Misconfigured, match=said):
+        StoreOptions.parse(options)
+
+
+@pytest.mark.parametrize(
+    ("uri", "kind", "path"),
+    [
+        ("gs://anonymous@bucket/logs", "gcs", "bucket/logs"),
+        ("abfss://logs@account.dfs.core.windows.net/kafka", "abfs", "logs/kafka"),
+    ],
+)
+def test_other_stores_are_opened_by_their_scheme(uri: str, kind: str, path: str) -> None:
+    options: dict[str, Any] = {"fs.azure.account.key.account.dfs.core.windows.net": "a2V5"}
+    system, found = StoreOptions.parse(options).open(uri)
+    assert (system.type_name, found) == (kind, path)
+
+
+def test_a_scheme_that_pyarrow_does_not_know_is_refused() -> None:
+    with pytest.raises(Misconfigured, match=r"wasb://\[hidden\]@c/d is in no file system"):
+        StoreOptions().open("wasb://a:b@c/d")
