@@ -4,17 +4,18 @@ from collections.abc import Mapping
 
 from horolog.spark.kafka_settings import check_settings
 
-OBEYED = (
-    "bootstrap.servers",
-    "isolation.level",
-    "client.id",
-    "check.crcs",
-    "fetch.max.bytes",
-    "fetch.max.wait.ms",
-    "fetch.min.bytes",
-    "max.partition.fetch.bytes",
-    "request.timeout.ms",
-)
+OBEYED = {
+    "bootstrap.servers": "the brokers, `host:port` with commas; or else a path, not both",
+    "isolation.level": "`read_uncommitted` (default) or `read_committed`: no records of aborted "
+    "transactions, and none behind an open one",
+    "client.id": "the client's name at the broker; `horolog-spark`",
+    "check.crcs": "`true` (default) or `false`",
+    "fetch.max.bytes": "the smaller one of this and `kafka.max.partition.fetch.bytes`, up to 8 MiB",
+    "max.partition.fetch.bytes": "see `kafka.fetch.max.bytes`",
+    "fetch.max.wait.ms": "how long a broker may wait for `kafka.fetch.min.bytes`; 500",
+    "fetch.min.bytes": "1",
+    "request.timeout.ms": "how long a call may take, retries included; 30000",
+}
 
 # Spark's Kafka source refuses the same five.
 FORBIDDEN = {

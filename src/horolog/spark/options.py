@@ -27,8 +27,8 @@ from horolog.spark.limits import (
 )
 from horolog.spark.object_stores import NO_OPTIONS, StoreOptions
 from horolog.spark.option_values import duration, flag, integer, one_of, parsed, positive
+from horolog.spark.read_option_table import OPTIONS
 from horolog.spark.row_times import ANY_TIME, BACKFILL, RowTimes
-from horolog.spark.row_times import OPTIONS as ROW_TIMES
 from horolog.spark.uris import absolute
 
 
@@ -194,42 +194,7 @@ class ReadOptions:
         return Everywhere.LATEST if self.starting is None else self.starting
 
 
-_OWN = (
-    "path",
-    "paths",
-    "columns",
-    "includeTimestampMs",
-    "includeProducer",
-    "commitOffsetsToGroup",
-    *ROW_TIMES,
-)
-_KAFKA_SOURCE = (
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "endingOffsets",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-    "failOnDataLoss",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "includeHeaders",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    # Of streams; Kafka's source, too, ignores them in a batch.
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    # No consumer group is ever joined.
-    "groupIdPrefix",
-    "topic",
-)
-_KNOWN = {name.lower(): name for name in (*_OWN, *_KAFKA_SOURCE)}
+_KNOWN = {name.lower(): name for name in OPTIONS}
 
 
 def _refuse_misspelt(given: Mapping[str, str]) -> None:

@@ -29,6 +29,8 @@ OBEYED = {
     "delivery.timeout.ms": "how long a task tries, retries included; 120000",
     "socket.connection.setup.timeout.ms": "how long a task tries to connect; 10000",
     "client.id": "the client's name at the broker; `horolog-spark`",
+    "partitioner.ignore.keys": "`false` (default); `true` is refused: name partitions in the "
+    "column `partition`",
 }
 
 FORBIDDEN = {
@@ -60,7 +62,6 @@ TUNING = (
     "metrics.sample.window.ms",
     "partitioner.adaptive.partitioning.enable",
     "partitioner.availability.timeout.ms",
-    "partitioner.ignore.keys",
     "receive.buffer.bytes",
     "reconnect.backoff.max.ms",
     "reconnect.backoff.ms",

@@ -13,12 +13,12 @@ from typing import Final
 from horolog.client.security.jaas import parse_jaas
 from horolog.errors import Misconfigured
 
-__all__ = ["NAMES", "PLAINTEXT", "Hidden", "Security"]
+__all__ = ["NAMES", "OBEYED", "PLAINTEXT", "Hidden", "Security"]
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
-_OBEYED: Final = frozenset(
+OBEYED: Final = frozenset(
     {
         "security.protocol",
         "ssl.enabled.protocols",
@@ -110,7 +110,7 @@ _OF_LIBRDKAFKA: Final = {
     "ssl.key.pem": "ssl.keystore.key with ssl.keystore.type=PEM",
 }
 
-NAMES: Final = frozenset({*_OBEYED, *_WITHOUT_EFFECT, *_REFUSED})
+NAMES: Final = frozenset({*OBEYED, *_WITHOUT_EFFECT, *_REFUSED})
 """Every security setting that Kafka's Java clients have."""
 
 _SECRET: Final = frozenset(

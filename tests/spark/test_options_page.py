@@ -1,0 +1,26 @@
+from pathlib import Path
+
+from horolog.spark.consumer_settings import OBEYED as OF_CONSUMER
+from horolog.spark.options_page import options_page
+from horolog.spark.producer_settings import OBEYED as OF_PRODUCER
+from horolog.spark.read_option_table import OPTIONS as OF_READS
+from horolog.spark.write_options import OPTIONS as OF_WRITES
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark-options.md"
+
+
+def test_the_page_of_options_is_fresh() -> None:
+    assert PAGE.read_text() == options_page(), (
+        "run: python -m horolog.spark.options_page > docs/spark-options.md"
+    )
+
+
+def test_the_page_has_a_row_for_every_option() -> None:
+    rows = [line for line in options_page().splitlines() if line.startswith("| `")]
+    for option in (
+        *OF_READS,
+        *OF_WRITES,
+        *(f"kafka.{name}" for name in (*OF_CONSUMER, *OF_PRODUCER)),
+    ):
+        assert any(row.startswith(f"| `{option}` | ") for row in rows), option
+    assert all(row.endswith(" |") for row in rows)
