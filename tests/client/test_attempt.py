@@ -288,6 +288,39 @@ def test_a_broker_that_does_not_announce_it_is_refused_before_a_row_is_sent() ->
         assert no.value.code is ErrorCode.unsupported_version
 
 
+def test_rows_that_wait_keep_no_memory_of_others(client: Client, topic: str) -> None:
+    """A topic with few rows among very many of another one must not hold all of them."""
+    frequent = np.random.default_rng(1).bytes(900_000)
+    before = pa.total_allocated_bytes()
+    with attempt_at(client, f"q-{topic}", batch_bytes=1 << 19) as it:
+        for row in range(40):
+            piece = pa.table({"value": [frequent, b"rare %d" % row]})
+            it.send(topic, piece.slice(0, 1))
+            it.send(f"{topic}-rare", piece.slice(1))
+            del piece
+        assert pa.total_allocated_bytes() - before < 8 << 20
+        rows = it.finish()
+    assert sum(rows.rows[f"{topic}-rare"].values()) == 40
+
+
+def test_a_task_of_many_topics_holds_little_of_each(client: Client, topic: str) -> None:
+    names = [f"{topic}-{number}" for number in range(60)]
+    client.create_topics(dict.fromkeys(names, 1))
+    query = f"q-{topic}"
+    with attempt_at(client, query, batch_bytes=1 << 18) as first:
+        for start in range(3):
+            for name in names:
+                first.send(name, pa.table({"value": [bytes([start]) * 40_000]}))
+    sent = sum(sum(rows.values()) for rows in first.rows.rows.values())
+    assert sent > 50
+    with attempt_at(client, query, batch_bytes=1 << 18) as second:
+        for name in names:
+            values = [bytes([start]) * 40_000 for start in range(3)]
+            second.send(name, pa.table({"value": values}))
+        client.commit_batch(query, 0, 1, [second.finish()])
+    assert sum(sum(rows.values()) for rows in second.rows.rows.values()) == 180
+
+
 @given(sizes=st.lists(st.integers(0, 400), max_size=60), cuts=st.integers(0, 1 << 30))
 def test_chunks_depend_on_rows_alone(sizes: list[int], cuts: int) -> None:
     from horolog.client.attempt import _Gathered  # noqa: PLC0415

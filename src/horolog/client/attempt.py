@@ -8,7 +8,7 @@ This module imports pyarrow.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,9 @@ from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.compression import Codec
 
 __all__ = ["AttemptProducer"]
+
+
+_LEAST_CHUNK_BYTES: Final = 64 << 10
 
 
 class AttemptProducer(Producer):
@@ -117,7 +120,9 @@ class AttemptProducer(Producer):
         gathered = self._gathered.get(topic)
         if gathered is None:
             partitions = self._partitions[topic] = self._pinned(topic)
-            gathered = self._gathered[topic] = _Gathered(self._chunk_bytes(partitions))
+            # Less for each that follows: a task of very many topics has to hold some of each.
+            share = self._chunk_bytes(partitions) // (1 + len(self._gathered))
+            gathered = self._gathered[topic] = _Gathered(max(share, _LEAST_CHUNK_BYTES))
         self._send_gathered(topic, gathered.chunks(reader), written)
         return written
 
@@ -201,7 +206,7 @@ class _Gathered:
                 self._pieces, self._bytes = [], 0
                 start, taken = stop, int(ends[stop - 1])
             if start < rows.num_rows:
-                self._pieces.append(rows.slice(start))
+                self._pieces.append(_apart(rows.slice(start)))
                 self._bytes += int(ends[-1]) - taken
 
     def rest(self) -> Iterator[pa.RecordBatch]:
@@ -209,3 +214,10 @@ class _Gathered:
         if self._pieces:
             yield one_of(self._pieces)
             self._pieces, self._bytes = [], 0
+
+
+def _apart(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows that are kept: without the memory of those that came with them."""
+    if rows.get_total_buffer_size() <= 2 * rows.nbytes + _LEAST_CHUNK_BYTES:
+        return rows
+    return rows.take(pa.array(np.arange(rows.num_rows)))
