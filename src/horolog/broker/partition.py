@@ -15,9 +15,11 @@ from horolog.storage.append_time_file import Stretch
 from horolog.storage.append_time_lookup import AppendedAt
 from horolog.storage.attempts import Fences
 from horolog.storage.checkpoints import AppendTimeReset, EpochStart
+from horolog.storage.index.blocks import Window
 from horolog.storage.log import Appended, DeletedSegment, Log
 from horolog.storage.lookup import TimestampOffset
 from horolog.storage.slices import Slice
+from horolog.storage.time_ranges import TimeRanges
 from horolog.wire.fetch import AbortedTransaction
 
 T = TypeVar("T")
@@ -253,6 +255,10 @@ class Partition:
     def append_times(self, offset: int, size: int) -> list[Stretch]:
         """See `Log.append_times_within`; any thread may call it, it may wait for the disk."""
         return self._log.append_times_within(offset, size)
+
+    def time_ranges(self, window: Window, from_offset: int, limit: int) -> TimeRanges:
+        """See `Log.time_ranges`; any thread may call it."""
+        return self._log.time_ranges(window, from_offset, limit)
 
     def find_max_timestamp(self) -> TimestampOffset | None:
         """See `Log.find_max_timestamp`; any thread may call it."""

@@ -70,7 +70,7 @@ def consume(
     make_line = line_maker(shape, topic, zone_shown, shows_append=clock is RecordClock.APPEND)
     out = sys.stdout.buffer
     with Client(bootstrap) as client:
-        spans = plan(
+        spans, ends = plan(
             client,
             topic,
             partitions=partitions,
@@ -81,7 +81,8 @@ def consume(
         )
         count = 0
         try:
-            for read in islice(_read(client, topic, spans, times, clock, follow_on), max_messages):
+            taken = _read(client, topic, spans, ends, times, clock, follow_on)
+            for read in islice(taken, max_messages):
                 out.write(make_line(read))
                 count += 1
                 if follow_on:
@@ -113,6 +114,7 @@ def _read(
     client: Client,
     topic: str,
     spans: list[Span],
+    ends: dict[int, int],
     times: TimeRange,
     clock: RecordClock | None,
     follow_on: bool,
@@ -121,7 +123,6 @@ def _read(
     with progress(f"reading {topic}", total, "offsets") as advance:
         yield from _read_spans(client, topic, spans, times, clock or RecordClock.CREATE, advance)
     if follow_on:
-        ends = {span.partition: span.end for span in spans}
         yield from follow(client, topic, ends, times, clock or RecordClock.CREATE)
 
 

@@ -1,8 +1,9 @@
 """Reads a topic through a broker, by offsets or by a time range.
 
-In each partition a time range is read from the first record at or after its start, which the
-broker looks up, to the log end: late records may follow any number of newer ones. Batches whose
-header shows that no record is in the range are skipped.
+Of a time range a horolog broker knows which offsets may hold it. From another broker each
+partition is read from the first record at or after its start, which the broker looks up, to the
+log end: late records may follow any number of newer ones. Batches whose header shows that no
+record is in the range are skipped.
 """
 
 from bisect import bisect_right
@@ -17,8 +18,10 @@ from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, read_records
 from horolog.record.scan import timestamps
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.wire.features import Clock
 
 _FETCH_BYTES = 4 << 20
+_LEAST_BYTES = 64 << 10
 _WAIT_MS = 500
 _MAX_UNPACKED = 1 << 30
 
@@ -29,6 +32,15 @@ class Span(NamedTuple):
     partition: int
     start: int
     end: int
+    size: int | None = None
+    """Bytes of their batches, if they are known."""
+
+
+class Plan(NamedTuple):
+    """What is read, and where each partition ends by now."""
+
+    spans: list[Span]
+    ends: dict[int, int]
 
 
 class TimeRange(NamedTuple):
@@ -87,8 +99,10 @@ def plan(
     from_offset: int | None = None,
     from_end: bool = False,
     clock: RecordClock = RecordClock.CREATE,
-) -> list[Span]:
+) -> Plan:
     """The offsets to read of each partition, up to its present end.
+
+    Of a time range only those that may hold it, as far as the broker can tell.
 
     Raises:
         RequestRefused: the topic, the partition or the offset does not exist.
@@ -100,15 +114,42 @@ def plan(
         starts: dict[int, int] = ends
     elif from_offset is not None:
         starts = {n: _offset_within(topic, n, from_offset, earliest[n], ends[n]) for n in numbers}
+    elif not times.is_everything and (
+        (found := _in_time(client, topic, earliest, ends, times, clock)) is not None
+    ):
+        return Plan(found, ends)
     elif times.from_ms is not None and clock is RecordClock.APPEND:
         by_clock = client.find_records({(topic, n): times.from_ms for n in numbers}, clock)
         starts = {tp[1]: each.offset if each else ends[tp[1]] for tp, each in by_clock.items()}
     elif times.from_ms is not None and times.from_ms >= 0:
-        found = client.list_offsets({(topic, number): times.from_ms for number in numbers})
-        starts = {tp[1]: each.offset if each else ends[tp[1]] for tp, each in found.items()}
+        first = client.list_offsets({(topic, number): times.from_ms for number in numbers})
+        starts = {tp[1]: each.offset if each else ends[tp[1]] for tp, each in first.items()}
     else:  # the protocol cannot look up times before 1970
         starts = earliest
-    return [Span(number, starts[number], max(starts[number], ends[number])) for number in numbers]
+    return Plan([Span(n, starts[n], max(starts[n], ends[n])) for n in numbers], ends)
+
+
+def _in_time(
+    client: Client,
+    topic: str,
+    starts: dict[int, int],
+    ends: dict[int, int],
+    times: TimeRange,
+    clock: RecordClock,
+) -> list[Span] | None:
+    """The offsets that may hold a time range; None if the broker cannot tell (Apache Kafka)."""
+    spans = []
+    last_ms = None if times.to_ms is None else times.to_ms - 1
+    whose = Clock.APPEND if clock is RecordClock.APPEND else Clock.RECORD
+    for number, start in starts.items():
+        end = ends[number]
+        found = client.time_ranges(
+            topic, number, times.from_ms, last_ms, clock=whose, start=start, end=end
+        )
+        if found is None:
+            return None
+        spans += [Span(number, *each) for each in found]
+    return spans
 
 
 def read_span(
@@ -119,9 +160,11 @@ def read_span(
     clock: RecordClock = RecordClock.CREATE,
 ) -> Iterator[tuple[int, list[ReadRecord]]]:
     """The records of a span, batch by batch, each with the next offset to read."""
-    position = span.start
+    position, size = span.start, span.size
     while position < span.end:
-        position, fetched = _fetch(client, topic, span.partition, position, _WAIT_MS, clock)
+        room = _FETCH_BYTES if size is None else max(_LEAST_BYTES, min(size, _FETCH_BYTES))
+        position, fetched = _fetch(client, topic, span.partition, position, _WAIT_MS, clock, room)
+        size = None if size is None else size - len(fetched.records)
         following = position
         within = _records(fetched, span.partition, position, span.end, times, clock)
         for following, records in within:
@@ -150,7 +193,13 @@ def follow(
 
 
 def _fetch(
-    client: Client, topic: str, partition: int, position: int, wait_ms: int, clock: RecordClock
+    client: Client,
+    topic: str,
+    partition: int,
+    position: int,
+    wait_ms: int,
+    clock: RecordClock,
+    max_bytes: int = _FETCH_BYTES,
 ) -> tuple[int, Fetched]:
     """Batches from `position`, or from the log start offset if that is larger.
 
@@ -163,7 +212,7 @@ def _fetch(
                 topic,
                 partition,
                 position,
-                max_bytes=_FETCH_BYTES,
+                max_bytes=max_bytes,
                 max_wait_ms=wait_ms,
                 with_append_times=clock is RecordClock.APPEND,
             )

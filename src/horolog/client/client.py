@@ -10,11 +10,12 @@ from horolog.client.groups import GroupCalls
 from horolog.client.queries import QueryCalls
 from horolog.client.records import RecordCalls
 from horolog.client.security import PLAINTEXT, Security
+from horolog.client.time_ranges import TimeRangeCalls
 
 __all__ = ["Client"]
 
 
-class Client(RecordCalls, AppendCalls, AdminCalls, GroupCalls, QueryCalls):
+class Client(RecordCalls, AppendCalls, AdminCalls, GroupCalls, QueryCalls, TimeRangeCalls):
     """Asks horolog or Apache Kafka (tried with 3.9 and 4.3); connects when first asked.
 
         with Client("127.0.0.1:9092") as client:

@@ -38,6 +38,7 @@ from horolog.storage.checkpoints import AppendTimeReset
 from horolog.storage.epochs import NO_EPOCH, LeaderEpochs
 from horolog.storage.files import Files, SyncFailed
 from horolog.storage.index.abort import AbortedTxn
+from horolog.storage.index.blocks import Window
 from horolog.storage.leftovers import base_offsets
 from horolog.storage.lookup import (
     LargestTimes,
@@ -52,6 +53,7 @@ from horolog.storage.retention import expired_ms
 from horolog.storage.segment import Segment
 from horolog.storage.set_aside import set_aside_of
 from horolog.storage.slices import Slice
+from horolog.storage.time_ranges import TimeRanges, time_ranges
 from horolog.storage.validate import MAX_UNCOMPRESSED_BYTES, Prepared
 
 _PIECE_BYTES = 8 << 20
@@ -134,6 +136,7 @@ class Log:
         """The state of idempotent producers, up to the log end offset."""
         self._unended = producers.unended()
         self._largest_times = LargestTimes(())  # only of segments with a valid seal
+        self._wants_maps = False  # a search for a time has met segments without block maps
         self.wants_index_check = False
         """Whether lookups use indexes that `check_indexes` has not checked yet."""
         self.retention_exempt = retention_exempt
@@ -514,6 +517,19 @@ class Log:
             return append_times(segment, offset, min(end, end_offset), log_size)
         return []
 
+    def time_ranges(self, window: Window, from_offset: int, limit: int) -> TimeRanges:
+        """The offsets from one on that may hold a record of a time; see time_ranges.py.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        end_offset = self.high_watermark
+        start = max(from_offset, self.log_start_offset)
+        found = time_ranges(self._from(start), window, start, end_offset, limit)
+        if found.lacks_maps:
+            self._wants_maps = self.wants_index_check = True
+        return found
+
     def find_max_timestamp(self) -> TimestampOffset | None:
         """The first of the records with the largest timestamp; see lookup.py."""
         start = self.log_start_offset
@@ -556,7 +572,11 @@ class Log:
             if not segment.indexes.vouched_for(segment.size):
                 self._check_indexes_of(segment)
                 return True
-        self.wants_index_check = False
+        for segment in self.segments[:-1] if self._wants_maps else ():
+            if not segment.blocks.is_final(segment.size):
+                segment.complete_blocks()
+                return True
+        self._wants_maps = self.wants_index_check = False
         return False
 
     def _check_indexes_of(self, segment: Segment) -> None:

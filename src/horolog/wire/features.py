@@ -4,6 +4,7 @@ The broker advertises them as supported features in ApiVersions (KIP-584). A cli
 if the broker advertises it, so extensions never reach Apache Kafka's brokers or clients.
 """
 
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
@@ -36,10 +37,22 @@ WITH_APPEND_TIMES: Final = 16
 UNKNOWN_TIME: Final = -(1 << 63)
 """The timestamp of a record whose append time is unknown."""
 
+TIME_RANGES: Final = "horolog.time.ranges"
+"""DescribeConfigs of a topic has the offsets that may hold a time, under
+`TIME_RANGES/partition/clock/first/last/offset`."""
+
+
+class Clock(StrEnum):
+    """Whose time it is, in requests of `TIME_RANGES`."""
+
+    RECORD = "record"
+    """The timestamps of records."""
+    RECORD_OR_NONE = "record-or-none"
+    """The same, and records without one."""
+    APPEND = "append"
+    """When records were appended."""
+
+
 FEATURES: Final = MappingProxyType(
-    {
-        APPEND_TIME: Versions(1, 1),
-        APPEND_TIME_RESET: Versions(1, 1),
-        EXACTLY_ONCE: Versions(1, 1),
-    }
+    dict.fromkeys((APPEND_TIME, APPEND_TIME_RESET, EXACTLY_ONCE, TIME_RANGES), Versions(1, 1))
 )

@@ -15,6 +15,7 @@ from horolog.broker.clock_control import describe_clock
 from horolog.broker.dispatch import Request, api
 from horolog.broker.exactly_once_control import describe_queries
 from horolog.broker.handlers.config_resources import ResourceType, check_broker, unknown_type
+from horolog.broker.time_ranges_control import describe_time_ranges
 from horolog.config import DescribedSetting, describe_broker, describe_cluster, describe_topic
 from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.wire.api import ApiKey
@@ -34,6 +35,9 @@ async def describe_configs(
         error_code, message, configs = ErrorCode.none, None, []
         try:
             configs = descriptions.of(resource_type, name, keys)
+            if resource_type == ResourceType.TOPIC:
+                ranges = await describe_time_ranges(broker, request.peer, name, keys)
+                configs = configs + descriptions.described(ranges) if ranges else configs
         except HorologError as error:
             error_code, message = code_for(error), str(error)
         results.append(
@@ -82,21 +86,22 @@ class _Descriptions:
                 found = self._of_topics.get(same)
                 if found is None:
                     entries = describe_topic(broker.settings, topic.overrides, keys)
-                    found = self._of_topics[same] = self._described(entries)
+                    found = self._of_topics[same] = self.described(entries)
                 of_times = describe_append_times(broker, topic, keys)
-                return found + self._described(of_times) if of_times else found
+                return found + self.described(of_times) if of_times else found
             case ResourceType.BROKER:
                 queries = describe_queries(broker, keys)
                 if check_broker(broker, name):
-                    return self._described(describe_cluster(broker.settings, keys) + queries)
+                    return self.described(describe_cluster(broker.settings, keys) + queries)
                 of_broker = describe_broker(broker.settings, keys) + describe_clock(broker, keys)
-                return self._described(of_broker + queries)
+                return self.described(of_broker + queries)
             case ResourceType.BROKER_LOGGER:
                 return []
             case number:
                 raise unknown_type(number)
 
-    def _described(self, entries: Sequence[DescribedSetting]) -> list[dict[str, Any]]:
+    def described(self, entries: Sequence[DescribedSetting]) -> list[dict[str, Any]]:
+        """Settings as the response has them."""
         return [
             _described(entry, synonyms=self._synonyms, documentation=self._documentation)
             for entry in entries

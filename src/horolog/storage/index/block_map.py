@@ -83,6 +83,7 @@ class BlockMap:
         "_log",
         "_replacing",
         "_summary",
+        "_tried",
         "_writer",
         "path",
     )
@@ -96,6 +97,7 @@ class BlockMap:
         self._replacing = threading.Lock()
         self._is_abandoned = False
         self._summary: tuple[int, Block] | None = None  # of so many bytes of a finished segment
+        self._tried = -1  # so many bytes have been covered, as far as that was possible
 
     # Of the segment that is appended to.
 
@@ -192,6 +194,10 @@ class BlockMap:
                     return others
         return entries
 
+    def is_final(self, size: int) -> bool:
+        """Whether the whole log is covered, or as much of it as can be."""
+        return self._tried == size or self.is_complete(size)
+
     def is_complete(self, size: int) -> bool:
         """Whether the whole log is covered."""
         if self._summary is not None and self._summary[0] == size:
@@ -228,6 +234,7 @@ class BlockMap:
         except CorruptBatch as error:
             _logger.info("%s: no block map beyond the damage: %s", self._log.path, error)
         self._save(pack_header(self._base_offset) + bytes(blocks))
+        self._tried = size
         return _covered(bytes(blocks)) == size
 
     def _save(self, content: bytes) -> None:

@@ -1,0 +1,78 @@
+"""Answers DescribeConfigs of a topic with the offsets that may hold records of a time.
+
+    horolog.time.ranges/PARTITION/CLOCK/FIRST/LAST/OFFSET
+
+asked for by name is described with a JSON object; docs/wire.md says what is in it. The broker
+advertises the feature. No setting is stored under that name.
+"""
+
+import json
+import re
+from collections.abc import Collection
+from typing import Final
+
+from horolog.broker.broker import Broker
+from horolog.config import DescribedSetting, Kind, Source
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.network.peer import Peer
+from horolog.storage.index.blocks import Window
+from horolog.wire.features import TIME_RANGES, Clock
+
+MOST_RANGES: Final = 1_000
+"""In one answer."""
+
+_NAME: Final = re.compile(
+    rf"{re.escape(TIME_RANGES)}/([0-9]{{1,10}})/([a-z-]+)/(-?[0-9]{{1,19}})/(-?[0-9]{{1,19}})"
+    r"/([0-9]{1,19})",
+    re.ASCII,
+)
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+async def describe_time_ranges(
+    broker: Broker, peer: Peer, topic: str, names: Collection[str] | None
+) -> list[DescribedSetting]:
+    """The ranges that are asked for by name.
+
+    Raises:
+        RequestRefused: a name is not of that form, or there is no such partition.
+        StorageFailed: the disk refused.
+    """
+    return [
+        await _described(broker, peer, topic, name)
+        for name in sorted(names or ())
+        if name.startswith(f"{TIME_RANGES}/")
+    ]
+
+
+async def _described(broker: Broker, peer: Peer, topic: str, name: str) -> DescribedSetting:
+    match = _NAME.fullmatch(name)
+    clocks = [clock for clock in Clock if match is not None and clock == match[2]]
+    if match is None or not clocks:
+        raise _refusal(f"{name:.200} is not {TIME_RANGES}/PARTITION/CLOCK/FIRST/LAST/OFFSET")
+    partition, first_ms, last_ms, offset = (int(match[group]) for group in (1, 3, 4, 5))
+    if first_ms not in _INT64 or last_ms not in _INT64 or offset not in _INT64:
+        raise _refusal(f"{name:.200} has a number beyond 64 bits")
+    log = broker.partition(topic, partition)
+    window = Window(
+        first_ms,
+        last_ms,
+        of_append=clocks[0] is Clock.APPEND,
+        with_untimed=clocks[0] is Clock.RECORD_OR_NONE,
+    )
+    found = await broker.searchers.run(peer, lambda: log.time_ranges(window, offset, MOST_RANGES))
+    answer = {"end": found.end, "ranges": found.ranges}
+    return DescribedSetting(
+        name,
+        json.dumps(answer, separators=(",", ":")),
+        Source.DEFAULT,
+        read_only=True,
+        sensitive=False,
+        synonyms=(),
+        kind=Kind.STRING,
+        documentation="The offsets that may hold records of a time.",
+    )
+
+
+def _refusal(text: str) -> RequestRefused:
+    return RequestRefused(ErrorCode.invalid_request, text)

@@ -1,0 +1,97 @@
+"""The offsets that may hold a time, asked of brokers that announce `horolog.time.ranges`."""
+
+import json
+from functools import partial
+from typing import Final, NamedTuple
+
+from horolog.client.deadline import Deadline
+from horolog.client.metadata import refuse
+from horolog.client.retrying import RetriedCalls
+from horolog.wire.api import ApiKey
+from horolog.wire.features import TIME_RANGES, Clock
+from horolog.wire.malformed import MalformedResponse
+
+_TOPIC: Final = 2
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+class OffsetSpan(NamedTuple):
+    """Offsets from `start` to before `end`, and the bytes of their batches."""
+
+    start: int
+    end: int
+    size: int
+
+
+class TimeRangeCalls(RetriedCalls):
+    """Calls about times that horolog's brokers answer and Apache Kafka's do not."""
+
+    def time_ranges(
+        self,
+        topic: str,
+        partition: int,
+        first_ms: int | None,
+        last_ms: int | None,
+        *,
+        clock: Clock = Clock.RECORD,
+        start: int = 0,
+        end: int,
+    ) -> list[OffsetSpan] | None:
+        """The offsets between `start` and `end` that may hold records of a time, in order.
+
+        Args:
+            topic: its name.
+            partition: of the topic.
+            first_ms: the first time that is looked for, None without a limit.
+            last_ms: the last one.
+            clock: whose time it is.
+            start: where to begin.
+            end: where to stop.
+
+        Returns:
+            None from a broker that cannot tell (Apache Kafka's): every offset may.
+
+        Raises:
+            RequestRefused: there is no such partition, or another refusal.
+            NoAnswer: no broker answers.
+        """
+        first = _INT64_MIN if first_ms is None else first_ms
+        last = _INT64_MAX if last_ms is None else last_ms
+        found: list[OffsetSpan] = []
+        while start < end:
+            name = f"{TIME_RANGES}/{partition}/{clock}/{first}/{last}/{start}"
+            answer = self._persist(partial(self._time_ranges, topic, partition, name))
+            if answer is None:
+                return None
+            spans, said_to = answer
+            found += [span._replace(end=min(span.end, end)) for span in spans if span.start < end]
+            if said_to <= start:  # the log ends there
+                break
+            start = said_to
+        return found
+
+    def _time_ranges(
+        self, topic: str, partition: int, name: str, deadline: Deadline
+    ) -> tuple[list[OffsetSpan], int] | None:
+        link = self.brokers.leader(topic, partition, deadline)
+        if TIME_RANGES not in link.features:
+            return None
+        wanted = {"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": [name]}
+        request = {
+            "resources": [wanted],
+            "include_synonyms": False,
+            "include_documentation": False,
+        }
+        version = link.version(ApiKey.DESCRIBE_CONFIGS)
+        body = link.ask(ApiKey.DESCRIBE_CONFIGS, version, request, deadline).body
+        for result in body.results:
+            refuse(result.error_code, f"time ranges of {topic}-{partition}", result.error_message)
+        try:
+            ((entry,),) = (result.configs for result in body.results)
+            answer = json.loads(entry.value)
+            spans = [OffsetSpan(*map(int, each)) for each in answer["ranges"]]
+            return spans, int(answer["end"])
+        except (ValueError, TypeError, KeyError):
+            raise MalformedResponse(
+                f"{link.connection.address} described {TIME_RANGES} in another way"
+            ) from None
