@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from horolog.client import MAX_TIMESTAMP, Client, CommittedOffset, FoundOffset, NoAnswer
@@ -13,6 +14,7 @@ from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange
 from horolog.spark.wanted import Wanted
 from horolog.storage.names import TopicPartition
+from horolog.wire.features import Clock
 
 _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -125,15 +127,38 @@ class BrokerLog:
             end = min(bounds[partition].end, wanted.offsets.last + 1)
             if start < end and wanted.takes(*partition):
                 ranges.append(OffsetRange(partition, start, end))
-        if wanted.from_ms is None:
-            return ranges
-        starts = self.none_before(wanted.from_ms, [each.partition for each in ranges])
-        later = (
-            OffsetRange(each.partition, max(each.start, starts[each.partition]), each.end)
-            for each in ranges
-            if each.partition in starts
+        if wanted.from_ms is not None:
+            starts = self.none_before(wanted.from_ms, [each.partition for each in ranges])
+            later = (
+                OffsetRange(each.partition, max(each.start, starts[each.partition]), each.end)
+                for each in ranges
+                if each.partition in starts
+            )
+            ranges = [each for each in later if each.start < each.end]
+        return [part for each in ranges for part in self._in_time(each, wanted)]
+
+    def _in_time(self, range_: OffsetRange, wanted: Wanted) -> list[OffsetRange]:
+        """The parts of a range that may hold a wanted time.
+
+        The broker knows them if it is horolog's; from Apache Kafka's the whole range is read.
+        """
+        window = wanted.window
+        if window is None:
+            return [range_]
+        found = self._persist(
+            partial(
+                self._client.time_ranges,
+                *range_.partition,
+                window.first_ms,
+                window.last_ms,
+                clock=Clock.RECORD_OR_NONE if window.with_untimed else Clock.RECORD,
+                start=range_.start,
+                end=range_.end,
+            )
         )
-        return [each for each in later if each.start < each.end]
+        if found is None:
+            return [range_]
+        return [OffsetRange(range_.partition, *span[:2], size=span.size) for span in found]
 
     def none_before(
         self, from_ms: int, partitions: Collection[TopicPartition]

@@ -23,6 +23,7 @@ from horolog.spark.wanted import Wanted
 from horolog.storage.names import TopicPartition
 
 _SURELY_EMPTY = 3
+_LEAST_BYTES = 64 << 10
 _ASK_AGAIN_S = 0.1
 _GONE = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
 
@@ -103,7 +104,7 @@ def _fetches(client: Client, wanted: OffsetRange, options: ReadOptions) -> Itera
     Where the log start offset has moved past the wanted one, reading goes on from there.
     """
     fetching = options.fetching
-    offset = wanted.start
+    offset, size = wanted.start, wanted.size if wanted.until is None else None
     empty = 0
     give_up = time.monotonic() + fetching.poll_timeout_ms / 1000
     while offset < wanted.end:
@@ -111,7 +112,9 @@ def _fetches(client: Client, wanted: OffsetRange, options: ReadOptions) -> Itera
             fetched = client.fetch(
                 *wanted.partition,
                 offset,
-                max_bytes=fetching.max_bytes,
+                max_bytes=fetching.max_bytes
+                if size is None
+                else max(_LEAST_BYTES, min(size, fetching.max_bytes)),
                 max_wait_ms=fetching.max_wait_ms,
                 min_bytes=fetching.min_bytes,
                 read_committed=options.read_committed,
@@ -126,6 +129,7 @@ def _fetches(client: Client, wanted: OffsetRange, options: ReadOptions) -> Itera
             continue
         following = _next_offset(fetched, offset)
         if following > offset:
+            size = None if size is None else size - len(fetched.records)
             yield _Piece(offset, fetched)
             offset, empty = following, 0
             give_up = time.monotonic() + fetching.poll_timeout_ms / 1000

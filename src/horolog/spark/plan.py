@@ -39,6 +39,8 @@ class OffsetRange:
     end: int
     is_from_earliest: bool = False
     until: int | None = None
+    size: int | None = None
+    """Bytes of its batches, if the broker has said it."""
     times_ms: Interval = EVERYTHING
 
     @property
@@ -113,8 +115,8 @@ def left_open(
     Args:
         tasks: what `share_out` gave.
         open_starts: partitions that are read from the log start offset on.
-        open_ends: partitions that are read up to the log end; of each an empty stretch, for
-            where nothing of it is read yet.
+        open_ends: partitions that are read up to the log end; of each an empty stretch at its
+            present end, for where nothing is read up to there.
     """
     starts, ends = set(open_starts), dict(open_ends)
     opened = [list(task) for task in tasks]
@@ -125,9 +127,10 @@ def left_open(
                 task[place] = replace(stretch, is_from_earliest=True)
     for task in reversed(opened):
         for place in reversed(range(len(task))):
-            end = ends.pop(task[place].partition, None)
-            if end is not None:
+            end = ends.get(task[place].partition)
+            if end is not None and task[place].end >= end.start:
                 task[place] = replace(task[place], until=end.until)
+                del ends[task[place].partition]
     if ends and not opened:
         opened.append([])
     for place, empty in enumerate(ends.values()):
@@ -192,7 +195,10 @@ def _part(stretch: Stretch, start: int, end: int) -> Stretch | None:
     if start >= end:
         return None
     if isinstance(stretch, OffsetRange):
-        return replace(stretch, start=start, end=end)
+        size = stretch.size
+        if size is not None:
+            size = -(-size * (end - start) // (stretch.end - stretch.start))
+        return replace(stretch, start=start, end=end, size=size)
     weight = stretch.weight * (end - start) // (stretch.end - stretch.start)
     return replace(stretch, start=start, end=end, weight=weight)
 

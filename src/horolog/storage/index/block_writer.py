@@ -26,6 +26,7 @@ from horolog.storage.index.blocks import (
 _logger = logging.getLogger(__name__)
 
 _FOLDED_AT_ONCE = 16
+_LOOKS = 8
 _MOST_UNWRITTEN = 128 * ENTRY_SIZE
 
 
@@ -78,6 +79,20 @@ class BlockWriter:
         pending.append(met)
         if len(pending) == _FOLDED_AT_ONCE:
             self._fold()
+
+    def open_block(self) -> Block | None:
+        """The block that has room left, as of some moment of this call; any thread may ask."""
+        for _ in range(_LOOKS):
+            before, pending = self._block, list(self._pending)
+            if before is not self._block or not pending:
+                if not pending and before is self._block:
+                    return before
+                continue  # they were summed up meanwhile
+            if before is not None and before.end != pending[0].position:
+                continue
+            block = fold(pending, 0 if before is None else before.headers_crc)
+            return block if before is None else joined(before, block)
+        return None  # it changes fast: readers read it
 
     def _fold(self) -> None:
         if self._pending:
