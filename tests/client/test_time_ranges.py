@@ -13,7 +13,7 @@ from horolog.cli import reading
 from horolog.client import Client
 from horolog.errors import RequestRefused
 from horolog.record.builder import Record, build_batch
-from horolog.wire.features import TIME_RANGES, Clock
+from horolog.wire.features import TIME_RANGES, RangeClock
 
 NINE_MS = 1_700_000_000_000
 BATCHES, SIZE = 40, 50_000
@@ -53,7 +53,7 @@ def test_times_before_1970_and_records_without_a_time_are_asked_for_by_name(clie
     client.produce("orders", 0, build_batch([Record(-1, None, b"")]))
     client.produce("orders", 0, build_batch([Record(-7, None, b"")]))
     end = END + 2
-    for clock, first, last in ((Clock.RECORD, -7, -7), (Clock.RECORD_OR_NONE, -1, -1)):
+    for clock, first, last in ((RangeClock.RECORD, -7, -7), (RangeClock.RECORD_OR_NONE, -1, -1)):
         found = client.time_ranges("orders", 0, first, last, clock=clock, end=end)
         assert found is not None
         assert found[-1].end == end

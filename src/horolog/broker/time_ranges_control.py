@@ -16,7 +16,7 @@ from horolog.config import DescribedSetting, Kind, Source
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
 from horolog.storage.index.blocks import Window
-from horolog.wire.features import TIME_RANGES, Clock
+from horolog.wire.features import TIME_RANGES, RangeClock
 
 MOST_RANGES: Final = 1_000
 """In one answer."""
@@ -47,7 +47,7 @@ async def describe_time_ranges(
 
 async def _described(broker: Broker, peer: Peer, topic: str, name: str) -> DescribedSetting:
     match = _NAME.fullmatch(name)
-    clocks = [clock for clock in Clock if match is not None and clock == match[2]]
+    clocks = [clock for clock in RangeClock if match is not None and clock == match[2]]
     if match is None or not clocks:
         raise _refusal(f"{name:.200} is not {TIME_RANGES}/PARTITION/CLOCK/FIRST/LAST/OFFSET")
     partition, first_ms, last_ms, offset = (int(match[group]) for group in (1, 3, 4, 5))
@@ -57,8 +57,8 @@ async def _described(broker: Broker, peer: Peer, topic: str, name: str) -> Descr
     window = Window(
         first_ms,
         last_ms,
-        of_append=clocks[0] is Clock.APPEND,
-        with_untimed=clocks[0] is Clock.RECORD_OR_NONE,
+        of_append=clocks[0] is RangeClock.APPEND,
+        with_untimed=clocks[0] is RangeClock.RECORD_OR_NONE,
     )
     found = await broker.searchers.run(peer, lambda: log.time_ranges(window, offset, MOST_RANGES))
     answer = {"end": found.end, "ranges": found.ranges}

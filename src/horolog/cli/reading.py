@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 from horolog.cli.screen import say
 from horolog.cli.topic_facts import partition_numbers
-from horolog.client import EARLIEST, LATEST, Client, Fetched, RecordClock
+from horolog.client import EARLIEST, LATEST, Client, Fetched, RangeClock, RecordClock
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, read_records
 from horolog.record.scan import timestamps
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
-from horolog.wire.features import Clock
 
 _FETCH_BYTES = 4 << 20
 _LEAST_BYTES = 64 << 10
@@ -140,7 +139,7 @@ def _in_time(
     """The offsets that may hold a time range; None if the broker cannot tell (Apache Kafka)."""
     spans = []
     last_ms = None if times.to_ms is None else times.to_ms - 1
-    whose = Clock.APPEND if clock is RecordClock.APPEND else Clock.RECORD
+    whose = RangeClock.APPEND if clock is RecordClock.APPEND else RangeClock.RECORD
     for number, start in starts.items():
         end = ends[number]
         found = client.time_ranges(

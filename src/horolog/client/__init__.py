@@ -26,6 +26,7 @@ from horolog.client.records import (
     TopicPartition,
 )
 from horolog.client.security import Security
+from horolog.client.time_ranges import OffsetSpan, RangeClock
 
 if TYPE_CHECKING:
     from horolog.client.producer import Producer
@@ -50,9 +51,11 @@ __all__ = [
     "FoundOffset",
     "FoundRecord",
     "NoAnswer",
+    "OffsetSpan",
     "PartitionMetadata",
     "Produced",
     "Producer",
+    "RangeClock",
     "RecordClock",
     "ResourceType",
     "Security",

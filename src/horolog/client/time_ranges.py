@@ -8,7 +8,7 @@ from horolog.client.deadline import Deadline
 from horolog.client.metadata import refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.wire.api import ApiKey
-from horolog.wire.features import TIME_RANGES, Clock
+from horolog.wire.features import TIME_RANGES, RangeClock
 from horolog.wire.malformed import MalformedResponse
 
 _TOPIC: Final = 2
@@ -33,7 +33,7 @@ class TimeRangeCalls(RetriedCalls):
         first_ms: int | None,
         last_ms: int | None,
         *,
-        clock: Clock = Clock.RECORD,
+        clock: RangeClock = RangeClock.RECORD,
         start: int = 0,
         end: int,
     ) -> list[OffsetSpan] | None:

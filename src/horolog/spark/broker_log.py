@@ -6,7 +6,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from horolog.client import MAX_TIMESTAMP, Client, CommittedOffset, FoundOffset, NoAnswer
+from horolog.client import (
+    MAX_TIMESTAMP,
+    Client,
+    CommittedOffset,
+    FoundOffset,
+    NoAnswer,
+    RangeClock,
+)
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.spark.bounds import Bounds
 from horolog.spark.limits import EARLIEST, LATEST, Assigned, Topics, subscribed
@@ -14,7 +21,6 @@ from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange
 from horolog.spark.wanted import Wanted
 from horolog.storage.names import TopicPartition
-from horolog.wire.features import Clock
 
 _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -151,7 +157,7 @@ class BrokerLog:
                 *range_.partition,
                 window.first_ms,
                 window.last_ms,
-                clock=Clock.RECORD_OR_NONE if window.with_untimed else Clock.RECORD,
+                clock=RangeClock.RECORD_OR_NONE if window.with_untimed else RangeClock.RECORD,
                 start=range_.start,
                 end=range_.end,
             )

@@ -42,7 +42,7 @@ TIME_RANGES: Final = "horolog.time.ranges"
 `TIME_RANGES/partition/clock/first/last/offset`."""
 
 
-class Clock(StrEnum):
+class RangeClock(StrEnum):
     """Whose time it is, in requests of `TIME_RANGES`."""
 
     RECORD = "record"
