@@ -11,6 +11,8 @@ from horolog.wire.api import ApiKey
 from horolog.wire.features import TIME_RANGES, RangeClock
 from horolog.wire.malformed import MalformedResponse
 
+__all__ = ["OffsetSpan", "RangeClock", "TimeRangeCalls"]
+
 _TOPIC: Final = 2
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
