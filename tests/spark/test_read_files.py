@@ -204,7 +204,7 @@ def test_a_range_of_time_is_exact_wherever_it_lies(orders: PartitionFiles, index
     assert read.offsets(LessThan(TIME, moment(NINE_MS - 3_000))) == old
 
 
-def test_a_time_index_that_ends_too_early_is_not_believed(orders: PartitionFiles) -> None:
+def test_a_time_index_that_ends_too_early_is_not_trusted(orders: PartitionFiles) -> None:
     """As after a crash, or a copy that was broken off."""
     for path in orders.directory.glob("*.timeindex"):
         path.write_bytes(path.read_bytes()[:12])
@@ -214,7 +214,7 @@ def test_a_time_index_that_ends_too_early_is_not_believed(orders: PartitionFiles
     )
 
 
-def test_a_time_index_that_names_too_early_a_time_is_not_believed(orders: PartitionFiles) -> None:
+def test_a_time_index_that_names_too_early_a_time_is_not_trusted(orders: PartitionFiles) -> None:
     for path in orders.directory.glob("*.timeindex"):
         data = path.read_bytes()
         at, offset = struct.unpack(">qi", data[-12:])

@@ -119,7 +119,7 @@ def test_every_reason_says_what_decided() -> None:
         lambda segment: SegmentTime(NOW - 200, segment.base_offset == 60),
     )
     before_start, for_size, for_age, for_its_change = reasons
-    assert before_start == "it lies before the log start offset 50"
+    assert before_start == "it is before the log start offset 50"
     assert for_size == "the log has 15 bytes, retention.bytes is 10"
     assert for_age == "its largest timestamp 1699999999800 is 200 ms old, retention.ms is 100"
     assert for_its_change.startswith("its last change (no record has a timestamp) 1699999999800 is")

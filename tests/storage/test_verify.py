@@ -307,7 +307,7 @@ def test_a_segment_that_is_missing_is_damage_and_its_indexes_are_reported(log_di
     logs(log_dir)[1].unlink()
     lost, *lone = wrong(log_dir)[::-1]
     assert lost.severity is DAMAGE
-    assert "Offsets 10 to 15 lie in no segment" in lost.what
+    assert "Offsets 10 to 15 are in no segment" in lost.what
     assert [each.severity for each in lone] == [FAULT, FAULT]
     assert all("restore" in (each.mend or "") for each in (lost, *lone))
 

@@ -140,7 +140,7 @@ class AttemptProducer(Producer):
     def _pinned(self, topic: str) -> list[int]:
         """The partitions that a topic has for this batch; it is created if need be."""
         partitions = self._client.partitions_of(topic, auto_create=True)
-        # Asked even if it is known: it may have been deleted and made again since.
+        # Asked even if it is known: it may have been deleted and created again since.
         batch = self.batch
         self.batch = self._client.begin_batch(
             batch.query,

@@ -176,7 +176,7 @@ class Producer(Closeable):
         Raises:
             RecordsRejected: a broker refuses a batch; `errors` number the rows of `data`.
             RequestRefused: or for another reason.
-            NoAnswer: a leader does not answer; `sent` tells whether it may have appended.
+            NoAnswer: a leader does not respond; `sent` says whether it may have appended.
             ValueError: a column is missing, unknown or of a type that cannot be written.
         """
         if metadata and self._on_rejected is not None:
@@ -233,8 +233,8 @@ class Producer(Closeable):
                 self._in_flight.clear()
                 self._client.close()  # what is not answered yet goes with its connection
         if metadata:
-            told = [chunk.metadata() for chunk in sent]
-            written.metadata = pa.Table.from_batches(told, METADATA)
+            returned = [chunk.metadata() for chunk in sent]
+            written.metadata = pa.Table.from_batches(returned, METADATA)
 
     def _requests(
         self,

@@ -76,7 +76,7 @@ class QueryCalls(RetriedCalls):
         """Begin a batch, or join it: every attempt of every task does.
 
         The first to come decides about `batch_bytes`, and how many partitions each of `topics`
-        has for this batch; the others are told.
+        has for this batch; the others are listed.
 
         Raises:
             RequestRefused: the broker cannot do this (Apache Kafka); the query has gone on to a

@@ -27,7 +27,7 @@ class BatchProducers:
         self._next_offset = -1
 
     def follows(self, header: BatchHeader) -> bool:
-        """Whether a batch lies behind all that were added, as it does in an undamaged log."""
+        """Whether a batch is after all that were added, as in an undamaged log."""
         return header.base_offset >= self._next_offset
 
     def add(self, header: BatchHeader) -> None:

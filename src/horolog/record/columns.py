@@ -259,7 +259,7 @@ class _Decoder:
         return header.size
 
     def _add_opened(self, position: int, opened: Opened) -> Iterator[pa.RecordBatch]:
-        """Take the records of messages that lie at a position."""
+        """Take the records of messages that are at a position."""
         header, kind = opened.header, opened.timestamp_type
         if self._rows.producers is not None:
             yield from self._add_producer(header)

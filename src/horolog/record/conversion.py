@@ -73,7 +73,7 @@ class Converted(NamedTuple):
     next_offset: int
     """The offset that follows the batch it was."""
     records: int
-    """That were written anew; 0 if it was left as it was."""
+    """That were rewritten; 0 if it was left as it was."""
     losses: Losses
     size: int
     """Bytes of what it was."""
@@ -397,7 +397,7 @@ class _Sent:
         return seen & _LOG_APPEND_TIME_BIT, _CODECS[codec]
 
     def pieces(self) -> Iterator[Buffer]:
-        """All records; then the state tells how many there were."""
+        """All records; then the state says how many there were."""
         position, left = 0, self._max_batch_bytes
         while (found := next(iter_headers(self._messages, position), None)) is not None:
             _, header = found

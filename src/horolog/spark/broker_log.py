@@ -107,7 +107,7 @@ class BrokerLog:
         }
 
     def now_ms(self) -> int | None:
-        """The time of the cluster's controller in milliseconds; None where it does not tell."""
+        """The time of the cluster's controller in milliseconds; None where it does not say."""
         return self._persist(self._client.cluster_time_ms)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -64,7 +64,7 @@ def _read(
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
     reader = segment.open(root.files, root.block_cache)
-    # Without a limit in time, all that lies within the offsets is worth reading.
+    # Without a limit in time, all that is within the offsets is worth reading.
     is_selective = what.window is not None or bool(wanted.aborted)
     wants = _BatchTest(wanted, what).wants if is_selective else None
     buffers = chain.from_iterable(

@@ -1,7 +1,7 @@
-"""The file systems that a path given to `load()` may lie in, behind the storage's own `Files`.
+"""The file systems that a path given to `load()` may be in, behind the storage's own `Files`.
 
 A local path is read by `Files` itself; any other by pyarrow, in the same words, so that
-indexes, seals and checkpoints are read the same way wherever they lie.
+indexes, seals and checkpoints are read the same way wherever they are.
 """
 
 import os

@@ -9,7 +9,7 @@ the read, never too far.
 
 Times are compared in milliseconds; literals come in microseconds. Rows whose
 `timestamp` is null (see `columns`) satisfy no filter on it. Of these, times out of
-range lie outside every interval here; -1 does not, so an interval of `timestamp`
+range are outside every interval here; -1 does not, so an interval of `timestamp`
 that holds -1 is applied by Spark again.
 """
 
@@ -144,7 +144,7 @@ class Numeric(FilterVisitor):
         return self._left(EVERYTHING)
 
     def one_of(self, values: Sequence[object]) -> Left | None:
-        """The numbers themselves, or the range that they lie in."""
+        """The numbers themselves, or the range that they are in."""
         found = [literal for value in values if (literal := self.literal(value)) is not None]
         if len(found) < len(values):
             return None

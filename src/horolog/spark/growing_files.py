@@ -89,7 +89,7 @@ class GrowingFiles:
         return {partition: at for partition, at in found.items() if at is not None}
 
     def now_ms(self) -> None:
-        """None: files do not tell the time."""
+        """None: files have no clock."""
 
     def wait_for_records(self, positions: Mapping[TopicPartition, int], max_wait_ms: int) -> None:
         """Return after `max_wait_ms`: files do not say when they grow."""

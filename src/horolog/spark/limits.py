@@ -214,7 +214,7 @@ def _by_partition(text: str, option: str, example: str) -> dict[TopicPartition, 
 
 
 def check_order(starting: Limit | None, ending: Limit) -> None:
-    """What can be told from the options alone: same partitions, and start not after end."""
+    """What the options alone show: same partitions, and start not after end."""
     pairs: list[tuple[str, Mapping[TopicPartition, int], Mapping[TopicPartition, int]]] = []
     match starting, ending:
         case OffsetByPartition(first), OffsetByPartition(last):

@@ -1,4 +1,4 @@
-"""What a session's settings tell about where it runs and how many tasks run at a time."""
+"""Where a session runs, and how many tasks at a time, by its settings."""
 
 import os
 import re

@@ -1,6 +1,6 @@
 """Replicas of one partition as one log. Pure.
 
-Each replica tells in which leader epoch (KIP-101) each of its offsets was written. Of
+Each replica has the leader epoch (KIP-101) in which each of its offsets was written. Of
 two replicas that hold the same offset the higher epoch is right: the other one missed
 an election and kept what its leader never committed. For the same reason nothing of a
 lower epoch follows a higher one. Where epochs are equal, so are the records, and the

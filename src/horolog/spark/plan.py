@@ -18,7 +18,7 @@ from horolog.spark.wanted import EVERYTHING, Interval
 from horolog.storage.names import TopicPartition
 
 TASK_BYTES = 128 << 20
-TASK_RECORDS = 1_000_000  # of a broker, which does not tell how large records are
+TASK_RECORDS = 1_000_000  # of a broker, which does not say how large records are
 TASKS_PER_CORE = 4
 _SMALLEST_SHARE = 8  # a log fills all cores once each gets a task's eighth
 _SNAP = 0.2  # of a share

@@ -27,7 +27,7 @@ from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)
 
-_LONGEST_TASK = 8  # times what a task should read, where nobody knows the cluster
+_LONGEST_TASK = 8  # times what a task should read, where the cluster is not known
 
 
 def check_paths(options: ReadOptions) -> None:

@@ -9,7 +9,7 @@ limit push-down (SPARK-58551) keeps what was pushed with each scan. Before it, t
 things keep rows exact:
 
 - `load()` puts a filter under the DataFrame that every record satisfies, so that each
-  query pushes filters and is planned anew. Where this mark is missing (SQL, a client
+  query pushes filters and is planned again. Where this mark is missing (SQL, a client
   without horolog) everything is read.
 - A push reads the hull of all pushes of the same `load()` whose scan may still wait for
   its plan: whichever plan Spark takes for the scan, its rows are in there.
@@ -48,7 +48,7 @@ _logger = logging.getLogger(__name__)
 
 SPARK_KEEPS_SCANS_APART = hasattr(DataSourceReader, "pushLimit")  # SPARK-58551
 
-# What every record satisfies and nobody would ask for, as Spark's SQL and as it is pushed.
+# What every record satisfies and no query asks for, as Spark's SQL and as it is pushed.
 # Times are whole milliseconds. An equality with a mark's column makes Spark fold the mark
 # away, hence several, the least likely to be asked for first.
 _MARKS: dict[str, tuple[str, Filter]] = {

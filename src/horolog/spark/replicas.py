@@ -1,10 +1,10 @@
-"""What lies below the paths given to `load()`: partition directories, and their segments.
+"""What is below the paths given to `load()`: partition directories, and their segments.
 
     <path>/.../<topic>-<partition>/<base offset, 20 digits>.log
 
 A path may be a log directory, several of them, a partition directory, or one segment.
 Several directories of one partition are its replicas (see `merge`). Directories that
-Kafka is about to delete or has set aside bear other names and are passed over.
+Kafka is about to delete or has set aside have other names and are skipped.
 """
 
 import logging
@@ -97,8 +97,8 @@ def _nothing_found(root: Root, directories: Iterable[str]) -> str:
     odd = sorted(directories)
     if odd:
         return (
-            f"{odd[0]} holds segments, but its name is not <topic>-<partition>, so nobody can "
-            "tell which partition they are of; rename it, e.g. to orders-0"
+            f"{odd[0]} holds segments, but its name is not <topic>-<partition>, so it is not "
+            "known which partition they are of; rename it, e.g. to orders-0"
         )
     return (
         f"There is no Kafka log at {root.name}: a log directory, a partition directory "
@@ -174,5 +174,5 @@ def _epochs_of_headers(files: Files, replica: Replica) -> list[EpochStart]:
                     start = max(header.base_offset, replica.start)
                     epochs.append(EpochStart(header.leader_epoch, start))
         except CorruptBatch:
-            continue  # whoever reads it will say so
+            continue  # reported when it is read
     return epochs

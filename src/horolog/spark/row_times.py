@@ -6,7 +6,7 @@
     stopAtTimestamp              of a stream: where the log ends when the broker's clock passes
                                  this moment, the stream ends
 
-Records without a timestamp (-1) have no time, and lie in no range.
+Records without a timestamp (-1) have no time, and are in no range.
 """
 
 from collections.abc import Mapping

@@ -31,7 +31,7 @@ _TYPES = {
     columns.PRODUCER_EPOCH: pa.int32(),
     columns.SEQUENCE: pa.int32(),
 }
-# What has to be decoded for a column, and what stands in a decoded table as Spark wants it.
+# What has to be decoded for a column, and what is in a decoded table as Spark wants it.
 _DECODED = {
     columns.KEY: "key",
     columns.VALUE: "value",
@@ -105,7 +105,7 @@ class RowShaper:
 
 
 def with_times_in(table: pa.RecordBatch, times_ms: Interval) -> pa.RecordBatch:
-    """The rows of a decoded table whose times lie there; none of those without a timestamp."""
+    """The rows of a decoded table whose times are there; none of those without a timestamp."""
     values: npt.NDArray[np.int64] = table.column(TIMES).to_numpy(zero_copy_only=False)
     taken = (values >= times_ms.first) & (values <= times_ms.last) & (values != NO_TIMESTAMP)
     return table if taken.all() else table.filter(pa.array(taken))

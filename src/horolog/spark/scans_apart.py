@@ -4,7 +4,7 @@ Spark up to 4.3 plans all scans of a Python source together: what one query push
 down, another reads (SPARK-58551), and without a filter the first plan is kept for
 good, whatever has been appended. Where the session has a JVM at hand, `load()` puts a
 table of our own under the DataFrame, which gives each scan a provider of its own: a plan
-that is never run, by `explain()` or `cache()`, concerns nobody else, and each query
+that is never run, by `explain()` or `cache()`, concerns no other query, and each query
 sees the log as it is then (`apart_table`).
 
 Over Spark Connect, and where this fails, `pushes` keeps the rows right.

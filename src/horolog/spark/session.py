@@ -27,7 +27,7 @@ def register(spark: SparkSession) -> None:
     queries that share an analysed `load()` share its plan (see `pushes`). Workers have to have
     horolog[spark] installed as well.
     """
-    # A class of its own carries to the planner what only the session can tell.
+    # A class of its own carries to the planner what only the session knows.
     cores = parallelism(lambda name: spark.conf.get(name, None))
     source = type(LogSource.__name__, (LogSource,), {"cores": cores})
     spark.dataSource.register(source)

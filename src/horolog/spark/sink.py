@@ -5,7 +5,7 @@
     driver   `commit()` or `abort()`; neither changes what has been appended. Where rows are
              written exactly once, `commit()` fails if attempts had different ones
 
-A streaming query makes its writer anew for each micro-batch, and once more for `commit()`.
+A streaming query makes a new writer for each micro-batch, and once more for `commit()`.
 """
 
 import logging

@@ -39,7 +39,7 @@ class LogSource(DataSource):
     """What Spark makes of `format("horolog")`, once for each `load()`."""
 
     cores: int | None = None
-    """How many tasks run at a time, where `register` could tell."""
+    """How many tasks run at a time, where `register` found it."""
     scans_apart = pushes.SPARK_KEEPS_SCANS_APART
     """Whether no other scan can take the plan of one."""
 
@@ -116,7 +116,7 @@ class LogSource(DataSource):
     ) -> LogStreamWriter:
         """The writer of a streaming query with these columns.
 
-        `overwrite` stands for output mode complete: all rows of the result are appended each
+        `overwrite` is output mode complete: all rows of the result are appended each
         time, as by Spark's Kafka sink.
         """
         with in_one_sentence():
@@ -151,7 +151,7 @@ class LogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        if partition.value is None:  # Spark's stand-in where there is nothing to read
+        if partition.value is None:  # Spark's placeholder where there is nothing to read
             return
         with in_one_sentence():
             yield from read_task(

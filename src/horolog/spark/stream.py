@@ -74,7 +74,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # What Spark asks of the driver.
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the stream starts; asked anew until the first micro-batch is done."""
+        """Where the stream starts; asked again until the first micro-batch is done."""
         with in_one_sentence():
             if self._initial is None:
                 self._initial = self._opened().beginning()
@@ -164,7 +164,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._tell_group(end)
 
     def stop(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         if self._looks is not None:
             self._looks.close()
 

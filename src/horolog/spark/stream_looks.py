@@ -58,7 +58,7 @@ class StreamLooks:
         return self._log
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         if self._log is not None:
             self._log.__exit__()
             self._log = None
@@ -142,7 +142,7 @@ class StreamLooks:
         if now_ms is None:
             now_ms = SystemClock().now_ms()
             self._warn(
-                f"There is no broker that tells its time (DescribeQuorum); {STOP} is compared "
+                f"There is no broker that returns its time (DescribeQuorum); {STOP} is compared "
                 "with the clock of this driver"
             )
         return now_ms >= stop.timestamp_ms

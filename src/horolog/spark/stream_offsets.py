@@ -14,9 +14,9 @@ One offset of a stream, as JSON on one line:
     ends      of a stream that ends, the log ends that it ends at, once stopAtTimestamp passed
     moments   by option, relative times (-3d) as the query's first start resolved them
 
-`starts` are there because Spark asks anew where a stream starts until its first
+`starts` are there because Spark asks again where a stream starts until its first
 micro-batch is done: without them a query whose first batch failed would start again at
-the "latest" of that later moment, and lose what lies between. `seams`, `ends` and `moments`
+the "latest" of that later moment, and lose what is between. `seams`, `ends` and `moments`
 are there for the same reason: an offset says by itself what its micro-batch reads.
 
 A checkpoint that Spark's own Kafka source wrote holds the `offsets` alone,

@@ -1,6 +1,6 @@
 """Which transactions of a log on disk were aborted, and how far it is decided (KIP-98).
 
-Told by the control batches that end transactions, and by nothing else: Kafka's own
+Read from the control batches that end transactions only: Kafka's own
 index of aborted transactions may be missing from a copy. So all headers of the log are
 walked over, at 61 bytes a batch, and only when committed records are asked for.
 """

@@ -175,12 +175,12 @@ class Wanted:
 
     @property
     def offsets(self) -> Interval:
-        """The offsets between which all wanted ones lie."""
+        """The smallest range of offsets that has all wanted ones."""
         return self._numbers(columns.OFFSET).interval
 
     @property
     def times_ms(self) -> Interval:
-        """The times between which all wanted ones lie, in milliseconds."""
+        """The smallest range of times that has all wanted ones, in milliseconds."""
         shown, exact = self._numbers(columns.TIMESTAMP), self._numbers(columns.TIMESTAMP_MS)
         return shown.interval & exact.interval
 

@@ -267,11 +267,11 @@ class ActiveSegment:
         """Make a finished segment ready to be appended to.
 
         Bytes are counted from the last entry as if nothing had happened, so that rebuilt
-        indexes are the same; Kafka begins to count anew and leaves a wider gap.
+        indexes are the same; Kafka begins to count again and leaves a wider gap.
         """
         segment = self.segment
         indexes, size = segment.indexes, segment.end.size
-        # First: lookups go by this where the indexes grow.
+        # First: lookups use this where the indexes grow.
         segment.end = segment.end._replace(largest=indexes.largest(size))
         indexes.reopen(size)
         since = size - indexes.offsets.last.position

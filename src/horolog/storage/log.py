@@ -534,25 +534,25 @@ class Log:
         """The first of the records with the largest timestamp; see lookup.py."""
         start = self.log_start_offset
         segments = self._from(start)
-        self._are_vouched_for(segments[:-1])
+        self._need_no_check(segments[:-1])
         return find_max_timestamp(segments, start, self._max_batch_bytes)
 
     def _largest_times_of(self, finished: tuple[Segment, ...]) -> LargestTimes:
         times = self._largest_times
         if len(times.segments) != len(finished) or times.segments != finished:
-            are_final = self._are_vouched_for(finished)  # asked first: it may change them
+            are_final = self._need_no_check(finished)  # asked first: it may change them
             times = LargestTimes(finished)
             if are_final:
                 self._largest_times = times
         return times
 
-    def _are_vouched_for(self, finished: Sequence[Segment]) -> bool:
+    def _need_no_check(self, finished: Sequence[Segment]) -> bool:
         """Whether the indexes of these segments are proved, as far as that can be.
 
         Those of others are checked here if that is quick, else left to `check_indexes`: until
         then a lookup uses those entries that match their batches.
         """
-        unproved = [s for s in finished if not s.indexes.vouched_for(s.size)]
+        unproved = [s for s in finished if not s.indexes.need_no_check(s.size)]
         if sum(segment.size for segment in unproved) > _CHECKED_INLINE_BYTES:
             self.wants_index_check = True
             return False
@@ -569,7 +569,7 @@ class Log:
             StorageFailed: the disk refused.
         """
         for segment in self.segments[:-1]:
-            if not segment.indexes.vouched_for(segment.size):
+            if not segment.indexes.need_no_check(segment.size):
                 self._check_indexes_of(segment)
                 return True
         for segment in self.segments[:-1] if self._wants_maps else ():

@@ -56,7 +56,7 @@ def replay(
             _replay_segment(segment, start, producers, now_ms, attempts_start=first)
 
 
-def mend_aborted(
+def rebuild_aborted(
     files: Files,
     directory: str,
     segments: Sequence[Segment],

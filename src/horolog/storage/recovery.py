@@ -35,7 +35,7 @@ from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.log import Log, active_segment, new_segment
 from horolog.storage.names import TopicPartition
-from horolog.storage.producer_replay import mend_aborted, replay
+from horolog.storage.producer_replay import rebuild_aborted, replay
 from horolog.storage.producers import Producers, remove_snapshot
 from horolog.storage.segment import Segment
 from horolog.storage.segment_end import SegmentEnd
@@ -149,7 +149,7 @@ class _Loader:
             attempts,
             plan.now_ms,
         )
-        self._mend_aborted(snapshots)
+        self._rebuild_aborted(snapshots)
         point = self.recovery_point or 0
         return Log(
             self.files,
@@ -376,7 +376,7 @@ class _Loader:
                 except CorruptBatch as error:
                     self.report.notes.append(f"{segment.log.path} is damaged: {error}")
 
-    def _mend_aborted(self, snapshots: list[int]) -> None:
+    def _rebuild_aborted(self, snapshots: list[int]) -> None:
         for index, segment in enumerate(self.segments):
             is_unsure = segment.base_offset in self.with_markers
             try:
@@ -385,7 +385,7 @@ class _Loader:
                 self.report.notes.append(f"Rebuilt from the log: {error}")
                 is_unsure = True
             if is_unsure:
-                mend_aborted(self.files, self.directory, self.segments, index, snapshots)
+                rebuild_aborted(self.files, self.directory, self.segments, index, snapshots)
 
     def _snapshots(self, present: set[str], end_offset: int) -> list[int]:
         """Those of producers. Of the ones that clean stops leave only the last is of use."""

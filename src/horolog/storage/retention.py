@@ -149,7 +149,7 @@ def _before_start(segments: Sequence[Candidate], log_start_offset: int) -> Itera
     for segment in segments:
         if segment.is_last or segment.end_offset > log_start_offset:
             return
-        yield f"it lies before the log start offset {log_start_offset}"
+        yield f"it is before the log start offset {log_start_offset}"
 
 
 def _beyond_size(

@@ -77,7 +77,7 @@ class Segment(SegmentReader):
         return [self._stem + suffix for suffix in names.SYNCED_BESIDE]
 
     def sync(self, *, indexes: bool) -> None:
-        """Wait until the disk has the log, and what lies beside it if that must outlive a crash."""
+        """Wait until the disk has the log, and the files beside it if they must outlive a crash."""
         self._files.sync(self.log.open())
         if indexes:
             for path in self._beside:

@@ -65,7 +65,7 @@ class SegmentReader:
             stem: path of its files without their suffixes.
             base_offset: as its files are named.
             size: bytes of its log that are to be read; whole batches, unless `whole_end` is asked.
-            trust: what is done about indexes that nothing vouches for.
+            trust: what is done about indexes that are neither sealed nor checked.
             max_index_bytes: an index gets, if it is appended to.
             has_aborted: whether there is a file of aborted transactions; if None, it is looked for.
             block_cache: for the block map, where none is to be written beside the log.
@@ -133,7 +133,7 @@ class SegmentReader:
         return self._files.read_at(self.log.open(), header.size, position)
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """Where the batch lies that holds `offset`, or else the next one; None beyond the end."""
+        """The batch that holds `offset`, or else the next; its position first; None at the end."""
         end = self.end
         if end.last_base_offset is not None and offset >= end.last_base_offset:
             start = end.last_position

@@ -304,7 +304,7 @@ def put_varint(out, position, value):  # type: ignore[no-untyped-def]
 
 @helper
 def _cell(ends, valid, row):  # type: ignore[no-untyped-def]
-    """Where a cell lies, and its size as a record has it: -1 for null."""
+    """Where a cell is, and its size as a record has it: -1 for null."""
     start = ends[row]
     if len(valid) > 0 and valid[row] == 0:
         return start, np.int64(-1)

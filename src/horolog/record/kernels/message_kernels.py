@@ -200,7 +200,7 @@ def _to_records(data, state, out):  # type: ignore[no-untyped-def]
             break
         start_offset = first if count > 0 else offset
         delta = offset - start_offset
-        # The difference wraps; where it does, both have other signs than the result tells.
+        # The difference wraps; where it does, both have other signs than the result.
         wraps = (offset ^ start_offset) < 0 and (offset ^ delta) < 0
         if renumber:
             delta, wraps = count, False

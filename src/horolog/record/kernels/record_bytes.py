@@ -14,7 +14,7 @@ def record_bytes(
     value: bytes | None,
     headers: Iterable[tuple[bytes, bytes | None]],
 ) -> bytes:
-    """One record as it lies in a batch, its length first."""
+    """One record as it is in a batch, its length first."""
     body = bytearray(1)  # attributes
     _write_varlong(body, timestamp_delta)
     _write_varlong(body, offset_delta)

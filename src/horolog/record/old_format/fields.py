@@ -22,7 +22,7 @@ def build_messages(
 
     They take consecutive offsets from `base_offset` on, unless they have offsets. Headers are
     left out; in v0 timestamps too. With append times all have `append_time`: plain messages one
-    each, a compressed one beside those of the messages in it, which nobody reads (KIP-32).
+    each, a compressed one besides those of the messages in it, which no reader uses (KIP-32).
     """
     is_append_time = timestamp_type is TimestampType.LOG_APPEND_TIME
     rows = list(records)

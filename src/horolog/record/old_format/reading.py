@@ -2,7 +2,7 @@
 
 What a message holds is never in memory as a whole: it comes in pieces, each of whole records,
 from the walk through its decompression. Where that is more than one piece, it is decompressed
-twice: in v1 only the last message tells at which offset the first one is (KIP-31).
+twice: in v1 only the last message says at which offset the first one is (KIP-31).
 """
 
 from array import array

@@ -231,7 +231,7 @@ class Indexes:
             return None
         return Proved(largest)
 
-    def vouched_for(self, log_size: int) -> bool:
+    def need_no_check(self, log_size: int) -> bool:
         """Whether the largest timestamp is proved, and the time index where it is used.
 
         Also where that is impossible because the log is damaged.

@@ -55,7 +55,7 @@ def check_order(
             continue
         yield damage(
             str(directory),
-            f"Offsets {before.next_offset} to {after.base_offset - 1} lie in no segment: the one "
+            f"Offsets {before.next_offset} to {after.base_offset - 1} are in no segment: the one "
             f"between {before.base_offset} and {after.base_offset} is missing",
             _RESTORE,
             offset=before.next_offset,
@@ -66,7 +66,7 @@ def check_order(
     if missing:
         yield note(
             str(directory),
-            f"{missing} offsets lie in no segment, as compaction leaves it, or a segment that is "
+            f"{missing} offsets are in no segment, as compaction leaves it, or a segment that is "
             "missing",
         )
 
@@ -113,17 +113,17 @@ def check_start(
         yield fault(
             path,
             f"It says that {partition} begins at offset {line}, and the log started at {known} "
-            f"when it was last written to: nobody can read offsets {hidden} to {line - 1}, which "
+            f"when it was last written to: no client reads offsets {hidden} to {line - 1}, which "
             "are there",
             f"correct the line of {partition.topic} {partition.partition} before a broker starts: "
-            "retention removes what lies before it",
+            "retention removes what is before it",
             offset=hidden,
         )
     else:
         yield note(
             path,
             f"{partition} begins at offset {line}: {line - first} offsets before it were deleted "
-            "and still lie in its first segments",
+            "and are still in its first segments",
         )
 
 

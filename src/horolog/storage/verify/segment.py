@@ -241,7 +241,7 @@ class SegmentWalk:
         place = {"position": position, "offset": facts.next_offset}
         if log.is_zeros(position):
             facts.is_sound = was_sound
-            what = f"{rest} bytes of zeros lie at its end"
+            what = f"{rest} bytes of zeros are at its end"
             if situation.is_active:
                 yield note(facts.path, f"{what}, as preallocation or a power loss leave them")
             else:

@@ -19,8 +19,8 @@ _CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 _OFFSET_FILES = {
     names.RECOVERY_POINTS: "stop the broker and remove the file: the next start checks every log",
     names.LOG_START_OFFSETS: "restore it from a backup; without it deleted records come back",
-    names.HIGH_WATERMARKS: "stop the broker and remove the file: it is written anew",
-    _CLEANER_OFFSETS: "stop the broker and remove the file: compaction begins anew",
+    names.HIGH_WATERMARKS: "stop the broker and remove the file: it is written again",
+    _CLEANER_OFFSETS: "stop the broker and remove the file: compaction begins again",
 }
 
 
@@ -55,7 +55,7 @@ def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Fin
                 findings.append(fault(path, f"It says {offset} for {partition}", mend))
     ids = str(log_dir / names.CHECKPOINT_IDS)
     read_ids = partial(read_checkpoint_ids, files, ids)
-    forget = "stop the broker and remove the file: it is written anew"
+    forget = "stop the broker and remove the file: it is written again"
     return (
         Surroundings(
             is_live,
