@@ -107,15 +107,17 @@ def scan_batch(
         CorruptBatch: the records break the format, or are not as many as declared.
         RequestRefused: they decompress to more than `max_bytes`.
     """
-    given = header
-    header, records = _opened(batch, header, max_bytes)
+    records, shift = None, 0
+    if header.magic != MAGIC:
+        opened = open_message(batch, header, max_bytes=max_bytes)
+        shift = opened.header.base_offset - header.base_offset  # deltas count from the header given
+        header, records = opened
     state = _new_state(header, min_offset)
     if create_times:
         state[layout.APPEND_TIME], state[layout.BASE] = 0, header.base_timestamp
     if arrival_ms is not None:
         state[layout.MEASURE], state[layout.NOW] = 1, arrival_ms
     _walk(batch, header, state, max_bytes, records=records)
-    shift = header.base_offset - given.base_offset
     is_timed = state[layout.TIMED] != 0
     return RecordFacts(
         state[layout.COUNT],
