@@ -45,6 +45,7 @@ from horolog.storage.lookup import (
     TimestampOffset,
     find_by_timestamp,
     find_max_timestamp,
+    offsets_before,
 )
 from horolog.storage.names import TopicPartition
 from horolog.storage.producer_replay import replay
@@ -529,6 +530,12 @@ class Log:
         if found.lacks_maps:
             self._wants_maps = self.wants_index_check = True
         return found
+
+    def offsets_before(self, ms: int, count: int, now_ms: int) -> list[int]:
+        """Where segments begin that were last changed at or before `ms`; see lookup.py."""
+        start = self.log_start_offset
+        segments = self._from(start)
+        return offsets_before(segments, ms, count, start, self.log_end_offset, now_ms)
 
     def find_max_timestamp(self) -> TimestampOffset | None:
         """The first of the records with the largest timestamp; see lookup.py."""

@@ -103,6 +103,37 @@ def _find_in_little(
         raise
 
 
+def offsets_before(
+    segments: Sequence[Segment], ms: int, count: int, start: int, end: int, now_ms: int
+) -> list[int]:
+    """Where segments begin that were last changed at or before a moment: ListOffsets 0.
+
+    As in Kafka, where this is all that a log without timestamps can be asked. Modification times
+    bound from above when the records of a segment were appended.
+
+    Args:
+        segments: of the log, in order.
+        ms: the moment.
+        count: how many offsets at most.
+        start: log start offset.
+        end: log end offset, which counts as changed now, unless the last segment is empty.
+        now_ms: the clock.
+
+    Returns:
+        the largest offset first.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    changed = [(max(start, segment.base_offset), segment.modified_ms()) for segment in segments]
+    if segments and segments[-1].size:
+        changed.append((end, now_ms))
+    last = len(changed)
+    while last and changed[last - 1][1] > ms:
+        last -= 1
+    return [offset for offset, _ in reversed(changed[max(0, last - max(0, count)) : last])]
+
+
 def find_max_timestamp(
     segments: Sequence[Segment], from_offset: int, max_batch_bytes: int
 ) -> TimestampOffset | None:
