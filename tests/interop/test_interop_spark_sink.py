@@ -4,6 +4,8 @@ What differs is listed in docs/spark.md.
 """
 
 import itertools
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +206,67 @@ def test_times_that_a_broker_refuses_are_handled_alike_by_horolog_and_kafka(
             if row["partition"] == partition
         ]
         assert numbers == sorted(numbers)
+
+
+def done(checkpoint: Path) -> dict[str, Any]:
+    """The function of docs/moving.md that carries offsets over."""
+    names: dict[str, Any] = {}
+    page = Path(__file__).parents[2].joinpath("docs/moving.md").read_text()
+    exec(re.findall(r"```python\n(import json\n.*?)```", page, re.DOTALL)[0], names)
+    offsets: dict[str, Any] = json.loads(names["done"](checkpoint))
+    return offsets
+
+
+def test_a_query_with_state_is_moved_with_its_checkpoint(
+    spark: Any, bootstrap: str, tmp_path: Path
+) -> None:
+    source, sink = new_topic(bootstrap, 1), new_topic(bootstrap)
+
+    def append(first: int) -> None:
+        numbers = spark.range(first, first + 30).selectExpr("cast(id as string) value")
+        writer(numbers, "horolog", bootstrap, topic=source).save()
+
+    def run(of: str, sink_of: str) -> None:
+        reader = spark.readStream.format(of).option("kafka.bootstrap.servers", bootstrap)
+        rows = reader.options(subscribe=source, startingOffsets="earliest").load()
+        counted = rows.groupBy("timestampType").count().selectExpr("cast(count as string) value")
+        stream = counted.writeStream.format(sink_of).outputMode("complete")
+        stream = stream.option("kafka.bootstrap.servers", bootstrap).option("topic", sink)
+        stream = stream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+        stream.start().awaitTermination()
+
+    append(0)
+    run("kafka", "kafka")
+    assert done(tmp_path) == {source: {"0": 30}}
+    append(30)
+    run("horolog", "horolog")
+    assert done(tmp_path) == {source: {"0": 60}}
+    run("horolog", "horolog")  # nothing is left
+    append(60)
+    run("horolog", "kafka")  # the sink's way back
+    assert sorted(row["value"] for row in records_of(bootstrap, sink)) == [b"30", b"60", b"90"]
+
+
+def test_an_unfinished_micro_batch_of_sparks_own_source_is_read_again(
+    spark: Any, bootstrap: str, tmp_path: Path
+) -> None:
+    source, sink = new_topic(bootstrap), new_topic(bootstrap)
+    numbers = spark.range(30).selectExpr("cast(id as string) value")
+    writer(numbers, "horolog", bootstrap, topic=source).save()
+
+    def rows(of: str) -> Any:
+        reader = spark.readStream.format(of).option("kafka.bootstrap.servers", bootstrap)
+        return reader.options(subscribe=source, startingOffsets="earliest").load()
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("the sink is full")
+
+    failing = rows("kafka").writeStream.foreachBatch(fail).trigger(availableNow=True)
+    with pytest.raises(PySparkException, match="the sink is full"):
+        failing.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+    stream = rows("horolog").select("value").writeStream.format("horolog")
+    stream = stream.option("kafka.bootstrap.servers", bootstrap).option("topic", sink)
+    stream = stream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    stream.start().awaitTermination()
+    written = sorted(int(row["value"]) for row in records_of(bootstrap, sink))
+    assert written == [*range(30)]
