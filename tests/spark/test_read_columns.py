@@ -90,8 +90,12 @@ def decoded(rows: int) -> pa.RecordBatch:
         "producer_id": np.arange(rows),
         "producer_epoch": np.zeros(rows, np.int32),
         "sequence": np.arange(rows, dtype=np.int32),
+        "append_ms": [None] * rows,
+        "create_ms": np.arange(rows),
     }
-    schema = batch_schema(wanted)
+    clocks = ("append_ms", "create_ms")
+    of_records = batch_schema([name for name in wanted if name not in clocks])
+    schema = pa.schema([*of_records, *(pa.field(name, pa.int64()) for name in clocks)])
     return pa.RecordBatch.from_arrays(
         [pa.array(values[field.name], field.type) for field in schema], schema=schema
     )

@@ -36,7 +36,7 @@ from horolog.record.kernels import layout
 from horolog.record.old_format.reading import Opened, open_message, open_run
 from horolog.record.row_buffers import EVERYTHING, INT64_MAX, INT64_MIN, Range, RowBuffers
 from horolog.record.scan import scan_batch
-from horolog.record.timestamps import TimestampType
+from horolog.record.timestamps import CREATE_TIME, TimestampType
 from horolog.record.transactions import AbortedTransactions
 
 __all__ = [
@@ -104,6 +104,7 @@ def decode(
     max_batch_bytes: int = MAX_BATCH_BYTES,
     aborted: Iterable[tuple[int, int]] | None = None,
     check_crcs: bool = True,
+    as_created: bool = False,
     statistics: DecodeStatistics | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records of all whole batches in `buffer`, in offset order, as tables of at least a row.
@@ -114,6 +115,9 @@ def decode(
 
     `aborted` are the (producer id, first offset) pairs of a read-committed fetch: the
     records of those transactions are left out.
+
+    With `as_created` records of v2 have the times that their bytes hold, also in batches that
+    are stamped with an append time: that is their create time, unless they were packed anew.
 
     Raises:
         CorruptBatch: a batch breaks the format, or its CRC (unless not `check_crcs`).
@@ -129,7 +133,8 @@ def decode(
     statistics = statistics if statistics is not None else DecodeStatistics()
     transactions = None if aborted is None else AbortedTransactions(aborted)
     view = memoryview(buffer)
-    decoder = _Decoder(view, RowBuffers(schema, max_bytes, wanted), max_batch_bytes, statistics)
+    rows = RowBuffers(schema, max_bytes, wanted)
+    decoder = _Decoder(view, rows, max_batch_bytes, statistics, as_created=as_created)
     position, least_offset = 0, 0
     try:
         while position < len(view):
@@ -192,8 +197,11 @@ class _Decoder:
         rows: RowBuffers,
         max_batch_bytes: int,
         statistics: DecodeStatistics,
+        *,
+        as_created: bool,
     ) -> None:
         self._buffer = buffer
+        self._as_created = as_created
         self._rows = rows
         self._max_batch_bytes = max_batch_bytes
         self._statistics = statistics
@@ -211,6 +219,7 @@ class _Decoder:
         if self._rows.producers is not None:
             yield from self._add_producer(header)
         start, end = position + HEADER_SIZE, position + header.size
+        kind = CREATE_TIME if self._as_created else header.timestamp_type
         if header.codec is Codec.NONE:
             if self._unpacked:
                 yield from self._gather_planned()
@@ -222,12 +231,12 @@ class _Decoder:
             first, second = next(pieces, b""), next(pieces, None)
             if second is not None:
                 yield from self._gather_planned()
-                plan = array("q", _stretch(header, 0, 0, header.timestamp_type))
+                plan = array("q", _stretch(header, 0, 0, kind))
                 yield from self._gather_pieces(position, plan, chain((first, second), pieces))
                 return
             start, end = self._planned_bytes, self._planned_bytes + len(first)
             self._unpacked.append(first)
-        self._plan.extend(_stretch(header, start, end, header.timestamp_type))
+        self._plan.extend(_stretch(header, start, end, kind))
         self._planned.append(position)
         self._planned_bytes += end - start
         if self._planned_bytes >= _PLAN_BYTES:

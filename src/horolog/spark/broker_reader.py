@@ -13,9 +13,10 @@ import pyarrow as pa
 from horolog.client import EARLIEST, LATEST, Client, Fetched
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.batch import iter_headers
-from horolog.record.columns import decode
+from horolog.record.timestamps import RecordClock
 from horolog.spark.ahead import ahead
 from horolog.spark.bounds import data_lost
+from horolog.spark.clocks import APPEND, decode_with_clocks
 from horolog.spark.file_reader import TABLE_BYTES
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange, Task
@@ -83,10 +84,18 @@ def read_offsets(
         NoAnswer: it does not answer.
         CorruptBatch: what it sent is damaged.
     """
-    with ahead(_fetches(client, wanted, options)) as pieces:
+    appends_ms = what.append_times_ms
+    if appends_ms is not None:
+        found = client.find_records({wanted.partition: appends_ms.first}, RecordClock.APPEND)
+        first = found[wanted.partition]
+        if first is None:
+            return
+        wanted = replace(wanted, start=max(wanted.start, first.offset))
+    with ahead(_fetches(client, wanted, options, APPEND in columns)) as pieces:
         for offset, fetched in pieces:
-            yield from decode(
+            yield from decode_with_clocks(
                 fetched.records,
+                lambda first, end, fetched=fetched: fetched.append_times,  # type: ignore[misc]
                 start_offset=offset,
                 end_offset=wanted.end,
                 from_ms=what.from_ms,
@@ -98,7 +107,9 @@ def read_offsets(
             )
 
 
-def _fetches(client: Client, wanted: OffsetRange, options: ReadOptions) -> Iterator[_Piece]:
+def _fetches(
+    client: Client, wanted: OffsetRange, options: ReadOptions, with_append_times: bool
+) -> Iterator[_Piece]:
     """What the broker has from the first to the last wanted offset, each batch once.
 
     Where the log start offset has moved past the wanted one, reading goes on from there.
@@ -118,6 +129,7 @@ def _fetches(client: Client, wanted: OffsetRange, options: ReadOptions) -> Itera
                 max_wait_ms=fetching.max_wait_ms,
                 min_bytes=fetching.min_bytes,
                 read_committed=options.read_committed,
+                with_append_times=with_append_times,
             )
         except RequestRefused as error:
             following = _after_loss(client, wanted, options, offset, error)

@@ -1,4 +1,4 @@
-"""The columns a read can have: Spark's Kafka source's, `timestampMs`, and who produced a record.
+"""The columns a read can have: Spark's Kafka source's, `timestampMs`, producers, and both clocks.
 
 `timestamp` is null where Spark, Python or pandas would fail on it: for Kafka's -1,
 and outside the years 1 to 9999. The first and the last day of those are left out
@@ -22,6 +22,10 @@ TIMESTAMP_MS = "timestampMs"
 PRODUCER_ID = "producerId"
 PRODUCER_EPOCH = "producerEpoch"
 SEQUENCE = "sequence"
+APPEND_TIME = "appendTime"
+APPEND_TIME_MS = "appendTimeMs"
+CREATE_TIME = "createTime"
+OF_CLOCKS = (APPEND_TIME, APPEND_TIME_MS, CREATE_TIME)
 OF_PRODUCER = (PRODUCER_ID, PRODUCER_EPOCH, SEQUENCE)
 
 # In the order in which a read has them by default; types as Spark's DDL writes them.
@@ -38,6 +42,9 @@ TYPES = {
     PRODUCER_ID: "bigint",
     PRODUCER_EPOCH: "int",
     SEQUENCE: "int",
+    APPEND_TIME: "timestamp",
+    APPEND_TIME_MS: "bigint",
+    CREATE_TIME: "timestamp",
 }
 
 FIRST_TIMESTAMP_MS = -62_135_510_400_000  # 0001-01-02T00:00:00Z
@@ -45,7 +52,11 @@ LAST_TIMESTAMP_MS = 253_402_214_399_999  # 9999-12-30T23:59:59.999Z
 
 
 def default_columns(
-    *, include_headers: bool, include_timestamp_ms: bool, include_producer: bool = False
+    *,
+    include_headers: bool,
+    include_timestamp_ms: bool,
+    include_producer: bool = False,
+    include_append_time: bool = False,
 ) -> tuple[str, ...]:
     """The columns of a read that names none."""
     left_out = set()
@@ -55,6 +66,8 @@ def default_columns(
         left_out.add(TIMESTAMP_MS)
     if not include_producer:
         left_out.update(OF_PRODUCER)
+    if not include_append_time:
+        left_out.update(OF_CLOCKS)
     return tuple(name for name in TYPES if name not in left_out)
 
 

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from itertools import chain
 
 import pyarrow as pa
@@ -10,15 +11,16 @@ import pyarrow as pa
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.batch import BatchHeader, iter_headers
-from horolog.record.columns import decode
 from horolog.record.timestamps import TimestampType
 from horolog.spark.ahead import ahead
 from horolog.spark.bounds import data_lost
+from horolog.spark.clocks import decode_with_clocks
 from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import SegmentRange
 from horolog.spark.segments import Segment
 from horolog.spark.wanted import Wanted
+from horolog.storage.append_time_lookup import append_times
 from horolog.storage.batch_reader import FEWEST_BYTES
 from horolog.storage.files import FileMissing
 from horolog.storage.segment_reader import SegmentReader
@@ -64,6 +66,10 @@ def _read(
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
     reader = segment.open(root.files, root.block_cache)
+    appended = _appended_then(reader, wanted, what)
+    if appended is None:
+        return
+    wanted = appended
     # Without a limit in time, all that is within the offsets is worth reading.
     is_selective = what.window is not None or bool(wanted.aborted)
     wants = _BatchTest(wanted, what).wants if is_selective else None
@@ -74,8 +80,9 @@ def _read(
     with nullcontext(buffers) if root.is_local else ahead(buffers) as coming:
         for buffer in coming:
             try:
-                yield from decode(
+                yield from decode_with_clocks(
                     buffer,
+                    lambda first, end: append_times(reader, first, end, reader.size),
                     start_offset=wanted.start,
                     end_offset=wanted.end,
                     from_ms=what.from_ms,
@@ -86,6 +93,26 @@ def _read(
                 )
             except CorruptBatch as error:
                 raise CorruptBatch(f"{_where(buffer, error)}{error}") from error
+
+
+def _appended_then(
+    reader: SegmentReader, wanted: SegmentRange, what: Wanted
+) -> SegmentRange | None:
+    """The part of a stretch that can have been appended at the wanted times; None if nothing can.
+
+    Append times do not go back within a segment.
+    """
+    times_ms = what.append_times_ms
+    if times_ms is None:
+        return wanted
+    times = reader.append_times
+    first = times.first_from(times_ms.first, wanted.start, wanted.end)
+    if first is None:
+        return None
+    later = times.first_from(times_ms.last + 1, wanted.start, wanted.end)
+    # Where append times are unknown, batches may be stamped with them.
+    end = wanted.end if later is None or later.ms is None else later.offset
+    return replace(wanted, start=first.offset, end=end) if first.offset < end else None
 
 
 def _stretches(

@@ -229,6 +229,8 @@ class NeverNull(FilterVisitor):
 _VISITORS: Mapping[str, FilterVisitor] = {
     columns.TIMESTAMP: Moments(),
     columns.TIMESTAMP_MS: Numeric(),
+    columns.APPEND_TIME: Moments(),
+    columns.APPEND_TIME_MS: Numeric(),
     columns.OFFSET: Numeric(),
     columns.PARTITION: Numeric(picks=True),
     columns.TOPIC: Words(),

@@ -28,7 +28,13 @@ from horolog.spark.limits import (
 from horolog.spark.object_stores import NO_OPTIONS, StoreOptions
 from horolog.spark.option_values import duration, flag, integer, one_of, parsed, positive
 from horolog.spark.read_option_table import OPTIONS
-from horolog.spark.row_times import ANY_TIME, BACKFILL, RowTimes
+from horolog.spark.row_times import (
+    ANY_APPEND_TIME,
+    ANY_TIME,
+    BACKFILL,
+    AppendTimeRange,
+    RowTimes,
+)
 from horolog.spark.uris import absolute
 
 
@@ -68,6 +74,8 @@ class ReadOptions:
     include_headers: bool = False
     include_timestamp_ms: bool = False
     include_producer: bool = False
+    include_append_time: bool = False
+    appended: AppendTimeRange = ANY_APPEND_TIME
     columns: tuple[str, ...] | None = None
     read_committed: bool = False
     check_crcs: bool = True
@@ -141,6 +149,8 @@ class ReadOptions:
             include_headers=flag(given, "includeHeaders", default=False),
             include_timestamp_ms=flag(given, "includeTimestampMs", default=False),
             include_producer=flag(given, "includeProducer", default=False),
+            include_append_time=flag(given, "includeAppendTime", default=False),
+            appended=AppendTimeRange.parse(given),
             columns=_columns(given),
             read_committed=one_of(
                 given,

@@ -48,6 +48,11 @@ OWN = {
     "includeTimestampMs": "`true` adds the column `timestampMs`; `false` (default)",
     "includeProducer": "`true` adds `producerId`, `producerEpoch` and `sequence`; "
     "`false` (default)",
+    "includeAppendTime": "`true` adds `appendTime`, `appendTimeMs` and `createTime`; `false` "
+    "(default)",
+    "fromAppendTime": "exactly the rows that were appended at or after this; none whose append "
+    "time is unknown",
+    "toAppendTime": "and before this",
     row_times.FROM: "exactly the rows with a time at or after this, late ones included, whatever "
     "the offsets are",
     row_times.TO: "and before this",

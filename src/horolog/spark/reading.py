@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.spark.broker_reader import read_offsets, task_client, up_to_the_log_end
+from horolog.spark.clocks import APPEND, appended_in
 from horolog.spark.file_reader import read_segment
 from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
@@ -37,7 +38,10 @@ def read_task(
         for stretch in task:
             shaper.begin(stretch.partition)
             times_ms, needed = stretch.times_ms, decoded
-            what = narrowed(wanted, times_ms)
+            what = options.appended.narrow(narrowed(wanted, times_ms))
+            appends_ms = what.append_times_ms
+            if appends_ms is not None and APPEND not in needed:
+                needed = (*needed, APPEND)
             # Decoding cannot leave out records without a timestamp amid others.
             is_checked = times_ms != EVERYTHING and NO_TIMESTAMP in times_ms
             if is_checked and TIMES not in needed:
@@ -53,5 +57,7 @@ def read_task(
             for table in tables:
                 if is_checked:
                     table = with_times_in(table, times_ms)
+                if appends_ms is not None:
+                    table = appended_in(table, appends_ms)
                 if table.num_rows:
                     yield shaper.shape(table)

@@ -22,6 +22,7 @@ FROM = "fromTimestamp"
 TO = "toTimestamp"
 BACKFILL = "backfillFromTimestamp"
 STOP = "stopAtTimestamp"
+APPEND_TIME_OPTIONS = ("fromAppendTime", "toAppendTime")
 OPTIONS = (FROM, TO, BACKFILL, STOP)
 
 
@@ -110,6 +111,45 @@ class RowTimes:
 
 
 ANY_TIME = RowTimes()
+
+
+class AppendTimeRange(NamedTuple):
+    """The rows of a read by when they were appended; those of unknown times only without one.
+
+    fromAppendTime, toAppendTime   rows that were appended in [from, to)
+    """
+
+    interval_ms: Interval | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> "AppendTimeRange":
+        """Read the options, `given` by lower-case name.
+
+        Raises:
+            Misconfigured: a value that is no moment, or a range that ends before it starts.
+        """
+        first, end = (
+            moment(given, name) if name.lower() in given else None for name in APPEND_TIME_OPTIONS
+        )
+        if first is None and end is None:
+            return cls()
+        if first is not None and end is not None and first > end:
+            raise Misconfigured(f"fromAppendTime ({first}) is after toAppendTime ({end})")
+        return cls(
+            Interval(
+                EVERYTHING.first if first is None else first,
+                EVERYTHING.last if end is None else end - 1,
+            )
+        )
+
+    def narrow(self, wanted: Wanted) -> Wanted:
+        """What is wanted, of these append times alone."""
+        if self.interval_ms is None:
+            return wanted
+        return wanted & Wanted({columns.APPEND_TIME_MS: Numbers(self.interval_ms)})
+
+
+ANY_APPEND_TIME = AppendTimeRange()
 
 
 def narrowed(wanted: Wanted, times_ms: Interval) -> Wanted:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.record.timestamps import NO_TIMESTAMP
-from horolog.spark import columns
+from horolog.spark import clocks, columns
 from horolog.spark.wanted import Interval
 from horolog.storage.names import TopicPartition
 
@@ -30,6 +30,9 @@ _TYPES = {
     columns.PRODUCER_ID: pa.int64(),
     columns.PRODUCER_EPOCH: pa.int32(),
     columns.SEQUENCE: pa.int32(),
+    columns.APPEND_TIME: pa.timestamp("us", tz="UTC"),
+    columns.APPEND_TIME_MS: pa.int64(),
+    columns.CREATE_TIME: pa.timestamp("us", tz="UTC"),
 }
 # What has to be decoded for a column, and what is in a decoded table as Spark wants it.
 _DECODED = {
@@ -43,6 +46,9 @@ _DECODED = {
     columns.PRODUCER_ID: "producer_id",
     columns.PRODUCER_EPOCH: "producer_epoch",
     columns.SEQUENCE: "sequence",
+    columns.APPEND_TIME: clocks.APPEND,
+    columns.APPEND_TIME_MS: clocks.APPEND,
+    columns.CREATE_TIME: clocks.CREATE,
 }
 TIMES = "timestamp_ms"
 """The decoded column that holds the records' times."""
@@ -85,8 +91,10 @@ class RowShaper:
         match name:
             case columns.TOPIC | columns.PARTITION:
                 return self._constants[name].slice(0, rows)
-            case columns.TIMESTAMP:
-                return shown_times(table.column("timestamp_ms"))
+            case columns.TIMESTAMP | columns.CREATE_TIME:
+                return shown_times(table.column(_DECODED[name]))
+            case columns.APPEND_TIME:
+                return shown_times(table.column(clocks.APPEND).fill_null(NO_TIMESTAMP))
             case columns.HEADERS:
                 return _null_where_empty(table.column("headers"))
             case _:

@@ -215,6 +215,7 @@ def _columns(read: ReadOptions) -> tuple[str, ...]:
         include_headers=read.include_headers,
         include_timestamp_ms=read.include_timestamp_ms,
         include_producer=read.include_producer,
+        include_append_time=read.include_append_time,
     )
 
 

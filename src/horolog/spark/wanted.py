@@ -130,6 +130,7 @@ class Names:
 Narrowing = Numbers | Names
 _KINDS: dict[str, type[Numbers] | type[Names]] = {each.kind: each for each in (Numbers, Names)}
 _ANY = Numbers()
+_OF_APPENDS = (columns.APPEND_TIME, columns.APPEND_TIME_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,8 @@ class Wanted:
 
     def takes(self, topic: str, partition: int) -> bool:
         """Whether records of this partition can be wanted."""
+        if self.append_times_ms is not None and self.append_times_ms.is_empty:
+            return False
         if self.times_ms.is_empty or self._numbers(columns.OFFSET).is_empty:
             return False
         names = self.of.get(columns.TOPIC)
@@ -183,6 +186,18 @@ class Wanted:
         """The smallest range of times that has all wanted ones, in milliseconds."""
         shown, exact = self._numbers(columns.TIMESTAMP), self._numbers(columns.TIMESTAMP_MS)
         return shown.interval & exact.interval
+
+    @property
+    def append_times_ms(self) -> Interval | None:
+        """The append times between which all wanted ones lie; None if unknown ones are wanted."""
+        asked = [self.of[name] for name in _OF_APPENDS if name in self.of]
+        if not asked:
+            return None
+        found = EVERYTHING
+        for narrowing in asked:
+            assert isinstance(narrowing, Numbers)
+            found &= narrowing.interval
+        return found
 
     @property
     def from_ms(self) -> int | None:

@@ -1,0 +1,167 @@
+"""`includeAppendTime`: when records were created and appended, from a broker and from files."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_reading import Read, moment, schema_of
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+from running_broker import RunningBroker
+
+from horolog.client import Client
+from horolog.clock import ManualClock
+from horolog.errors import Misconfigured
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
+from horolog.spark import columns
+from horolog.spark.options import ReadOptions
+
+MakeBroker = Callable[..., RunningBroker]
+NOW_MS = 1_700_000_000_000
+SCHEMA = schema_of(["offset", columns.TIMESTAMP_MS, *columns.OF_CLOCKS])
+AT, AT_MS = (columns.APPEND_TIME,), (columns.APPEND_TIME_MS,)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW_MS)
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker, clock: ManualClock) -> RunningBroker:
+    broker = make_broker(clock=clock)
+    broker.create_topic("t", segment_bytes="700", message_timestamp_before_max_ms=str(1 << 60))
+    with Client(broker.address) as client:
+        fill(client, clock, 20)
+    return broker
+
+
+def fill(client: Client, clock: ManualClock, batches: int, **more: Any) -> None:
+    """Two records a batch, created long ago and out of order, appended 10 ms apart."""
+    for number in range(batches):
+        times = (1_000 - number, 2_000 - number)
+        client.produce("t", 0, build_batch([Record(time, None, b"v") for time in times], **more))
+        clock.advance(10)
+
+
+def expected(batches: int, *, stamped: bool = False) -> list[dict[str, Any]]:
+    rows = []
+    for number in range(batches):
+        at = NOW_MS + 10 * number
+        for created in (1_000 - number, 2_000 - number):
+            rows.append(
+                {
+                    "offset": len(rows),
+                    "timestampMs": at if stamped else created,
+                    "appendTime": moment(at),
+                    "appendTimeMs": at,
+                    "createTime": moment(created),
+                }
+            )
+    return rows
+
+
+def sources(broker: RunningBroker, **options: Any) -> list[Read]:
+    to_broker = {"kafka.bootstrap.servers": broker.address, "subscribe": "t"}
+    return [
+        Read(**to_broker, schema=SCHEMA, **options),
+        Read(broker.log_dir / "t-0", schema=SCHEMA, **options),
+    ]
+
+
+def test_both_clocks_are_columns(broker: RunningBroker) -> None:
+    for read in sources(broker):
+        assert read.rows() == expected(20)
+
+
+FILTERS: list[tuple[list[Filter], Callable[[int], bool]]] = [
+    ([GreaterThanOrEqual(AT_MS, NOW_MS + 50)], lambda ms: ms >= NOW_MS + 50),
+    ([GreaterThan(AT, moment(NOW_MS + 50))], lambda ms: ms > NOW_MS + 50),
+    ([LessThan(AT_MS, NOW_MS + 50)], lambda ms: ms < NOW_MS + 50),
+    (
+        [GreaterThan(AT_MS, NOW_MS + 45), LessThanOrEqual(AT, moment(NOW_MS + 110))],
+        lambda ms: NOW_MS + 45 < ms <= NOW_MS + 110,
+    ),
+    ([EqualTo(AT_MS, NOW_MS + 70)], lambda ms: ms == NOW_MS + 70),
+    ([EqualTo(AT_MS, NOW_MS + 75)], lambda ms: False),
+    ([GreaterThan(AT_MS, NOW_MS + 5_000)], lambda ms: False),
+    ([IsNotNull(AT)], lambda ms: True),
+]
+
+
+@pytest.mark.parametrize(("filters", "takes"), FILTERS)
+def test_filters_on_the_append_time_are_pushed_down_and_exact(
+    broker: RunningBroker, filters: list[Filter], takes: Callable[[int], bool]
+) -> None:
+    wanted = [row for row in expected(20) if takes(row["appendTimeMs"])]
+    for read in sources(broker):
+        assert read.rows(*filters) == wanted
+        assert read.left == []
+
+
+def test_a_range_of_append_times_can_be_an_option(broker: RunningBroker) -> None:
+    options = {"fromAppendTime": NOW_MS + 50, "toAppendTime": NOW_MS + 90}
+    wanted = [row for row in expected(20) if 50 <= row["appendTimeMs"] - NOW_MS < 90]
+    for read in sources(broker, **options):
+        assert read.rows() == wanted
+        below = GreaterThan(AT_MS, NOW_MS + 70)
+        assert read.rows(below) == [row for row in wanted if row["appendTimeMs"] > NOW_MS + 70]
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+    with pytest.raises(Misconfigured, match="is after toAppendTime"):
+        ReadOptions.parse({**given, "fromAppendTime": "5", "toAppendTime": "4"})
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_records_that_are_stamped_keep_the_create_times_of_their_bytes(
+    make_broker: MakeBroker, clock: ManualClock, codec: Codec
+) -> None:
+    broker = make_broker(clock=clock)
+    broker.create_topic("t", message_timestamp_type="LogAppendTime")
+    with Client(broker.address) as client:
+        fill(client, clock, 20, codec=codec)
+    for read in sources(broker):
+        assert read.rows() == expected(20, stamped=True)
+        late = GreaterThan((columns.TIMESTAMP_MS,), NOW_MS + 50)
+        assert read.rows(late) == expected(20, stamped=True)[12:]
+    broker.stop()
+    for path in (broker.log_dir / "t-0").glob("*.appendtimes"):
+        path.unlink()  # as in a log of Apache Kafka
+    (read,) = sources(broker)[1:]
+    assert read.rows() == expected(20, stamped=True)
+    assert read.rows(EqualTo(AT_MS, NOW_MS + 70)) == expected(20, stamped=True)[14:16]
+
+
+def test_append_times_that_are_unknown_are_null_and_in_no_range(broker: RunningBroker) -> None:
+    broker.stop()
+    for path in sorted((broker.log_dir / "t-0").glob("*.appendtimes"))[:2]:
+        path.unlink()
+    (read,) = sources(broker)[1:]
+    rows = read.rows()
+    unknown = [row["offset"] for row in rows if row["appendTimeMs"] is None]
+    assert unknown == list(range(len(unknown)))
+    assert 0 < len(unknown) < 40
+    assert [row["appendTime"] for row in rows[: len(unknown)]] == [None] * len(unknown)
+    assert [row["createTime"] for row in rows] == [row["createTime"] for row in expected(20)]
+    assert read.rows(LessThan(AT_MS, 1 << 62)) == expected(20)[len(unknown) :]
+
+
+def test_the_columns_come_only_when_asked_for(tmp_path: Path) -> None:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+    assert not ReadOptions.parse(given).include_append_time
+    assert ReadOptions.parse({**given, "includeAppendTime": "true"}).include_append_time
+    of_all = columns.default_columns(
+        include_headers=False, include_timestamp_ms=False, include_append_time=True
+    )
+    assert of_all[-3:] == columns.OF_CLOCKS
+    assert columns.ddl(columns.OF_CLOCKS) == (
+        "`appendTime` timestamp, `appendTimeMs` bigint, `createTime` timestamp"
+    )
