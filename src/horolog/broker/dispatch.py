@@ -17,7 +17,7 @@ error that reaches this module ends the connection.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
@@ -97,7 +97,7 @@ class Request(Generic[BodyT]):
 class Apart(NamedTuple):
     """An answer that is made, and packed, in a thread; `make` changes nothing."""
 
-    make: Callable[[], dict[str, Any] | Reply]
+    make: Callable[[], Mapping[str, Any] | Reply]
 
 
 Response: TypeAlias = "dict[str, Any] | Reply | Apart | None"
@@ -285,10 +285,8 @@ def _packed(header: RequestHeader, answer: Response) -> Reply | None:
     if answer is None:
         return None
     key, version = header.api_key, header.api_version
-    if isinstance(answer, Apart):
-        answer = answer.make()
-    if isinstance(answer, dict):
-        answer = (encode_response(key, version, answer),)
+    made: Any = answer.make() if isinstance(answer, Apart) else answer
+    answer = (encode_response(key, version, made),) if isinstance(made, dict) else made
     if len(answer) == 1 and isinstance(body := answer[0], bytes) and len(body) <= _SMALL_BODY_BYTES:
         return (response_prefix(key, version, header.correlation_id, len(body)) + body,)
     size = sum(map(len, answer))

@@ -4,7 +4,7 @@ v1  as v0
 v2  flexible
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.clock_control import split_values
@@ -14,11 +14,19 @@ from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import AlterConfigsRequest, AlterConfigsResource
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        AlterConfigsResourceResponse,
+        AlterConfigsResponse,
+    )
+
 
 @api(ApiKey.ALTER_CONFIGS)
-async def alter_configs(request: Request[AlterConfigsRequest], broker: Broker) -> dict[str, Any]:
+async def alter_configs(
+    request: Request[AlterConfigsRequest], broker: Broker
+) -> "AlterConfigsResponse":
     """Replace the settings of each resource atomically."""
-    responses = []
+    responses: list[AlterConfigsResourceResponse] = []
     for resource in request.body.resources:
         await request.checkpoint()
         error_code, message = ErrorCode.none, None

@@ -8,7 +8,7 @@ A version that is not served is answered in v0 (see dispatch).
 """
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api, served
@@ -17,11 +17,14 @@ from horolog.wire.api import ApiKey
 from horolog.wire.features import FEATURES
 from horolog.wire.requests import ApiVersionsRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import ApiVersionsResponse
+
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z", re.ASCII)
 
 
 @api(ApiKey.API_VERSIONS)
-def api_versions(request: Request[ApiVersionsRequest], broker: Broker) -> dict[str, Any]:
+def api_versions(request: Request[ApiVersionsRequest], broker: Broker) -> "ApiVersionsResponse":
     """Every API with a handler, its versions, and horolog's features."""
     body = request.body
     error = ErrorCode.none

@@ -6,7 +6,7 @@ v3  throttling errors: never
 """
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
@@ -15,16 +15,22 @@ from horolog.metadata.topics import NewPartitions
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import CreatePartitionsRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        CreatePartitionsResponse,
+        CreatePartitionsTopicResult,
+    )
+
 
 @api(ApiKey.CREATE_PARTITIONS)
 async def create_partitions(
     request: Request[CreatePartitionsRequest], broker: Broker
-) -> dict[str, Any]:
+) -> "CreatePartitionsResponse":
     """Add partitions to each topic; one result or error each."""
     body = request.body
     named = Counter(topic.name for topic in body.topics)
     left = NewPartitions()
-    results = []
+    results: list[CreatePartitionsTopicResult] = []
     for asked in {topic.name: topic for topic in body.topics}.values():
         await request.checkpoint()
         error_code, message = ErrorCode.none, None

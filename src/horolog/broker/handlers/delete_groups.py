@@ -4,7 +4,7 @@ v1  throttle time
 v2  flexible
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
@@ -13,11 +13,16 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import DeleteGroupsRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import DeletableGroupResult, DeleteGroupsResponse
+
 
 @api(ApiKey.DELETE_GROUPS)
-async def delete_groups(request: Request[DeleteGroupsRequest], broker: Broker) -> dict[str, Any]:
+async def delete_groups(
+    request: Request[DeleteGroupsRequest], broker: Broker
+) -> "DeleteGroupsResponse":
     """Delete each group; one result or error each."""
-    results = []
+    results: list[DeletableGroupResult] = []
     for group_id in request.body.groups_names:
         await request.checkpoint()
         error_code = ErrorCode.none

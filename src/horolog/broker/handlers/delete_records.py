@@ -5,7 +5,7 @@ v2  flexible
 """
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.controller import check_owned
@@ -14,11 +14,19 @@ from horolog.errors import ErrorCode, HorologError, StorageFailed, code_for
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import DeleteRecordsPartition, DeleteRecordsRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        DeleteRecordsPartitionResult,
+        DeleteRecordsResponse,
+    )
+
 _LOG = logging.getLogger(__name__)
 
 
 @api(ApiKey.DELETE_RECORDS)
-async def delete_records(request: Request[DeleteRecordsRequest], broker: Broker) -> dict[str, Any]:
+async def delete_records(
+    request: Request[DeleteRecordsRequest], broker: Broker
+) -> "DeleteRecordsResponse":
     """Each partition, or why not; -1 deletes all there is now.
 
     The answer has a code for each partition and no message, so the log says why a policy refuses.
@@ -48,7 +56,7 @@ async def delete_records(request: Request[DeleteRecordsRequest], broker: Broker)
 
 async def _delete(
     broker: Broker, topic: str, wanted: DeleteRecordsPartition, reasons: set[str]
-) -> dict[str, Any]:
+) -> "DeleteRecordsPartitionResult":
     """The log start offset after it; `reasons` takes why a policy forbids it."""
     try:
         partition = broker.partition(topic, wanted.partition_index)
@@ -64,7 +72,7 @@ async def _delete(
 
 def _outcome(
     wanted: DeleteRecordsPartition, low_watermark: int, error_code: ErrorCode
-) -> dict[str, Any]:
+) -> "DeleteRecordsPartitionResult":
     return {
         "partition_index": wanted.partition_index,
         "low_watermark": low_watermark,
@@ -72,7 +80,7 @@ def _outcome(
     }
 
 
-def _not_written_down(outcome: dict[str, Any], error: StorageFailed) -> None:
+def _not_written_down(outcome: "DeleteRecordsPartitionResult", error: StorageFailed) -> None:
     """They are gone for readers, but a kill would bring them back: the client is to try again."""
     if not outcome["error_code"]:
         outcome["low_watermark"], outcome["error_code"] = -1, code_for(error)

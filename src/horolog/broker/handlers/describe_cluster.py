@@ -5,7 +5,7 @@ v1  brokers or controllers; only brokers are known here
 v2  fenced brokers on request: there are none
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
@@ -14,11 +14,16 @@ from horolog.errors import ErrorCode
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import DescribeClusterRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import DescribeClusterResponse
+
 BROKERS: Final = 1
 
 
 @api(ApiKey.DESCRIBE_CLUSTER)
-def describe_cluster(request: Request[DescribeClusterRequest], broker: Broker) -> dict[str, Any]:
+def describe_cluster(
+    request: Request[DescribeClusterRequest], broker: Broker
+) -> "DescribeClusterResponse":
     """This broker, which is also the controller."""
     endpoint_type = request.body.endpoint_type
     if endpoint_type != BROKERS:

@@ -10,7 +10,7 @@ A group that is asked for several times is described once.
 """
 
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
@@ -20,6 +20,9 @@ from horolog.groups.values import GroupDescription, GroupState
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import DescribeGroupsRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import DescribedGroup, DescribeGroupsResponse
+
 _MANY: Final = 200  # groups and members
 _LARGE_BYTES: Final = 64 << 10
 
@@ -27,7 +30,7 @@ _LARGE_BYTES: Final = 64 << 10
 @api(ApiKey.DESCRIBE_GROUPS)
 async def describe_groups(
     request: Request[DescribeGroupsRequest], broker: Broker
-) -> dict[str, Any] | Apart:
+) -> "DescribeGroupsResponse | Apart":
     """Describe each requested group."""
     wanted = request.body.include_authorized_operations
     operations = authorized.ON_GROUP if wanted else authorized.NOT_ASKED
@@ -54,7 +57,7 @@ def _takes_long(groups: dict[str, GroupDescription | None]) -> bool:
 
 def _answer(
     groups: dict[str, GroupDescription | None], version: int, operations: int
-) -> dict[str, Any]:
+) -> "DescribeGroupsResponse":
     return {
         "groups": [
             {**_described(group_id, group, version), "authorized_operations": operations}
@@ -63,7 +66,7 @@ def _answer(
     }
 
 
-def _described(group_id: str, group: GroupDescription | None, version: int) -> dict[str, Any]:
+def _described(group_id: str, group: GroupDescription | None, version: int) -> "DescribedGroup":
     if group is None:
         missing = ErrorCode.group_id_not_found if version >= 6 else ErrorCode.none
         return {

@@ -7,7 +7,7 @@ v2  error messages, directory ids and the controllers' listeners (KIP-853)
 Kafka's clients have no other request that returns a cluster's time.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
@@ -15,11 +15,21 @@ from horolog.errors import ErrorCode
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import DescribeQuorumRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        DescribeQuorumResponse,
+        Listener,
+        PartitionData,
+        ReplicaState,
+    )
+
 METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 @api(ApiKey.DESCRIBE_QUORUM)
-def describe_quorum(request: Request[DescribeQuorumRequest], broker: Broker) -> dict[str, Any]:
+def describe_quorum(
+    request: Request[DescribeQuorumRequest], broker: Broker
+) -> "DescribeQuorumResponse":
     """This broker, which is the only controller and keeps no metadata log."""
     match request.body.topics:
         case (topic,) if topic.topic_name == METADATA_TOPIC and [
@@ -35,14 +45,14 @@ def describe_quorum(request: Request[DescribeQuorumRequest], broker: Broker) -> 
             }
     here = broker.endpoint(request.peer.listener)
     now_ms = broker.clock.now_ms()
-    voter = {
+    voter: ReplicaState = {
         "replica_id": broker.config.node_id,
         "replica_directory_id": None,
         "log_end_offset": 0,
         "last_fetch_timestamp": now_ms,
         "last_caught_up_timestamp": now_ms,
     }
-    partition = {
+    partition: PartitionData = {
         "partition_index": 0,
         "error_code": ErrorCode.none,
         "error_message": None,
@@ -52,7 +62,7 @@ def describe_quorum(request: Request[DescribeQuorumRequest], broker: Broker) -> 
         "current_voters": [voter],
         "observers": [],
     }
-    listener = {"name": request.peer.listener.name, "host": here.host, "port": here.port}
+    listener: Listener = {"name": request.peer.listener.name, "host": here.host, "port": here.port}
     return {
         "error_code": ErrorCode.none,
         "error_message": None,

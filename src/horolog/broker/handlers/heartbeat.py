@@ -5,7 +5,7 @@ v3  group instance id (KIP-345)
 v4  flexible
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
@@ -13,9 +13,12 @@ from horolog.errors import ErrorCode, RequestRefused, code_for
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import HeartbeatRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import HeartbeatResponse
+
 
 @api(ApiKey.HEARTBEAT)
-def heartbeat(request: Request[HeartbeatRequest], broker: Broker) -> dict[str, Any]:
+def heartbeat(request: Request[HeartbeatRequest], broker: Broker) -> "HeartbeatResponse":
     """Extend the member's session."""
     body = request.body
     try:

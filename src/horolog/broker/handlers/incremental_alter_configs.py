@@ -4,7 +4,7 @@ v1  flexible
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from horolog.broker.append_time_control import split_resets
 from horolog.broker.broker import Broker
@@ -21,13 +21,19 @@ from horolog.wire.requests import (
     IncrementalAlterConfigsRequest,
 )
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        IncrementalAlterConfigsAlterConfigsResourceResponse,
+        IncrementalAlterConfigsResponse,
+    )
+
 
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS)
 async def incremental_alter_configs(
     request: Request[IncrementalAlterConfigsRequest], broker: Broker
-) -> dict[str, Any]:
+) -> "IncrementalAlterConfigsResponse":
     """Apply the changes of each resource atomically."""
-    responses = []
+    responses: list[IncrementalAlterConfigsAlterConfigsResourceResponse] = []
     for resource in request.body.resources:
         await request.checkpoint()
         error_code, message = ErrorCode.none, None

@@ -9,7 +9,7 @@ v5  as v4
 Transactions are not served: a transactional id is refused.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
@@ -17,11 +17,14 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import InitProducerIdRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import InitProducerIdResponse
+
 
 @api(ApiKey.INIT_PRODUCER_ID)
 async def init_producer_id(
     request: Request[InitProducerIdRequest], broker: Broker
-) -> dict[str, Any]:
+) -> "InitProducerIdResponse":
     """Allocate a new id with epoch 0, even if the producer has one, as in Kafka."""
     try:
         if request.body.transactional_id is not None:

@@ -10,7 +10,7 @@ v8  reason
 v9  the leader may be told to skip the assignment (KIP-814)
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
@@ -19,11 +19,16 @@ from horolog.groups.values import Join, Joined, Protocol
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import JoinGroupRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import JoinGroupResponse
+
 _LARGE: Final = 64 << 10
 
 
 @api(ApiKey.JOIN_GROUP)
-async def join_group(request: Request[JoinGroupRequest], broker: Broker) -> dict[str, Any] | Apart:
+async def join_group(
+    request: Request[JoinGroupRequest], broker: Broker
+) -> "JoinGroupResponse | Apart":
     """Join, and wait for the new generation."""
     body = request.body
     rebalance_timeout_ms = body.session_timeout_ms
@@ -49,7 +54,7 @@ async def join_group(request: Request[JoinGroupRequest], broker: Broker) -> dict
         joined = await broker.groups.join(body.group_id, join)
     except RequestRefused as error:
         joined = Joined(code_for(error), body.member_id)
-    answer = {
+    answer: JoinGroupResponse = {
         "error_code": joined.error,
         "generation_id": joined.generation,
         "protocol_type": joined.protocol_type,

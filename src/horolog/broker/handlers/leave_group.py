@@ -6,7 +6,7 @@ v4  flexible
 v5  reason
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
@@ -14,9 +14,12 @@ from horolog.errors import ErrorCode
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import LeaveGroupRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import LeaveGroupResponse
+
 
 @api(ApiKey.LEAVE_GROUP)
-async def leave_group(request: Request[LeaveGroupRequest], broker: Broker) -> dict[str, Any]:
+async def leave_group(request: Request[LeaveGroupRequest], broker: Broker) -> "LeaveGroupResponse":
     """Remove the members."""
     body = request.body
     if not body.group_id:

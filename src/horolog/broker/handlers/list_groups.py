@@ -7,7 +7,7 @@ v5  type, and a filter on it (KIP-848): all groups here are classic
 """
 
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
@@ -16,13 +16,18 @@ from horolog.groups.group import Group
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import ListGroupsRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import ListGroupsResponse
+
 GROUP_TYPE = "classic"
 
 _MANY: Final = 1_000
 
 
 @api(ApiKey.LIST_GROUPS)
-def list_groups(request: Request[ListGroupsRequest], broker: Broker) -> dict[str, Any] | Apart:
+def list_groups(
+    request: Request[ListGroupsRequest], broker: Broker
+) -> "ListGroupsResponse | Apart":
     """All groups that pass the filters; names compare without regard to case, as in Kafka."""
     states = {state.lower() for state in request.body.states_filter}
     types = {kind.lower() for kind in request.body.types_filter}
@@ -35,7 +40,7 @@ def list_groups(request: Request[ListGroupsRequest], broker: Broker) -> dict[str
     return make()
 
 
-def _answer(groups: list[Group], states: set[str]) -> dict[str, Any]:
+def _answer(groups: list[Group], states: set[str]) -> "ListGroupsResponse":
     return {
         "error_code": ErrorCode.none,
         "groups": [

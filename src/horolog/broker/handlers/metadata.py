@@ -16,7 +16,7 @@ v13  an error for the whole answer
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from horolog.broker.broker import Broker
@@ -28,16 +28,23 @@ from horolog.storage.names import INTERNAL_TOPICS
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import MetadataRequest, MetadataRequestTopic
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        MetadataResponse,
+        MetadataResponsePartition,
+        MetadataResponseTopic,
+    )
+
 
 @api(ApiKey.METADATA)
-async def metadata(request: Request[MetadataRequest], broker: Broker) -> dict[str, Any]:
+async def metadata(request: Request[MetadataRequest], broker: Broker) -> "MetadataResponse":
     """Describe topics; missing ones are created if the request and the broker allow it."""
     body = request.body
     operations = authorized.NOT_ASKED
     if body.include_topic_authorized_operations:
         operations = authorized.ON_TOPIC
     asked: Sequence[MetadataRequestTopic] | None = body.topics
-    answers: list[dict[str, Any]] = []
+    answers: list[MetadataResponseTopic] = []
     if asked is None or (request.version == 0 and not asked):
         answers = [await _described(request, broker, topic) for topic in broker.topics]
     elif not _is_well_named(request.version, asked):
@@ -85,9 +92,9 @@ def _is_well_named(version: int, asked: Sequence[MetadataRequestTopic]) -> bool:
 
 async def _refused(
     request: Request[MetadataRequest], asked: Sequence[MetadataRequestTopic]
-) -> dict[str, Any]:
+) -> "MetadataResponse":
     """Kafka's answer to v10 and v11 with an id or without a name: nothing but the error."""
-    topics: list[dict[str, Any]] = []
+    topics: list[MetadataResponseTopic] = []
     for topic in asked:
         await request.checkpoint()
         topics.append(
@@ -115,7 +122,7 @@ async def _asked_for(
     name: str | None,
     topic_id: UUID | None,
     creation: NewPartitions,
-) -> dict[str, Any]:
+) -> "MetadataResponseTopic":
     try:
         if topic_id is not None:
             topic: Topic | None = broker.topics.with_id(topic_id)
@@ -149,7 +156,7 @@ async def _create(
 
 async def _described(
     request: Request[MetadataRequest], broker: Broker, topic: Topic
-) -> dict[str, Any]:
+) -> "MetadataResponseTopic":
     partitions = []
     for index in topic.partitions:
         await request.checkpoint()
@@ -163,7 +170,7 @@ async def _described(
     }
 
 
-def _partition(broker: Broker, topic: str, index: int) -> dict[str, Any]:
+def _partition(broker: Broker, topic: str, index: int) -> "MetadataResponsePartition":
     """A partition: led by this broker, or without a leader if offline, as in Kafka 4."""
     here = broker.config.node_id
     partition = broker.partitions.get((topic, index))

@@ -4,7 +4,7 @@ v0  never flexible
 """
 
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
@@ -13,13 +13,16 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import OffsetDeleteRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import OffsetDeleteResponse
+
 _MANY: Final = 1_000  # partitions
 
 
 @api(ApiKey.OFFSET_DELETE)
 async def offset_delete(
     request: Request[OffsetDeleteRequest], broker: Broker
-) -> dict[str, Any] | Apart:
+) -> "OffsetDeleteResponse | Apart":
     """Delete each offset, unless the group subscribes to its topic."""
     body = request.body
     keys = [
@@ -39,7 +42,7 @@ async def offset_delete(
 
 def _answer(
     broker: Broker, body: OffsetDeleteRequest, subscribed: frozenset[str]
-) -> dict[str, Any]:
+) -> "OffsetDeleteResponse":
     return {
         "error_code": ErrorCode.none,
         "topics": [

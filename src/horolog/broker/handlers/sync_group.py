@@ -6,7 +6,7 @@ v4  flexible
 v5  the member's protocol type and name are checked, and returned (KIP-559)
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
@@ -15,9 +15,12 @@ from horolog.groups.values import Sync, Synced
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import SyncGroupRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import SyncGroupResponse
+
 
 @api(ApiKey.SYNC_GROUP)
-async def sync_group(request: Request[SyncGroupRequest], broker: Broker) -> dict[str, Any]:
+async def sync_group(request: Request[SyncGroupRequest], broker: Broker) -> "SyncGroupResponse":
     """Wait for the leader's assignment."""
     body = request.body
     assignments = []
