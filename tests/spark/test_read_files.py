@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 import pytest
+from crc32c import crc32c
 from log_reading import Read, moment, schema_of
 from partition_files import BASE_OFFSET, PartitionFiles
 from pyspark.sql.datasource import (
@@ -586,3 +587,90 @@ def test_any_file_system_of_pyarrow_is_read(orders: PartitionFiles) -> None:
     orders.logs[1].unlink()
     with pytest.raises(DataLost, match="was deleted before it was read"):
         offsets_of(reader, partitions)
+
+
+# A segment in the middle is missing.
+
+
+def without_a_middle_segment(files: PartitionFiles) -> None:
+    files.logs[1].unlink()  # offsets 1050 to 1099
+
+
+@pytest.mark.parametrize("indexes", ["kept", "missing"])
+@pytest.mark.parametrize("when", ["all", "beside", "within"])
+def test_a_segment_missing_in_the_middle_is_lost_data(
+    orders: PartitionFiles, indexes: str, when: str
+) -> None:
+    """Whether the wanted times are all times, or lie in the segments beside it, or within it."""
+    first, last = {"all": (0, 10**6), "beside": (3, 12), "within": (6, 9)}[when]
+    filters = between(NINE_MS + 1000 * first, NINE_MS + 1000 * last)
+    if indexes == "missing":
+        for path in orders.directory.glob("*index"):
+            path.unlink()
+    without_a_middle_segment(orders)
+    with pytest.raises(DataLost, match="Offsets 1050 to 1099 of orders-0 are in none of the files"):
+        Read(orders.log_dir).offsets(*filters)
+    left = [
+        offset
+        for offset in within(orders, NINE_MS + 1000 * first, NINE_MS + 1000 * last)
+        if not 1050 <= offset < 1100
+    ]
+    assert Read(orders.log_dir, failOnDataLoss="false").offsets(*filters) == left
+
+
+def test_what_is_missing_outside_of_the_wanted_offsets_is_not_lost(orders: PartitionFiles) -> None:
+    without_a_middle_segment(orders)
+    for start, end in ((1000, 1050), (1100, 1200), (1120, 1150)):
+        limits = {
+            "startingOffsets": json.dumps({"orders": {"0": start}}),
+            "endingOffsets": json.dumps({"orders": {"0": end}}),
+        }
+        assert Read(orders.log_dir, **limits).offsets() == [*range(start, end)]
+    limits = {
+        "startingOffsets": json.dumps({"orders": {"0": 1040}}),
+        "endingOffsets": json.dumps({"orders": {"0": 1060}}),
+    }
+    with pytest.raises(DataLost, match="Offsets 1050 to 1059 of orders-0"):
+        Read(orders.log_dir, **limits).offsets()
+
+
+def test_segments_that_are_named_need_not_follow_each_other(orders: PartitionFiles) -> None:
+    named = orders.logs[0], orders.logs[2]
+    assert Read(*named).offsets() == [*range(1000, 1050), *range(1100, 1150)]
+
+
+@pytest.mark.parametrize("known_by", ["cleaner", "hole", "hole in a batch"])
+def test_compaction_leaves_offsets_out(tmp_path: Path, known_by: str) -> None:
+    files = PartitionFiles(tmp_path / "data")
+    files.add([NINE_MS] * 10)
+    if known_by == "hole":
+        files.next_offset += 3
+        files.add([NINE_MS] * 10)
+    files.next_offset += 5  # the end of the segment has been emptied
+    files.roll()
+    files.add([NINE_MS] * 10)
+    if known_by == "cleaner":
+        (files.log_dir / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 1000\n")
+    if known_by == "hole in a batch":
+        log = bytearray(files.logs[1].read_bytes())
+        struct.pack_into(">i", log, 23, 11)  # last offset delta
+        struct.pack_into(">I", log, 17, crc32c(bytes(log[21:])))
+        files.logs[1].write_bytes(log)
+    assert len(Read(files.log_dir).offsets()) == (30 if known_by == "hole" else 20)
+
+
+def test_a_segment_that_was_listed_before_its_last_append_is_read_to_its_end(
+    orders: PartitionFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It grows and another one is begun while the directory is listed."""
+    entries = file_systems.Root.entries
+    last = orders.logs[1]
+
+    def early(root: file_systems.Root) -> list[file_systems.Entry]:
+        return [
+            entry._replace(size=entry.size // 2) if entry.path == str(last) else entry
+            for entry in entries(root)
+        ]
+
+    monkeypatch.setattr(file_systems.Root, "entries", early)
+    assert Read(orders.log_dir).offsets() == [*range(1000, 1200)]

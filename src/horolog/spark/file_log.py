@@ -6,9 +6,10 @@ row of pieces, each of one segment file.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
+from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
 from horolog.record.scan import find_at_or_after
 from horolog.spark.bounds import Bounds, data_lost
@@ -29,6 +30,8 @@ from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 from horolog.storage.segment_reader import SegmentReader
 
 _MAX_BATCH_BYTES = 1 << 30
+# How far the end of a segment may be from its last index entry: a few batches.
+_NEAR_BYTES = 1 << 20
 
 
 class Piece(NamedTuple):
@@ -39,6 +42,8 @@ class Piece(NamedTuple):
     segment_end: int
     start: int
     end: int
+    is_followed: bool
+    """Whether its segment must go up to `segment_end`, where the next one begins."""
     bytes_within: int | None = None
     """What has to be read of it, where that is known."""
 
@@ -63,6 +68,7 @@ class FileLog:
         self._stack = ExitStack()
         self._pieces: dict[TopicPartition, list[Piece]] = {}
         self._ends: dict[TopicPartition, int] = {}
+        self._compacted: dict[TopicPartition, bool] = {}
         with ExitStack() as undo:
             undo.callback(self._stack.close)
             self._open()
@@ -170,7 +176,27 @@ class FileLog:
                 found.append(piece._replace(start=first, end=last))
                 position = last
         self._check_gap(partition, position, end)
+        return self._up_to_their_ends(partition, found)
+
+    def _up_to_their_ends(self, partition: TopicPartition, pieces: list[Piece]) -> list[Piece]:
+        """The pieces; where one ends before the next begins, a segment between them is gone."""
+        followed = [piece for piece in pieces if piece.is_followed]
+        if not followed:
+            return pieces
+        ended = dict(zip(followed, pieces[0].root.map(_ended, followed), strict=True))
+        found = []
+        for piece in pieces:
+            segment, end = ended.get(piece, (piece.segment, None))
+            if end is not None and end < piece.end and not self._is_compacted(partition):
+                self._check_gap(partition, max(end, piece.start), piece.end)
+            found.append(piece._replace(segment=segment))
         return found
+
+    def _is_compacted(self, partition: TopicPartition) -> bool:
+        """Whether offsets are missing within a segment: only compaction leaves any out."""
+        if partition not in self._compacted:
+            self._compacted[partition] = any(map(_has_holes, self._pieces[partition]))
+        return self._compacted[partition]
 
     def _check_gap(self, partition: TopicPartition, start: int, end: int) -> None:
         if start < end:
@@ -266,14 +292,54 @@ def _merged(found: list[tuple[Root, Replica]]) -> Iterator[Piece]:
     if len(found) == 1:
         ((root, replica),) = found
         for segment, start, end in replica.stretches():
-            yield Piece(root, segment, end, start, end)
+            yield Piece(root, segment, end, start, end, _is_followed(replica, segment))
         return
     spans = [epoch_spans(root.files, replica) for root, replica in found]
     for number, first, last in merge(spans):
         root, replica = found[number]
         for segment, start, end in replica.stretches():
-            if max(start, first) < min(end, last):
-                yield Piece(root, segment, end, max(start, first), min(end, last))
+            begin, stop = max(start, first), min(end, last)
+            if begin < stop:
+                yield Piece(root, segment, end, begin, stop, _is_followed(replica, segment))
+
+
+def _is_followed(replica: Replica, segment: Segment) -> bool:
+    return replica.is_dense and segment is not replica.segments[-1]
+
+
+def _ended(piece: Piece) -> tuple[Segment, int | None]:
+    """The segment of a piece in full, and its end where that is cheap to find.
+
+    That takes an index: without one, all headers would be read for it. If the segment is damaged or
+    gone, the task that reads it says so.
+    """
+    segment, files = piece.segment, piece.root.files
+    reader = segment.open(files)
+    try:
+        if segment.size - reader.position_for(None, piece.segment_end - 1) > _NEAR_BYTES:
+            return segment, None
+        end = reader.whole_end()
+        if end.next_offset < piece.segment_end and files.size(segment.path) > segment.size:
+            # It was listed before its last append, and the next one after that.
+            segment = segment._replace(size=files.size(segment.path))
+            end = segment.open(files).whole_end()
+    except FileMissing:
+        return segment, None
+    return segment, end.next_offset if end.size == segment.size else None
+
+
+def _has_holes(piece: Piece) -> bool:
+    """Whether offsets are missing within a segment."""
+    expected = None
+    walk = piece.segment.open(piece.root.files).batches(FEWEST_BYTES)
+    with suppress(FileMissing, CorruptBatch):
+        for _, header in walk.whole_headers(0):
+            if expected not in (None, header.base_offset):
+                return True
+            expected = header.next_offset
+            if header.base_offset + header.records_count < expected:
+                return True
+    return False
 
 
 def _may_reach(segment: SegmentReader, timestamp_ms: int) -> bool:

@@ -29,7 +29,8 @@ _logger = logging.getLogger(__name__)
 class Replica(NamedTuple):
     """One directory of a partition: its segments in order, the last without its torn tail.
 
-    `end` is the offset after its last whole batch, `start` its log start offset.
+    `end` is the offset after its last whole batch, `start` its log start offset. `is_dense`: each
+    segment must end where the next begins, as no Kafka has compacted it and no segment was chosen.
     """
 
     root: str
@@ -38,6 +39,7 @@ class Replica(NamedTuple):
     segments: tuple[Segment, ...]
     start: int
     end: int
+    is_dense: bool
 
     def joined(self, other: "Replica") -> "Replica":
         """This and what was found of the same directory by another path."""
@@ -46,6 +48,7 @@ class Replica(NamedTuple):
             segments=tuple(segments[base] for base in sorted(segments)),
             start=min(self.start, other.start),
             end=max(self.end, other.end),
+            is_dense=self.is_dense or other.is_dense,
         )
 
     def stretches(self) -> Iterator[tuple[Segment, int, int]]:
@@ -72,7 +75,9 @@ def find_replicas(root: Root, *, may_miss: bool = False) -> list[Replica]:
         base_offset = names.base_offset_of(name, names.LOG)
         if base_offset is not None:
             by_directory[directory].append(Segment(path, base_offset, size))
-    log_starts = _log_start_offsets(root, by_directory)
+    log_starts = _checkpointed(root, by_directory, names.LOG_START_OFFSETS)
+    cleaned = _checkpointed(root, by_directory, names.CLEANER_OFFSETS)
+    is_segment = root.path.endswith(names.LOG)
 
     def replica_in(directory: str) -> Replica | None:
         above, _, name = directory.rpartition("/")
@@ -84,7 +89,10 @@ def find_replicas(root: Root, *, may_miss: bool = False) -> list[Replica]:
         if end is None:
             return None
         start = max(log_starts.get((above, partition), 0), segments[0].base_offset)
-        return Replica(root.uri, directory, partition, tuple(segments), start, max(end, start))
+        is_dense = not is_segment and (above, partition) not in cleaned
+        return Replica(
+            root.uri, directory, partition, tuple(segments), start, max(end, start), is_dense
+        )
 
     found = root.map(replica_in, by_directory)
     replicas = [replica for replica in found if replica is not None]
@@ -106,17 +114,17 @@ def _nothing_found(root: Root, directories: Iterable[str]) -> str:
     )
 
 
-def _log_start_offsets(
-    root: Root, directories: Iterable[str]
+def _checkpointed(
+    root: Root, directories: Iterable[str], name: str
 ) -> dict[tuple[str, TopicPartition], int]:
-    """From the checkpoint of each log directory; one that cannot be read counts as none."""
+    """From a checkpoint of each log directory; one that cannot be read counts as none."""
     found: dict[tuple[str, TopicPartition], int] = {}
     for log_dir in {directory.rpartition("/")[0] for directory in directories}:
-        path = f"{log_dir}/{names.LOG_START_OFFSETS}"
+        path = f"{log_dir}/{name}"
         try:
             offsets = read_offsets(root.files, path)
         except CorruptFile as error:
-            _logger.warning("%s; reading from each log's first segment on", error)
+            _logger.warning("%s; reading as if there were none", error)
             continue
         for partition, offset in offsets.items():
             found[log_dir, TopicPartition(*partition)] = offset

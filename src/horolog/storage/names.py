@@ -52,6 +52,7 @@ META_PROPERTIES = "meta.properties"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"  # of partitions that a Kafka has compacted
 CHECKPOINT_IDS = "horolog-checkpoint-ids"  # ours: for which topics these were written
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"

@@ -15,12 +15,11 @@ from horolog.storage.names import TopicPartition
 from horolog.storage.verify.findings import Finding, fault, note
 
 _T = TypeVar("_T")
-_CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 _OFFSET_FILES = {
     names.RECOVERY_POINTS: "stop the broker and remove the file: the next start checks every log",
     names.LOG_START_OFFSETS: "restore it from a backup; without it deleted records come back",
     names.HIGH_WATERMARKS: "stop the broker and remove the file: it is written again",
-    _CLEANER_OFFSETS: "stop the broker and remove the file: compaction begins again",
+    names.CLEANER_OFFSETS: "stop the broker and remove the file: compaction begins again",
 }
 
 
@@ -64,7 +63,7 @@ def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Fin
             offsets[names.LOG_START_OFFSETS],
             offsets[names.HIGH_WATERMARKS],
             (read_or_report(read_ids, ids, forget, findings) or NO_IDS).entries,
-            offsets[_CLEANER_OFFSETS],
+            offsets[names.CLEANER_OFFSETS],
         ),
         findings,
     )
