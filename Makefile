@@ -71,12 +71,12 @@ format: $(MARK) ## put the code in the house style
 	@$(BIN)/ruff format src tests bench tools
 	@$(BIN)/ruff check --fix src tests bench tools
 
-PEERS := .peers/kafka-4 .peers/kafka-3.9 .peers/spark .peers/go .peers/node
+PEERS := .peers/kafka-4 .peers/kafka-3.9 .peers/spark .peers/go .peers/node .peers/old
 INTEROP := tests/interop/clients
 BENCH ?= produce unbatched fetch start lookup
 BENCH_OPTIONS ?= --quick
 
-peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.x and 3.9), Spark's Kafka connector, a Go and a Node client: 150 MB
+peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.x and 3.9), Spark's Kafka connector, a Go, a Node and old Python clients: 170 MB
 
 .peers/%/.complete: tools/peers/pom.xml | check-java
 	@command -v mvn >/dev/null || { echo "no peer: fetching peers needs Maven. Debian/Ubuntu: apt-get install maven; macOS: brew install maven."; exit 1; }
@@ -102,6 +102,19 @@ peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.x and 3.9), Spark's Kafka c
 	@mkdir -p $(@D) && cp $< $(@D)
 	@npm --prefix $(@D) install --no-package-lock --no-audit --no-fund --ignore-scripts --loglevel=error >/dev/null \
 	  || { echo "no peer: npm could not fetch KafkaJS."; exit 1; }
+	@touch $@
+
+# Old clients need the Python of their days.
+OLD_PYTHON ?= $(firstword $(wildcard $(foreach v,3.6 3.7 3.8,$(foreach d,$(subst :, ,$(PATH)),$(d)/python$(v)) $(HOME)/.pyenv/versions/$(v).*/bin/python)))
+OLD_CLIENTS := kafka-python==0.9.5 kafka-python==1.0.2 kafka-python==1.3.5 confluent-kafka==0.11.6 confluent-kafka==1.0.0
+
+.peers/old/.complete: Makefile
+	@test -n "$(OLD_PYTHON)" || { echo "no peer: clients of 2016 to 2019 need Python 3.6, 3.7 or 3.8; name one: make $@ OLD_PYTHON=..."; exit 1; }
+	@rm -rf $(@D) && mkdir -p $(@D)
+	@for each in $(OLD_CLIENTS); do \
+	  $(OLD_PYTHON) -m venv $(@D)/$$each && $(@D)/$$each/bin/python -m pip install --quiet --upgrade "pip<22" 2>/dev/null \
+	  && $(@D)/$$each/bin/python -m pip install --quiet --disable-pip-version-check --prefer-binary $$each python-snappy lz4 xxhash \
+	  || { echo "no peer: pip could not install $$each."; exit 1; }; done
 	@touch $@
 
 bench: $(MARK) peers ## figures beside Apache Kafka: make bench BENCH=produce BENCH_OPTIONS=

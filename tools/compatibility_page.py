@@ -14,7 +14,8 @@ from tools.compatibility_matrix import CLIENTS, FEATURES, NOT_SERVED, TOOLS, Sho
 
 from horolog.broker import service  # noqa: E402
 from horolog.broker.dispatch import served  # noqa: E402
-from horolog.wire.api import SUPPORTED, ApiKey, Versions  # noqa: E402
+from horolog.wire.api import ApiKey, Versions  # noqa: E402
+from horolog.wire.older_versions import OLDER  # noqa: E402
 
 assert service  # importing it has entered every handler
 
@@ -132,14 +133,9 @@ def kafka_range(recorded: str) -> Versions:
 
 
 def _remark(key: ApiKey, ours: Versions, theirs: Versions) -> str:
-    if ours != theirs:
-        return "differs"
-    if SUPPORTED[key] != ours:
-        return (
-            f"served from {SUPPORTED[key].min}; told from {ours.min} for old librdkafka, "
-            "as Kafka does (KAFKA-18659)"
-        )
-    return ""
+    if (older := OLDER.get(("request", key))) and ours.max == theirs.max:
+        return f"{range_text(Versions(min(older), max(older)))} as Kafka 3.9"
+    return "differs" if ours != theirs else ""
 
 
 def range_text(versions: Versions) -> str:

@@ -11,7 +11,8 @@ from tools.compatibility_matrix import CLIENTS, FEATURES, NOT_SERVED, TOOLS
 from tools.compatibility_page import cell, function_of, kafka_range, page, range_text
 
 from horolog.broker.dispatch import served
-from horolog.wire.api import CLIENT_ONLY, SUPPORTED, advertised
+from horolog.wire.api import CLIENT_ONLY, SUPPORTED, ApiKey, Versions
+from horolog.wire.older_versions import OLDER
 
 ROOT = Path(__file__).parent.parent.parent
 ROWS = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line[:1] == "|"]
@@ -33,7 +34,7 @@ def test_the_table_of_apis_is_what_the_broker_answers() -> None:
         int(key): [key.title, range_text(versions)] for key, versions in served().items()
     }
     assert set(served()) == SUPPORTED.keys() - CLIENT_ONLY
-    assert all(served()[key] == advertised(key) for key in served())
+    assert all(served()[key] == SUPPORTED[key] for key in served())
 
 
 def test_no_version_is_advertised_that_kafka_does_not_know_or_knows_and_we_do_not(
@@ -41,7 +42,11 @@ def test_no_version_is_advertised_that_kafka_does_not_know_or_knows_and_we_do_no
 ) -> None:
     """Where that changes, the page says so; clients infer a release from ranges (facts 7.5)."""
     theirs = {key: kafka_range(runs["kafka_apis"][str(int(key))]) for key in served()}
-    assert served() == theirs
+    for key, ours in served().items():
+        older = OLDER.get(("request", key), ())  # which Kafka 3.9 has
+        assert Versions(max(len(older), ours.min), ours.max) == theirs[key] or (
+            key is ApiKey.PRODUCE and ours == theirs[key]
+        )
 
 
 def test_every_api_that_kafka_answers_and_we_do_not_has_one_reason(runs: dict) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import lz4.frame
 import pytest
 import zstandard
+from raw_connection import fetch_fields
 from setting_checks import of_topic
 from settings_lab import Trial
 
@@ -16,6 +17,7 @@ from horolog.record.batch import HEADER_SIZE, parse_header
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.timestamps import TimestampType
+from horolog.wire.api import ApiKey
 
 INVALID_TIMESTAMP = 32
 MESSAGE_TOO_LARGE = 10
@@ -25,6 +27,14 @@ EVER = str((1 << 63) - 1)
 
 def one(timestamp_ms: int, value: bytes = b"v", codec: Codec = Codec.NONE) -> bytes:
     return build_batch([Record(timestamp_ms, b"k", value)], codec=codec)
+
+
+@of_topic("message.downconversion.enable", {"true": 0, "false": 35})
+def what_a_client_gets_that_reads_format_v1(trial: Trial) -> int:
+    trial.put_at(trial.now_ms)
+    with trial.lab.connect() as connection:
+        answer = connection.ask(ApiKey.FETCH, 2, **fetch_fields(trial.name, {0: 0}))
+    return int(answer.responses[0].partitions[0].error_code)
 
 
 # --- time -----------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 """The table of what is answered, against kio's schemas."""
 
 import pytest
-from kio.index import load_request_schema, load_response_schema
+from kio.index import KioIndexError, load_request_schema, load_response_schema
 
-from horolog.wire.api import FLEXIBLE_FROM, SUPPORTED, ApiKey, Versions, advertised, is_flexible
+from horolog.wire.api import FLEXIBLE_FROM, SUPPORTED, ApiKey, Versions, is_flexible
+from horolog.wire.older_versions import OLDER
 
 EVERY_VERSION = [
     (api_key, version)
@@ -20,6 +21,9 @@ def test_every_api_has_a_range_and_a_first_flexible_version(api_key: ApiKey) -> 
 
 def test_every_version_has_both_schemas_and_the_headers_that_we_think() -> None:
     for api_key, version in EVERY_VERSION:
+        if version in OLDER.get(("request", api_key), ()):
+            assert not is_flexible(api_key, version)
+            continue
         request = load_request_schema(api_key, version)
         response = load_response_schema(api_key, version)
         assert request.__flexible__ == is_flexible(api_key, version), (api_key, version)
@@ -29,11 +33,14 @@ def test_every_version_has_both_schemas_and_the_headers_that_we_think() -> None:
         assert response.__header_schema__.__version__ == expected, (api_key, version)
 
 
-def test_produce_is_advertised_from_0_and_all_else_as_it_is_served() -> None:
-    assert advertised(ApiKey.PRODUCE) == Versions(0, SUPPORTED[ApiKey.PRODUCE].max)
-    assert SUPPORTED[ApiKey.PRODUCE].min == 3
-    for api_key in set(ApiKey) - {ApiKey.PRODUCE}:
-        assert advertised(api_key) == SUPPORTED[api_key]
+def test_each_older_version_has_both_layouts_and_kio_has_none_of_them() -> None:
+    for kind, api_key in OLDER:
+        versions = sorted(OLDER[kind, api_key])
+        assert versions == sorted(OLDER["response" if kind == "request" else "request", api_key])
+        assert versions == list(range(SUPPORTED[api_key].min, len(versions)))
+        for version in versions:
+            with pytest.raises(KioIndexError):
+                load_request_schema(api_key, version)
 
 
 @pytest.mark.parametrize(

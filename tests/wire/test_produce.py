@@ -14,7 +14,7 @@ from horolog.wire.codec import decode_response, encode_response
 from horolog.wire.leaders import CurrentLeader, Node
 from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produce_response
 
-VERSIONS = range(3, 14)
+VERSIONS = range(14)
 TOPIC_ID = UUID("5f2b1c4e-9b1c-4c8e-8a57-000000000007")
 
 i32 = st.integers(-(2**31), 2**31 - 1)
@@ -84,7 +84,7 @@ def test_every_produce_answer_equals_the_one_packed_from_the_schema(
     assert by_hand == by_schema
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS[2:])
 def test_the_append_time_reaches_the_client_to_the_millisecond(version: int) -> None:
     partition = ProducedPartition(3, base_offset=17, log_append_time_ms=1_700_000_000_123)
     body = encode_produce_response(version, [ProducedTopic("clicks", TOPIC_ID, [partition])])

@@ -16,6 +16,7 @@ from typing import Final, Self, TypeVar
 from horolog.broker.background_tasks import BackgroundTasks
 from horolog.broker.checking import Checkers
 from horolog.broker.controller import Controller
+from horolog.broker.conversions import Conversions
 from horolog.broker.delayed_fetch import DelayedFetch
 from horolog.broker.fair_pool import FairPool
 from horolog.broker.group_coordinator import GroupCoordinator
@@ -95,6 +96,7 @@ class Broker:
         self.queries = Queries(
             self.metadata, store, clock, self.topics, self.partitions, opened.stored.queries
         )
+        self.conversions = Conversions()
         self.timestamp_warnings = TimestampWarnings(live, clock, self.partitions)
         self.background_tasks = BackgroundTasks(
             live, clock, self.partitions, self.groups, self.timestamp_warnings, store, readers

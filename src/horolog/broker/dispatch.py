@@ -30,7 +30,7 @@ from horolog.buffers import Buffer
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
 from horolog.network.reply import Part, Reply
-from horolog.wire.api import SUPPORTED, ApiKey, Versions, advertised
+from horolog.wire.api import SUPPORTED, ApiKey, Versions
 from horolog.wire.codec import decode_request, encode_response
 from horolog.wire.frame import (
     RequestHeader,
@@ -126,7 +126,7 @@ def api(key: ApiKey) -> Callable[[HandlerT], HandlerT]:
 
 def served() -> dict[ApiKey, Versions]:
     """What ApiVersions answers: all handlers, in the versions that `wire` knows."""
-    return {key: advertised(key) for key in sorted(_HANDLERS)}
+    return {key: SUPPORTED[key] for key in sorted(_HANDLERS)}
 
 
 class _Served(NamedTuple):

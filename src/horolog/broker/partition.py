@@ -264,6 +264,10 @@ class Partition:
         """See `Log.find_max_timestamp`; any thread may call it."""
         return self._log.find_max_timestamp()
 
+    def offsets_before(self, ms: int, count: int, now_ms: int) -> list[int]:
+        """See `Log.offsets_before`; any thread may call it."""
+        return self._log.offsets_before(ms, count, now_ms)
+
     @property
     def wants_index_check(self) -> bool:
         """See `Log.wants_index_check`."""

@@ -21,7 +21,7 @@ from horolog.record.batch import codec_number_of
 from horolog.record.compression import Codec, UncompressedTooLarge
 from horolog.record.scan import kernels_ready
 from horolog.storage.log import Appended, Log
-from horolog.storage.validate import Prepared, prepare
+from horolog.storage.validate import Prepared, is_old_format, prepare
 
 T = TypeVar("T")
 
@@ -100,6 +100,8 @@ class WriteQueue:
         """How many bytes a batch may decompress to on the event loop; None: not at all."""
         if append.in_thread or self._log.config.compression_type != "producer":
             return None  # the latter may have to be compressed again
+        if is_old_format(append.batch, append.produce_version):
+            return None  # it becomes a batch of format v2
         size = len(append.batch)
         codec = codec_number_of(append.batch)
         if codec in _FAST_CODECS and size <= INLINE_BYTES and kernels_ready():

@@ -19,6 +19,20 @@ if TYPE_CHECKING:
 __all__ = ["Link", "ResponseBody"]
 
 _OF_A_SESSION: Final = 0.85  # as Kafka's clients: they authenticate again before it is over
+_LOWEST: Final = {
+    ApiKey.PRODUCE: 3,
+    ApiKey.FETCH: 4,
+    ApiKey.LIST_OFFSETS: 1,
+    ApiKey.OFFSET_COMMIT: 2,
+    ApiKey.OFFSET_FETCH: 1,
+    ApiKey.CREATE_TOPICS: 2,
+    ApiKey.DELETE_TOPICS: 1,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 2,
+    ApiKey.DESCRIBE_CONFIGS: 1,
+    ApiKey.DESCRIBE_LOG_DIRS: 1,
+}
+"""Older versions this client does not ask in: format v2 is all that it packs (KIP-896)."""
+
 _UNSUPPORTED: Final = ErrorCode.unsupported_version.to_bytes(2, "big")
 
 
@@ -116,13 +130,15 @@ class Link:
         Raises:
             RequestRefused: there is none; with the broker's range and the one wanted.
         """
-        ours = SUPPORTED[api_key].common(Versions(lowest, highest))
+        known = SUPPORTED[api_key]
+        known = Versions(max(known.min, _LOWEST.get(api_key, 0)), known.max)
+        ours = known.common(Versions(lowest, highest))
         theirs = self._versions.get(api_key)
         both = ours.common(theirs) if ours is not None and theirs is not None else None
         if both is not None:
             return both.max
         has = "does not answer it" if theirs is None else f"answers {theirs.min} to {theirs.max}"
-        wanted = Versions(max(lowest, SUPPORTED[api_key].min), min(highest, SUPPORTED[api_key].max))
+        wanted = Versions(max(lowest, known.min), min(highest, known.max))
         raise RequestRefused(
             ErrorCode.unsupported_version,
             f"{api_key.title} in version {wanted.min} to {wanted.max} is needed; "

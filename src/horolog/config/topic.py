@@ -35,6 +35,7 @@ class TopicConfig:
     horolog_roll_idle: bool = False
     index_interval_bytes: int = 4096
     max_message_bytes: int = 1_048_588
+    message_downconversion_enable: bool = True
     message_timestamp_after_max_ms: int = 3_600_000
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME

@@ -219,10 +219,13 @@ class Files:
         """When a file was last changed, by its file system.
 
         Raises:
+            FileMissing: it is not there.
             StorageFailed: it is no regular file, or cannot be looked at.
         """
         try:
             return _regular_status(path).st_mtime_ns // 1_000_000
+        except FileNotFoundError as error:
+            raise FileMissing(f"{path} is missing") from error
         except OSError as error:
             raise failed_to("look at", path, error) from error
 

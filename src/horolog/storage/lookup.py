@@ -15,6 +15,7 @@ nor a largest timestamp that Kafka wrote says anything about times before 1970.
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from horolog.errors import RequestRefused
 from horolog.record.batch import BatchHeader
 from horolog.record.scan import find_at_or_after, find_equal, scan_batch
 from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.storage.files import FileMissing
 from horolog.storage.segment import Segment
 
 # The limits of a lookup without `may_block`, which runs on the event loop.
@@ -125,7 +127,10 @@ def offsets_before(
     Raises:
         StorageFailed: the disk refused.
     """
-    changed = [(max(start, segment.base_offset), segment.modified_ms()) for segment in segments]
+    changed = []
+    for segment in segments:
+        with suppress(FileMissing):  # it was deleted meanwhile
+            changed.append((max(start, segment.base_offset), segment.modified_ms()))
     if segments and segments[-1].size:
         changed.append((end, now_ms))
     last = len(changed)

@@ -37,6 +37,7 @@ from horolog.record.batch import (
     verify_crc,
 )
 from horolog.record.compression import Codec, compress_chunks, fleeting_chunks
+from horolog.record.conversion import batch_of_sent
 from horolog.record.scan import Fault, RecordFacts, find_faults, scan_batch
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
 from horolog.storage.attempts import Fences
@@ -51,6 +52,7 @@ _CODECS = tuple(Codec)
 _ZSTD = Codec.ZSTD.value  # the last one
 _KEPT_BITS = 0x38  # timestamp type, transactional, control: what a rebuilt batch keeps
 _ZSTD_SINCE_PRODUCE = 7
+_LAST_OF_MESSAGES = 2  # the last version of Produce that may hold formats v0 and v1
 _INT64_MAX = (1 << 63) - 1
 _INT64_MIN = -(1 << 63)
 
@@ -101,6 +103,8 @@ def prepare(
         RecordsRejected: some records are at fault, and which (32 or 87).
         CorruptBatch: the checksum is wrong, or the header is no header (2).
     """
+    if is_old_format(batch, produce_version):
+        batch = _as_v2(batch, config, max_uncompressed_bytes)
     header = _only_batch(batch, produce_version)
     if header.base_offset != 0:
         raise _invalid(
@@ -139,6 +143,31 @@ def prepare(
     ahead_ms = 0 if timestamp_type is LOG_APPEND_TIME or largest < now_ms else largest - now_ms
     records = sent[HEADER_SIZE:]
     return Prepared(header, sent, records, timestamp_type, largest, ahead_ms, facts, digest)
+
+
+def is_old_format(records: Buffer, produce_version: int | None) -> bool:
+    """Whether a producer sent messages of format v0 or v1, which versions 0 to 2 may hold.
+
+    These versions may hold a batch of v2 as well, as in Kafka up to 3.9.
+    """
+    return (
+        produce_version is not None
+        and produce_version <= _LAST_OF_MESSAGES
+        and len(records) > MAGIC_POSITION
+        and records[MAGIC_POSITION] != MAGIC
+    )
+
+
+def _as_v2(messages: Buffer, config: TopicConfig, max_uncompressed_bytes: int) -> bytes:
+    """The messages of a request as one batch, numbered from 0 (KIP-32, KIP-98).
+
+    Kafka merges them as well, and refuses a batch that is larger than `max.message.bytes` then.
+    """
+    return batch_of_sent(
+        messages,
+        max_batch_bytes=max_uncompressed_bytes,
+        max_bytes=min(config.max_message_bytes, config.segment_bytes),
+    )
 
 
 def _only_batch(records: Buffer, produce_version: int | None) -> BatchHeader:

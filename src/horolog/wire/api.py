@@ -1,14 +1,15 @@
 """The supported APIs of Kafka and their versions.
 
-`SUPPORTED` is the single source. It lists a version if kio has its schema, Apache Kafka 4.x
-serves it, and horolog implements it fully. The broker advertises all of them but `CLIENT_ONLY`.
+`SUPPORTED` is the single source. It lists the versions that Apache Kafka 3.9 or 4.x serves and
+horolog implements fully; `older_versions` has the layouts that kio lacks. The broker advertises all
+of them but `CLIENT_ONLY`.
 """
 
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-__all__ = ["CLIENT_ONLY", "FLEXIBLE_FROM", "SUPPORTED", "ApiKey", "Versions", "advertised"]
+__all__ = ["CLIENT_ONLY", "FLEXIBLE_FROM", "SUPPORTED", "ApiKey", "Versions"]
 
 
 class ApiKey(IntEnum):
@@ -65,12 +66,12 @@ class Versions(NamedTuple):
 
 SUPPORTED: Final = MappingProxyType(
     {
-        ApiKey.PRODUCE: Versions(3, 13),
-        ApiKey.FETCH: Versions(4, 18),
-        ApiKey.LIST_OFFSETS: Versions(1, 11),
+        ApiKey.PRODUCE: Versions(0, 13),
+        ApiKey.FETCH: Versions(0, 18),
+        ApiKey.LIST_OFFSETS: Versions(0, 11),
         ApiKey.METADATA: Versions(0, 13),
-        ApiKey.OFFSET_COMMIT: Versions(2, 10),
-        ApiKey.OFFSET_FETCH: Versions(1, 10),
+        ApiKey.OFFSET_COMMIT: Versions(0, 10),
+        ApiKey.OFFSET_FETCH: Versions(0, 10),
         ApiKey.FIND_COORDINATOR: Versions(0, 6),
         ApiKey.JOIN_GROUP: Versions(0, 9),
         ApiKey.HEARTBEAT: Versions(0, 4),
@@ -80,15 +81,15 @@ SUPPORTED: Final = MappingProxyType(
         ApiKey.LIST_GROUPS: Versions(0, 5),
         ApiKey.SASL_HANDSHAKE: Versions(1, 1),
         ApiKey.API_VERSIONS: Versions(0, 4),
-        ApiKey.CREATE_TOPICS: Versions(2, 7),
-        ApiKey.DELETE_TOPICS: Versions(1, 6),
+        ApiKey.CREATE_TOPICS: Versions(0, 7),
+        ApiKey.DELETE_TOPICS: Versions(0, 6),
         ApiKey.DELETE_RECORDS: Versions(0, 2),
         # Version 6 only adds two-phase commit (KIP-939), which is unstable in Kafka itself.
         ApiKey.INIT_PRODUCER_ID: Versions(0, 5),
-        ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4),
-        ApiKey.DESCRIBE_CONFIGS: Versions(1, 4),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(0, 4),
+        ApiKey.DESCRIBE_CONFIGS: Versions(0, 4),
         ApiKey.ALTER_CONFIGS: Versions(0, 2),
-        ApiKey.DESCRIBE_LOG_DIRS: Versions(1, 5),
+        ApiKey.DESCRIBE_LOG_DIRS: Versions(0, 5),
         ApiKey.SASL_AUTHENTICATE: Versions(0, 2),
         ApiKey.CREATE_PARTITIONS: Versions(0, 3),
         ApiKey.DELETE_GROUPS: Versions(0, 2),
@@ -144,14 +145,3 @@ FLEXIBLE_FROM: Final = MappingProxyType(
 def is_flexible(api_key: ApiKey, version: int) -> bool:
     """Whether this version has compact strings, tagged fields and the longer headers."""
     return version >= FLEXIBLE_FROM[api_key]
-
-
-def advertised(api_key: ApiKey) -> Versions:
-    """The range that ApiVersions advertises.
-
-    Produce is advertised from version 0 although 0 to 2 are refused, as in Apache Kafka 4
-    (KAFKA-18659): old librdkafka checks for those versions before it enables compression and
-    message format 2.
-    """
-    served = SUPPORTED[api_key]
-    return Versions(0, served.max) if api_key is ApiKey.PRODUCE else served

@@ -1,8 +1,9 @@
 """The Fetch response, encoded by hand around the records, which are never copied.
 
-v4   throttle_time_ms i32, topics[name, partitions[index i32, error_code i16, high_watermark i64,
-     last_stable_offset i64, aborted_transactions[producer_id i64, first_offset i64] or null,
-     records bytes]]
+v0   topics[name, partitions[index i32, error_code i16, high_watermark i64, records bytes]]
+v1   throttle_time_ms i32, before the topics
+v4   last_stable_offset i64, aborted_transactions[producer_id i64, first_offset i64] or null, before
+     the records
 v5   log_start_offset i64, after last_stable_offset
 v7   error_code i16, session_id i32, after throttle_time_ms
 v11  preferred_read_replica i32, before the records
@@ -33,6 +34,7 @@ READ_COMMITTED: Final = 1
 """The isolation level of a consumer with `isolation.level=read_committed`."""
 
 _TOP_V7: Final = Struct(">ihi")
+_PARTITION_V0: Final = Struct(">ihq")
 _PARTITION_V4: Final = Struct(">ihqq")
 _PARTITION_V5: Final = Struct(">ihqqq")
 _ABORTED: Final = Struct(">qq")
@@ -91,7 +93,7 @@ def encode_fetch_response(
     out = bytearray()
     if version >= 7:
         out += _TOP_V7.pack(throttle_time_ms, error_code, session_id)
-    else:
+    elif version >= 1:
         out += INT32.pack(throttle_time_ms)
     out += _count(is_flexible, len(topics))
     for topic in topics:
@@ -118,6 +120,9 @@ def encode_fetch_response(
 
 def _before_records(out: bytearray, version: int, it: FetchedPartition) -> None:
     """Encode a partition up to and including the length of its records."""
+    if version < 4:
+        out += _PARTITION_V0.pack(*it[:3]) + INT32.pack(len(it.records))
+        return
     is_flexible = version >= 12
     out += _PARTITION_V5.pack(*it[:5]) if version >= 5 else _PARTITION_V4.pack(*it[:4])
     if it.aborted_transactions is None:

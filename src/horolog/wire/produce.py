@@ -8,8 +8,6 @@ v8   record_errors[batch_index i32, message], error_message (KIP-467)
 v9   compact lengths, tagged fields
 v10  tagged: current_leader of a partition, node_endpoints of the response (KIP-951)
 v13  topics by id
-
-Versions 0 to 2 are never served, only refused with a response that their senders can decode.
 """
 
 from collections.abc import Sequence

@@ -36,7 +36,7 @@ class ProduceRequest:
     """`ProduceRequest` of Produce."""
 
     __slots__ = ()
-    transactional_id: str | None
+    transactional_id: str | None = None
     acks: int
     timeout_ms: int
     topic_data: tuple[TopicProduceData, ...]
@@ -88,8 +88,8 @@ class FetchRequest:
     __slots__ = ()
     max_wait_ms: int
     min_bytes: int
-    max_bytes: int
-    isolation_level: int
+    max_bytes: int = 2147483647
+    isolation_level: int = 0
     session_id: int = 0
     session_epoch: int = -1
     topics: tuple[FetchTopic, ...]
@@ -107,6 +107,7 @@ class ListOffsetsPartition:
     partition_index: int
     current_leader_epoch: int = -1
     timestamp: int
+    max_num_offsets: int = 1
 
 
 class ListOffsetsTopic:
@@ -153,6 +154,7 @@ class OffsetCommitRequestPartition:
     committed_offset: int
     committed_leader_epoch: int = -1
     committed_metadata: str | None
+    commit_timestamp: int = -1
 
 
 class OffsetCommitRequestTopic:
@@ -169,8 +171,8 @@ class OffsetCommitRequest:
 
     __slots__ = ()
     group_id: str
-    generation_id_or_member_epoch: int
-    member_id: str
+    generation_id_or_member_epoch: int = -1
+    member_id: str = ""
     group_instance_id: str | None = None
     topics: tuple[OffsetCommitRequestTopic, ...]
     retention_time_ms: int = -1
@@ -357,7 +359,7 @@ class CreateTopicsRequest:
     __slots__ = ()
     topics: tuple[CreatableTopic, ...]
     timeout_ms: int
-    validate_only: bool
+    validate_only: bool = False
 
 
 class DeleteTopicState:
@@ -416,7 +418,7 @@ class OffsetForLeaderPartition:
 
     __slots__ = ()
     partition: int
-    current_leader_epoch: int
+    current_leader_epoch: int = -1
     leader_epoch: int
 
 
@@ -450,7 +452,7 @@ class DescribeConfigsRequest:
 
     __slots__ = ()
     resources: tuple[DescribeConfigsResource, ...]
-    include_synonyms: bool
+    include_synonyms: bool = False
     include_documentation: bool = False
 
 

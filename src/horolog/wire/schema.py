@@ -1,5 +1,7 @@
 """The schema of a message by API and version, derived from kio's dataclasses.
 
+Versions that kio lacks are derived from the one after them (`older_versions`).
+
 Only this module and `errors` import kio. It differs from kio in two ways: durations and times are
 `int` milliseconds under Kafka's own names (`timeout_ms`, `max_wait_ms`, `log_append_time_ms`), and
 error codes are `int`s, because a newer peer may send an unknown one. A decoded message is a named
@@ -10,6 +12,7 @@ Loading one version takes 5 to 10 ms, so it happens on first use and never at im
 """
 
 from collections import namedtuple
+from collections.abc import Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import timedelta
 from functools import cache
@@ -17,6 +20,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin
 
 from horolog.wire.api import SUPPORTED, ApiKey
+from horolog.wire.older_versions import OLDER, Older
 from horolog.wire.requests import VIEWS
 
 __all__ = ["REQUIRED", "Field", "Kind", "Shape", "knows", "load"]
@@ -71,8 +75,12 @@ def load(kind: Kind, api_key: ApiKey, version: int) -> Shape:
     """The shape of a message.
 
     Raises:
-        LookupError: kio has no such version.
+        LookupError: there is no such version.
     """
+    older = OLDER.get((kind, api_key), {}).get(version)
+    if older is not None:
+        newer = load(kind, api_key, version + 1)
+        return _older_shape(newer, older, api_key if kind == "request" else None)
     from kio.index import (  # noqa: PLC0415 - the broker starts before it needs a schema
         KioIndexError,
         load_request_schema,
@@ -111,13 +119,38 @@ def _shape(entity: type[Any], request: ApiKey | None) -> Shape:
     tagged = sorted(
         (each for each in described if each.tag is not None), key=lambda it: it.tag or 0
     )
-    names = [each.name for each in (*plain, *tagged)]
-    plain_type = namedtuple(entity.__name__, names)  # type: ignore[misc]
+    tuple_type = _tuple_type(entity.__name__, (*plain, *tagged), request)
+    return Shape(tuple_type, bool(entity.__flexible__), plain, tuple(tagged))
+
+
+def _older_shape(newer: Shape, older: Older, request: ApiKey | None) -> Shape:
+    """The shape of the version before; no such version has tagged fields."""
+    plain = [
+        each
+        if each.shape is None
+        else each._replace(shape=_older_shape(each.shape, older, request))
+        for each in newer.plain
+        if each.name not in older.lacks
+    ]
+    for extra in older.extra:
+        if extra.structure == newer.name:
+            names = [each.name for each in plain]
+            place = len(names) if extra.before is None else names.index(extra.before)
+            default: Any = () if extra.is_array else REQUIRED
+            if extra.default is not None:
+                default = extra.default
+            field = Field(extra.name, extra.type, None, extra.is_array, False, None, default)
+            plain.insert(place, field)
+    assert not newer.is_flexible, newer.name
+    return Shape(_tuple_type(newer.name, plain, request), False, tuple(plain), ())
+
+
+def _tuple_type(name: str, described: Iterable[Field], request: ApiKey | None) -> type[Any]:
+    plain_type = namedtuple(name, [each.name for each in described])  # type: ignore[misc]
     bases: tuple[type[Any], ...] = (plain_type,)
     if request is not None:  # its view has the defaults of what this version lacks
-        bases += (VIEWS.get(request, {}).get(entity.__name__, object),)
-    tuple_type = type(entity.__name__, bases, {"__slots__": ()})
-    return Shape(tuple_type, bool(entity.__flexible__), plain, tuple(tagged))
+        bases += (VIEWS.get(request, {}).get(name, object),)
+    return type(name, bases, {"__slots__": ()})
 
 
 def _describe(declared: Any, request: ApiKey | None) -> Field:

@@ -1,6 +1,7 @@
 """CreateTopics: creates topics, with partitions and settings.
 
-v2  throttle time; validate_only and error messages are older
+v1  validate_only, error messages
+v2  throttle time
 v4  -1 partitions or replicas: the broker's default (KIP-464)
 v5  flexible; the response has partitions, replication factor and settings (KIP-525)
 v6  throttling errors: never

@@ -1,6 +1,6 @@
 """DeleteTopics: deletes topics with their records, settings and committed offsets.
 
-v1  throttle time
+v1  throttle time; v0 differs in that alone
 v3  TOPIC_DELETION_DISABLED; before, INVALID_REQUEST says so
 v4  flexible
 v5  error messages

@@ -114,6 +114,7 @@ def _described(entry: DescribedSetting, *, synonyms: bool, documentation: bool) 
         "value": entry.value,
         "read_only": entry.read_only,
         "config_source": entry.source,
+        "is_default": entry.is_default,
         "is_sensitive": entry.sensitive,
         "synonyms": [
             {"name": synonym.name, "value": synonym.value, "source": synonym.source}

@@ -1,6 +1,6 @@
 """DescribeLogDirs: the partitions in the log directory and their sizes (KIP-113).
 
-v1  throttle time
+v1  as v0
 v2  flexible
 v3  an error for the whole answer
 v4  total and usable bytes of the volume (KIP-827)

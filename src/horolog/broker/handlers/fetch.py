@@ -1,5 +1,8 @@
 """Fetch: records from an offset, sent unchanged from the files.
 
+v0   format v0, up to v1; a batch of a later format is converted (KIP-32, KIP-283)
+v2   format v1, up to v3
+v3   max_bytes of the whole response (KIP-74); before, each partition has its own limit
 v4   format v2; isolation level (KIP-98)
 v5   log start offset
 v7   sessions (KIP-227), always declined: session id 0, every fetch names all it wants
@@ -32,11 +35,13 @@ from uuid import UUID
 from horolog.broker.broker import Broker
 from horolog.broker.delayed_fetch import DelayedFetch
 from horolog.broker.dispatch import Apart, Request, api
+from horolog.broker.down_conversion import CONVERTED_BYTES, newest_format, read_converted
 from horolog.broker.partition import Partition
 from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.network.file_records import SlicedRecords
 from horolog.network.reply import Reply
+from horolog.record.batch import MAGIC
 from horolog.storage.files import WouldBlock
 from horolog.wire.api import ApiKey
 from horolog.wire.features import UNKNOWN_TIME, WITH_APPEND_TIMES
@@ -53,6 +58,9 @@ from horolog.wire.requests import FetchPartition, FetchRequest, FetchTopic
 SMALL_BYTES = 16 * 1024
 # Partitions per time slice: each takes some 20 microseconds.
 AT_ONCE = 100
+_ZSTD_SINCE = 10
+_LIMITED = 3  # the first version with a limit of the whole response
+_NO_STORAGE = 5  # the last version without KAFKA_STORAGE_ERROR
 # If the page cache may lack records; a thread then reads all of them again.
 FEW_TRIED = 16
 
@@ -170,10 +178,14 @@ async def _read_all(
         for some in _stretches(topic.wanted):
             await request.checkpoint()
             read = reading.read_nowait(some)
-            if read is None:
+            if read is None and reading.may_convert:
+                read = await broker.searchers.run(request.peer, partial(reading.read, some))
+            elif read is None:
                 read = await loop.run_in_executor(broker.readers, reading.read, some)
             partitions += read
         found.append(FetchedTopic(topic.name, topic.topic_id, partitions))
+    for name, count in reading.converted.items():
+        broker.conversions.note(request, ApiKey.FETCH, name, count)
     return found
 
 
@@ -209,6 +221,12 @@ def _find(
                 raise RequestRefused(ErrorCode.unknown_topic_id, "no topic has this id")
             partition = broker.partition(name, wanted.partition)
             error = partition.check_epoch(wanted.current_leader_epoch)
+            if request.version < _ZSTD_SINCE and partition.config.compression_type == "zstd":
+                error = RequestRefused(
+                    ErrorCode.unsupported_compression_type,
+                    f"{partition.name} is compressed with zstd, which clients read from Fetch "
+                    f"version {_ZSTD_SINCE} on (KIP-110)",
+                )
             if error is not None:
                 partition = None
         except HorologError as refusal:
@@ -231,10 +249,12 @@ class _Reading:
     __slots__ = (
         "_broker",
         "_committed",
+        "_format",
         "_has_failed",
         "_left",
         "_request",
         "_with_append_times",
+        "converted",
         "size",
     )
 
@@ -245,19 +265,29 @@ class _Reading:
         level = request.body.isolation_level
         self._with_append_times = bool(level & WITH_APPEND_TIMES)
         self._committed = level & ~WITH_APPEND_TIMES == READ_COMMITTED
+        self._format = newest_format(request.version)
+        if self._format < MAGIC:
+            self._left = min(self._left, CONVERTED_BYTES)
         self._has_failed = False
         self.size = 0
         """Bytes of records."""
+        self.converted: dict[str, int] = {}
+        """Records that had to be converted for the client, by topic."""
 
     def read(self, some: Sequence[_Wanted]) -> list[FetchedPartition]:
         """Read the next partitions, in the order of the request."""
         partitions = []
         for wanted in some:
-            found = _read_partition(
-                self._broker, wanted, self._left, self._committed, not self.size
-            )
+            if self.may_convert:
+                found = self._converted(wanted)
+            else:
+                found = _read_partition(
+                    self._broker, wanted, self._left, self._committed, not self.size
+                )
             if self._with_append_times and wanted.partition is not None:
                 found = _with_append_times(wanted.partition, wanted.offset, found)
+            if found.error_code:
+                found = found._replace(error_code=self._error_code(found.error_code))
             size = len(found.records)
             self._left = max(self._left - size, 0)
             self.size += size
@@ -265,9 +295,40 @@ class _Reading:
             partitions.append(found)
         return partitions
 
+    def _converted(self, wanted: _Wanted) -> FetchedPartition:
+        """As `_read_partition`, in a format that the client reads."""
+        partition = wanted.partition
+        if partition is None:
+            assert wanted.error is not None
+            return FetchedPartition(wanted.partition_index, code_for(wanted.error))
+        try:
+            high_watermark = partition.high_watermark
+            records, converted = read_converted(
+                partition,
+                wanted.offset,
+                min(wanted.max_bytes, self._left),
+                self._format,
+                up_to=high_watermark,
+                # Before v3 no partition's limit depends on the others, so each gets on.
+                at_least_one=not self.size or (self._request.version < _LIMITED and self._left > 0),
+            )
+        except HorologError as error:
+            return FetchedPartition(wanted.partition_index, code_for(error))
+        if converted:
+            self.converted[partition.topic] = self.converted.get(partition.topic, 0) + converted
+        return FetchedPartition(
+            wanted.partition_index, 0, high_watermark, high_watermark, records=records
+        )
+
+    def _error_code(self, error_code: int) -> int:
+        """A code that this version of Fetch may have."""
+        if error_code == ErrorCode.kafka_storage_error and self._request.version <= _NO_STORAGE:
+            return ErrorCode.not_leader_or_follower
+        return error_code
+
     def read_nowait(self, some: Sequence[_Wanted]) -> list[FetchedPartition] | None:
         """As `read`, on the event loop; None, and nothing is read, if that may block."""
-        if self._with_append_times:
+        if self.may_convert or self._with_append_times:
             return None
         if self._are_hot(some):
             return self.read(some)
@@ -288,6 +349,11 @@ class _Reading:
             ):
                 return False
         return True
+
+    @property
+    def may_convert(self) -> bool:
+        """Whether the client cannot read the newest format."""
+        return self._format < MAGIC
 
     @property
     def must_go_on(self) -> bool:

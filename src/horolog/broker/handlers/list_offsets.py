@@ -1,5 +1,7 @@
 """ListOffsets: offsets by timestamp, and the special timestamps (KIP-79, KIP-734).
 
+v0   offsets of segments by the modification times of their files, descending; times of records do
+     not count (LATEST and EARLIEST mean the same as later)
 v1   one offset and its timestamp per partition (KIP-79)
 v2   isolation level: committed readers end at the last stable offset, others at the high watermark
 v4   leader epochs
@@ -33,6 +35,7 @@ from horolog.wire.requests import ListOffsetsPartition, ListOffsetsRequest
 
 _FLAGS: Final = BY_APPEND_TIME | BY_CREATE_TIME
 AT_ONCE: Final = 100  # partitions; a search of each takes a tenth of a millisecond
+_INT64_MAX: Final = (1 << 63) - 1
 FEW_SEARCHES: Final = 4  # of a tenth of a millisecond each: that many the event loop does itself
 
 
@@ -55,8 +58,8 @@ class _Found(NamedTuple):
 
 _NOTHING = _Found()
 _SINCE = {
-    Moment.LATEST: 1,
-    Moment.EARLIEST: 1,
+    Moment.LATEST: 0,
+    Moment.EARLIEST: 0,
     Moment.MAX_TIMESTAMP: 7,
     Moment.EARLIEST_LOCAL: 8,
     Moment.LATEST_TIERED: 9,
@@ -102,9 +105,12 @@ async def _found(
     find: Callable[[], list[dict[str, Any]]],
 ) -> list[dict[str, Any]]:
     searches = sum(one.timestamp >= 0 for one in wanted)
-    if request.body.isolation_level & _FLAGS:
-        return await broker.searchers.run(request.peer, find)
-    if any(one.timestamp == Moment.MAX_TIMESTAMP for one in wanted) or searches > FEW_SEARCHES:
+    if (
+        request.version == 0  # asks the file system about every segment
+        or request.body.isolation_level & _FLAGS
+        or searches > FEW_SEARCHES
+        or any(one.timestamp == Moment.MAX_TIMESTAMP for one in wanted)
+    ):
         return await broker.searchers.run(request.peer, find)
     if not searches:
         return find()
@@ -129,6 +135,9 @@ def _find_some(
             if one.partition_index in repeated:
                 raise RequestRefused(ErrorCode.invalid_request, "a partition is asked for twice")
             partition = _partition(broker, topic, one)
+            if request.version == 0:
+                answers.append(_answer_v0(one, partition, broker.clock.now_ms()))
+                continue
             if flags:
                 found = _look_by_clock(partition, one.timestamp, flags, committed)
             else:
@@ -151,11 +160,7 @@ def _look(partition: Partition, timestamp: int, version: int, committed: bool) -
     end_offset = partition.readable_end(committed=committed)
     if timestamp >= 0:
         return _before(end_offset, partition.find_by_timestamp(timestamp))
-    if version < _SINCE.get(timestamp, version + 1):  # type: ignore[call-overload]
-        raise RequestRefused(
-            ErrorCode.unsupported_version,
-            f"timestamp {timestamp} has no meaning in version {version}",
-        )
+    _check_meaning(timestamp, version)
     match timestamp:
         case Moment.LATEST:
             return _Found(-1, end_offset, partition.leader_epoch)
@@ -180,6 +185,34 @@ def _look_by_clock(partition: Partition, time_ms: int, flags: int, committed: bo
     return _Found(ms, found.offset, found.leader_epoch)
 
 
+def _check_meaning(timestamp: int, version: int) -> None:
+    if version < _SINCE.get(timestamp, version + 1):  # type: ignore[call-overload]
+        raise RequestRefused(
+            ErrorCode.unsupported_version,
+            f"timestamp {timestamp} has no meaning in version {version}",
+        )
+
+
+def _answer_v0(wanted: ListOffsetsPartition, partition: Partition, now_ms: int) -> dict[str, Any]:
+    """Offsets from which on nothing is older than the time asked for, the last one first."""
+    if wanted.timestamp < 0:
+        _check_meaning(wanted.timestamp, 0)
+    count = wanted.max_num_offsets
+    if wanted.timestamp == Moment.EARLIEST:
+        offsets = [partition.log_start_offset][: max(0, count)]
+    else:
+        moment = _INT64_MAX if wanted.timestamp == Moment.LATEST else wanted.timestamp
+        offsets = partition.offsets_before(moment, count, now_ms)
+    visible = partition.high_watermark
+    if any(offset > visible for offset in offsets):
+        offsets = [visible, *(offset for offset in offsets if offset <= visible)]
+    return {
+        "partition_index": wanted.partition_index,
+        "error_code": ErrorCode.none,
+        "old_style_offsets": offsets,
+    }
+
+
 def _before(end_offset: int, found: TimestampOffset | None) -> _Found:
     """The record found, unless consumers cannot fetch it yet."""
     return _NOTHING if found is None or found.offset >= end_offset else _Found(*found)
@@ -189,6 +222,7 @@ def _answer(wanted: ListOffsetsPartition, error_code: ErrorCode, found: _Found) 
     return {
         "partition_index": wanted.partition_index,
         "error_code": error_code,
+        "old_style_offsets": (),
         "timestamp": found.timestamp,
         "offset": found.offset,
         "leader_epoch": found.leader_epoch,

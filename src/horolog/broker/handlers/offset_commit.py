@@ -1,5 +1,8 @@
 """OffsetCommit: stores the offsets of a consumer group.
 
+v0   no member: a commit without a generation. Kafka stored these in ZooKeeper, here they are the
+     group's, as those of later versions
+v1   member and generation; a time of its own for each offset, until v1
 v2   retention time of its own for these offsets, until v4
 v3   throttle time
 v6   leader epoch of the last record read
@@ -132,6 +135,9 @@ def _row(
         raise RequestRefused(ErrorCode.offset_metadata_too_large, "offset.metadata.max.bytes")
     now_ms = broker.clock.now_ms()
     retention_ms = request.body.retention_time_ms
+    committed_ms = now_ms  # v1 may say when, but not later than now: it would not expire
+    if wanted.commit_timestamp >= 0:
+        committed_ms = min(wanted.commit_timestamp, now_ms)
     return OffsetRow(
         request.body.group_id,
         topic.name,
@@ -139,7 +145,7 @@ def _row(
         wanted.committed_offset,
         wanted.committed_leader_epoch,
         metadata,
-        now_ms,
+        committed_ms,
         None if retention_ms < 0 else min(now_ms + retention_ms, LONG_MAX),
     )
 

@@ -1,6 +1,8 @@
 """OffsetFetch: the committed offsets of groups.
 
-v1   offsets by topic and partition; one without a commit is -1 without an error
+v0   one without a commit is UNKNOWN_TOPIC_OR_PARTITION; Kafka read these from ZooKeeper, here they
+     are the group's, as those of later versions
+v1   one without a commit is -1 without an error
 v2   all topics on null, and an error for the group
 v3   throttle time
 v5   leader epoch of the last record read
@@ -107,13 +109,15 @@ def _topics(
             known = topics.find_id(topic_id)
             name = known.name if known is not None else ""
         error_code = ErrorCode.none if name or version < 10 else ErrorCode.unknown_topic_id
+        missing = ErrorCode.unknown_topic_or_partition if version == 0 else error_code
         answers.append(
             {
                 "name": name,
                 "topic_id": topic_id,
                 "partitions": [
-                    _partition(index, committed.get((name, index)), error_code)
+                    _partition(index, row, missing if row is None else error_code)
                     for index in topic.partition_indexes
+                    for row in (committed.get((name, index)),)
                 ],
             }
         )

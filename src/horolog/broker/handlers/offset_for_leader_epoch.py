@@ -1,5 +1,6 @@
 """OffsetForLeaderEpoch: the end offset of a leader epoch (KIP-101, KIP-279).
 
+v1  the epoch found
 v2  the client's current leader epoch is checked (KIP-320)
 v3  replica id: any may ask
 v4  flexible

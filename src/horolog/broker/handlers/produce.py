@@ -1,5 +1,8 @@
 """Produce: validate, stamp and append one batch per partition.
 
+v0   messages of format v0, up to v1; they become one batch of format v2 (KIP-32)
+v1   throttle time
+v2   messages of format v1; the append time
 v3   format v2 only, one batch per partition (KIP-98)
 v5   log start offset in the answer
 v7   zstd (KIP-110)
@@ -32,6 +35,7 @@ from horolog.metadata.topics import Topic
 from horolog.network.dispatching import Hangup
 from horolog.network.reply import Reply
 from horolog.storage.log import Appended
+from horolog.storage.validate import is_old_format
 from horolog.wire.api import ApiKey
 from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produce_response
 from horolog.wire.requests import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -47,6 +51,7 @@ class _Appending(NamedTuple):
     appended: "asyncio.Future[Appended]"
     outcomes: list[ProducedPartition]
     slot: int
+    is_converted: bool
 
 
 @api(ApiKey.PRODUCE)
@@ -115,11 +120,12 @@ def _append(
     except HorologError as error:
         outcomes.append(_refused(wanted.index, error, partition))
         return
+    is_converted = is_old_format(wanted.records or b"", request.version)
     if isinstance(appended, Appended):
-        broker.note_appended(partition, appended, request.client_id, request.peer.host)
+        _note(request, broker, partition, appended, is_converted=is_converted)
         outcomes.append(_accepted(wanted.index, appended))
     else:
-        appending.append(_Appending(partition, appended, outcomes, len(outcomes)))
+        appending.append(_Appending(partition, appended, outcomes, len(outcomes), is_converted))
         outcomes.append(ProducedPartition(wanted.index))
 
 
@@ -145,7 +151,7 @@ async def _reply_later(
         except HorologError as error:
             one.outcomes[one.slot] = _refused(index, error, one.partition)
             continue
-        broker.note_appended(one.partition, appended, request.client_id, request.peer.host)
+        _note(request, broker, one.partition, appended, is_converted=one.is_converted)
         one.outcomes[one.slot] = _accepted(index, appended)
     return _reply(request, topics)
 
@@ -165,6 +171,20 @@ def _reply(
                     f"a produce request with acks=0 to {name} failed: {partition.error_message}"
                 )
     return None
+
+
+def _note(
+    request: Request[ProduceRequest],
+    broker: Broker,
+    partition: Partition,
+    appended: Appended,
+    *,
+    is_converted: bool,
+) -> None:
+    broker.note_appended(partition, appended, request.client_id, request.peer.host)
+    if is_converted:
+        count = appended.last_offset - appended.base_offset + 1
+        broker.conversions.note(request, ApiKey.PRODUCE, partition.topic, count)
 
 
 def _accepted(index: int, appended: Appended) -> ProducedPartition:

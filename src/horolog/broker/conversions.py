@@ -1,0 +1,78 @@
+"""Which clients make the broker convert records, so that one knows when none does (KIP-32).
+
+Counted under the names of Kafka's metrics, as totals, and told in the broker's log: the first time
+and then at most once a minute for each client and topic.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from typing import Any, Final, NamedTuple
+
+from horolog.broker.dispatch import Request
+from horolog.wire.api import ApiKey
+
+__all__ = ["Conversions"]
+
+_LOG = logging.getLogger(__name__)
+
+INTERVAL_SECONDS: Final = 60.0
+_MAX_CLIENTS: Final = 1_000  # names of clients are theirs to choose; the least recent go first
+
+_METRICS: Final = {
+    ApiKey.PRODUCE: "ProduceMessageConversionsPerSec",
+    ApiKey.FETCH: "FetchMessageConversionsPerSec",
+}
+
+
+class _Client(NamedTuple):
+    api_key: ApiKey
+    client_id: str
+    host: str
+    version: int
+    topic: str
+
+
+class _Seen:
+    __slots__ = ("records", "told_at")
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.told_at = float("-inf")
+
+
+class Conversions:
+    """The conversions of one broker. For the event loop's thread only."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._clients: OrderedDict[_Client, _Seen] = OrderedDict()
+        self.totals = dict.fromkeys(_METRICS.values(), 0)
+        """Records converted since the broker was started, by the name of Kafka's metric."""
+
+    def note(self, request: Request[Any], api_key: ApiKey, topic: str, records: int) -> None:
+        """Count records of a topic that were converted for this request."""
+        metric = _METRICS[api_key]
+        self.totals[metric] += records
+        client = _Client(api_key, request.client_id, request.peer.host, request.version, topic)
+        seen = self._clients.setdefault(client, _Seen())
+        self._clients.move_to_end(client)
+        if len(self._clients) > _MAX_CLIENTS:
+            self._clients.popitem(last=False)
+        seen.records += records
+        now = self._loop.time()
+        if now - seen.told_at < INTERVAL_SECONDS:
+            return
+        seen.told_at = now
+        _LOG.info(
+            "client %r at %s sends %s version %d: %d records of %s were converted for it so far "
+            "(%s is %d in total); a newer client needs none (KIP-32)",
+            client.client_id,
+            client.host,
+            api_key.title,
+            client.version,
+            seen.records,
+            topic,
+            metric,
+            self.totals[metric],
+        )

@@ -1,0 +1,116 @@
+"""Records for clients that cannot read format v2: Fetch versions 0 to 3 (KIP-32, KIP-283).
+
+A version knows formats up to one: 0 and 1 know v0, 2 and 3 know v1, later ones know v2. Only
+batches of a later format are converted, and records that need no conversion are the bytes of the
+log. (Kafka 3.9 decides by the topic's `message.format.version` and not by what is there, so that
+old clients get bytes that they cannot read where that was lowered.)
+
+Conversion takes memory, so a response of converted records is smaller than others: a megabyte of
+the log for a partition, and `CONVERTED_BYTES` of all.
+"""
+
+from typing import Final, NamedTuple
+
+from horolog.broker.partition import Partition
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
+from horolog.record.batch import MAGIC
+from horolog.record.conversion import down_convert
+
+__all__ = ["CONVERTED_BYTES", "DownConverted", "newest_format", "read_converted"]
+
+CONVERTED_BYTES: Final = 8 << 20
+"""Bytes of records in a response to a client that may need conversion, beyond its first batch."""
+
+_SOURCE_BYTES: Final = 1 << 20
+_MAX_BATCH_BYTES: Final = 64 << 20
+"""What one batch may decompress to; a larger one old clients cannot have."""
+_MAX_ROUNDS: Final = 64  # of reads that find control batches only
+
+_LAST_WITH_V0: Final = 1
+_LAST_WITH_V1: Final = 3
+
+
+class DownConverted(NamedTuple):
+    """Records that a client can read, and how many of them had to be converted for it."""
+
+    records: Buffer
+    converted: int
+
+
+def newest_format(fetch_version: int) -> int:
+    """The newest format that a version of Fetch may return: 0, 1 or 2."""
+    if fetch_version <= _LAST_WITH_V0:
+        return 0
+    return 1 if fetch_version <= _LAST_WITH_V1 else MAGIC
+
+
+def read_converted(
+    partition: Partition, offset: int, max_bytes: int, magic: int, *, up_to: int, at_least_one: bool
+) -> DownConverted:
+    """Records from `offset` on in format `magic` or an older one; may block, and take long.
+
+    Control batches have no form in older formats and are passed over.
+
+    Args:
+        partition: to read from.
+        offset: the first one wanted; of batches that become plain messages, those before it are
+            left out.
+        max_bytes: of the log that are read, up to a megabyte.
+        magic: 0 or 1.
+        up_to: the offset before which to stop.
+        at_least_one: whether the first batch is read whole, however large it is.
+
+    Raises:
+        RequestRefused: `message.downconversion.enable` is off and a batch would be converted (35),
+            or the first one is compressed with zstd (76) or too large (10).
+        CorruptBatch: the first batch is damaged.
+        StorageFailed: a read failed.
+    """
+    at = offset
+    for _ in range(_MAX_ROUNDS):
+        size = min(max(max_bytes, 0), _SOURCE_BYTES)
+        found = partition.read(at, size, min_one_batch=at_least_one, up_to=up_to)
+        if not found.size:
+            break
+        data = found.read()
+        pieces: list[Buffer] = []
+        converted, next_offset, is_untouched = 0, at, True
+        seen = False
+        conversion = down_convert(
+            data, magic, start_offset=offset, max_batch_bytes=_MAX_BATCH_BYTES
+        )
+        while True:
+            try:
+                batch = next(conversion, None)
+            except (RequestRefused, CorruptBatch):
+                if pieces:  # what is before it can be had; the client meets it with its next fetch
+                    break
+                raise
+            if batch is None:
+                break
+            seen = True
+            if not batch.is_untouched:
+                _check_enabled(partition, magic)
+                is_untouched = False
+            converted += batch.records
+            next_offset = batch.next_offset
+            if len(batch.data):
+                pieces.append(batch.data)
+        if not seen:  # part of a batch, and it need not be of a format that the client reads
+            break
+        if is_untouched:
+            return DownConverted(data, 0)
+        if pieces:
+            return DownConverted(b"".join(pieces), converted)
+        at = next_offset
+    return DownConverted(b"", 0)
+
+
+def _check_enabled(partition: Partition, magic: int) -> None:
+    if not partition.config.message_downconversion_enable:
+        raise RequestRefused(
+            ErrorCode.unsupported_version,
+            f"{partition.name} has records of a later format than v{magic}, and "
+            "message.downconversion.enable=false",
+        )
