@@ -360,14 +360,13 @@ def test_options_that_no_stream_has_are_refused(
         Query(broker, **options).next()
 
 
-def test_the_latest_offset_is_reported_without_asking(orders: RunningBroker) -> None:
+def test_the_log_ends_are_reported_as_latest_offset(orders: RunningBroker) -> None:
     query = Query(orders, startingOffsets="earliest", maxOffsetsPerTrigger=4)
     assert query.reader.reportLatestOffset() is None
     query.next()
-    assert query.reader.reportLatestOffset() == {
-        "version": 1,
-        "offsets": {"orders": {"0": 30, "1": 10}},
-    }
+    reported = query.reader.reportLatestOffset()
+    assert reported is not None
+    assert reported["offsets"] == {"orders": {"0": 30, "1": 10}}
 
 
 A, B, C = (TopicPartition("t", number) for number in range(3))

@@ -26,7 +26,17 @@ except ImportError as error:
         "horolog.spark needs PySpark 4.2 or later and pyarrow: pip install 'horolog[spark]'"
     ) from error
 
+from horolog.spark.lag import LagListener, PartitionLag, QueryLag, lag_of, with_late_counted
 from horolog.spark.progress import await_end
 from horolog.spark.session import register, session
 
-__all__ = ["await_end", "register", "session"]
+__all__ = [
+    "LagListener",
+    "PartitionLag",
+    "QueryLag",
+    "await_end",
+    "lag_of",
+    "register",
+    "session",
+    "with_late_counted",
+]

@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from horolog.errors import Damaged, Misconfigured
+from horolog.record.batch import BatchHeader
+from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.spark.limits import (
     EARLIEST,
     LATEST,
@@ -280,6 +282,13 @@ def _within(
         )
         bounds = bounds._replace(start=min(bounds.start, last), end=last)
     return bounds
+
+
+def first_time(header: BatchHeader) -> int | None:
+    """The time of a batch's first record, as far as its header says."""
+    is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    at = header.max_timestamp if is_append_time else header.base_timestamp
+    return None if at == NO_TIMESTAMP or header.has_delete_horizon else at
 
 
 def data_lost(options: ReadOptions, message: str) -> None:

@@ -15,7 +15,8 @@ from horolog.client import (
     RangeClock,
 )
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
-from horolog.spark.bounds import Bounds
+from horolog.record.batch import iter_headers
+from horolog.spark.bounds import Bounds, first_time
 from horolog.spark.limits import EARLIEST, LATEST, Assigned, Topics, subscribed
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange
@@ -106,6 +107,17 @@ class BrokerLog:
             for partition in times_ms
         }
 
+    def time_at(self, partition: TopicPartition, offset: int) -> int | None:
+        """The time of the first record of the batch that holds an offset, or follows it.
+
+        None where there is none, or it has no timestamp.
+        """
+        fetched = self._client.fetch(*partition, offset, max_bytes=1, max_wait_ms=0)
+        for _, header in iter_headers(fetched.records):
+            if header.next_offset > offset:
+                return first_time(header)
+        return None
+
     def now_ms(self) -> int | None:
         """The time of the cluster's controller in milliseconds; None where it does not say."""
         return self._persist(self._client.cluster_time_ms)
@@ -182,14 +194,15 @@ class BrokerLog:
         found = self._list(dict.fromkeys(partitions, from_ms))
         starts = {partition: answer.offset for partition, answer in found.items() if answer}
         unproven = [partition for partition in partitions if partition not in starts]
-        for partition, largest in self._largest(unproven).items():
+        for partition, largest in self.largest(unproven).items():
             if largest is None or largest.timestamp >= from_ms:
                 starts[partition] = 0
         return starts
 
-    def _largest(
+    def largest(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, FoundOffset | None]:
+        """The record with the largest time of each; None where it is not told."""
         if not partitions:
             return {}
         try:

@@ -26,6 +26,7 @@ APPEND_TIME = "appendTime"
 APPEND_TIME_MS = "appendTimeMs"
 CREATE_TIME = "createTime"
 OF_CLOCKS = (APPEND_TIME, APPEND_TIME_MS, CREATE_TIME)
+LATE_BY_MS = "lateByMs"
 OF_PRODUCER = (PRODUCER_ID, PRODUCER_EPOCH, SEQUENCE)
 
 # In the order in which a read has them by default; types as Spark's DDL writes them.
@@ -45,6 +46,7 @@ TYPES = {
     APPEND_TIME: "timestamp",
     APPEND_TIME_MS: "bigint",
     CREATE_TIME: "timestamp",
+    LATE_BY_MS: "bigint",
 }
 
 FIRST_TIMESTAMP_MS = -62_135_510_400_000  # 0001-01-02T00:00:00Z
@@ -57,6 +59,7 @@ def default_columns(
     include_timestamp_ms: bool,
     include_producer: bool = False,
     include_append_time: bool = False,
+    include_lateness: bool = False,
 ) -> tuple[str, ...]:
     """The columns of a read that names none."""
     left_out = set()
@@ -68,6 +71,8 @@ def default_columns(
         left_out.update(OF_PRODUCER)
     if not include_append_time:
         left_out.update(OF_CLOCKS)
+    if not include_lateness:
+        left_out.add(LATE_BY_MS)
     return tuple(name for name in TYPES if name not in left_out)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
 from horolog.record.scan import find_at_or_after
-from horolog.spark.bounds import Bounds, data_lost
+from horolog.spark.bounds import Bounds, data_lost, first_time
 from horolog.spark.file_systems import Root
 from horolog.spark.limits import subscribed
 from horolog.spark.merge import merge
@@ -144,6 +144,16 @@ class FileLog:
             partition: self._find_time(partition, timestamp_ms)
             for partition, timestamp_ms in times_ms.items()
         }
+
+    def time_at(self, partition: TopicPartition, offset: int) -> int | None:
+        """The time of the first record of the batch that holds an offset, or follows it."""
+        for piece in self._pieces.get(partition, []):
+            if offset < piece.end:
+                position = piece.segment.open(piece.root.files).position_for(None, offset)
+                for _, _, header in _headers(piece, position):
+                    if header.next_offset > offset:
+                        return first_time(header)
+        return None
 
     # What to read.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
+from horolog.client import FoundOffset
 from horolog.errors import Misconfigured
 from horolog.spark.bounds import Bounds
 from horolog.spark.file_log import FileLog
@@ -87,6 +88,19 @@ class GrowingFiles:
         """An offset of each before which all is earlier; not of those where everything is."""
         found = self.at_or_after(dict.fromkeys(partitions, from_ms))
         return {partition: at for partition, at in found.items() if at is not None}
+
+    def time_at(self, partition: TopicPartition, offset: int) -> int | None:
+        """The time of the first record of the batch that holds an offset, or follows it.
+
+        None where there is none, or it has no timestamp.
+        """
+        return self._opened().time_at(partition, offset)
+
+    def largest(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, FoundOffset | None]:
+        """The record with the largest time of each: not known without reading the log."""
+        return dict.fromkeys(partitions)
 
     def now_ms(self) -> None:
         """None: files have no clock."""

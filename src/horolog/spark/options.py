@@ -76,6 +76,7 @@ class ReadOptions:
     include_producer: bool = False
     include_append_time: bool = False
     appended: AppendTimeRange = ANY_APPEND_TIME
+    include_lateness: bool = False
     columns: tuple[str, ...] | None = None
     read_committed: bool = False
     check_crcs: bool = True
@@ -151,6 +152,7 @@ class ReadOptions:
             include_producer=flag(given, "includeProducer", default=False),
             include_append_time=flag(given, "includeAppendTime", default=False),
             appended=AppendTimeRange.parse(given),
+            include_lateness=flag(given, "includeLateness", default=False),
             columns=_columns(given),
             read_committed=one_of(
                 given,

@@ -32,6 +32,7 @@ class OffsetRange:
     Kafka source: where `is_from_earliest`, `start` was the log start offset; where `until`
     is set, `end` was the log end, and the task reads up to the log end, but not past `until`.
     `times_ms` are the times of its rows, exactly; of no record without a timestamp, if limited.
+    `largest_ms` is the largest time before `start` as far as it is known, for `lateByMs`.
     """
 
     partition: TopicPartition
@@ -42,6 +43,7 @@ class OffsetRange:
     size: int | None = None
     """Bytes of its batches, if the broker has said it."""
     times_ms: Interval = EVERYTHING
+    largest_ms: int | None = None
 
     @property
     def weight(self) -> int:

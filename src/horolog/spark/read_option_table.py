@@ -53,6 +53,8 @@ OWN = {
     "fromAppendTime": "exactly the rows that were appended at or after this; none whose append "
     "time is unknown",
     "toAppendTime": "and before this",
+    "includeLateness": "of a stream: `true` adds the column `lateByMs` "
+    "([Lag and late records](spark.md#lag-and-late-records)); `false` (default)",
     row_times.FROM: "exactly the rows with a time at or after this, late ones included, whatever "
     "the offsets are",
     row_times.TO: "and before this",

@@ -36,7 +36,8 @@ def read_task(
             client = stack.enter_context(task_client(options))
             task = up_to_the_log_end(client, task, options)
         for stretch in task:
-            shaper.begin(stretch.partition)
+            largest_ms = stretch.largest_ms if isinstance(stretch, OffsetRange) else None
+            shaper.begin(stretch.partition, largest_ms)
             times_ms, needed = stretch.times_ms, decoded
             what = options.appended.narrow(narrowed(wanted, times_ms))
             appends_ms = what.append_times_ms

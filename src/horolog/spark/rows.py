@@ -33,6 +33,7 @@ _TYPES = {
     columns.APPEND_TIME: pa.timestamp("us", tz="UTC"),
     columns.APPEND_TIME_MS: pa.int64(),
     columns.CREATE_TIME: pa.timestamp("us", tz="UTC"),
+    columns.LATE_BY_MS: pa.int64(),
 }
 # What has to be decoded for a column, and what is in a decoded table as Spark wants it.
 _DECODED = {
@@ -49,10 +50,12 @@ _DECODED = {
     columns.APPEND_TIME: clocks.APPEND,
     columns.APPEND_TIME_MS: clocks.APPEND,
     columns.CREATE_TIME: clocks.CREATE,
+    columns.LATE_BY_MS: "timestamp_ms",
 }
 TIMES = "timestamp_ms"
 """The decoded column that holds the records' times."""
 
+_NO_TIME = np.iinfo(np.int64).min
 _COUNTED = "offset"  # decoded where a query wants no column of the records themselves
 _FEW_ROWS = 4096
 
@@ -71,10 +74,12 @@ class RowShaper:
         fields = zip(names, nullable, strict=True)
         self.schema = pa.schema([pa.field(name, _TYPES[name], may) for name, may in fields])
         self._partition: TopicPartition | None = None
+        self._largest_ms = _NO_TIME
         self._constants: dict[str, pa.Array] = {}
 
-    def begin(self, partition: TopicPartition) -> None:
-        """The tables that follow are of this partition."""
+    def begin(self, partition: TopicPartition, largest_ms: int | None = None) -> None:
+        """The tables that follow are of this partition; `largest_ms` is known of those before."""
+        self._largest_ms = _NO_TIME if largest_ms is None else largest_ms
         if partition != self._partition:
             self._partition = partition
             self._make_constants(_FEW_ROWS)
@@ -95,10 +100,26 @@ class RowShaper:
                 return shown_times(table.column(_DECODED[name]))
             case columns.APPEND_TIME:
                 return shown_times(table.column(clocks.APPEND).fill_null(NO_TIMESTAMP))
+            case columns.LATE_BY_MS:
+                return self._late_by(table.column(TIMES))
             case columns.HEADERS:
                 return _null_where_empty(table.column("headers"))
             case _:
                 return table.column(_DECODED[name])
+
+    def _late_by(self, times_ms: pa.Array) -> pa.Array:
+        """How much earlier each time is than the largest one before it; null without a time."""
+        values: npt.NDArray[np.int64] = times_ms.to_numpy(zero_copy_only=False)
+        has_none = values == NO_TIMESTAMP
+        known = np.concatenate(([self._largest_ms], np.where(has_none, _NO_TIME, values)))
+        largest = np.maximum.accumulate(known)
+        self._largest_ms = int(largest[-1])
+        before = largest[:-1]
+        late = before > values
+        # As unsigned: of times at both ends of 64 bits the difference is larger than that.
+        by = np.where(late, before.view(np.uint64) - values.view(np.uint64), np.uint64(0))
+        shown = np.minimum(by, np.uint64(np.iinfo(np.int64).max)).astype(np.int64)
+        return pa.array(shown, mask=has_none if has_none.any() else None)
 
     def _make_constants(self, rows: int) -> None:
         assert self._partition is not None

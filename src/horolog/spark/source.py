@@ -75,6 +75,11 @@ class LogSource(DataSource):
             read = self._asked()
             read.batch_starting()
             names, nullable = _shape(read, schema)
+            if columns.LATE_BY_MS in names:
+                raise Misconfigured(
+                    f"Column {columns.LATE_BY_MS} (includeLateness) is for streams: a batch has no "
+                    "records that came before"
+                )
         if not _filters_may_come():
             return LogReader(read, names, nullable, self.cores)
         reader = FilteringLogReader(read, names, nullable, self.cores)
@@ -216,6 +221,7 @@ def _columns(read: ReadOptions) -> tuple[str, ...]:
         include_timestamp_ms=read.include_timestamp_ms,
         include_producer=read.include_producer,
         include_append_time=read.include_append_time,
+        include_lateness=read.include_lateness,
     )
 
 

@@ -30,12 +30,13 @@ from horolog.client import NoAnswer
 from horolog.errors import HorologError, RequestRefused
 from horolog.spark import planning
 from horolog.spark.broker_log import BrokerLog
+from horolog.spark.columns import LATE_BY_MS
 from horolog.spark.errors import in_one_sentence
 from horolog.spark.growing_files import GrowingFiles
 from horolog.spark.limits import EARLIEST, Everywhere, OffsetByPartition
 from horolog.spark.options import ReadOptions
 from horolog.spark.reading import read_task
-from horolog.spark.stream_looks import Look, StreamLooks
+from horolog.spark.stream_looks import Look, StreamLooks, largest_before
 from horolog.spark.stream_offsets import Offsets, StreamOffset, limited
 from horolog.spark.wanted import Wanted
 from horolog.storage.names import TopicPartition
@@ -67,6 +68,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._targets: Offsets | None = None  # of a query that reads what is available now
         self._runs_to_its_stop = False
         self._parent = os.getppid()
+        self._planned: Offsets = {}  # where the last micro-batch ends
         self._idle_since: dict[str, Any] | None = None  # the offset that had nothing behind it
         self._last_batch_at: float | None = None
         self._told_group: dict[str, Any] | None = None
@@ -105,6 +107,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end = self._end_from(start, at, limit)
                 if end is not None:
                     self._idle_since, self._last_batch_at = None, self._clock()
+                    self._planned = end.offsets
                     return end.to_json()
                 self._idle_since = start
                 waits = self._runs_to_its_stop and is_stopping and not at.is_at_its_ends
@@ -131,7 +134,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if look.positions.get(partition, seam) < seam and partition not in restarted
         }
         moments_ms = self.options.times.pinned(at.moments_ms).relative_ms()
-        return StreamOffset(ends, look.starts, seams, look.stops_at, moments_ms)
+        known_ms = {p: ms for p, ms in at.largest_ms.items() if p not in restarted}
+        largest_ms = largest_before(ends, look.largest, known_ms)
+        return StreamOffset(ends, look.starts, seams, look.stops_at, moments_ms, largest_ms)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix where the query ends: at the log ends of now, or where it has a stop, there."""
@@ -142,9 +147,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._runs_to_its_stop = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """The log ends when they were last looked at."""
-        ends = {} if self._looks is None else self._looks.ends
-        return StreamOffset(ends).to_json() if ends else None
+        """The log ends when they were last looked at, and how far the query is behind (`lag`)."""
+        if self._looks is None:
+            return None
+        return self._looks.report(self._planned)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """What each task of a micro-batch reads."""
@@ -179,7 +185,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _opened(self) -> StreamLooks:
         if self._looks is None:
-            self._looks = StreamLooks(self.options, self._clock)
+            counts_late = LATE_BY_MS in self.names
+            self._looks = StreamLooks(self.options, self._clock, counts_late=counts_late)
         return self._looks
 
     def _admitted(self, look: Look, limit: ReadLimit) -> dict[TopicPartition, int]:

@@ -1,23 +1,28 @@
 """What there is to read for a stream: from where, up to where, and whether it ends."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from horolog.client import FoundOffset
 from horolog.clock import SystemClock
-from horolog.errors import RequestRefused
+from horolog.errors import HorologError, RequestRefused
 from horolog.spark.bounds import data_lost, later_starts, stream_starts
 from horolog.spark.broker_log import BrokerLog
 from horolog.spark.growing_files import GrowingFiles
 from horolog.spark.options import ReadOptions
 from horolog.spark.row_times import STOP, RowTimes
-from horolog.spark.stream_offsets import Offsets, StreamOffset
+from horolog.spark.stream_offsets import Offsets, StreamOffset, by_topic
 from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)
 
 DISCOVERY_S = 1.0
 """How often a stream looks for new topics and partitions and at the broker's clock, at most."""
+
+_MOST_LAGS = 100
+"""Partitions whose lag in time is measured: each costs a request."""
 
 
 @dataclass(slots=True)
@@ -28,6 +33,7 @@ class Look:
     ends: dict[TopicPartition, int]
     starts: dict[TopicPartition, int]
     stops_at: Offsets = field(default_factory=dict)
+    largest: Mapping[TopicPartition, FoundOffset] = field(default_factory=dict)
 
     @property
     def backlog(self) -> int:
@@ -38,14 +44,21 @@ class Look:
 class StreamLooks:
     """Looks at the log of a stream again and again. Close it after use."""
 
-    def __init__(self, options: ReadOptions, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, options: ReadOptions, clock: Callable[[], float], *, counts_late: bool = False
+    ) -> None:
         self._options = options
+        self._counts_late = counts_late
         self._clock = clock  # in seconds
         self._log: BrokerLog | GrowingFiles | None = None
         self._partitions: list[TopicPartition] = []
         self._discovered_at: float | None = None
         self._clock_asked_at: float | None = None
         self._said: set[str] = set()
+        self._measured_for: Offsets = {}
+        self._measured_at: float | None = None
+        self._measured_ms = 0  # on the broker's clock
+        self._unread_since_ms: dict[TopicPartition, int] = {}
         self.ends: dict[TopicPartition, int] = {}
         """The log ends when last looked at."""
 
@@ -65,8 +78,15 @@ class StreamLooks:
 
     def beginning(self) -> StreamOffset:
         """Where a query starts that has not read anything."""
-        starts, seams = stream_starts(self._options, self.log, sorted(self.log.partitions()))
-        return StreamOffset(starts, seams=seams, moments_ms=self._options.times.relative_ms())
+        partitions = sorted(self.log.partitions())
+        largest = self._largest(partitions)
+        starts, seams = stream_starts(self._options, self.log, partitions)
+        return StreamOffset(
+            starts,
+            seams=seams,
+            moments_ms=self._options.times.relative_ms(),
+            largest_ms=largest_before(starts, largest, {}),
+        )
 
     def all_ends(self) -> dict[TopicPartition, int]:
         """The log ends of all partitions."""
@@ -84,6 +104,41 @@ class StreamLooks:
             self.forget()
             return self._look(start, targets)
 
+    def report(self, read: Offsets) -> dict[str, Any] | None:
+        """The log ends, and since when there are records behind the offsets that were `read`.
+
+        Measured anew once something more was read, at most once a second. A broker that does not
+        answer then ends no query.
+        """
+        now = self._clock()
+        is_due = self._measured_at is None or now - self._measured_at >= DISCOVERY_S
+        if read != self._measured_for and is_due:
+            self._measured_for, self._measured_at = read, now
+            try:
+                self._measure(read)
+            except HorologError as error:
+                _logger.warning("The lag of this query is not known: %s", error)
+        if not self.ends:
+            return None
+        report = StreamOffset(self.ends).to_json()
+        if self._unread_since_ms:
+            report["nowMs"] = self._measured_ms
+            report["unreadSinceMs"] = by_topic(self._unread_since_ms)
+        return report
+
+    def _measure(self, read: Offsets) -> None:
+        self._unread_since_ms = {}
+        self.ends |= self.log.latest([each for each in self._partitions if each in read])
+        behind = [each for each, at in sorted(read.items()) if self.ends.get(each, at) > at]
+        if not behind:
+            return
+        now_ms = self.log.now_ms()
+        self._measured_ms = SystemClock().now_ms() if now_ms is None else now_ms
+        for partition in behind[:_MOST_LAGS]:
+            since_ms = self.log.time_at(partition, read[partition])
+            if since_ms is not None:
+                self._unread_since_ms[partition] = since_ms
+
     def forget(self) -> None:
         """Ask for the partitions again."""
         self._discovered_at = None
@@ -99,6 +154,7 @@ class StreamLooks:
             present = [each for each in present if each in targets]
         for partition in sorted(start.offsets.keys() - set(present)):
             self._lost(f"{partition} does not exist any more, or is no longer subscribed to")
+        largest = self._largest(present)  # before the ends: so it lies before them
         ends = self.log.latest(present)
         if len(ends) < len(present):  # files went away since they were listed
             self.forget()
@@ -119,7 +175,16 @@ class StreamLooks:
         if targets is not None:
             ends = {each: min(end, targets[each]) for each, end in ends.items()}
         ends = {each: max(end, positions[each]) for each, end in ends.items()}
-        return Look(positions, ends, starts, dict(ends) if stops_now else stops_at)
+        return Look(positions, ends, starts, dict(ends) if stops_now else stops_at, largest)
+
+    def _largest(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, FoundOffset]:
+        """The record with the largest time of each, where late records are counted."""
+        if not self._counts_late:
+            return {}
+        found = self.log.largest(partitions)
+        return {partition: each for partition, each in found.items() if each is not None}
 
     def _discover(self) -> list[TopicPartition]:
         """The partitions that the stream subscribes to, as known since a moment ago."""
@@ -157,6 +222,19 @@ class StreamLooks:
         if message not in self._said:
             self._said.add(message)
             _logger.warning(message)
+
+
+def largest_before(
+    offsets: Offsets,
+    largest: Mapping[TopicPartition, FoundOffset],
+    known_ms: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """The largest time before each offset; what was known before, where it now lies behind it."""
+    found = {partition: known_ms[partition] for partition in offsets if partition in known_ms}
+    for partition, each in largest.items():
+        if each.offset < offsets.get(partition, 0):
+            found[partition] = each.timestamp
+    return found
 
 
 def _pinned(options: ReadOptions, start: StreamOffset) -> RowTimes:

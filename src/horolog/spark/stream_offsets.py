@@ -12,6 +12,8 @@ One offset of a stream, as JSON on one line:
     seams     of a backfill, the log ends of the query's first start: the offsets before them
               are filtered by backfillFromTimestamp. Left out once reading has passed them
     ends      of a stream that ends, the log ends that it ends at, once stopAtTimestamp passed
+    largest   of a query that counts late records, the largest time before `offsets` in
+              milliseconds, as far as it was known
     moments   by option, relative times (-3d) as the query's first start resolved them
 
 `starts` are there because Spark asks again where a stream starts until its first
@@ -34,10 +36,11 @@ from horolog.spark.row_times import ANY_TIME, RowTimes
 from horolog.storage.names import TopicPartition
 
 VERSION = 1
+_INT64_MIN = -(1 << 63)
 
 Offsets = Mapping[TopicPartition, int]
 
-_KNOWN = {"version", "offsets", "starts", "seams", "ends", "moments"}
+_KNOWN = {"version", "offsets", "starts", "seams", "ends", "moments", "largest"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,16 @@ class StreamOffset:
     seams: Offsets = field(default_factory=dict)
     ends: Offsets = field(default_factory=dict)
     moments_ms: Mapping[str, int] = field(default_factory=dict)
+    largest_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As Spark takes it."""
-        written: dict[str, Any] = {"version": VERSION, "offsets": _by_topic(self.offsets)}
+        written: dict[str, Any] = {"version": VERSION, "offsets": by_topic(self.offsets)}
         for name, offsets in (("starts", self.starts), ("seams", self.seams), ("ends", self.ends)):
             if offsets:
-                written[name] = _by_topic(offsets)
+                written[name] = by_topic(offsets)
+        if self.largest_ms:
+            written["largest"] = by_topic(self.largest_ms)
         if self.moments_ms:
             written["moments"] = dict(self.moments_ms)
         return written
@@ -80,6 +86,7 @@ class StreamOffset:
                     seams=_by_partition(value.get("seams", {})),
                     ends=_by_partition(value.get("ends", {})),
                     moments_ms=dict(moments),
+                    largest_ms=_by_partition(value.get("largest", {}), least=_INT64_MIN),
                 )
         except (AttributeError, KeyError, TypeError, ValueError):
             raise Misconfigured(
@@ -114,12 +121,19 @@ class StreamOffset:
                     f"The checkpoint does not say where {partition} starts: "
                     f"{json.dumps(start.to_json())} to {json.dumps(self.to_json())}"
                 )
+            has_restarted = partition in self.starts and partition in start.offsets
+            largest_ms = None if has_restarted else start.largest_ms.get(partition)
             seam = min(max(first, self.seams.get(partition, first)), end)
             if first < seam:
                 before = times.backfill_interval_ms
-                ranges.append(OffsetRange(partition, first, seam, times_ms=before))
+                ranges.append(
+                    OffsetRange(partition, first, seam, times_ms=before, largest_ms=largest_ms)
+                )
             if seam < end:
-                ranges.append(OffsetRange(partition, seam, end, times_ms=times.interval_ms))
+                live = times.interval_ms
+                ranges.append(
+                    OffsetRange(partition, seam, end, times_ms=live, largest_ms=largest_ms)
+                )
         return [each for each in ranges if not each.times_ms.is_empty]
 
 
@@ -140,18 +154,21 @@ def limited(positions: Offsets, ends: Offsets, most: int) -> dict[TopicPartition
     return shared
 
 
-def _by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
+def by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """Numbers of partitions as JSON has them: by topic, then by partition."""
     written: dict[str, dict[str, int]] = {}
     for partition, offset in sorted(offsets.items()):
         written.setdefault(partition.topic, {})[str(partition.partition)] = offset
     return written
 
 
-def _by_partition(written: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, int]:
+def _by_partition(
+    written: Mapping[str, Mapping[str, Any]], least: int = 0
+) -> dict[TopicPartition, int]:
     offsets = {}
     for topic, numbers in written.items():
         for partition, offset in numbers.items():
-            if type(offset) is not int or offset < 0:
+            if type(offset) is not int or offset < least:
                 raise ValueError(offset)
             offsets[TopicPartition(topic, int(partition))] = offset
     return offsets

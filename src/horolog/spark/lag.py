@@ -1,0 +1,162 @@
+"""How far a streaming query is behind: in records and in time, and how many records came late.
+
+A listener gets it after each micro-batch, `lag_of` reads it from any progress of a query:
+
+    spark.streams.addListener(LagListener(print))
+    lag_of(query.lastProgress)                        # without a listener
+
+The source measures it in the driver once a micro-batch has been read, at most once a second, and
+reports it as `latestOffset` in the query's progress. So it works over Spark Connect as well.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from horolog.spark.columns import LATE_BY_MS
+from horolog.spark.progress import sources_of
+
+_OBSERVED = "horolog"
+
+
+class PartitionLag(NamedTuple):
+    """How far a query is behind the end of one partition.
+
+    `time_ms` is how long ago the oldest batch was written, by its first record's time, that the
+    query has not read: 0 where it has read all, None where that is not known.
+    """
+
+    topic: str
+    partition: int
+    records: int
+    time_ms: int | None
+
+
+class QueryLag(NamedTuple):
+    """How far a query is behind, after a micro-batch.
+
+    `late` counts the records of this micro-batch that were late, where the query counts them
+    (`with_late_counted`), and `most_late_ms` is by how much the latest of them was.
+    `dropped_late` counts the rows that Spark left out of aggregations and joins in this
+    micro-batch since they were later than the query's watermark.
+    """
+
+    query_id: str
+    name: str | None
+    batch_id: int
+    partitions: tuple[PartitionLag, ...]
+    dropped_late: int
+    late: int | None = None
+    most_late_ms: int | None = None
+
+    @property
+    def records(self) -> int:
+        """Records that are not read yet, of all partitions."""
+        return sum(partition.records for partition in self.partitions)
+
+    @property
+    def time_ms(self) -> int | None:
+        """The largest lag in time of a partition; None where none is known."""
+        known = [each.time_ms for each in self.partitions if each.time_ms is not None]
+        return max(known, default=None)
+
+
+def lag_of(progress: Any) -> QueryLag | None:
+    """The lag that a progress reports; None if it is of no query of ours, or there is none yet."""
+    if progress is None:
+        return None
+    partitions = tuple(
+        lag
+        for source, offset in sources_of(progress)
+        for lag in _lags(_as_json(source["latestOffset"]), offset.offsets)
+    )
+    if not partitions:
+        return None
+    dropped = sum(each.get("numRowsDroppedByWatermark", 0) for each in progress["stateOperators"])
+    counted = (progress.get("observedMetrics") or {}).get(_OBSERVED)
+    return QueryLag(
+        str(progress["id"]),
+        progress["name"],
+        progress["batchId"],
+        partitions,
+        dropped,
+        *((None, None) if counted is None else (counted["late"], counted["most_late_ms"])),
+    )
+
+
+def with_late_counted(frame: DataFrame, *, after_ms: int = 0) -> DataFrame:
+    """A stream whose late records are counted in each micro-batch, for `QueryLag.late`.
+
+    Late is a record whose time is more than `after_ms` before the largest time before it in its
+    partition. The stream must have the column `lateByMs` (option `includeLateness`).
+    """
+    late_by = F.col(LATE_BY_MS)
+    return frame.observe(
+        _OBSERVED,
+        F.count_if(late_by > after_ms).alias("late"),
+        F.coalesce(F.max(late_by), F.lit(0)).alias("most_late_ms"),
+    )
+
+
+class LagListener(StreamingQueryListener):
+    """Keeps the lag of each query that runs, and hands it on after each micro-batch.
+
+    Args:
+        report: called with each `QueryLag`, in Spark's thread for listeners.
+    """
+
+    def __init__(self, report: Callable[[QueryLag], None] | None = None) -> None:
+        self._report = report
+        self.latest: dict[str, QueryLag] = {}
+        """By query id, of queries that run."""
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing is known yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """Take the lag of a query of ours."""
+        lag = lag_of(event.progress)
+        if lag is not None:
+            self.latest[lag.query_id] = lag
+            if self._report is not None:
+                self._report(lag)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing has changed."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """Forget the query."""
+        self.latest.pop(str(event.id), None)
+
+
+def _as_json(value: Any) -> Mapping[str, Any]:
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except json.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _lags(latest: Mapping[str, Any], read: Mapping[Any, int]) -> Iterator[PartitionLag]:
+    now_ms, unread = latest.get("nowMs"), latest.get("unreadSinceMs", {})
+    for topic, partitions in latest.get("offsets", {}).items():
+        for number, end in partitions.items():
+            position = read.get((topic, int(number)))
+            if position is None:
+                continue
+            records = max(0, end - position)
+            since_ms = unread.get(topic, {}).get(number)
+            time_ms = None if records else 0
+            if records and now_ms is not None and since_ms is not None:
+                time_ms = max(0, now_ms - since_ms)
+            yield PartitionLag(topic, int(number), records, time_ms)
