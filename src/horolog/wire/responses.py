@@ -21,6 +21,7 @@ class ListOffsetsPartitionResponse(TypedDict):
     timestamp: NotRequired[int]
     offset: NotRequired[int]
     leader_epoch: NotRequired[int]
+    old_style_offsets: NotRequired[Sequence[int]]
 
 
 class ListOffsetsTopicResponse(TypedDict):
@@ -440,9 +441,10 @@ class DescribeConfigsResourceResult(TypedDict):
     read_only: bool
     config_source: NotRequired[int]
     is_sensitive: bool
-    synonyms: Sequence[DescribeConfigsSynonym]
+    synonyms: NotRequired[Sequence[DescribeConfigsSynonym]]
     config_type: NotRequired[int]
     documentation: NotRequired[str | None]
+    is_default: NotRequired[bool]
 
 
 class DescribeConfigsResult(TypedDict):
