@@ -1,7 +1,6 @@
 """Facts, times and lookups inside a batch, against what was generated; and all malformations."""
 
 import tracemalloc
-from array import array
 from contextlib import suppress
 from itertools import pairwise
 
@@ -30,11 +29,16 @@ from horolog.record.compression import Codec, compress, decompress_chunks
 from horolog.record.scan import (
     LATENCY_BOUNDS,
     LATENCY_COUNT,
+    NO_TALLY,
     RecordFacts,
+    TallyFields,
+    add_up,
+    fields_of,
     find_at_or_after,
     find_equal,
     find_faults,
     scan_batch,
+    tally_of,
     timestamps,
 )
 from horolog.record.timestamps import NO_TIMESTAMP
@@ -46,12 +50,12 @@ def scanned(data: bytes, **options: object) -> RecordFacts:
     return scan_batch(data, parse_header(data), max_bytes=MAX_BYTES, **options)
 
 
-def latencies_of(timed: list[int], arrival_ms: int) -> array:
+def latencies_of(timed: list[int], arrival_ms: int) -> tuple[int, ...]:
     """How many records are in each class of age."""
-    counts = array("q", bytes(8 * LATENCY_COUNT))
+    counts = [0] * LATENCY_COUNT
     for time in timed:
         counts[sum(arrival_ms - time >= bound for bound in LATENCY_BOUNDS)] += 1
-    return counts
+    return tuple(counts)
 
 
 @given(batch=batches(), arrival_ms=timestamps_ms())
@@ -67,13 +71,41 @@ def test_the_facts_are_those_of_what_was_generated(batch: GeneratedBatch, arriva
         dense_offsets=True,
         growing_offsets=True,
         last_offset_delta=len(batch.sent) - 1,
-        timed=len(timed),
-        first_timestamp=timed[0] if timed else 0,
-        last_timestamp=timed[-1] if timed else 0,
-        setbacks=sum(later < time for time, later in pairwise(timed)),
-        latencies=latencies_of(timed, arrival_ms),
+        tally=tally_of(
+            TallyFields(
+                len(batch.sent),
+                len(timed),
+                max(timed, default=0),
+                min(timed, default=0),
+                timed[0] if timed else 0,
+                timed[-1] if timed else 0,
+                sum(later < time for time, later in pairwise(timed)),
+                latencies_of(timed, arrival_ms),
+            )
+        ),
     )
-    assert not any(scanned(batch.data).latencies)
+    assert not any(fields_of(scanned(batch.data).tally).latencies)
+
+
+@given(several=st.lists(batches(), min_size=1, max_size=5), arrival_ms=timestamps_ms())
+def test_tallies_add_up_to_that_of_all_records(several: list[GeneratedBatch], arrival_ms: int):
+    tallies = [scanned(batch.data, arrival_ms=arrival_ms).tally for batch in several]
+    times = [time for batch in several for time in batch.timestamps]
+    timed = [time for time in times if time != NO_TIMESTAMP]
+    for begin in range(len(tallies)):
+        before = add_up(NO_TALLY, tallies[:begin])
+        assert fields_of(add_up(before, tallies[begin:])) == TallyFields(
+            len(times),
+            len(timed),
+            max(timed, default=0),
+            min(timed, default=0),
+            timed[0] if timed else 0,
+            timed[-1] if timed else 0,
+            sum(later < time for time, later in pairwise(timed)),
+            latencies_of(timed, arrival_ms),
+        )
+    assert add_up(NO_TALLY, []) == NO_TALLY
+    assert not any(NO_TALLY)
 
 
 @given(batch=batches(), append_ms=timestamps_ms())
@@ -217,11 +249,7 @@ def test_an_empty_batch_has_no_facts_but_its_emptiness():
         dense_offsets=True,
         growing_offsets=True,
         last_offset_delta=-1,
-        timed=0,
-        first_timestamp=0,
-        last_timestamp=0,
-        setbacks=0,
-        latencies=array("q", bytes(8 * LATENCY_COUNT)),
+        tally=NO_TALLY,
     )
 
 

@@ -11,7 +11,7 @@ keys are not checked to be UTF-8: Kafka's readers replace what is not.
 
 from array import array
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
@@ -52,6 +52,49 @@ def kernels_ready() -> bool:
     return SCAN_KERNELS.module is not None
 
 
+Tally: TypeAlias = "array[int]"
+"""Numbers of the records of one batch, or of many: an array of 64-bit integers.
+
+How many records, how many with a timestamp, the largest and the smallest, that of the first with
+one and of the last, how many were earlier than the one before, and how many were in each class of
+`LATENCY_BOUNDS` by their age at arrival. Timestamps are 0 where no record has one.
+"""
+
+NO_TALLY: Final[Tally] = array("q", bytes(8 * layout.TALLY_SIZE))
+
+
+class TallyFields(NamedTuple):
+    """A tally by names."""
+
+    records: int
+    timed: int
+    largest: int
+    smallest: int
+    first: int
+    last: int
+    setbacks: int
+    latencies: tuple[int, ...]
+
+
+def fields_of(tally: Tally) -> TallyFields:
+    """A tally by names."""
+    return TallyFields._make((*tally[:7], tuple(tally[7:])))
+
+
+def tally_of(fields: TallyFields) -> Tally:
+    """The reverse of `fields_of`."""
+    return array("q", (*fields[:7], *fields.latencies))
+
+
+def add_up(before: Tally, tallies: Iterable[Tally]) -> Tally:
+    """The tally of batches that follow one another."""
+    total = before[:]
+    module = SCAN_KERNELS.module
+    add = scan_twins.add_tallies if module is None else module.add_tallies
+    add(b"".join(tallies), total)
+    return total
+
+
 class RecordFacts(NamedTuple):
     """What one pass over the records of a batch finds.
 
@@ -72,15 +115,8 @@ class RecordFacts(NamedTuple):
     """Whether they begin at 0 or above and strictly grow."""
     last_offset_delta: int
     """Of the last record; -1 without any."""
-    timed: int
-    """How many records have a timestamp."""
-    first_timestamp: int
-    """Of the first record that has one; only if one has."""
-    last_timestamp: int
-    setbacks: int
-    """How many records are earlier than the record before them that has a timestamp."""
-    latencies: "array[int]"
-    """How many are in each class of `LATENCY_BOUNDS`, by their age at `arrival_ms`."""
+    tally: "Tally"
+    """What block maps are made of; see `add_up`."""
 
 
 def scan_batch(
@@ -99,7 +135,7 @@ def scan_batch(
         header: its header.
         max_bytes: what the records may decompress to.
         min_offset: only records from there on count for the timestamps.
-        arrival_ms: when they arrived, for `latencies`; without it those are zeros.
+        arrival_ms: when they arrived, for the latencies; without it those are zeros.
         create_times: take the times that producers gave, also where the batch was stamped with
             its append time since.
 
@@ -128,11 +164,7 @@ def scan_batch(
         state[layout.SPARSE] == 0,
         state[layout.DISORDER] == 0 and shift >= 0,
         state[layout.NEXT_DELTA] - 1 + shift,
-        state[layout.TIMED],
-        state[layout.FIRST_TIME],
-        state[layout.LAST_TIME],
-        state[layout.SETBACKS],
-        state[layout.LATENCIES : layout.WALK_STATE_SIZE],
+        state[layout.TALLY : layout.TALLY + layout.TALLY_SIZE],
     )
 
 

@@ -15,12 +15,14 @@ from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.index.block_writer import BlockWriter
-from horolog.storage.index.blocks import HAS_APPEND_TIMES, OF_APPEND_TIME, OF_CREATE_TIME, Met
+from horolog.storage.index.blocks import HAS_APPEND_TIMES, OF_APPEND_TIME, OF_CREATE_TIME
 from horolog.storage.index.growing import IndexWriter
 from horolog.storage.segment import Segment
 from horolog.storage.segment_end import SegmentEnd
 
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
+_STAMPED = HAS_APPEND_TIMES | OF_APPEND_TIME
+_WITH_CREATE_TIMES = HAS_APPEND_TIMES | OF_CREATE_TIME
 
 _logger = logging.getLogger(__name__)
 
@@ -172,19 +174,9 @@ class ActiveSegment:
                 times.take_back()
             self._take_back(position)
             raise
-        flags = HAS_APPEND_TIMES | (OF_APPEND_TIME if is_stamped else OF_CREATE_TIME)
+        flags = _STAMPED if is_stamped else _WITH_CREATE_TIMES
         blocks.add(
-            Met(
-                position,
-                size,
-                stamped,
-                end.next_offset,
-                last_offset,
-                False,
-                flags,
-                append_ms,
-                facts,
-            )
+            (position, size, stamped, end.next_offset, last_offset, flags, append_ms, facts.tally)
         )
         if position == 0:
             segment.set_first(max_timestamp)

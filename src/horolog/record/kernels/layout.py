@@ -21,35 +21,37 @@ APPEND_TIME: Final = 7
 # ... what it has seen ...
 TIMESTAMP: Final = 8  # of the current record
 DELTA: Final = 9
+# (of which the first part, the tally, is what block maps are made of)
 COUNT: Final = 10
 TIMED: Final = 11  # how many records had a timestamp, that is another than -1
 MAX: Final = 12
 MIN: Final = 13
-MAX_DELTA: Final = 14  # offset delta of the first record with the largest timestamp
-NULL_KEYS: Final = 15
-SPARSE: Final = 16  # an offset delta was not the record's position
-NEXT_DELTA: Final = 17  # the smallest offset delta that may follow
-DISORDER: Final = 18  # an offset delta was smaller than that
-# ... what it looks for ...
-SEARCH: Final = 19
-TARGET: Final = 20
-MIN_DELTA: Final = 21  # the search, MAX and MIN skip records of a smaller offset delta
-# ... and what it notes as a fault.
-CHECK: Final = 22  # bits
-NOW: Final = 23
-BEFORE_MAX: Final = 24  # how far a timestamp may be before NOW, and after it
-AFTER_MAX: Final = 25
-FAULTS: Final = 26  # how many were noted
-KEYLESS: Final = 27  # whether the current record has no key
-# What a block map counts: the timestamps of the first and last record that had one, how many
-# were earlier than the one before, and with MEASURE how many were how old at NOW.
-FIRST_TIME: Final = 28
-LAST_TIME: Final = 29
-SETBACKS: Final = 30
-MEASURE: Final = 31
-LATENCIES: Final = 32  # as many as LATENCY_BOUNDS and one more
+FIRST_TIME: Final = 14  # of the first record that had one, and of the last
+LAST_TIME: Final = 15
+SETBACKS: Final = 16  # how many were earlier than the one before
+LATENCIES: Final = 17  # with MEASURE, how many were how old at NOW: a number for each class
 LATENCY_COUNT: Final = 12
-WALK_STATE_SIZE: Final = LATENCIES + LATENCY_COUNT
+MAX_DELTA: Final = 29  # offset delta of the first record with the largest timestamp
+NULL_KEYS: Final = 30
+SPARSE: Final = 31  # an offset delta was not the record's position
+NEXT_DELTA: Final = 32  # the smallest offset delta that may follow
+DISORDER: Final = 33  # an offset delta was smaller than that
+# ... what it looks for ...
+SEARCH: Final = 34
+TARGET: Final = 35
+MIN_DELTA: Final = 36  # the search, MAX and MIN skip records of a smaller offset delta
+# ... and what it notes as a fault.
+CHECK: Final = 37  # bits
+NOW: Final = 38
+BEFORE_MAX: Final = 39  # how far a timestamp may be before NOW, and after it
+AFTER_MAX: Final = 40
+FAULTS: Final = 41  # how many were noted
+KEYLESS: Final = 42  # whether the current record has no key
+MEASURE: Final = 43
+WALK_STATE_SIZE: Final = 44
+
+TALLY: Final = COUNT  # where the tally begins
+TALLY_SIZE: Final = 19
 
 _SECOND, _HOUR, _DAY = 1_000, 3_600_000, 86_400_000
 LATENCY_BOUNDS: Final = (

@@ -380,6 +380,39 @@ def _walk(data, state, times, faults):  # type: ignore[no-untyped-def]
     return status
 
 
+def _add_tallies(tallies, total):  # type: ignore[no-untyped-def]
+    start = layout.TALLY
+    for row in range(0, len(tallies) - layout.TALLY_SIZE + 1, layout.TALLY_SIZE):
+        first = row - start
+        if tallies[first + layout.TIMED] > 0:
+            largest, smallest = tallies[first + layout.MAX], tallies[first + layout.MIN]
+            earliest = tallies[first + layout.FIRST_TIME]
+            if total[layout.TIMED - start] == 0:
+                total[layout.MAX - start] = largest
+                total[layout.MIN - start] = smallest
+                total[layout.FIRST_TIME - start] = earliest
+            else:
+                total[layout.MAX - start] = max(total[layout.MAX - start], largest)
+                total[layout.MIN - start] = min(total[layout.MIN - start], smallest)
+                if earliest < total[layout.LAST_TIME - start]:
+                    total[layout.SETBACKS - start] += 1
+            total[layout.LAST_TIME - start] = tallies[first + layout.LAST_TIME]
+        total[layout.COUNT - start] += tallies[first + layout.COUNT]
+        total[layout.TIMED - start] += tallies[first + layout.TIMED]
+        for counter in range(layout.SETBACKS, layout.LATENCIES + layout.LATENCY_COUNT):
+            total[counter - start] += tallies[first + counter]
+    return 0
+
+
+_compiled_add: Callable[..., int] = compile_kernel(numba.int64(INT64S, INT64S), _add_tallies)
+
+
+def add_tallies(tallies: bytes, total: "array[int]") -> None:
+    """As `scan_twins.add_tallies`."""
+    if tallies:
+        _compiled_add(np.frombuffer(bytearray(tallies), np.int64), np.frombuffer(total, np.int64))
+
+
 _compiled_walk: Callable[..., int] = compile_kernel(
     numba.int64(BYTES_IN, INT64S, INT64S, INT64S), _walk
 )

@@ -33,6 +33,7 @@ from horolog.storage.index.blocks import (
     ENTRY_SIZE,
     HAS_APPEND_TIMES,
     HEADER_SIZE,
+    IS_CONTROL,
     LACKS_APPEND_TIMES,
     OF_APPEND_TIME,
     OF_CREATE_TIME,
@@ -299,11 +300,11 @@ class BlockMap:
         pending: list[Met] = []
         size = 0
         for met in self._met(start, end, offset, append_time_of):
-            if pending and size + met.size > BLOCK_BYTES:
+            if pending and size + met[1] > BLOCK_BYTES:
                 yield fold(pending)
                 pending, size = [], 0
             pending.append(met)
-            size += met.size
+            size += met[1]
         if pending:
             yield fold(pending)
 
@@ -317,7 +318,7 @@ class BlockMap:
         for position, header in log.headers(start, end):
             met = met_of(log, position, header, append_time_of)
             if header.magic != MAGIC:  # with the offset of the last message in it
-                met = met._replace(base_offset=min(met.base_offset, offset))
+                met = (*met[:3], min(offset, header.base_offset), *met[4:])
             yield met
             offset = header.next_offset
 
@@ -357,16 +358,17 @@ def met_with(
     if header.timestamp_type is LOG_APPEND_TIME:
         kind = OF_APPEND_TIME
         append_ms = None if header.max_timestamp == NO_TIMESTAMP else header.max_timestamp
-    return Met(
+    if header.is_control:
+        kind |= IS_CONTROL
+    return (
         position,
         header.size,
         b"" if batch is None else bytes(memoryview(batch)[: min(BATCH_HEADER_SIZE, header.size)]),
         header.base_offset,
         header.last_offset,
-        header.is_control,
         kind | (LACKS_APPEND_TIMES if append_ms is None else HAS_APPEND_TIMES),
         append_ms or 0,
-        facts,
+        None if facts is None else facts.tally,
     )
 
 

@@ -15,11 +15,13 @@ from horolog.storage.index.blocks import (
     BLOCK_BYTES,
     ENTRY_SIZE,
     HEADER_SIZE,
+    NOTHING,
     Block,
     Met,
-    fold,
-    joined,
+    add_up,
+    block_of,
     pack_header,
+    sum_of,
     unpack,
 )
 
@@ -41,41 +43,46 @@ class BlockWriter:
     """Takes every batch that is appended; for one thread at a time."""
 
     __slots__ = (
-        "_block",
+        "_base_offset",
         "_files",
+        "_known",
+        "_open",
         "_path",
         "_pending",
         "_size",
-        "base_offset",
         "is_ready",
         "published",
     )
 
     def __init__(self, files: Files, path: str, base_offset: int, in_file: int = 0) -> None:
         """Goes on after so many entries of the file; a new one is made if there are none."""
-        self.base_offset = base_offset
         self.published = Published(in_file, b"")
         self.is_ready = True
         """Whether nothing waits to be written that an append which may wait should write."""
+        self._base_offset = base_offset
         self._files = files
         self._path = path
         self._pending: list[Met] = []
-        self._block: Block | None = None  # what was pending before
-        self._size = 0  # of both
+        # Position and base offset of the block that has room left, and what came before `_pending`.
+        self._open: tuple[int, int] | None = None
+        self._known = NOTHING
+        self._size = 0
 
     def resume(self, last: bytes) -> None:
         """Take back the last entry of the file, of a block that has room left."""
         block = unpack(last, 0)
         if block.size < BLOCK_BYTES:
-            self._block, self._size = block, block.size
+            self._open, self._known = (block.position, block.base_offset), sum_of(block)
+            self._size = block.size
             self.published = self.published._replace(in_file=self.published.in_file - 1)
 
     def add(self, met: Met) -> None:
         """Take the batch that was written after the one before; never fails."""
-        pending, size = self._pending, met.size
+        size = met[1]
         if self._size + size > BLOCK_BYTES and self._size:
             self._close()
         self._size += size
+        pending = self._pending
         pending.append(met)
         if len(pending) == _FOLDED_AT_ONCE:
             self._fold()
@@ -83,36 +90,40 @@ class BlockWriter:
     def open_block(self) -> Block | None:
         """The block that has room left, as of some moment of this call; any thread may ask."""
         for _ in range(_LOOKS):
-            before, pending = self._block, list(self._pending)
-            if before is not self._block or not pending:
-                if not pending and before is self._block:
-                    return before
+            begin, known, pending = self._open, self._known, list(self._pending)
+            if known is not self._known or begin is not self._open:
                 continue  # they were summed up meanwhile
-            if before is not None and before.end != pending[0].position:
+            if not pending:
+                return None if begin is None else block_of(*begin, known)
+            if begin is None:
+                begin = pending[0][0], pending[0][3]
+            elif known.end != pending[0][0]:
                 continue
-            block = fold(pending, 0 if before is None else before.headers_crc)
-            return block if before is None else joined(before, block)
+            return block_of(*begin, add_up(known, pending))
         return None  # it changes fast: readers read it
 
     def _fold(self) -> None:
-        if self._pending:
-            before = self._block
-            block = fold(self._pending, 0 if before is None else before.headers_crc)
-            self._block = block if before is None else joined(before, block)
-            self._pending.clear()
+        pending = self._pending
+        if pending:
+            known = add_up(self._known, pending)
+            if self._open is None:
+                self._open = pending[0][0], pending[0][3]
+            self._known = known
+            self._pending = []
 
     def _close(self) -> None:
         self._fold()
-        if self._block is not None:
+        if self._open is not None:
             in_file, unwritten = self.published
             if len(unwritten) >= _MOST_UNWRITTEN:
                 unwritten = b""  # the disk is full: readers read that stretch of the log
-            self.published = Published(in_file, unwritten + self._block.pack())
+            entry = block_of(*self._open, self._known).pack()
+            self.published = Published(in_file, unwritten + entry)
             if self._files.is_open(self._path):
                 self.write()
             else:
                 self.is_ready = False
-        self._block, self._size = None, 0
+        self._open, self._known, self._size = None, NOTHING, 0
 
     def write(self) -> None:
         """Write the entries of the blocks that are complete; try later where the disk refuses."""
@@ -130,7 +141,7 @@ class BlockWriter:
                 self._files.write_at(file, [unwritten], HEADER_SIZE + in_file * ENTRY_SIZE)
             else:
                 file = self._files.create(self._path)
-                self._files.write_at(file, [pack_header(self.base_offset), unwritten], 0)
+                self._files.write_at(file, [pack_header(self._base_offset), unwritten], 0)
         except StorageFailed as error:
             _logger.warning("The block map is not written: %s", error)
             return

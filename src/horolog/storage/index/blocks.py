@@ -35,15 +35,14 @@ compares.
 """
 
 from collections.abc import Sequence
-from itertools import compress
-from operator import gt
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import crc32c
 
 from horolog.buffers import Buffer
-from horolog.record.scan import LATENCY_COUNT, RecordFacts
+from horolog.record import scan
+from horolog.record.scan import NO_TALLY, Tally
 
 BLOCK_BYTES: Final = 256 << 10
 """A block ends before a batch that would make it larger; a larger batch is a block alone."""
@@ -61,7 +60,12 @@ OF_APPEND_TIME: Final = 16
 UNREADABLE: Final = 32
 """The records of a batch cannot be read: nothing is known of the block's times."""
 
+IS_CONTROL: Final = 64
+"""A batch's records are markers; not in entries."""
+
 _FLAGS: Final = 63
+_INT64_MIN: Final = -(1 << 63)
+_INT64_MAX: Final = (1 << 63) - 1
 _UINT32_MAX: Final = (1 << 32) - 1
 _ENTRY: Final = Struct(">IIIIqIIqqqqqqIII12III")
 _CRC: Final = Struct(">I")
@@ -73,21 +77,11 @@ ENTRY_SIZE: Final = _ENTRY.size + _CRC.size
 HEADER_SIZE: Final = _HEADER.size + _CRC.size
 
 
-class Met(NamedTuple):
-    """A batch that was appended, or read: what its block's entry is made of."""
-
-    position: int
-    size: int
-    header: Buffer
-    """61 bytes, or a whole message of an older format that is shorter."""
-    base_offset: int
-    last_offset: int
-    is_control: bool
-    flags: int
-    append_ms: int
-    """Only with HAS_APPEND_TIMES."""
-    facts: RecordFacts | None
-    """Of create times; None where the records cannot be read."""
+# What an entry is made of: a batch that was appended, or read. No class, since one is made for
+# every batch: position, size, header (61 bytes, or a whole message of an older format that is
+# shorter), base offset, last offset, flags, append time (only with HAS_APPEND_TIMES), and the tally
+# of create times; None where the records cannot be read.
+Met: TypeAlias = "tuple[int, int, Buffer, int, int, int, int, Tally | None]"
 
 
 class Block(NamedTuple):
@@ -159,92 +153,140 @@ def pack_header(base_offset: int) -> bytes:
     return header + _CRC.pack(crc32c.crc32c(header))
 
 
-def fold(met: Sequence[Met], headers_crc: int = 0) -> Block:
-    """The block that consecutive batches make; `headers_crc` is of the headers before them.
+class Sum(NamedTuple):
+    """What is known of consecutive batches."""
 
-    Column by column, since this is done for every batch that is appended.
-    """
-    _, sizes, headers, _, _, controls, flags, append_times, facts = zip(*met, strict=True)
-    first, last = met[0], met[-1]
-    readable = facts if None not in facts else tuple(filter(None, facts))
-    all_flags = 0
-    for each in set(flags):
-        all_flags |= each
-    if len(readable) < len(facts):
-        all_flags |= UNREADABLE
-    appended = [
-        append_ms
-        for append_ms, each in zip(append_times, flags, strict=True)
-        if each & HAS_APPEND_TIMES
-    ]
-    records = untimed = setbacks = smallest = largest = first_time = last_time = 0
-    latencies: tuple[int, ...] = (0,) * LATENCY_COUNT
-    if readable:
-        (counts, maxima, minima, _, _, _, _, _, timed, firsts, lasts, setbacks_of, classes) = zip(
-            *readable, strict=True
+    end: int = 0
+    last_position: int = 0
+    batches: int = 0
+    next_offset: int = 0
+    control_records: int = 0
+    append_min_ms: int = _INT64_MAX
+    append_max_ms: int = _INT64_MIN
+    flags: int = 0
+    tally: Tally = NO_TALLY
+    last_header_crc: int = 0
+    headers_crc: int = 0
+
+
+NOTHING: Final = Sum()
+
+
+def add_up(before: Sum, met: Sequence[Met]) -> Sum:
+    """Take more batches, which follow those before. Costs little for each of many."""
+    positions, sizes, headers, _, last_offsets, kinds, append_times, tallies = zip(
+        *met, strict=True
+    )
+    flags = before.flags
+    for each in set(kinds):
+        flags |= each
+    if None in tallies:
+        flags |= UNREADABLE
+        tallies = tuple(tally for tally in tallies if tally is not None)
+    if flags & LACKS_APPEND_TIMES:
+        append_times = tuple(
+            append_ms
+            for append_ms, kind in zip(append_times, kinds, strict=True)
+            if kind & HAS_APPEND_TIMES
         )
-        records, untimed, setbacks = sum(counts), sum(counts) - sum(timed), sum(setbacks_of)
-        latencies = tuple(map(sum, zip(*classes, strict=True)))
-        if not all(timed):
-            maxima, minima, firsts, lasts = (
-                tuple(compress(each, timed)) for each in (maxima, minima, firsts, lasts)
-            )
-        if maxima:
-            all_flags |= HAS_CREATE_TIMES
-            smallest, largest = min(minima), max(maxima)
-            first_time, last_time = firsts[0], lasts[-1]
-            setbacks += sum(map(gt, lasts, firsts[1:]))
-        if True in controls:
-            records -= sum(each.facts.count for each in met if each.is_control and each.facts)
-    return Block(
-        first.position,
-        sum(sizes),
-        last.position,
-        len(met),
-        first.base_offset,
-        last.last_offset + 1,
-        min(records, _UINT32_MAX),
-        smallest,
-        largest,
-        min(appended, default=0),
-        max(appended, default=0),
-        first_time,
-        last_time,
-        min(untimed, _UINT32_MAX),
-        min(setbacks, _UINT32_MAX),
-        all_flags,
-        tuple(min(each, _UINT32_MAX) for each in latencies),
-        crc32c.crc32c(last.header),
-        crc32c.crc32c(b"".join(headers), headers_crc),
+    control_records = before.control_records
+    if flags & IS_CONTROL:
+        control_records += sum(
+            tally[0]
+            for tally, kind in zip((each[-1] for each in met), kinds, strict=True)
+            if tally is not None and kind & IS_CONTROL
+        )
+    return Sum(
+        positions[-1] + sizes[-1],
+        positions[-1],
+        before.batches + len(met),
+        last_offsets[-1] + 1,
+        control_records,
+        min(before.append_min_ms, min(append_times, default=_INT64_MAX)),
+        max(before.append_max_ms, max(append_times, default=_INT64_MIN)),
+        flags,
+        scan.add_up(before.tally, tallies),
+        crc32c.crc32c(headers[-1]),
+        crc32c.crc32c(b"".join(headers), before.headers_crc),
     )
 
 
+def block_of(position: int, base_offset: int, known: Sum) -> Block:
+    """The block that batches make from a position and an offset on."""
+    tally = scan.fields_of(known.tally)
+    flags = known.flags & ~IS_CONTROL | (HAS_CREATE_TIMES if tally.timed else 0)
+    has_append_times = bool(flags & HAS_APPEND_TIMES)
+    return Block(
+        position,
+        known.end - position,
+        known.last_position,
+        known.batches,
+        base_offset,
+        known.next_offset,
+        min(tally.records - known.control_records, _UINT32_MAX),
+        tally.smallest,
+        tally.largest,
+        known.append_min_ms if has_append_times else 0,
+        known.append_max_ms if has_append_times else 0,
+        tally.first,
+        tally.last,
+        min(tally.records - tally.timed, _UINT32_MAX),
+        min(tally.setbacks, _UINT32_MAX),
+        flags,
+        tuple(min(each, _UINT32_MAX) for each in tally.latencies),
+        known.last_header_crc,
+        known.headers_crc,
+    )
+
+
+def sum_of(block: Block) -> Sum:
+    """What more batches can be added to, from the entry of a block that has room left."""
+    has_append_times = bool(block.flags & HAS_APPEND_TIMES)
+    return Sum(
+        block.end,
+        block.last_position,
+        block.batches,
+        block.next_offset,
+        0,
+        block.append_min_ms if has_append_times else _INT64_MAX,
+        block.append_max_ms if has_append_times else _INT64_MIN,
+        block.flags,
+        scan.tally_of(
+            scan.TallyFields(
+                block.records,
+                max(block.records - block.untimed, bool(block.flags & HAS_CREATE_TIMES)),
+                block.create_max_ms,
+                block.create_min_ms,
+                block.first_create_ms,
+                block.last_create_ms,
+                block.setbacks,
+                tuple(block.latencies),
+            )
+        ),
+        block.last_header_crc,
+        block.headers_crc,
+    )
+
+
+def fold(met: Sequence[Met]) -> Block:
+    """The block that consecutive batches make."""
+    first = met[0]
+    return block_of(first[0], first[3], add_up(NOTHING, met))
+
+
 def joined(one: Block, two: Block) -> Block:
-    """One block of two that follow one another; `two` has the CRC of the headers of both."""
-    flags = one.flags | two.flags
+    """A summary of two blocks, one after the other, without what proves them."""
     creates = [each for each in (one, two) if each.flags & HAS_CREATE_TIMES]
     appends = [each for each in (one, two) if each.flags & HAS_APPEND_TIMES]
-    is_setback = len(creates) > 1 and one.last_create_ms > two.first_create_ms
-    return Block(
-        one.position,
-        two.end - one.position,
-        two.last_position,
-        one.batches + two.batches,
-        one.base_offset,
-        two.next_offset,
-        min(one.records + two.records, _UINT32_MAX),
-        min((each.create_min_ms for each in creates), default=0),
-        max((each.create_max_ms for each in creates), default=0),
-        min((each.append_min_ms for each in appends), default=0),
-        max((each.append_max_ms for each in appends), default=0),
-        creates[0].first_create_ms if creates else 0,
-        creates[-1].last_create_ms if creates else 0,
-        min(one.untimed + two.untimed, _UINT32_MAX),
-        min(one.setbacks + two.setbacks + is_setback, _UINT32_MAX),
-        flags,
-        tuple(min(a + b, _UINT32_MAX) for a, b in zip(one.latencies, two.latencies, strict=True)),
-        two.last_header_crc,
-        two.headers_crc,
+    return one._replace(
+        size=two.end - one.position,
+        next_offset=two.next_offset,
+        create_min_ms=min((each.create_min_ms for each in creates), default=0),
+        create_max_ms=max((each.create_max_ms for each in creates), default=0),
+        append_min_ms=min((each.append_min_ms for each in appends), default=0),
+        append_max_ms=max((each.append_max_ms for each in appends), default=0),
+        untimed=min(one.untimed + two.untimed, _UINT32_MAX),
+        flags=one.flags | two.flags,
     )
 
 
