@@ -194,6 +194,74 @@ def test_a_gap_is_refused(client: Client) -> None:
         send(client, batch, 0, MOST_ROWS - 1, rows("a", "b"))
 
 
+def test_a_new_run_appends_nothing_before_it_has_repeated_what_is_there(
+    broker: RunningBroker, client: Client
+) -> None:
+    """Its plan may have changed: a task without rows so far may hold those of another one."""
+    first = client.begin_batch("q", 0, topics=["clicks"], run="first")
+    send(client, first, 0, 0, rows("a", "b"))
+    send(client, first, 0, 2, rows("c"))
+    send(client, first, 2, 0, rows("d"), partition=1)
+    assert client.begin_batch("q", 0, run="first") == first
+    send(client, first, 0, 3, rows("e"))  # a retry within the run is not held up
+    client.begin_batch("q", 0, run="second")
+    with Client(broker.address, timeout_ms=300) as hasty:
+        for task in (1, 3):
+            with pytest.raises(RequestRefused, match="rows of an earlier run") as no:
+                send(hasty, first, task, 0, rows("x"))
+            assert refusal_of(no) is ErrorCode.concurrent_transactions
+        for sequence, names in (2, "c"), (0, "ab"), (2, "c"), (3, "e"):
+            send(hasty, first, 0, sequence, rows(*names))
+            with pytest.raises(RequestRefused, match="rows of an earlier run"):
+                send(hasty, first, 0, 4, rows("x"))  # task 2 is missing
+        with pytest.raises(RequestRefused, match="sends other rows"):
+            send(hasty, first, 2, 0, rows("x"), partition=1)
+    send(client, first, 2, 0, rows("d"), partition=1)
+    send(client, first, 0, 4, rows("f"))  # refused once; then the broker has looked
+    send(client, first, 1, 0, rows("g"))
+    crash(broker)
+    send(client, client.begin_batch("q", 0, run="second"), 0, 5, rows("h"))
+    assert (values(broker), values(broker, "clicks", 1)) == ([*"abcefgh"], ["d"])
+
+
+def test_a_run_that_the_broker_did_not_survive_is_followed_by_another(
+    broker: RunningBroker, client: Client
+) -> None:
+    batch = client.begin_batch("q", 0, topics=["clicks"], run="first")
+    send(client, batch, 0, 0, rows("a"))
+    send(client, batch, 1, 0, rows("b"))
+    client.begin_batch("q", 0, run="second")
+    send(client, batch, 0, 0, rows("a"))
+    crash(broker)
+    client.begin_batch("q", 0, run="second")
+    send(client, batch, 1, 0, rows("b"))
+    with Client(broker.address, timeout_ms=300) as hasty:
+        with pytest.raises(RequestRefused, match="rows of an earlier run"):
+            send(hasty, batch, 1, 1, rows("c"))  # what task 0 has repeated is forgotten
+        client.begin_batch("q", 0, run="third")
+        with pytest.raises(RequestRefused, match="rows of an earlier run"):
+            send(hasty, batch, 1, 1, rows("c"))
+    send(client, batch, 1, 0, rows("b"))
+    send(client, batch, 0, 0, rows("a"))
+    send(client, batch, 1, 1, rows("c"))
+    assert values(broker) == ["a", "b", "c"]
+
+
+def test_a_first_run_and_a_batch_that_is_complete_are_not_held_up(
+    broker: RunningBroker, client: Client
+) -> None:
+    batch = client.begin_batch("q", 0, topics=["clicks"], run="first")
+    client.begin_batch("q", 0, run="second")  # the first one died before it wrote
+    send(client, batch, 0, 0, rows("a"))
+    client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 1}})])
+    client.begin_batch("q", 0, run="third")
+    send(client, batch, 0, 0, rows("a"))
+    client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 1}})])
+    batch = client.begin_batch("q", 1, topics=["clicks"], run="fourth")
+    send(client, batch, 0, 0, rows("b"))
+    assert values(broker) == ["a", "b"]
+
+
 def test_attempts_at_an_earlier_batch_are_fenced(broker: RunningBroker, client: Client) -> None:
     old = client.begin_batch("q", 32_767, topics=["clicks"])
     send(client, old, 0, 0, rows("a"))
@@ -502,6 +570,9 @@ def test_a_stranger_cannot_write_with_an_id_of_a_sink(client: Client) -> None:
         {"action": "begin", "query": "q", "batch": 0, "topics": ["no such topic"]},
         {"action": "begin", "query": "q", "batch": 0, "batch_bytes": 0},
         {"action": "begin", "query": "q", "batch": 0, "layout": -1},
+        {"action": "begin", "query": "q", "batch": 0, "run": "r" * 65},
+        {"action": "begin", "query": "q", "batch": 0, "run": ""},
+        {"action": "begin", "query": "q", "batch": 0, "run": 7},
         {"action": "commit", "query": "q", "batch": 0, "tasks": 1, "rows": 1},
         {"action": "commit", "query": "q", "batch": 0, "tasks": 1, "rows": [], "digest": 0},
         {"action": "commit", "query": "q", "batch": 0, "tasks": 1, "rows": 0, "digest": 0},

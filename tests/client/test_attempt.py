@@ -3,6 +3,7 @@
 import random
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from horolog.client import Client, ResourceType
 from horolog.client import producer as producing
 from horolog.client.attempt import AttemptProducer
 from horolog.client.producer import RejectedBatch, Repair
+from horolog.client.queries import TaskRows
 from horolog.client.tables import scan
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused
@@ -224,6 +226,57 @@ def test_a_task_writes_to_several_topics(client: Client, topic: str) -> None:
     assert values_of(client, topic) + values_of(client, other) != []
     assert sorted(values_of(client, topic) + values_of(client, other)) == list(range(1_000))
     client.commit_batch(query, 0, 1, [rows])
+
+
+def test_a_run_with_another_plan_mixes_nothing_with_the_one_before_it(
+    broker: RunningBroker, client: Client, topic: str
+) -> None:
+    """Tasks 2 and 3 have nothing to compare with: only the others can tell."""
+    table, query = table_of(2_000), f"q-{topic}"
+    for task in range(2):
+        with attempt_at(client, query, task=task, run="two tasks") as it:
+            it.send(topic, table.slice(1_000 * task, 1_000))
+            it.finish()
+    there = values_of(client, topic)
+    with Client(broker.address, timeout_ms=500) as hasty:
+        for task in (3, 2, 1, 0):
+            with attempt_at(hasty, query, task=task, run="four tasks") as it:
+                with pytest.raises(RequestRefused) as no:
+                    _send_all(it, topic, table.slice(500 * task, 500))
+                assert no.value.code in {
+                    ErrorCode.invalid_record,
+                    ErrorCode.concurrent_transactions,
+                }
+    assert values_of(client, topic) == there
+    rows = []
+    for task in range(2):
+        with attempt_at(client, query, task=task, run="two again") as it:
+            it.send(topic, table.slice(1_000 * task, 1_000))
+            rows.append(it.finish())
+    client.commit_batch(query, 0, 2, rows)
+    assert values_of(client, topic) == list(range(2_000))
+
+
+def test_tasks_of_a_run_wait_for_each_other_and_go_on(
+    broker: RunningBroker, client: Client, topic: str
+) -> None:
+    table, query = table_of(4_000), f"q-{topic}"
+    for task in range(2):
+        with attempt_at(client, query, task=task, run="first") as it:
+            it.send(topic, table.slice(2_000 * task, 1_200))  # and dies
+
+    def attempt(task: int) -> TaskRows:
+        with (
+            Client(broker.address, timeout_ms=int(1000 * PATIENCE_S)) as own,
+            attempt_at(own, query, task=task, run="second") as it,
+        ):
+            it.send(topic, table.slice(2_000 * task, 2_000))
+            return it.finish()
+
+    with ThreadPoolExecutor(2) as threads:
+        rows = list(threads.map(attempt, range(2)))
+    client.commit_batch(query, 0, 2, rows)
+    assert values_of(client, topic) == list(range(4_000))
 
 
 def test_tasks_of_a_batch_and_batches_of_a_query_follow_each_other(

@@ -141,6 +141,7 @@ class Broker:
     async def close(self, *, clean: bool = True) -> None:
         """Complete queued writes and close the logs; without `clean`, as after a crash."""
         await self.groups.close()
+        await self.queries.close()
         await self.partitions.close(clean=clean)
         await self.metadata.close()
         self._checkers.shutdown()

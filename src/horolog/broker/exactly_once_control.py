@@ -43,6 +43,7 @@ class Call:
                     self._names("topics"),
                     self._member("layout", int),
                     self._member("batch_bytes", int),
+                    self._member("run", str, optional=True),
                 )
             case "commit":
                 await broker.queries.commit(
@@ -131,6 +132,7 @@ def _shown(row: QueryRow) -> dict[str, Any]:
         "committed": row.is_committed,
         "layout": row.layout,
         "batch_bytes": row.batch_bytes,
+        "open": bool(row.is_open),
     }
 
 

@@ -57,7 +57,7 @@ class Partition:
         self._log = log
         if fences is not None:
             log.producers.attempts.adopt(fences)
-        self.topic = log.topic
+        self.topic, self.index = log.topic, log.partition
         self.name = str(log)
         self.listeners: dict[Listener, None] = {}
         self._loop = asyncio.get_running_loop()
@@ -171,6 +171,18 @@ class Partition:
         if self._writes.is_idle:
             return attempts.rows_of(slot, batch)
         return await self.run(lambda: attempts.rows_of(slot, batch))
+
+    async def begin_run(self, slot: int, batch: int) -> None:
+        """A new run of a batch has repeated nothing yet of what is here."""
+        if self.last_batch_of(slot) == batch:
+            await self.run(lambda: self._log.producers.attempts.begin_run(slot, batch))
+
+    async def unrepeated(self, slot: int, batch: int) -> set[int]:
+        """The tasks whose rows the present run has not repeated, after all queued writes."""
+        attempts = self._log.producers.attempts
+        if self._writes.is_idle:
+            return attempts.unrepeated(slot, batch)
+        return await self.run(lambda: attempts.unrepeated(slot, batch))
 
     async def forget_attempts(self, slot: int) -> None:
         """Forget what a query wrote here."""

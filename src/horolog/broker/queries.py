@@ -18,6 +18,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from horolog.broker.metadata_thread import MetadataThread
+from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
 from horolog.broker.turns import Slice
 from horolog.clock import Clock
@@ -39,6 +40,7 @@ MOST_TOPICS_CHARACTERS: Final = 24_000
 MOST_CHARACTERS: Final = 16 << 20
 """The same of all queries together."""
 MOST_NAME_CHARACTERS: Final = 256
+MOST_RUN_CHARACTERS: Final = 64
 MOST_BATCH_BYTES: Final = 1 << 30
 
 
@@ -62,6 +64,7 @@ class Queries:
         self._rows = {row.query: row for row in stored}
         self._of_slot = {row.slot: row.query for row in stored if row.batch >= 0}
         self._characters = sum(len(row.topics) for row in stored)
+        self._checks: dict[str, asyncio.Task[None]] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         for row in stored:
             if row.batch >= 0:
@@ -91,8 +94,13 @@ class Queries:
         topics: Sequence[str],
         layout: int,
         batch_bytes: int,
+        run: str | None = None,
     ) -> None:
         """Begin a batch, or join it; fix how many partitions these topics have for it.
+
+        All attempts of one run of a batch give the same `run`, if they give any. A batch that
+        has rows of another run takes none before this one has repeated them all: otherwise tasks
+        that divide the rows in another way would append what is there.
 
         Raises:
             RequestRefused: the query has gone on to a later batch (47); the batch was begun with
@@ -105,6 +113,8 @@ class Queries:
         _check_range("tasks", 1 if tasks is None else tasks, 1, MOST_TASKS)
         _check_range("layout", layout, 0, (1 << 31) - 1)
         _check_range("batch_bytes", batch_bytes, 1, MOST_BATCH_BYTES)
+        if run is not None and not (0 < len(run) <= MOST_RUN_CHARACTERS and run.isprintable()):
+            raise _invalid(f"A run has 1 to {MOST_RUN_CHARACTERS} printable characters")
         async with self._changing(query):
             before = self._rows.get(query)
             row = self._begun(query, batch, tasks, layout, batch_bytes)
@@ -112,6 +122,8 @@ class Queries:
                 row = self._pinned(row, topics)
                 if row.is_committed:
                     row = await self._reopened(row)
+                if run is not None and run != row.run:
+                    row = await self._of_run(row, run)
                 if row != before:
                     await self._put(row)
             finally:
@@ -148,7 +160,12 @@ class Queries:
         else:
             life, slot = row.life, row.slot
         now_ms = self._clock.now_ms()
-        return QueryRow(query, life, slot, batch, asked, now_ms, -1, layout, batch_bytes, "{}")
+        return QueryRow(
+            *(query, life, slot, batch, asked, now_ms, -1, layout, batch_bytes),
+            run="",
+            is_open=1,
+            topics="{}",
+        )
 
     def _free_slot(self, query: str, life: int, batch: int) -> int:
         if len(self._of_slot) >= MOST_QUERIES or len(self._rows) >= MOST_NAMES:
@@ -205,6 +222,51 @@ class Queries:
         )
         return row._replace(committed=-1)
 
+    async def _of_run(self, row: QueryRow, run: str) -> QueryRow:
+        """A batch that another run has begun; closed until that has repeated what is there."""
+        if not await self._written(row):
+            return row._replace(run=run, is_open=1)
+        row = row._replace(run=run, is_open=0)
+        self._fence(row)  # before the logs are asked: nothing is appended behind it
+        for partition in self._partitions_of(row):
+            await partition.begin_run(row.slot, row.batch)
+        _LOG.info(
+            "batch %d of query %s is run again: rows that are there are compared first",
+            *(row.batch, row.query),
+        )
+        return row
+
+    def check_soon(self, slot: int) -> None:
+        """See whether a batch is open now, of whose attempts one was told that it is not."""
+        query = self._of_slot.get(slot)
+        if query is not None and query not in self._checks:
+            check = self._checks[query] = asyncio.create_task(self._check(query))
+            check.add_done_callback(lambda done: self._checked(query, done))
+
+    def _checked(self, query: str, check: "asyncio.Task[None]") -> None:
+        del self._checks[query]
+        if not check.cancelled() and (error := check.exception()) is not None:
+            _LOG.error("whether query %s may append cannot be seen: %s", query, error)
+
+    async def _check(self, query: str) -> None:
+        async with self._changing(query):
+            row = self.find(query)
+            if row is None or row.is_open:
+                return
+            turns = Slice()
+            for partition in self._partitions_of(row):
+                await turns.pause()
+                if await partition.unrepeated(row.slot, row.batch):
+                    return
+            await self._put(row._replace(is_open=1))
+
+    async def close(self) -> None:
+        """End the checks that are under way."""
+        checks = list(self._checks.values())
+        for check in checks:
+            check.cancel()
+        await asyncio.gather(*checks, return_exceptions=True)
+
     async def commit(self, query: str, batch: int, tasks: int, rows: int, digest: int) -> None:
         """Check that the logs hold what the tasks of a batch have reported, and end the batch.
 
@@ -248,18 +310,22 @@ class Queries:
         """How many rows each task of a batch has in each partition of topics that still exist."""
         turns = Slice()
         written = {}
+        for partition in self._partitions_of(row):
+            await turns.pause()
+            tasks = await partition.rows_of_attempts(row.slot, row.batch)
+            if tasks:
+                written[partition.topic, partition.index] = tasks
+        return written
+
+    def _partitions_of(self, row: QueryRow) -> list[Partition]:
+        """The partitions that a batch may write to, of topics that still exist."""
+        found = []
         for name, (topic_id, count) in pinned_topics(row.topics).items():
             topic = self._topics.find(name)
-            if topic is None or topic.topic_id != topic_id:
-                continue
-            for index in topic.partitions[:count]:
-                await turns.pause()
-                partition = self._partitions.find(name, index)
-                if partition is not None:
-                    tasks = await partition.rows_of_attempts(row.slot, row.batch)
-                    if tasks:
-                        written[name, index] = tasks
-        return written
+            if topic is not None and topic.topic_id == topic_id:
+                served = (self._partitions.find(name, index) for index in topic.partitions[:count])
+                found += [partition for partition in served if partition is not None]
+        return found
 
     async def forget(self, query: str) -> None:
         """Forget a query: a new one of its name begins with nothing behind it.
@@ -275,7 +341,9 @@ class Queries:
                     ErrorCode.resource_not_found, f"No query {query} writes exactly once here"
                 )
             await self._put(
-                row._replace(life=row.life + 1, batch=-1, tasks=-1, committed=-1, topics="{}")
+                row._replace(
+                    life=row.life + 1, batch=-1, tasks=-1, committed=-1, run="", topics="{}"
+                )
             )
             for partition in list(self._partitions.values()):
                 await partition.forget_attempts(row.slot)
@@ -295,7 +363,9 @@ class Queries:
     def _fence(self, row: QueryRow) -> None:
         tasks = None if row.tasks < 0 else row.tasks
         self._partitions.fences.of_slot[row.slot] = Fence(
-            row.query, row.batch, tasks, row.started_ms, row.is_committed
+            *(row.query, row.batch, tasks, row.started_ms),
+            is_committed=row.is_committed,
+            is_open=bool(row.is_open),
         )
 
 

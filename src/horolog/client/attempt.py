@@ -54,6 +54,8 @@ class AttemptProducer(Producer):
         task: The number of the task, from 0 on.
         tasks: How many tasks the batch has, if that is known: a batch whose rows are divided in
             another way is then refused before a row is sent.
+        run: What all attempts of one run of the batch share, and no other run has: see
+            `Client.begin_batch`.
         batch_bytes: As of `Producer`; for a batch that was begun before, that of the first attempt
             counts.
         on_rejected: As of `Producer`; has to give the same repair in each attempt.
@@ -71,6 +73,7 @@ class AttemptProducer(Producer):
         batch: int,
         task: int,
         tasks: int | None = None,
+        run: str | None = None,
         codec: Codec = Codec.NONE,
         compression_level: int | None = None,
         batch_bytes: int = BATCH_BYTES,
@@ -78,7 +81,7 @@ class AttemptProducer(Producer):
         on_rejected: Callable[[RejectedBatch], Repair] | None = None,
     ) -> None:
         self.batch: QueryBatch = client.begin_batch(
-            query, batch, tasks=tasks, batch_bytes=batch_bytes
+            query, batch, tasks=tasks, batch_bytes=batch_bytes, run=run
         )
         """What all attempts at the batch share."""
         super().__init__(
@@ -98,7 +101,7 @@ class AttemptProducer(Producer):
         self._turns: dict[str, int] = {}
         self._gathered: dict[str, _Gathered] = {}
         self._partitions: dict[str, list[int]] = {}
-        self._tasks = tasks
+        self._tasks, self._run = tasks, run
 
     def send(
         self, topic: str, data: Any, *, metadata: bool = False, into: Written | None = None
@@ -148,6 +151,7 @@ class AttemptProducer(Producer):
             tasks=self._tasks,
             topics=[topic],
             batch_bytes=batch.batch_bytes,
+            run=self._run,
         )
         count = self.batch.partitions[topic]
         if len(partitions) < count:  # they were added since the client asked

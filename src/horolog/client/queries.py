@@ -72,11 +72,15 @@ class QueryCalls(RetriedCalls):
         tasks: int | None = None,
         topics: Sequence[str] = (),
         batch_bytes: int = 1_000_000,
+        run: str | None = None,
     ) -> QueryBatch:
         """Begin a batch, or join it: every attempt of every task does.
 
-        The first to come decides about `batch_bytes`, and how many partitions each of `topics`
-        has for this batch; the others are listed.
+        The first attempt decides about `batch_bytes`, and how many partitions each of `topics` has
+        for this batch; later ones get its values. All attempts of one run of the batch give the
+        same `run`, 1 to 64 characters that no other run has: if an earlier run has written rows,
+        this one appends none before its tasks have repeated them all. Without `run` an attempt is
+        compared only with earlier ones at its own task.
 
         Raises:
             RequestRefused: the broker cannot do this (Apache Kafka); the query has gone on to a
@@ -91,6 +95,7 @@ class QueryCalls(RetriedCalls):
             "topics": list(topics),
             "layout": LAYOUT,
             "batch_bytes": batch_bytes,
+            "run": run,
         }
 
         def attempt(deadline: Deadline) -> QueryBatch:

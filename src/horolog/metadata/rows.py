@@ -66,6 +66,10 @@ class QueryRow(NamedTuple):
     layout: int
     """How attempts form batches of rows."""
     batch_bytes: int
+    run: str
+    """The run of the batch that its attempts belong to; empty where they do not say."""
+    is_open: int
+    """1 if rows may be appended; 0 while a run repeats what earlier runs have written."""
     topics: str
     """A JSON object: by name, the id and the number of partitions when the batch met the topic."""
 
@@ -176,6 +180,7 @@ def _read_query(values: Sequence[Any]) -> QueryRow:
     _expect(_is_int(row.committed, -1, (1 << 32) - 1), "it was committed with no digest")
     _expect(_is_int(row.layout, 0, names.MAX_PARTITION), f"there is no layout {row.layout!r}")
     pinned_topics(row.topics)
+    _expect(isinstance(row.run, str) and row.is_open in (0, 1), "it is neither open nor not")
     _expect(_is_int(row.batch_bytes, 1, names.MAX_PARTITION), "its batches have no size")
     return row
 
@@ -249,7 +254,8 @@ QUERIES: Final = Table(
     "queries",
     "query TEXT NOT NULL, life INTEGER NOT NULL, slot INTEGER NOT NULL, batch INTEGER NOT NULL, "
     "tasks INTEGER NOT NULL, started_ms INTEGER NOT NULL, committed INTEGER NOT NULL, "
-    "layout INTEGER NOT NULL, batch_bytes INTEGER NOT NULL, topics TEXT NOT NULL",
+    "layout INTEGER NOT NULL, batch_bytes INTEGER NOT NULL, run TEXT NOT NULL, "
+    "open INTEGER NOT NULL, topics TEXT NOT NULL",
     "query",
     _read_query,
 )

@@ -9,6 +9,7 @@ A streaming query makes a new writer for each micro-batch, and once more for `co
 """
 
 import logging
+import uuid
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -32,11 +33,12 @@ class LogWriter(DataSourceArrowWriter):
     def __init__(self, columns: SinkColumns, options: WriteOptions) -> None:
         self.columns = columns
         self.options = options
+        self.run = uuid.uuid4().hex  # tasks get copies of this writer
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Appended:
         """Append the rows of one task."""
         with in_one_sentence():
-            return write_rows(iterator, self.columns, self.options)
+            return write_rows(iterator, self.columns, self.options, self.run)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done."""
@@ -55,11 +57,12 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, columns: SinkColumns, options: WriteOptions) -> None:
         self.columns = columns
         self.options = options
+        self.run = uuid.uuid4().hex  # tasks get copies of this writer
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Appended:
         """Append the rows of one task."""
         with in_one_sentence():
-            return write_rows(iterator, self.columns, self.options)
+            return write_rows(iterator, self.columns, self.options, self.run)
 
     def commit(
         self,

@@ -98,9 +98,9 @@ class Appended(WriterCommitMessage):
 
 
 def write_rows(
-    batches: Iterator[pa.RecordBatch], columns: SinkColumns, options: WriteOptions
+    batches: Iterator[pa.RecordBatch], columns: SinkColumns, options: WriteOptions, run: str
 ) -> Appended:
-    """Append all rows of a task.
+    """Append all rows of a task; `run` is the same for all attempts of one run of the write.
 
     Raises:
         RowsRefused: a row cannot be a record, or a broker refuses its time.
@@ -109,7 +109,7 @@ def write_rows(
     """
     attempt = Attempt.current()
     if options.exactly_once:
-        return _write_once(batches, columns, options, attempt)
+        return _write_once(batches, columns, options, attempt, run)
     appended = Appended()
     with (
         client_of(options.producing) as client,
@@ -126,6 +126,7 @@ def _write_once(
     columns: SinkColumns,
     options: WriteOptions,
     attempt: Attempt,
+    run: str,
 ) -> Appended:
     producing, appended = options.producing, Appended()
     query = "/".join(part for part in (attempt.query_id, options.write_name) if part)
@@ -135,6 +136,7 @@ def _write_once(
             query,
             batch=attempt.batch_id or 0,
             task=attempt.partition,
+            run=run,
             codec=producing.codec,
             compression_level=producing.compression_level,
             batch_bytes=producing.batch_bytes,

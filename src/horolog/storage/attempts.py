@@ -43,6 +43,8 @@ class Fence(NamedTuple):
     """When it was first begun. The timestamps of all its attempts are checked against this."""
     is_committed: bool
     """Complete: attempts may only repeat what is there."""
+    is_open: bool = True
+    """Not so while a new run has to repeat what earlier ones have written."""
 
 
 class Fences:
@@ -78,6 +80,14 @@ class Fences:
         return now_ms if fence is None else fence.started_ms
 
 
+class RunsDiffer(BatchRefused):
+    """Nothing is appended before a run has repeated all that earlier ones have written (51)."""
+
+    def __init__(self, slot: int, message: str) -> None:
+        super().__init__(ErrorCode.concurrent_transactions, message)
+        self.slot = slot
+
+
 class Repeat(NamedTuple):
     """The batch of an earlier attempt that a batch repeats."""
 
@@ -89,9 +99,10 @@ class Repeat(NamedTuple):
 class _Rows:
     """What one task has written here: parallel arrays, an item for each batch."""
 
-    __slots__ = ("base_offsets", "digests", "last_sequences", "timestamps")
+    __slots__ = ("base_offsets", "digests", "last_sequences", "repeated", "timestamps")
 
     def __init__(self) -> None:
+        self.repeated = 0  # up to which sequence the present run has repeated them
         self.last_sequences = array("i")
         self.digests = array("Q")
         self.base_offsets = array("q")
@@ -161,6 +172,7 @@ class Attempts:
         Raises:
             BatchRefused: the query may not write this batch (47, 49), rows are missing before it
                 (45), an earlier attempt wrote other rows (87), or too much is remembered (89).
+            RunsDiffer: rows of earlier runs have to be repeated first (51).
         """
         attempt = AttemptId.of(header.producer_id, header.producer_epoch)
         fence = self._fence(header, attempt)
@@ -179,7 +191,7 @@ class Attempts:
                 f"Out of order: {what} sends rows from {first}, and {following} is expected",
             )
         if first == following:
-            self._check_may_append(fence, what, following)
+            self._check_may_append(attempt, fence, what, following)
             return None
         assert rows is not None
         index = bisect_left(rows.last_sequences, first)
@@ -190,6 +202,8 @@ class Attempts:
                 f"offset {rows.base_offsets[index]}: nothing of this attempt is appended from here "
                 "on. An attempt has to repeat its rows in their order; see docs/exactly-once.md"
             )
+        if first <= rows.repeated:
+            rows.repeated = max(rows.repeated, last + 1)
         base_offset = rows.base_offsets[index]
         return Repeat(base_offset, base_offset + last - first, rows.timestamps[index])
 
@@ -214,11 +228,21 @@ class Attempts:
             )
         return fence
 
-    def _check_may_append(self, fence: Fence, what: str, following: int) -> None:
+    def _check_may_append(
+        self, attempt: AttemptId, fence: Fence, what: str, following: int
+    ) -> None:
         if fence.is_committed:
             raise _refusal(
                 f"{what} sends more than the {following} rows that are in this partition since the "
                 "batch was committed"
+            )
+        if not fence.is_open:
+            raise RunsDiffer(
+                attempt.slot,
+                f"Batch {attempt.batch} of query {fence.query} has rows of an earlier run, which "
+                "this run has to repeat before it appends any: not all of its tasks have done that "
+                "yet. If they cannot, there are fewer tasks than before, or fewer can run at a "
+                "time; see docs/exactly-once.md",
             )
         if self.fences is not None and self.fences.is_full:
             raise BatchRefused(
@@ -271,6 +295,20 @@ class Attempts:
         if found is None or found.batch != batch:
             return {}
         return {task: rows.next_sequence for task, rows in found.tasks.items()}
+
+    def begin_run(self, slot: int, batch: int) -> None:
+        """A new run of a batch has repeated nothing yet of what is here."""
+        found = self._slots.get(slot)
+        if found is not None and found.batch == batch:
+            for rows in found.tasks.values():
+                rows.repeated = 0
+
+    def unrepeated(self, slot: int, batch: int) -> set[int]:
+        """The tasks of a batch whose rows the present run has not repeated completely."""
+        found = self._slots.get(slot)
+        if found is None or found.batch != batch:
+            return set()
+        return {task for task, rows in found.tasks.items() if rows.repeated < rows.next_sequence}
 
     def forget(self, slots: Iterable[int]) -> int:
         """Forget queries; how many were known here."""

@@ -34,6 +34,7 @@ from horolog.errors import (
 from horolog.metadata.topics import Topic
 from horolog.network.dispatching import Hangup
 from horolog.network.reply import Reply
+from horolog.storage.attempts import RunsDiffer
 from horolog.storage.log import Appended
 from horolog.storage.validate import is_old_format
 from horolog.wire.api import ApiKey
@@ -118,6 +119,8 @@ def _append(
             wanted.records or b"", now_ms, request.version, request.peer, in_thread=in_thread
         )
     except HorologError as error:
+        if isinstance(error, RunsDiffer):
+            broker.queries.check_soon(error.slot)
         outcomes.append(_refused(wanted.index, error, partition))
         return
     is_converted = is_old_format(wanted.records or b"", request.version)
@@ -149,6 +152,8 @@ async def _reply_later(
         try:
             appended = await one.appended
         except HorologError as error:
+            if isinstance(error, RunsDiffer):
+                broker.queries.check_soon(error.slot)
             one.outcomes[one.slot] = _refused(index, error, one.partition)
             continue
         _note(request, broker, one.partition, appended, is_converted=one.is_converted)
