@@ -247,6 +247,24 @@ def test_a_run_that_the_broker_did_not_survive_is_followed_by_another(
     assert values(broker) == ["a", "b", "c"]
 
 
+def test_a_run_that_cannot_be_written_down_holds_up_nothing(
+    broker: RunningBroker, client: Client
+) -> None:
+    batch = client.begin_batch("q", 0, topics=["clicks"], run="first")
+    send(client, batch, 0, 0, rows("a"))
+    store = broker.broker.queries._store
+    store.refusal = "the disk is full"
+    with Client(broker.address, timeout_ms=300) as hasty:
+        for query in ("q", "p"):
+            with pytest.raises(RequestRefused, match="the disk is full") as no:
+                hasty.begin_batch(query, 0, run="second")
+            assert refusal_of(no) is ErrorCode.kafka_storage_error
+    send(client, batch, 0, 1, rows("b"))
+    store.refusal = None
+    client.begin_batch("p", 0)
+    assert values(broker) == ["a", "b"]
+
+
 def test_a_first_run_and_a_batch_that_is_complete_are_not_held_up(
     broker: RunningBroker, client: Client
 ) -> None:

@@ -127,8 +127,8 @@ class Queries:
                 if row != before:
                     await self._put(row)
             finally:
-                if self._rows.get(query) is before and (before is None or before.batch < 0):
-                    self._of_slot.pop(row.slot, None)  # it was not begun
+                if self._rows.get(query) is before:  # nothing was begun
+                    self._restore(before, row)
 
     def _begun(
         self, query: str, batch: int, tasks: int | None, layout: int, batch_bytes: int
@@ -235,6 +235,13 @@ class Queries:
             *(row.batch, row.query),
         )
         return row
+
+    def _restore(self, before: QueryRow | None, row: QueryRow) -> None:
+        """Let logs see a query as it was before a change that failed."""
+        if before is None or before.batch < 0:
+            self._of_slot.pop(row.slot, None)
+        else:
+            self._fence(before)
 
     def check_soon(self, slot: int) -> None:
         """See whether a batch is open now, of whose attempts one was told that it is not."""
