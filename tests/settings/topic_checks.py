@@ -146,6 +146,18 @@ def segments_deleted_when_their_time_is_over(trial: Trial) -> int:
 
 
 @of_topic(
+    "horolog.retention.before.1970",
+    {"false": 0, "true": 1},
+    beside={"retention.ms": str(HOUR_MS)},
+)
+def whether_records_of_1969_expire_when_they_are_written(trial: Trial) -> Any:
+    trial.advance(2 * HOUR_MS)
+    trial.look_for_expired()  # what was there before is gone
+    trial.put_at(-5_000)
+    return trial.look_for_expired()
+
+
+@of_topic(
     "horolog.retention.by",
     {"create-time": (1, 0), "append-time": (0, 1), "later": (0, 0)},
     beside={"retention.ms": str(HOUR_MS)},

@@ -596,24 +596,6 @@ def test_one_record_from_the_future_keeps_all_that_follows(tmp_path: Path) -> No
         assert log.apply_retention(NOW + 50_000, NOW + 50_000) == []
 
 
-def test_without_any_time_the_file_decides(tmp_path: Path) -> None:
-    with new_log(tmp_path, replace(SMALL, retention_ms=1000)) as log:
-        for _ in range(4):
-            append(log, -1)
-        modified = log.segments[0].modified_ms()
-        assert log.apply_retention(modified + 1000, modified + 1000) == []
-        (gone,) = log.apply_retention(modified + 1001, modified + 1001)[:1]
-        assert "no record has a timestamp" in gone.reason
-
-
-def test_a_time_before_1970_is_a_time_for_retention_too(tmp_path: Path) -> None:
-    with new_log(tmp_path, replace(SMALL, retention_ms=1000)) as log:
-        for _ in range(4):
-            append(log, -5000)
-        assert len(log.apply_retention(NOW, NOW)) == 2
-        assert log.log_start_offset == 4
-
-
 def test_an_exempt_log_is_neither_shortened_nor_rolled_by_time(tmp_path: Path) -> None:
     config = replace(SMALL, retention_ms=1, retention_bytes=1, segment_ms=1)
     with new_log(tmp_path, config) as log:

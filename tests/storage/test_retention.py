@@ -122,7 +122,9 @@ def test_every_reason_says_what_decided() -> None:
     assert before_start == "it is before the log start offset 50"
     assert for_size == "the log has 15 bytes, retention.bytes is 10"
     assert for_age == "its largest timestamp 1699999999800 is 200 ms old, retention.ms is 100"
-    assert for_its_change.startswith("its last change (no record has a timestamp) 1699999999800 is")
+    assert for_its_change.startswith(
+        "its last change (no record has a timestamp that counts) 1699999999800 is"
+    )
 
 
 HOUR = 3_600_000

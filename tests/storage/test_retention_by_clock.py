@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -117,3 +118,45 @@ def test_an_idle_segment_is_rolled_by_the_clock_when_asked_for(tmp_path: Path, b
         for now, segments in ((NOW + DAY, 1), (NOW + DAY + 1, 2), (NOW + 9 * DAY, 2)):
             log.apply_retention(now, 0)
             assert len(log.segments) == segments
+
+
+@pytest.mark.parametrize("timestamp", [-1, -5000, -(1 << 62)])
+def test_without_a_time_after_1970_a_segment_counts_from_its_last_append(
+    tmp_path: Path, timestamp: int
+) -> None:
+    with two_segments(tmp_path, "create-time", first=timestamp, second=timestamp) as log:
+        for path in tmp_path.rglob("*.log"):
+            os.utime(path, (0, 0))  # as a restored backup's, which says nothing
+        nows = (NOW + 2 * DAY, NOW + 2 * DAY + 1, NOW + 3 * DAY, NOW + 3 * DAY + 1)
+        assert [kept(log, now) for now in nows] == [2, 1, 1, 0]
+
+
+@pytest.mark.parametrize("timestamp", [-1, -5000])
+def test_without_a_time_after_1970_and_an_append_time_the_file_decides(
+    tmp_path: Path, timestamp: int
+) -> None:
+    with two_segments(tmp_path / "log", "create-time", first=timestamp, second=timestamp):
+        pass
+    for name in ("appendtimes", "appending.deleted"):
+        for path in partition_dir(tmp_path / "log").glob(f"*.{name}"):
+            path.unlink()
+    with reopened(tmp_path / "log", BY_RECORDS) as (_, log):
+        modified = max(segment.modified_ms() for segment in log.segments)
+        assert kept(log, modified + 2 * DAY - 60_000) == 2
+        (gone, *_) = log.apply_retention(modified + 2 * DAY + 1, modified + 2 * DAY + 1)
+        assert "no record has a timestamp that counts" in gone.reason
+
+
+def test_a_time_before_1970_expires_its_segment_where_the_topic_asks_for_it(tmp_path: Path) -> None:
+    config = replace(BY_RECORDS, horolog_retention_before_1970=True)
+    with new_log(tmp_path, config) as log:
+        append(log, -5000, now=NOW)
+        log.roll(NOW)
+        append(log, -1, now=NOW)
+        assert kept(log, NOW) == 1  # -1 is no time, and says nothing of 1969
+
+
+def test_one_time_after_1970_decides_for_a_segment_with_older_ones(tmp_path: Path) -> None:
+    with new_log(tmp_path, BY_RECORDS) as log:
+        append(log, -5000, NOW - 9 * DAY, -7000, now=NOW)
+        assert kept(log, NOW) == 0

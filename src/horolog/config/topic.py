@@ -30,6 +30,7 @@ class TopicConfig:
     file_delete_delay_ms: int = 60_000
     flush_messages: int = LONG_MAX
     flush_ms: int = LONG_MAX
+    horolog_retention_before_1970: bool = False
     horolog_retention_by: str = "create-time"
     horolog_roll_by: str = "first-time"
     horolog_roll_idle: bool = False

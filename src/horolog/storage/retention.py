@@ -31,7 +31,7 @@ class SegmentTime(NamedTuple):
 
     time_ms: int
     is_record_time: bool
-    """Its largest timestamp; else when its file was last changed, as no record has one."""
+    """Of a record; else when its file was last changed, as no record has one that counts."""
     was_reset: bool = False
     """Append times were reset behind it: the clock at that moment, as its own are still ahead."""
     is_append_time: bool = False
@@ -59,7 +59,7 @@ def deletable(
     by_base = {segment.base_offset: segment for segment in segments}
 
     def time_of(candidate: Candidate) -> SegmentTime | None:
-        times = _times_of(by_base[candidate.base_offset], candidate, config.horolog_retention_by)
+        times = _times_of(by_base[candidate.base_offset], candidate, config)
         bound = (bounded(time, candidate.end_offset, resets, now_ms) for time in times)
         return max(bound, key=lambda time: time.time_ms, default=None)
 
@@ -79,32 +79,36 @@ def expired_ms(config: TopicConfig, timestamp: int, now_ms: int) -> int:
     """For how long records up to this create time have been due for deletion; 0 if they are not."""
     if config.horolog_retention_by != "create-time" or timestamp == NO_TIMESTAMP:
         return 0
+    if not _may_expire(timestamp, config):
+        return 0
     if config.retention_ms < 0 or "delete" not in config.cleanup_policy:
         return 0
     return max(0, now_ms - timestamp - config.retention_ms)
 
 
-def _times_of(segment: Segment, candidate: Candidate, by: str) -> Iterator[SegmentTime]:
-    """The times of which the later counts; none if nothing is known that could count."""
-    if by == "create-time":
-        yield _time_of(segment)
+def _times_of(segment: Segment, candidate: Candidate, config: TopicConfig) -> Iterator[SegmentTime]:
+    """The times of which the later counts; none if nothing is known that could count.
+
+    Never on the word of the time index: a seal or the headers say it (`Indexes.largest`).
+    """
+    by = config.horolog_retention_by
+    largest = None if by == "append-time" else segment.largest()
+    counts = largest is not None and _may_expire(largest.timestamp, config)
+    if by == "create-time" and largest is not None and counts:
+        yield SegmentTime(largest.timestamp, is_record_time=True)
         return
     last_ms = last_append_time(segment, candidate.end_offset, candidate.size)
-    if last_ms is None:
-        return
-    yield SegmentTime(last_ms, is_record_time=True, is_append_time=True)
-    if by == "later":
-        largest = segment.largest()
-        if largest is not None:
+    if last_ms is not None:
+        yield SegmentTime(last_ms, is_record_time=True, is_append_time=True)
+        if largest is not None and counts:
             yield SegmentTime(largest.timestamp, is_record_time=True)
+    elif by == "create-time":
+        yield SegmentTime(segment.modified_ms(), is_record_time=False)
 
 
-def _time_of(segment: Segment) -> SegmentTime:
-    """Never on the word of the time index: a seal or the headers say it (`Indexes.largest`)."""
-    largest = segment.largest()
-    if largest is None:
-        return SegmentTime(segment.modified_ms(), is_record_time=False)
-    return SegmentTime(largest.timestamp, is_record_time=True)
+def _may_expire(timestamp: int, config: TopicConfig) -> bool:
+    """Whether retention may go by this create time; one before 1970 is not when it was written."""
+    return timestamp >= 0 or config.horolog_retention_before_1970
 
 
 def bounded(
@@ -181,7 +185,7 @@ def _beyond_time(
         time_ms = time.time_ms
         what = "largest timestamp"
         if not time.is_record_time:
-            what = "last change (no record has a timestamp)"
+            what = "last change (no record has a timestamp that counts)"
         elif time.is_append_time:
             what = "last append time"
         if time.was_reset:
