@@ -223,10 +223,11 @@ class FileLog:
 
         def narrowed(piece: Piece) -> Piece | None:
             segment = piece.segment.open(piece.root.files, piece.root.block_cache)
-            if from_ms is not None and not _may_reach(segment, from_ms):
-                return None
             try:
-                return _narrowed(piece, segment.spans(window, piece.segment_end))
+                look = segment.blocks.look(segment.size)
+                if not look.covered and from_ms is not None and not _may_reach(segment, from_ms):
+                    return None
+                return _narrowed(piece, look.spans(window, piece.segment_end))
             except FileMissing:
                 return piece  # the task that reads it says so
 

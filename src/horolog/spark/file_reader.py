@@ -122,20 +122,19 @@ def _stretches(
     if what.window is None:
         yield reader.position_for(None, wanted.start), reader.size
         return
-    if wanted.start == wanted.maps_from and reader.blocks.is_worth_completing(reader.size):
+    size = reader.size
+    look = reader.blocks.look(size)
+    if wanted.start == wanted.maps_from and look.is_worth_completing:
         reader.complete_blocks()
-    spans = reader.spans(what.window)
+        look = reader.blocks.look(size)
     spans = [
         span
-        for span in spans
+        for span in look.spans(what.window, None)
         if span.base_offset < wanted.end and (span.next_offset or wanted.end) > wanted.start
     ]
-    if not spans:
-        return
-    if reader.blocks.is_complete(reader.size):
-        start = reader.position_for(None, wanted.start)
-    else:
-        start = reader.position_for(what.from_ms, wanted.start)
+    start = 0
+    if spans and (not look.covered or spans[0].base_offset < wanted.start):
+        start = reader.position_for(None if look.covered else what.from_ms, wanted.start)
     for span in spans:
         if span.end > start:
             yield max(span.position, start), span.end

@@ -61,6 +61,7 @@ LONGEST_MAP: Final = 64 << 20
 _MUCH: Final = 4 << 20  # to be scanned: worth loading the kernels
 _SHORT_GAP: Final = 16 << 20  # is scanned before the first append
 _POSITION_AND_SIZE: Final = Struct(">II")
+_SIZE: Final = Struct(">4xI144x")
 _PROOF: Final = Struct(">III128xI8x")  # position, size, position and CRC of the last header
 
 
@@ -72,6 +73,27 @@ class Cache(Protocol):
 
     def write(self, path: str, content: bytes) -> None:
         """Keep it; may fail."""
+
+
+class MapLook:
+    """The proved entries of a map as they were at one moment."""
+
+    def __init__(self, entries: bytes, base_offset: int, size: int) -> None:
+        self._entries = entries
+        self._base_offset = base_offset
+        self._size = size
+        self.covered = _covered(entries)
+        """How many of the log's bytes they cover."""
+
+    @property
+    def is_worth_completing(self) -> bool:
+        """Whether more is missing than the end of a log that is appended to."""
+        missing = self._size - self.covered
+        return missing > 0 and (not self.covered or missing > _SHORT_GAP)
+
+    def spans(self, window: Window, next_offset: int | None) -> list[Span]:
+        """As `BlockMap.spans`."""
+        return spans(self._entries, window, self._base_offset, self._size, next_offset)
 
 
 class BlockMap:
@@ -209,10 +231,9 @@ class BlockMap:
             return True
         return _covered(self.entries(size)) == size
 
-    def is_worth_completing(self, size: int) -> bool:
-        """Whether it is missing, or lacks more than the end of a log that is appended to."""
-        covered = _covered(self.entries(size))
-        return covered < size and (not covered or size - covered > _SHORT_GAP)
+    def look(self, size: int) -> "MapLook":
+        """What is covered now, read once."""
+        return MapLook(self.entries(size), self._base_offset, size)
 
     def complete(self, size: int, append_time_of: AppendTimeOf | None = None) -> bool:
         """Cover all of a segment that is not appended to; whether it is covered now.
@@ -392,7 +413,7 @@ def _end_of(entries: bytes) -> int:
 
 def _covered(entries: bytes) -> int:
     """How many bytes of the log they cover."""
-    return sum(end - start for start, end, _ in _with_gaps(entries))
+    return sum(size for (size,) in _SIZE.iter_unpack(entries))
 
 
 def _with_gaps(entries: bytes) -> Iterator[tuple[int, int, bytes]]:

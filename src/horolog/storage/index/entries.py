@@ -16,6 +16,7 @@ from struct import Struct
 from horolog.errors import CorruptIndex
 from horolog.storage.files import FileMissing, Files
 
+_READ_BLOCKS = 1024
 _BLOCK_ENTRIES = 128  # what a search reads at once when it has come close
 
 
@@ -109,9 +110,20 @@ class Entries:
 
     def _starts_of(self, count: int) -> "array[int]":
         known = self._starts
-        missing = range(len(known) * _BLOCK_ENTRIES, count, _BLOCK_ENTRIES)
-        if missing:
-            known = known + array("q", [self[index][0] for index in missing])
+        stride = _BLOCK_ENTRIES * self._layout.size
+        if len(known) * _BLOCK_ENTRIES < count:
+            # One read of many pages instead of one of each page.
+            file, end = self._files.get(self.path), count * self._layout.size
+            found = array("q")
+            for start in range(len(known) * stride, end, _READ_BLOCKS * stride):
+                part = self._files.read_at(file, min(_READ_BLOCKS * stride, end - start), start)
+                whole = len(part) // self._layout.size * self._layout.size
+                if whole < len(part) or start + len(part) < min(start + _READ_BLOCKS * stride, end):
+                    raise CorruptIndex(f"{self.path} ends before entry {count}")
+                found.extend(
+                    self._layout.unpack_from(part, at)[0] for at in range(0, whole, stride)
+                )
+            known = known + found
             self._starts = known  # a new one: another thread may be searching in the old one
         return known
 
