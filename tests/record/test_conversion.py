@@ -115,6 +115,21 @@ def test_a_fetch_gets_older_formats_than_it_asks_for_as_they_are(source):
     assert b"".join(bytes(part.data) for part in down_convert(data, 1)) == data
 
 
+def test_a_fetch_of_any_formats_has_what_is_old_enough_untouched_and_in_one_piece():
+    v0, v1 = build(ROWS, 0), build(ROWS, 1, base_offset=4)
+    v2, more = build(ROWS, 2, base_offset=8, codec=Codec.LZ4), build(ROWS, 1, base_offset=12)
+    torn = build(ROWS, 2, base_offset=16)[:-1]
+    parts = list(down_convert(v0 + v1 + v2 + more + torn, 1))
+    assert [part.is_untouched for part in parts] == [True, False, True]
+    assert (bytes(parts[0].data), bytes(parts[2].data)) == (v0 + v1, more)
+    assert [part.next_offset for part in parts] == [8, 12, 16]
+    parts = list(down_convert(v0 + v1 + v2 + more + torn, 0, start_offset=6))
+    assert [part.is_untouched for part in parts] == [True, False, False, False]
+    told = [record for part in parts for record in read_all(bytes(part.data))]
+    assert [record.offset for record in told] == [0, 1, 2, 3, *range(6, 16)]
+    assert {record.timestamp for record in told} == {-1}
+
+
 def test_losses_are_counted():
     (part,) = convert_all(build(ROWS, 2), 1)
     assert part.losses == Losses(headers=2)

@@ -12,6 +12,9 @@ from horolog.config import TopicConfig
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.old_format.fields import build_messages
+from horolog.storage.batch_reader import BatchReader
+from horolog.storage.files import Files
+from horolog.storage.set_aside import whole_batches
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
@@ -120,3 +123,22 @@ def test_offsets_before_a_moment_are_where_segments_begin(tmp_path: Path) -> Non
         assert log.offsets_before(NOW, 0, NOW) == []
         log.delete_records(3)
         assert log.offsets_before(NOW - 150, 9, NOW) == [3]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", CODECS)
+def test_whole_messages_behind_damage_are_found(tmp_path: Path, magic: int, codec: Codec) -> None:
+    messages = [
+        build_messages(rows(NOW, NOW), magic, base_offset=2 * number, codec=codec)
+        for number in range(4)
+    ]
+    broken = bytearray(messages[1])
+    broken[8:12] = b"\xff\xff\xff\xff"  # a size leads to no other message
+    path = tmp_path / "x.log"
+    path.write_bytes(messages[0] + broken + bytes(5_000) + messages[2] + messages[3])
+    log = BatchReader.of_file(Files(), str(path))
+    found = [header.last_offset for _, header in whole_batches(log)]
+    if codec:
+        assert found == [1, 5, 7]
+    else:  # the second message of the broken pair is whole
+        assert found == [0, 1, 3, 4, 5, 6, 7]

@@ -30,6 +30,7 @@ from horolog.record.compression import Codec, compress_chunks, decompress_chunks
 from horolog.record.kernels import layout
 from horolog.record.old_format.reading import (
     Opened,
+    Run,
     add_records,
     add_run,
     messages_in,
@@ -66,7 +67,7 @@ class Losses(NamedTuple):
 
 
 class Converted(NamedTuple):
-    """A batch, or messages that belong together, in the wanted format."""
+    """A batch, or several that were left as they were, in the wanted format."""
 
     data: Buffer
     """Empty for what has no form there."""
@@ -110,19 +111,32 @@ def down_convert(
         RequestRefused: one is compressed with zstd (76), or is too large (10).
     """
     view = memoryview(data)
-    for position, header in iter_headers(view):
-        batch = view[position : position + header.size]
-        if header.magic <= magic:
-            yield Converted(batch, header.next_offset, 0, Losses(), header.size)
-            continue
-        yield convert_batch(
-            batch,
-            header,
-            magic,
-            start_offset=start_offset,
-            max_batch_bytes=max_batch_bytes,
-            max_bytes=max_bytes,
-        )
+    position, next_offset = 0, 0
+    while position < len(view):
+        end, changed = position, None
+        for at, header in iter_headers(view, position, next_offset):
+            if header.magic > magic:
+                changed = header
+                break
+            end, next_offset = at + header.size, header.next_offset
+        if end > position:
+            yield Converted(view[position:end], next_offset, 0, Losses(), end - position)
+        if changed is None:
+            return
+        if changed.magic != MAGIC and not changed.codec_number:
+            run = open_run(view[end : end + max(RUN_BYTES, changed.size)], changed)
+            converted = _convert_run(run, magic, start_offset)
+        else:
+            converted = convert_batch(
+                view[end : end + changed.size],
+                changed,
+                magic,
+                start_offset=start_offset,
+                max_batch_bytes=max_batch_bytes,
+                max_bytes=max_bytes,
+            )
+        yield converted
+        position, next_offset = end + converted.size, converted.next_offset
 
 
 def convert_all(
@@ -161,12 +175,11 @@ def convert_all(
             verify_crc(batch, 0, header)
         if header.magic == magic:
             converted = Converted(batch, header.next_offset, 0, Losses(), header.size)
-        elif header.magic != MAGIC and magic == MAGIC and not header.codec_number:
-            stretch = view[position : position + max(run_bytes, header.size)]
-            run = open_run(stretch, header)
-            written = write_batch(run.opened.header, run.opened.pieces, codec=Codec.NONE)
-            last = run.opened.header
-            converted = Converted(written, last.next_offset, last.records_count, Losses(), run.size)
+        elif header.magic != MAGIC and not header.codec_number:
+            # To plain messages as many as are at hand: they stay batches of their own.
+            stretch_bytes = run_bytes if magic == MAGIC else RUN_BYTES
+            run = open_run(view[position : position + max(stretch_bytes, header.size)], header)
+            converted = _convert_run(run, magic)
         else:
             converted = convert_batch(
                 batch, header, magic, zstd_as=zstd_as, max_batch_bytes=max_batch_bytes
@@ -174,6 +187,17 @@ def convert_all(
         yield converted
         position += converted.size
         least_offset = converted.next_offset
+
+
+def _convert_run(run: Run, magic: int, start_offset: int | None = None) -> Converted:
+    header, pieces = run.opened
+    if magic == MAGIC:
+        data, losses = write_batch(header, pieces, codec=Codec.NONE), Losses()
+    else:
+        written = write_messages(magic, header, pieces, codec=Codec.NONE, start_offset=start_offset)
+        data = written.messages
+        losses = Losses(timestamps=written.timestamps if magic == 0 else 0)
+    return Converted(data, header.next_offset, header.records_count, losses, run.size)
 
 
 def as_plain_messages(

@@ -41,11 +41,14 @@ _CRC_START = 21
 _MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _OFFSET_AND_LENGTH = Struct(">qi")
 _OLD_CRC = zlib.crc32, 16  # and where what it covers begins
-# What a batch can have at its magic byte; before that a message of v0 or v1 has its size, behind it
-# attributes, the timestamp in v1, and the length of its key.
+# What a batch can have at its magic byte. Before that a message of v0 or v1 has its size, which is
+# no zero, and behind it attributes, the timestamp in v1, and the length of its key.
+_SIZE = rb".{8}\x00(?!\x00\x00[\x00-\x0d]).{7}"
 _KEY = rb"(?:\xff{4}|\x00)"
 _MAY_BEGIN = re.compile(
-    rb"(?=.{16}\x02|.{8}\x00.{7}(?:\x00[\x00-\x03]"
+    rb"(?=.{16}\x02|"
+    + _SIZE
+    + rb"(?:\x00[\x00-\x03]"
     + _KEY
     + rb"|\x01[\x00-\x0b].{8}"
     + _KEY
@@ -320,10 +323,10 @@ class BatchReader:
             position += len(piece)
         return start < end
 
-    def find_batch_like(self, start: int) -> int:
+    def find_batch_like(self, start: int, *, old_formats: bool = True) -> int:
         """The first position from `start` on at which a batch may begin, or -1.
 
-        A message of v0 or v1 is found if it is smaller than 16 MiB.
+        A message of v0 or v1 is looked for if `old_formats`; found if it is smaller than 16 MiB.
         """
         position = start
         while position + SMALLEST_BATCH <= self.size:
@@ -333,11 +336,22 @@ class BatchReader:
                 place = 0
             if len(self._window) - place < SMALLEST_BATCH:
                 break  # the file became shorter while it was read
-            found = _MAY_BEGIN.search(self._window, place)
-            if found is not None:
-                return self._start + found.start()
+            found = self._find_in_window(place, old_formats=old_formats)
+            if found >= 0:
+                return self._start + found
             position = self._start + max(place, len(self._window) - _LOOKED_AT) + 1
         return -1
+
+    def _find_in_window(self, place: int, *, old_formats: bool) -> int:
+        window = self._window
+        if not old_formats:
+            return max(-1, window.find(MAGIC, place + MAGIC_POSITION) - MAGIC_POSITION)
+        if not any(window[place : place + _LOOKED_AT]) and window.count(0, place) == (
+            len(window) - place
+        ):
+            return -1  # a preallocated file, say: the pattern takes its time
+        found = _MAY_BEGIN.search(window, place)
+        return -1 if found is None else found.start()
 
     # The file.
 

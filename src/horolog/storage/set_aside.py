@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from horolog.errors import CorruptBatch
-from horolog.record.batch import BatchHeader
+from horolog.record.batch import MAGIC, BatchHeader
 from horolog.storage import names
 from horolog.storage.batch_reader import BatchReader, TornTail
 from horolog.storage.files import Files, OpenFile
@@ -24,6 +24,7 @@ from horolog.storage.files import Files, OpenFile
 _NAME = re.compile(r"(\d{20})\.log(?:\.(\d+))?(?:\.\d+)?\.cut", re.ASCII)
 _PIECE_BYTES = 1 << 20
 _MAGIC_AT = 16
+_LEAST_CHARGE = 1 << 10  # of what is tried, however small it claims to be
 _BUDGET_BYTES = 1 << 28  # of checksums that turned out wrong, besides the size of what is searched
 
 
@@ -169,6 +170,7 @@ class _Search:
 
     def __init__(self, log: BatchReader, start: int) -> None:
         self._log = log
+        self._old_formats = True  # behind a batch of v2 no message of v0 or v1 is looked for
         self._budget = _BUDGET_BYTES + log.size - start
 
     def at(self, position: int) -> BatchHeader | None:
@@ -182,10 +184,11 @@ class _Search:
         try:
             self._log.check(position, header)
         except CorruptBatch as error:
-            self._budget -= header.size
+            self._budget -= max(header.size, _LEAST_CHARGE)
             if self._budget < 0:
                 raise CorruptBatch("too much only looks like batches") from error
             return None
+        self._old_formats = header.magic != MAGIC
         return header
 
     def behind(self, position: int) -> int:
@@ -195,7 +198,10 @@ class _Search:
             following += self._log.header(position).size
         if following > position and self.at(following) is not None:
             return following
-        while (position := self._log.find_batch_like(position + 1)) >= 0:
+        while (position := self._next_like(position + 1)) >= 0:
             if self.at(position) is not None:
                 return position
         return -1
+
+    def _next_like(self, start: int) -> int:
+        return self._log.find_batch_like(start, old_formats=self._old_formats)
