@@ -201,6 +201,12 @@ def test_damage_is_not_converted(source, codec):
         parts = convert_all(data, magic)
         with pytest.raises(CorruptBatch):
             list(parts)
+        if magic < source:
+            parts = down_convert(data, magic)
+            before = without_losses(read_all(sound), magic)
+            assert read_all(bytes(next(parts).data))[: len(before)] == before
+            with pytest.raises(CorruptBatch):
+                list(parts)
 
 
 def test_a_batch_that_declares_other_records_than_it_has_is_refused():

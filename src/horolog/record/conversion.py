@@ -6,8 +6,8 @@
     to v2   nothing: records of v0 have no timestamp (-1)
 
 A batch that has the wanted format is left as it is, to the byte. Others go through memory in
-pieces of about a megabyte, and are held as a whole in their new form only. Where the
-checksum of a batch is not looked at, call `verify_crc` first: wrong bytes would get a right one.
+pieces of about a megabyte, and are held as a whole in their new form only. `convert_batch`
+does not look at the checksum of the batch: call `verify_crc` first, or wrong bytes get a right one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -127,6 +127,7 @@ def down_convert(
             run = open_run(view[end : end + max(RUN_BYTES, changed.size)], changed)
             converted = _convert_run(run, magic, start_offset)
         else:
+            verify_crc(view, end, changed)  # or wrong bytes would get a right checksum
             converted = convert_batch(
                 view[end : end + changed.size],
                 changed,
