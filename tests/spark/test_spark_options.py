@@ -5,6 +5,7 @@ import pytest
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.spark.broker_reader import task_client
+from horolog.spark.consumer_settings import FORBIDDEN
 from horolog.spark.limits import (
     Assigned,
     AtTime,
@@ -15,6 +16,7 @@ from horolog.spark.limits import (
     Topics,
 )
 from horolog.spark.options import ReadOptions
+from horolog.spark.read_option_table import OF_KAFKA_SOURCE
 from horolog.storage.names import TopicPartition
 
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
@@ -236,3 +238,18 @@ def test_tls_and_sasl_are_handed_on_and_hidden() -> None:
     assert "hush" not in repr(options)
     with task_client(options) as client:
         assert client.config.security == options.security
+
+
+def test_every_option_of_sparks_kafka_source_is_known() -> None:
+    """The names in its guide and in the provider of Spark 4.2, line by line."""
+    names = """assign subscribe subscribePattern startingTimestamp startingOffsetsByTimestamp
+        startingOffsets startingOffsetsByTimestampStrategy endingTimestamp
+        endingOffsetsByTimestamp endingOffsets failOnDataLoss kafkaConsumer.pollTimeoutMs
+        fetchOffset.numRetries fetchOffset.retryIntervalMs maxOffsetsPerTrigger
+        minOffsetsPerTrigger maxTriggerDelay minPartitions maxRecordsPerPartition groupIdPrefix
+        includeHeaders"""
+    assert set(names.split()) <= OF_KAFKA_SOURCE.keys()
+    parse(kafka__group__id="g", groupIdPrefix="p", kafka__session__timeout__ms="5")
+    for name in FORBIDDEN:
+        with pytest.raises(Misconfigured, match=name):
+            ReadOptions.parse({**BROKER, f"kafka.{name}": "true"})

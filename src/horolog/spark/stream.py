@@ -43,8 +43,12 @@ from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)
 
-IDLE_WAIT_MS = 200
-"""How long a look at a log without news waits for some; Spark asks again at once."""
+IDLE_WAIT_MS = 500
+"""How long a look at a log without news waits for some; Spark asks again at once.
+
+Each time it asks costs Spark more than it costs the source: asked five times a second, an idle
+query takes more than a hundredth of a core.
+"""
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
