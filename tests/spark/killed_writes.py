@@ -7,7 +7,10 @@ A Spark of its own, as local[2] of the tests' session never runs a task again.
 
 import os
 import signal
+import socket
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from horolog.spark.write_task import Appended, Attempt
 
 ROWS = 2_000
 TASKS = 4
+PATIENCE_S = 240
 QUIET: dict[str, str | int | bool] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": 50,
     "spark.python.authenticate.socketTimeout": "20m",
@@ -35,6 +39,7 @@ class KillingWriter(LogWriter):
     """Appends as horolog's writer, and is killed at what `fate` says of an attempt."""
 
     fate: dict[tuple[int, int], str]
+    directory: str
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Appended:
         context = TaskContext.get()
@@ -51,6 +56,12 @@ class KillingWriter(LogWriter):
         appended = super().write(rows())
         if fate == "killed before its commit":
             os.kill(os.getpid(), signal.SIGKILL)
+        if fate == "waits for a copy of itself":
+            give_up = time.monotonic() + PATIENCE_S
+            while not Path(self.directory, "copied").exists() and time.monotonic() < give_up:
+                time.sleep(0.05)  # until Spark starts a speculative one
+        if fate == "is that copy":
+            Path(self.directory, "copied").touch()
         if fate == "its executor is killed":
             os.kill(_java_above(os.getppid()), signal.SIGKILL)
         return appended
@@ -63,7 +74,7 @@ def _java_above(pid: int) -> int:
     return pid
 
 
-def source_of(fate: dict[tuple[int, int], str]) -> type[LogSource]:
+def source_of(fate: dict[tuple[int, int], str], directory: str) -> type[LogSource]:
     class KillingSource(LogSource):
         @classmethod
         def name(cls) -> str:
@@ -72,7 +83,7 @@ def source_of(fate: dict[tuple[int, int], str]) -> type[LogSource]:
         def writer(self, schema: Any, overwrite: bool) -> LogWriter:
             plain = super().writer(schema, overwrite)
             writer = KillingWriter(plain.columns, plain.options)
-            writer.fate = fate
+            writer.fate, writer.directory = fate, directory
             return writer
 
     return KillingSource
@@ -84,7 +95,7 @@ def write_rows(spark: SparkSession, bootstrap: str) -> None:
     writer.option("topic", "out").mode("append").save()
 
 
-def tasks(bootstrap: str, _: str) -> None:
+def tasks(bootstrap: str, directory: str) -> None:
     """Tasks are killed, half-way and between the last append and the commit."""
     spark = session("killed writes", master="local[2,4]", **QUIET)
     fate = {
@@ -92,19 +103,25 @@ def tasks(bootstrap: str, _: str) -> None:
         (1, 0): "killed half-way",
         (1, 1): "killed before its commit",
     }
-    spark.dataSource.register(source_of(fate))
+    spark.dataSource.register(source_of(fate, directory))
     write_rows(spark, bootstrap)
 
 
-def cluster(bootstrap: str, directory: str) -> None:
-    """An executor is killed, one of two that are processes of their own."""
-    home = Path(directory, "home")  # a local cluster writes below it
+def _home_in(directory: str) -> Path:
+    """A SPARK_HOME to write below, which clusters do."""
+    home = Path(directory, "home")
     home.mkdir()
     for entry in Path(pyspark.__file__).parent.iterdir():
         (home / entry.name).symlink_to(entry)
     os.environ["SPARK_HOME"] = str(home)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    return home
+
+
+def cluster(bootstrap: str, directory: str) -> None:
+    """An executor is killed, one of two that are processes of their own."""
+    _home_in(directory)
     spark = session(
         "killed writes",
         master="local-cluster[2,1,768]",
@@ -115,7 +132,42 @@ def cluster(bootstrap: str, directory: str) -> None:
         },
     )
     fate = {(0, 0): "its executor is killed"}
-    spark.dataSource.register(source_of(fate))
+    spark.dataSource.register(source_of(fate, directory))
+    write_rows(spark, bootstrap)
+
+
+def speculation(bootstrap: str, directory: str) -> None:
+    """A slow task has a copy on another host, as Spark starts none on the same one."""
+    home = _home_in(directory)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+    def start(role: str, host: str, *arguments: str) -> None:
+        command = [home / "bin" / "spark-class", f"org.apache.spark.deploy.{role}"]
+        command += ["--host", host, "--webui-port", "0", *arguments]
+        subprocess.Popen(command, env={**os.environ, "SPARK_LOCAL_IP": host})
+
+    start("master.Master", "127.0.0.1", "--port", str(port))
+    master = f"spark://127.0.0.1:{port}"
+    for host in ("127.0.0.2", "127.0.0.3"):
+        work = f"{directory}/work-{host}"
+        start("worker.Worker", host, "-c", "1", "-m", "1g", "--work-dir", work, master)
+    spark = session(
+        "killed writes",
+        master=master,
+        **QUIET,
+        **{
+            "spark.executor.memory": "512m",
+            "spark.ui.enabled": False,
+            "spark.speculation": True,
+            "spark.speculation.interval": "100ms",
+            "spark.speculation.quantile": "0.5",
+            "spark.speculation.multiplier": "1.1",
+            "spark.speculation.minTaskRuntime": "1s",
+        },
+    )
+    fate = {(3, 0): "waits for a copy of itself", (3, 1): "is that copy"}
+    spark.dataSource.register(source_of(fate, directory))
     write_rows(spark, bootstrap)
 
 
@@ -135,5 +187,11 @@ def stream(bootstrap: str, directory: str, *plan: str) -> None:
 
 if __name__ == "__main__":
     scenario, *arguments = sys.argv[1:]
-    {"tasks": tasks, "cluster": cluster, "stream": stream}[scenario](*arguments)
+    scenarios = {
+        "tasks": tasks,
+        "cluster": cluster,
+        "speculation": speculation,
+        "stream": stream,
+    }
+    scenarios[scenario](*arguments)
     os._exit(0)  # some of its Python workers are gone: Spark would wait for them

@@ -97,6 +97,18 @@ def test_rows_of_a_killed_executor_are_written_again(
     assert all(found[row] >= 2 for row in range(EACH))
 
 
+def test_rows_of_a_speculative_copy_are_there_twice(
+    broker_process: BrokerProcess, client: Client, tmp_path: Path
+) -> None:
+    program = Program(tmp_path / "said", "speculation", broker_process.address, str(tmp_path))
+    assert program.wait(), program.said()
+    assert (tmp_path / "copied").exists(), program.said()
+    found = counts(client)
+    assert set(found) == set(range(ROWS))
+    assert {found[row] for row in range(3 * EACH)} == {1}
+    assert {found[row] for row in range(3 * EACH, ROWS)} == {2}  # the other attempt was as quick
+
+
 def test_a_stream_goes_on_after_its_driver_and_its_broker_are_killed(
     broker_process: BrokerProcess, client: Client, tmp_path: Path
 ) -> None:
