@@ -98,7 +98,7 @@ def _local_settings() -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quiet}",
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
-        # Rows on their way to Python: batches that stay in the processor's caches cost a fifth less.
+        # On their way to Python, batches that stay in the processor's caches cost a fifth less.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
     }
 

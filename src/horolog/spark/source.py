@@ -28,6 +28,7 @@ from horolog.spark.sink import LogStreamWriter, LogWriter
 from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.stream import LogStreamReader, RefusedStream
 from horolog.spark.wanted import Wanted
+from horolog.spark.workers import exclude_modules_from_collection
 from horolog.spark.write_options import WriteOptions
 
 FORMAT = "horolog"
@@ -124,6 +125,7 @@ class LogSource(DataSource):
         `overwrite` is output mode complete: all rows of the result are appended each
         time, as by Spark's Kafka sink.
         """
+        exclude_modules_from_collection()  # called twice for each micro-batch
         with in_one_sentence():
             return LogStreamWriter(*self._sink(schema))
 

@@ -17,11 +17,19 @@ def is_worker() -> bool:
 def prepare_for_tasks() -> None:
     """Load the kernels; in a worker, exclude all that is loaded from garbage collection.
 
-    PySpark's worker runs a full collection after each task. The compiler's modules are most of the
-    process's objects, and a collection that looks at them takes longer than a small task.
+    The compiler's modules are most of the process's objects, and a collection that looks at them
+    takes longer than a small task.
+    """
+    COLUMN_KERNELS.load()
+    exclude_modules_from_collection()
+
+
+def exclude_modules_from_collection() -> None:
+    """In a worker, exclude all that is loaded from garbage collection, once.
+
+    PySpark's worker runs a full collection after each task, and after each call by the driver.
     """
     global _frozen  # noqa: PLW0603 - of the process, as what it guards
-    COLUMN_KERNELS.load()
     if not _frozen and is_worker():
         _frozen = True
         gc.freeze()

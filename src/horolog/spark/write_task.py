@@ -26,6 +26,7 @@ from horolog.spark.errors import RowsRefused
 from horolog.spark.producer_settings import Producing
 from horolog.spark.rejected_times import RejectedTimes, policy_of
 from horolog.spark.sink_rows import SinkColumns
+from horolog.spark.workers import prepare_for_tasks
 from horolog.spark.write_options import WriteOptions
 
 # Undocumented, but there in every task of a streaming query (Spark 3.0 to 4.3).
@@ -107,6 +108,7 @@ def write_rows(
         RequestRefused: a broker refuses a batch for another reason.
         NoAnswer: a leader does not answer.
     """
+    prepare_for_tasks()
     attempt = Attempt.current()
     if options.exactly_once:
         return _write_once(batches, columns, options, attempt, run)
