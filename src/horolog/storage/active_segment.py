@@ -202,15 +202,16 @@ class ActiveSegment:
             segment.end.size <= segment_bytes - size
             and last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
             and not (self._entries is not None and self._entries.are_full)
-            and (append_time_ms == self._append_times.last_ms or self._fits(append_time_ms))
+            and (
+                append_time_ms == self._append_times.last_ms
+                or self._append_times.fits(append_time_ms)
+            )
         )
-
-    def _fits(self, append_time_ms: int) -> bool:
-        times = self._append_times
-        return not times.is_growing or times.fits(append_time_ms)
 
     def age_ms(self, by: str, max_timestamp: int, append_ms: int, now_ms: int) -> int:
         """How much later an incoming batch is than what `horolog.roll.by` counts from.
+
+        By the first time, as in Kafka, this is `waited_ms`.
 
         Args:
             by: the setting.

@@ -434,8 +434,8 @@ class AppendTimeFile:
         return self._is_growing and self._files.is_open(self._entries.path)
 
     def fits(self, ms: int) -> bool:
-        """Whether the file, which is growing, can say this time; else the segment must end."""
-        return -_MOST <= ms - self._middle_ms < _MOST
+        """Whether the file can say this time, if it is growing; else the segment must end."""
+        return not self._is_growing or -_MOST <= ms - self._middle_ms < _MOST
 
     def make_ready(self, next_ms: int) -> None:
         """Make ready for appends; a file is made if there is none.
@@ -494,13 +494,14 @@ class AppendTimeFile:
             StorageFailed: the disk refused; nothing was noted.
         """
         self.last_ms = None
+        check = crc32c.crc32c(batch[:IDENTITY_SIZE])
         if not self.fits(ms):  # else the segment would have ended: there is no entry yet
             self._open(ms)
         try:
-            self._add_entry(offset, ms, identity_of(batch))
+            self._add_entry(offset, ms, check)
         except FileMissing:  # somebody has removed it
             self._open(ms)
-            self._add_entry(offset, ms, identity_of(batch))
+            self._add_entry(offset, ms, check)
         self.last_ms = ms
 
     def add_unknown(self, offset: int, batch: bytes) -> None:

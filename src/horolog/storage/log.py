@@ -323,7 +323,9 @@ class Log:
             append_time - now_ms,
             prepared.ahead_ms,
             size,
-            0 if stamps or self.retention_exempt else expired_ms(self.config, timestamp, now_ms),
+            0
+            if stamps or now_ms - timestamp <= self.config.retention_ms or self.retention_exempt
+            else expired_ms(self.config, timestamp, now_ms),
         )
 
     def _must_roll(
@@ -345,7 +347,11 @@ class Log:
             return True
         return (
             not self.retention_exempt
-            and active.age_ms(config.horolog_roll_by, timestamp, append_time, now_ms)
+            and (
+                active.waited_ms(timestamp, now_ms)
+                if config.horolog_roll_by == "first-time"
+                else active.age_ms(config.horolog_roll_by, timestamp, append_time, now_ms)
+            )
             > config.segment_ms - active.jitter_ms
         )
 
