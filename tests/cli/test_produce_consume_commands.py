@@ -284,3 +284,26 @@ def test_a_range_of_append_times_is_consumed_by_them(horolog: Run) -> None:
     assert horolog(*by, "--to-time", f"{rows[0]['append_time']}ms").lines == []
     text = horolog("consume", "c.appended", "--clock", "append").lines
     assert text[0].startswith("20")
+
+
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_both_times_of_a_record_are_shown(horolog: Run, broker: RunningBroker, kind: str) -> None:
+    topic = f"c.both.{kind}"
+    horolog("topics", "create", topic, "--config", f"message.timestamp.type={kind}")
+    horolog("produce", topic, "--format", "json", stdin='{"timestamp": 7, "value": "v"}\n')
+    (row,) = [json.loads(line) for line in horolog("consume", topic, "--format", "json").lines]
+    (inspected,) = [
+        json.loads(line)
+        for line in horolog(
+            "log", "inspect", broker.log_dir / f"{topic}-0", "--records", "--json"
+        ).lines
+        if '"offset"' in line
+    ]
+    if kind == "CreateTime":
+        assert (row["timestamp"], "create_time" in row) == (7, False)
+        assert inspected["timestamp"] == 7
+        assert inspected["append_time"] > 1_600_000_000_000
+    else:
+        assert row["timestamp"] > 1_600_000_000_000
+        assert row["create_time"] == inspected["create_time"] == 7
+        assert inspected["append_time"] == row["timestamp"]

@@ -15,7 +15,7 @@ from uuid import UUID
 from horolog.cli.reading import ReadRecord
 from horolog.errors import CorruptBatch, CorruptFile, Damaged, RequestRefused, StorageFailed
 from horolog.record.batch import UNKNOWN_COUNT, BatchHeader
-from horolog.record.builder import read_records
+from horolog.record.builder import read_with_create_times
 from horolog.record.old_format.reading import true_header
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage import names
@@ -72,6 +72,7 @@ class SegmentFacts:
     time_index_entries: int | None = None
     damage: str | None = None
     notes: list[str] = field(default_factory=list)
+    reader: SegmentReader | None = None
 
     def add(self, batch: PlacedBatch) -> None:
         """Add a batch."""
@@ -228,7 +229,7 @@ def open_segment(files: Files, path: Path) -> tuple[SegmentFacts, BatchReader]:
         log = BatchReader.of_file(files, str(path))
         facts.notes.append("set aside by recovery; incomplete batches are skipped")
     else:
-        reader = SegmentReader.at(files, str(path), base_offset)
+        reader = facts.reader = SegmentReader.at(files, str(path), base_offset)
         log = reader.batches()
         _count_entries(reader, facts)
     facts.file_bytes = log.size
@@ -293,9 +294,15 @@ def read_batch(
         log.check(batch.position, header)
         if header.is_control:
             return
-        for record in read_records(data):
+        is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        appended_ms = header.max_timestamp if is_stamped else None
+        if appended_ms is None and facts.reader is not None:
+            with suppress(StorageFailed, Damaged):  # then it is unknown
+                appended_ms = facts.reader.append_times.at(header.base_offset)
+        for record, created in read_with_create_times(data):
             assert record.offset is not None
-            yield ReadRecord(partition, record.offset, header.timestamp_type_name, record)
+            kind, created_ms = header.timestamp_type_name, created if is_stamped else None
+            yield ReadRecord(partition, record.offset, kind, record, appended_ms, created_ms)
     except CorruptBatch as error:
         if facts.damage is None:
             facts.damage = (

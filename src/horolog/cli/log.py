@@ -126,7 +126,8 @@ def _show_records(
 ) -> None:
     segment = look.segments[-1]
     topic, partition = look.topic_partition
-    make_line = line_maker(Format.JSON if as_json else Format.TEXT, topic, zone)
+    shape = Format.JSON if as_json else Format.TEXT
+    make_line = line_maker(shape, topic, zone, shows_append=as_json)
     for read in read_batch(segment, log, batch, partition):
         line = make_line(read).decode("utf-8", "replace")
         typer.echo(line if as_json else f"{topic}\t{line}", nl=False)

@@ -15,7 +15,7 @@ from horolog.cli.topic_facts import partition_numbers
 from horolog.client import EARLIEST, LATEST, Client, Fetched, RangeClock, RecordClock
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.batch import BatchHeader, iter_headers
-from horolog.record.builder import Record, read_records
+from horolog.record.builder import Record, read_with_create_times
 from horolog.record.scan import timestamps
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 
@@ -84,6 +84,8 @@ class ReadRecord(NamedTuple):
     record: Record
     appended_ms: int | None = None
     """When it was appended, if that was asked for and is known."""
+    created_ms: int | None = None
+    """The time that its bytes hold, where its timestamp is an append time."""
 
 
 EVERYTHING = TimeRange()
@@ -250,15 +252,17 @@ def _records(
         batch = view[place : place + header.size]
         if _is_wanted(batch, header, times):
             kind = header.timestamp_type_name
-            for record in read_records(batch):
+            is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+            for record, created in read_with_create_times(batch):
                 offset = record.offset
                 assert offset is not None
+                created_ms = created if is_stamped else None
                 if (
                     start <= offset
                     and (end is None or offset < end)
                     and times.holds(record.timestamp)
                 ):
-                    records.append(ReadRecord(partition, offset, kind, record))
+                    records.append(ReadRecord(partition, offset, kind, record, None, created_ms))
         yield max(start, header.next_offset), records
 
 
@@ -278,9 +282,18 @@ def _records_by_append_time(
         is_wanted = times.is_everything or (appended_ms is not None and times.holds(appended_ms))
         if is_wanted and not header.is_control:
             kind = header.timestamp_type_name
+            is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+            both = read_with_create_times(view[place : place + header.size])
             records = [
-                ReadRecord(partition, record.offset, kind, record, appended_ms)
-                for record in read_records(view[place : place + header.size])
+                ReadRecord(
+                    partition,
+                    record.offset,
+                    kind,
+                    record,
+                    appended_ms,
+                    created if is_stamped else None,
+                )
+                for record, created in both
                 if record.offset is not None
                 and start <= record.offset
                 and (end is None or record.offset < end)

@@ -58,6 +58,7 @@ def _json_line(read: ReadRecord, topic: str, zone: tzinfo, shows_append: bool) -
         "time": None if record.timestamp == -1 else format_time(record.timestamp, zone),
         "timestamp_type": read.timestamp_type,
         **({"append_time": read.appended_ms} if shows_append else {}),
+        **({} if read.created_ms is None else {"create_time": read.created_ms}),
         **_json_bytes("key", record.key),
         **_json_bytes("value", record.value),
     }
