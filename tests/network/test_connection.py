@@ -2,10 +2,14 @@
 
 import asyncio
 import logging
+import random
 import socket
 import struct
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from patience import eventually
@@ -82,6 +86,31 @@ def test_order_is_kept_where_some_writes_take_a_thread_and_others_do_not(
             for _ in range(24)
         ]
     assert offsets == list(range(24))
+
+
+def test_requests_of_several_megabytes_from_many_clients_arrive_as_they_were_sent(
+    broker: RunningBroker,
+) -> None:
+    broker.create_topic("t", 4, max_message_bytes=str(8 << 20))
+    values = [random.Random(n).randbytes(3_000_000 + n) for n in range(4)]
+    with ExitStack() as opened:
+        clients = [opened.enter_context(RawConnection(broker.address)) for _ in values]
+
+        def produce(n: int) -> None:
+            for _ in range(2):
+                clients[n].send(ApiKey.PRODUCE, 8, **produce_fields("t", {n: batch(values[n])}))
+
+        with ThreadPoolExecutor(len(clients)) as pool:
+            list(pool.map(produce, range(len(clients))))
+        for client in clients:
+            for base_offset in (0, 1):
+                (answer,) = client.receive()[1].responses[0].partition_responses
+                assert (answer.error_code, answer.base_offset) == (0, base_offset)
+    for n, value in enumerate(values):
+        assert [header.records_count for header in broker.headers("t", n)] == [1, 1]
+        assert broker.log("t", n).segments[0].size > 2 * len(value)
+        with Path(broker.log_dir, f"t-{n}", f"{0:020}.log").open("rb") as log:
+            assert log.read().count(value) == 2
 
 
 def test_a_request_after_a_waiting_fetch_waits_for_it(with_topic: RunningBroker) -> None:
