@@ -69,7 +69,7 @@ def _feature(
 _EVERY_CODEC = f"{_RECORDS}::test_what_one_client_writes_all_clients_read"
 _EVERY_CODEC_OF_OTHERS = f"{_INTEROP}::test_what_one_client_sends_in_any_codec_every_client_reads"
 _COMMITTED = f"{_GROUPS}::test_a_group_goes_on_where_it_stopped_also_after_a_restart_of_the_broker"
-_SHARED_OUT = f"{_GROUPS}::test_partitions_are_shared_out_anew_when_members_come_and_go"
+_SHARED_OUT = f"{_GROUPS}::test_partitions_are_assigned_again_when_members_come_and_go"
 _GROUP_OF_OTHERS = f"{_INTEROP}::test_a_group_shares_partitions_when_a_member_joins[horolog-{{}}]"
 _REFUSED = (
     f"{_INTEROP}::test_a_time_out_of_bounds_is_refused_as_the_client_reports_it[horolog-{{}}]"
@@ -152,7 +152,7 @@ FEATURES = (
         (_REFUSED,),
         kafka_python=(
             f"{_RECORDS}::test_a_record_out_of_bounds_is_rejected_with_error_32[kafka-python]",
-            f"{_MORE}::test_kafka_python_tells_the_record_at_fault",
+            f"{_MORE}::test_kafka_python_names_the_record_at_fault",
         ),
         remark="Java and kafka-python tell the record at fault from those refused with it",
     ),

@@ -424,7 +424,7 @@ def test_a_topic_made_again_gets_the_batch_again(broker: RunningBroker, client: 
     assert values(broker) == ["a"]
 
 
-def test_a_forgotten_query_begins_anew_under_its_name(
+def test_a_forgotten_query_begins_again_under_its_name(
     broker: RunningBroker, client: Client
 ) -> None:
     """What the logs replay of its former life after a crash must not count for the new one."""
@@ -553,7 +553,7 @@ def test_what_ordinary_producers_get_is_never_an_id_of_a_sink(
     assert client.init_producer_id().id < FIRST_PRODUCER_ID
 
 
-def test_a_stranger_cannot_write_with_an_id_of_a_sink(client: Client) -> None:
+def test_other_producers_cannot_write_with_an_id_of_a_sink(client: Client) -> None:
     for producer_id, epoch in ((FIRST_PRODUCER_ID, 0), ((1 << 63) - 1, 0)):
         data = build_batch(
             rows("x"), producer_id=producer_id, producer_epoch=epoch, base_sequence=0

@@ -33,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 
 @pytest.mark.parametrize("key", SUPPORTED, ids=lambda key: key.title)
-def test_wild_requests_are_answered_or_hung_up_on_and_others_are_served(
+def test_wild_requests_get_a_response_or_a_close_and_others_are_served(
     broker: RunningBroker, key: ApiKey, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = broker.broker.topics.find("t")

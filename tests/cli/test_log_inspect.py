@@ -19,7 +19,7 @@ def all_batches(partition: GoldenPartition) -> list[Batch]:
 
 
 @pytest.mark.parametrize("partition", CLEAN, ids=lambda each: each.name)
-def test_every_batch_is_as_kafkas_own_tool_tells_it(
+def test_every_batch_is_as_kafkas_own_tool_shows_it(
     offline: Run, partition: GoldenPartition
 ) -> None:
     shown = [

@@ -82,7 +82,7 @@ def test_a_path_without_a_log_is_misuse(offline: Run, tmp_path: Path) -> None:
         assert "is not a log directory" in refused.err
 
 
-def test_indexes_are_mended_by_the_command_that_verify_names(offline: Run, kafkas: Path) -> None:
+def test_indexes_are_rebuilt_by_the_command_that_verify_names(offline: Run, kafkas: Path) -> None:
     partition = kafkas / "index-all-0"
     wrong = partition / "00000000000000000027.index"
     kept = wrong.read_bytes()
@@ -99,7 +99,9 @@ def test_indexes_are_mended_by_the_command_that_verify_names(offline: Run, kafka
     assert offline("log", "verify", partition).code == 0
 
 
-def test_what_cannot_be_mended_is_left_and_told(offline: Run, golden: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_rebuilt_is_left_and_reported(
+    offline: Run, golden: Path, tmp_path: Path
+) -> None:
     partition = tmp_path / "index-all-0"
     shutil.copytree(golden / "clean" / "index-all-0", partition)
     log = min(partition.glob("*.log"))
@@ -110,7 +112,7 @@ def test_what_cannot_be_mended_is_left_and_told(offline: Run, golden: Path, tmp_
 
 
 @pytest.mark.parametrize("name", ["v0-none-0", "v1-gzip-0", "mixed-0"])
-def test_indexes_of_old_formats_are_made_anew(
+def test_indexes_of_old_formats_are_rebuilt(
     offline: Run, golden: Path, tmp_path: Path, name: str
 ) -> None:
     shutil.copytree(golden / "old-formats" / name, tmp_path / name)

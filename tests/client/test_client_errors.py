@@ -136,7 +136,7 @@ def test_an_answer_to_another_request_is_not_taken_for_ours() -> None:
         client.list_offsets({CLICKS: LATEST})
 
 
-def test_a_broken_answer_is_named_and_the_next_call_connects_anew() -> None:
+def test_a_malformed_response_is_named_and_the_next_call_connects_again() -> None:
     answers = {ApiKey.LIST_OFFSETS: in_turn(b"\x00\x00\x00\x00\x07", offsets())}
     with talk(answers) as (_, client):
         with pytest.raises(MalformedResponse, match="ListOffsets v11 response: topics at byte 10"):
@@ -164,7 +164,7 @@ def test_a_lost_answer_is_asked_for_again_where_that_does_no_harm() -> None:
         assert len(broker.asked(ApiKey.LIST_OFFSETS)) == 3
 
 
-def test_a_request_on_which_the_broker_always_hangs_up_is_given_up_on() -> None:
+def test_a_request_on_which_the_broker_always_closes_is_given_up() -> None:
     with talk({ApiKey.LIST_OFFSETS: HangUp()}) as (broker, client):
         with pytest.raises(NoAnswer, match="did not answer ListOffsets"):
             client.list_offsets({CLICKS: LATEST})
@@ -331,7 +331,7 @@ def test_an_error_that_may_pass_is_given_up_on_when_the_time_is_over() -> None:
         assert len(broker.asked(ApiKey.LIST_OFFSETS)) > 2
 
 
-def test_an_unknown_partition_is_told_with_how_many_there_are() -> None:
+def test_an_unknown_partition_is_reported_with_how_many_there_are() -> None:
     with (
         talk() as (_, client),
         pytest.raises(RequestRefused, match="partition 9 of topic clicks, which has 1"),
@@ -339,7 +339,7 @@ def test_an_unknown_partition_is_told_with_how_many_there_are() -> None:
         client.fetch("clicks", 9, 0)
 
 
-def test_an_error_number_from_the_future_is_told_as_it_is() -> None:
+def test_an_unknown_error_number_is_reported_as_it_is() -> None:
     with (
         talk({ApiKey.LIST_OFFSETS: offsets(30_000)}) as (_, client),
         pytest.raises(RequestRefused, match=r"unknown to this client \(30000\)") as refused,
@@ -348,7 +348,7 @@ def test_an_error_number_from_the_future_is_told_as_it_is() -> None:
     assert refused.value.code is ErrorCode.unknown_server_error
 
 
-def test_a_broker_that_is_too_old_is_told_with_what_it_answers() -> None:
+def test_a_broker_that_is_too_old_is_named_with_what_it_answers() -> None:
     old = {ApiKey.FETCH: Versions(0, 3), ApiKey.LIST_OFFSETS: Versions(0, 5)}
     with talk(script={"versions": old}) as (_, client):
         with pytest.raises(RequestRefused, match=r"Fetch in version 4 to 12 is needed.* 0 to 3"):
@@ -364,7 +364,7 @@ def test_a_broker_that_knows_only_the_first_api_versions_is_asked_again_in_that(
         assert [s.version for s in broker.seen if s.api_key is ApiKey.API_VERSIONS] == [2]
 
 
-def test_an_advertised_address_that_does_not_answer_is_told_as_such(dead_port: int) -> None:
+def test_an_advertised_address_that_does_not_answer_is_reported_as_such(dead_port: int) -> None:
     with (
         talk(script={"advertised_port": dead_port}, timeout_ms=3_000) as (_, client),
         pytest.raises(NoAnswer) as absent,

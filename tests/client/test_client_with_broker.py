@@ -131,7 +131,7 @@ def test_a_record_from_the_future_is_rejected_with_its_place(client: Client, top
     assert client.list_offsets({(topic, 1): LATEST})[topic, 1].offset == 5  # type: ignore[union-attr]
 
 
-def test_append_time_is_told_where_the_topic_keeps_it(client: Client, topic: str) -> None:
+def test_append_time_is_returned_where_the_topic_keeps_it(client: Client, topic: str) -> None:
     about = (ResourceType.TOPIC, topic)
     batch = build_batch([Record(NOW_MS - 1, None, b"v")])
     assert client.produce(topic, 0, batch).log_append_time_ms is None
@@ -212,7 +212,7 @@ def test_a_broker_that_restarts_is_found_again(tmp_path: Path) -> None:
         running.stop()
 
 
-def test_a_broker_that_is_gone_is_told_as_gone(tmp_path: Path) -> None:
+def test_a_broker_that_is_gone_is_reported_as_gone(tmp_path: Path) -> None:
     running = RunningBroker(tmp_path)
     try:
         with Client(running.address, timeout_ms=3_000) as client:

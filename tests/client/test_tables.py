@@ -63,7 +63,7 @@ def test_only_the_offsets_and_times_asked_for_are_given() -> None:
     assert some["offset"].to_pylist() == [2, 3]
 
 
-def test_a_broker_that_never_gives_what_it_promised_is_told() -> None:
+def test_a_broker_that_never_returns_what_it_promised_is_an_error() -> None:
     log = log_of(batch(0, 10), end=9)
     with (
         ScriptedBroker(log) as broker,

@@ -81,7 +81,7 @@ def members(count: int, *given: Any, **config: Any) -> Iterator[list[Member]]:
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
-def test_partitions_are_shared_out_anew_when_members_come_and_go(
+def test_partitions_are_assigned_again_when_members_come_and_go(
     strategy: str, broker: RunningBroker
 ) -> None:
     broker.create_topic("t", partitions=6)

@@ -104,7 +104,7 @@ def test_kafka_python_finds_the_record_with_the_largest_time(broker: RunningBrok
     assert (found[partition].offset, found[partition].timestamp) == (2, AROUND_MS + 9)
 
 
-def test_kafka_python_tells_the_record_at_fault(broker: RunningBroker) -> None:
+def test_kafka_python_names_the_record_at_fault(broker: RunningBroker) -> None:
     broker.create_topic("t", message_timestamp_before_max_ms="60000")
     now_ms = broker.clock.now_ms()
     producer = kafka.KafkaProducer(bootstrap_servers=broker.address, linger_ms=200)

@@ -17,7 +17,7 @@ def one(entries: list[DescribedSetting]) -> DescribedSetting:
     return entry
 
 
-def test_a_topics_value_tells_where_it_comes_from_and_what_stood_behind_it() -> None:
+def test_a_topics_value_names_its_source_and_the_values_it_overrides() -> None:
     settings = Settings(
         static={"log.retention.hours": "5"}, dynamic_default={"log.retention.ms": "7"}
     )

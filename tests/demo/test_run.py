@@ -29,7 +29,7 @@ def test_the_demo_finds_the_same_answers_in_a_session_that_runs_and_leaves_it_ru
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(7 * PATIENCE_S)
-def test_the_demo_tells_rejections_and_the_same_answer_where_there_is_no_history(
+def test_the_demo_shows_rejections_and_the_same_answer_where_there_is_no_history(
     tmp_path: Path,
 ) -> None:
     output = tmp_path / "out"

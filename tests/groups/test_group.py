@@ -164,7 +164,7 @@ def test_the_leaders_assignment_reaches_everyone_who_waits() -> None:
     assert again.assignment == b"B"
 
 
-def test_a_client_that_expects_it_is_first_told_its_member_id() -> None:
+def test_a_client_that_expects_it_first_gets_its_member_id() -> None:
     story = Story()
     first = story.join("a", expects_member_id=True)
     assert first is not None
@@ -403,7 +403,7 @@ def test_a_restarted_static_member_keeps_its_assignment_and_fences_its_old_self(
         story.group.check_commit(b.member_id, "i-b", b.generation, story.now)
 
 
-def test_a_restarted_static_leader_need_not_assign_anew() -> None:
+def test_a_restarted_static_leader_need_not_assign_again() -> None:
     story = Story(delay_ms=5)
     story.join("a", instance_id="i-a")
     story.wait(10)
@@ -469,7 +469,7 @@ def test_a_static_member_leaves_by_its_instance_id_alone() -> None:
 # --- what others see ------------------------------------------------------------------
 
 
-def test_a_stable_group_tells_what_its_members_read() -> None:
+def test_a_stable_group_has_the_topics_its_members_read() -> None:
     story = Story(delay_ms=5)
     story.stable("a", protocols=(Protocol("range", subscription("t1", "t2")),))
     assert story.group.subscriptions()("t1")

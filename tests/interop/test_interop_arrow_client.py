@@ -86,7 +86,7 @@ def test_keys_go_where_kafkas_own_producer_sends_them(
     assert placed(ours) == placed(theirs)
 
 
-def test_append_times_and_refused_rows_are_told(
+def test_append_times_and_refused_rows_are_returned(
     client: Client, topic: Callable[[str], str]
 ) -> None:
     name, bounded = topic("appended"), topic("bounded")

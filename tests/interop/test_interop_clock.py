@@ -36,7 +36,7 @@ def configs(address: str, peer: str, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("peer", [NEWEST, LAST_WITH_OLD_FORMATS])
-def test_the_clock_is_turned_and_told_beside_settings_that_stay(address: str, peer: str) -> None:
+def test_the_clock_is_turned_and_returned_and_other_settings_stay(address: str, peer: str) -> None:
     start = "horolog.clock.now=2020-01-01T00:00Z"
     configs(address, peer, "--alter", "--add-config", f"log.retention.ms=123,{start}")
     turn = "horolog.clock.advance=8d,horolog.expire=true"

@@ -207,7 +207,7 @@ FOUND = st.dictionaries(
 
 
 @given(rows=ROWS, found=FOUND, adopt_defaults=st.booleans())
-def test_whatever_lies_there_a_plan_is_safe_and_the_next_starts_agree(
+def test_whatever_is_there_a_plan_is_safe_and_the_next_starts_agree(
     rows: list[TopicRow], found: dict[str, Found], adopt_defaults: bool
 ) -> None:
     ids = iter(UUID(int=n) for n in range(100, 200))

@@ -301,7 +301,7 @@ def test_large_requests_are_received_in_slices_and_connections_take_turns(
     assert stage.transport.sent.startswith(b"large")
 
 
-def test_requests_of_many_bytes_start_in_slices_whoever_sends_them(
+def test_requests_of_many_bytes_start_in_slices_on_any_connection(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each may take milliseconds: forty connections with one each, and others waited for all."""

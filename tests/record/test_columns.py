@@ -414,7 +414,7 @@ def test_an_offset_past_the_last_number_wraps_and_does_not_raise():
     assert [row["offset"] for row in decoded(data)] == [INT64_MAX, INT64_MIN]
 
 
-def test_timestamp_type_tells_append_time_batch_by_batch(rng):
+def test_timestamp_type_shows_append_time_batch_by_batch(rng):
     log = [a_batch(1, 2), a_batch(3, base_offset=BASE_OFFSET + 2, append_time_ms=9), a_batch(4)]
     rows = decoded(joined(log), columns=("timestamp_type",))
     assert [TimestampType(row["timestamp_type"]).name[0] for row in rows] == ["C", "C", "L", "C"]

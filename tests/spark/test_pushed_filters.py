@@ -118,7 +118,7 @@ def test_no_record_has_a_time_between_two_milliseconds() -> None:
     assert left == []
 
 
-def test_a_range_of_time_after_1970_is_left_to_nobody() -> None:
+def test_a_range_of_time_after_1970_is_not_left_to_spark() -> None:
     filters = [
         IsNotNull(TIME),
         GreaterThanOrEqual(TIME, moment(NINE_MS)),

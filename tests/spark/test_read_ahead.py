@@ -32,7 +32,7 @@ def test_what_the_iterator_raises_is_raised_after_what_came_before() -> None:
             next(coming)
 
 
-def test_whoever_stops_early_leaves_no_thread_behind() -> None:
+def test_a_read_that_stops_early_leaves_no_thread_behind() -> None:
     before = threading.active_count()
     with ahead(iter(range(1000))) as coming:
         assert next(coming) == 0

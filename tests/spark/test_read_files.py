@@ -187,7 +187,7 @@ def test_filters_on_topic_and_partition_pick_directories(orders: PartitionFiles)
 
 
 @pytest.mark.parametrize("indexes", ["kept", "missing", "lying"])
-def test_a_range_of_time_is_exact_wherever_it_lies(orders: PartitionFiles, indexes: str) -> None:
+def test_a_range_of_time_is_exact_wherever_it_is(orders: PartitionFiles, indexes: str) -> None:
     rng = random.Random(3)
     for path in orders.directory.glob("*index"):
         if indexes == "missing":

@@ -322,7 +322,7 @@ def test_several_paths_are_one_read(spark: Any, orders: PartitionFiles) -> None:
         ({"path": "/tmp", "startingOffset": "earliest"}, "Unknown option 'startingoffset'; did"),
     ],
 )
-def test_a_mistake_is_told_when_it_is_made_and_in_few_lines(
+def test_a_mistake_is_reported_when_it_is_made_and_in_few_lines(
     spark: Any, options: dict[str, str], said: str
 ) -> None:
     with pytest.raises(PySparkException) as raised:

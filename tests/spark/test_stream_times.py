@@ -107,7 +107,7 @@ def test_records_without_a_timestamp_lie_in_no_range(broker: RunningBroker, clie
         assert files == expected, options
 
 
-def test_a_stream_from_the_earliest_record_of_a_range_skips_what_lies_before(
+def test_a_stream_from_the_earliest_record_of_a_range_skips_what_is_before(
     broker: RunningBroker, client: Client
 ) -> None:
     topic = new_topic(broker, partitions=2)

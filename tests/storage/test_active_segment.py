@@ -79,7 +79,7 @@ def test_every_batch_but_the_first_is_indexed_with_an_interval_of_zero(
     ]
 
 
-def test_the_interval_must_be_exceeded_by_what_lies_before_the_batch(
+def test_the_interval_must_be_exceeded_by_the_bytes_before_the_batch(
     make: Callable[..., ActiveSegment], tmp_path: Path
 ) -> None:
     size = len(batch(NOW))

@@ -306,7 +306,7 @@ def test_the_stamps_of_what_kafka_appended_to_a_log_append_time_topic_are_append
 
 
 @pytest.mark.parametrize("kept", range(1, 6))
-def test_what_kafka_truncated_and_appended_anew_has_not_the_time_of_what_was_there(
+def test_what_kafka_truncated_and_appended_again_has_not_the_earlier_time(
     tmp_path: Path, kept: int
 ) -> None:
     with new_log(tmp_path / "log") as log:

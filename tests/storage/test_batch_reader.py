@@ -170,7 +170,7 @@ def test_wanted_batches_come_whole_and_no_others(
     assert got == [offset for offset in range(40, last, 2) if offset // 2 % step == 0]
 
 
-def test_what_lies_before_damage_is_given_before_the_damage_is_reported(log: OpenFile) -> None:
+def test_batches_before_damage_are_given_before_the_damage_is_reported(log: OpenFile) -> None:
     FILES.write_at(log, [b"\3"], positions()[90] + 16)
     buffers = BatchReader(FILES, log, END).wanted(0, 1 << 62, lambda header: True)
     found = []

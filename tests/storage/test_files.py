@@ -407,7 +407,7 @@ def test_only_regular_files_are_read_and_written(tmp_path: Path, kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", NO_FILES)
-def test_a_replacement_does_not_write_through_what_lies_at_its_temporary_name(
+def test_a_replacement_does_not_write_through_a_link_at_its_temporary_name(
     tmp_path: Path, kind: str
 ) -> None:
     outside = tmp_path / f"outside-{kind}.tmp"

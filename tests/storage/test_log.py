@@ -378,7 +378,7 @@ def test_flush_ms_is_due_by_the_clock_it_is_given(tmp_path: Path) -> None:
         assert log.flush_due(NOW + 6000)
 
 
-def test_a_roll_asks_for_a_flush_of_what_lies_before_it(tmp_path: Path) -> None:
+def test_a_roll_asks_for_a_flush_of_the_segments_before_it(tmp_path: Path) -> None:
     files = Counting()
     with new_log(tmp_path, SMALL, files=files) as log:
         rolled = [append(log, NOW).rolled for _ in range(4)]

@@ -118,7 +118,7 @@ def test_the_largest_time_is_the_first_of_equals(log: Log) -> None:
     assert log.find_max_timestamp() == TimestampOffset(NOW + 5, 1, 0)
 
 
-def test_the_largest_time_lies_at_or_after_the_log_start(log: Log) -> None:
+def test_the_largest_time_is_at_or_after_the_log_start(log: Log) -> None:
     append(log, NOW + 50, NOW + 40, NOW + 45)
     append(log, NOW + 10)
     log.delete_records(1)

@@ -26,7 +26,7 @@ UNIQUE = UUID("0123456789abcdef0123456789abcdef")
         ("t" * 250 + "-0", None),
     ],
 )
-def test_a_directory_name_tells_its_partition(name: str, expected: TopicPartition | None) -> None:
+def test_a_directory_name_has_its_partition(name: str, expected: TopicPartition | None) -> None:
     assert names.partition_of(name) == expected
 
 
@@ -44,7 +44,7 @@ def test_a_segment_file_has_twenty_digits() -> None:
         ("00000000000000000045.index", None),
     ],
 )
-def test_a_file_name_tells_its_base_offset(name: str, expected: int | None) -> None:
+def test_a_file_name_has_its_base_offset(name: str, expected: int | None) -> None:
     assert names.base_offset_of(name, ".log") == expected
 
 

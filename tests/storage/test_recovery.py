@@ -91,7 +91,7 @@ def test_the_recovery_point_is_not_moved_by_a_recovery(path: Path) -> None:
         assert log.recovery_point == log.log_end_offset
 
 
-def test_only_what_lies_from_the_recovery_point_on_is_checked(path: Path) -> None:
+def test_only_batches_from_the_recovery_point_on_are_checked(path: Path) -> None:
     with reopened(path, CONFIG) as (log_dir, log):
         log.flush()
         log_dir.checkpoint()
@@ -533,7 +533,7 @@ def test_the_epoch_goes_on_after_a_clean_stop(path: Path) -> None:
         assert log.epochs.entries == (EpochStart(0, 0), EpochStart(1, 2 * COUNT))
 
 
-def test_an_epoch_that_clients_were_told_of_is_kept_though_nothing_was_written_in_it(
+def test_an_epoch_that_clients_have_seen_is_kept_though_nothing_was_written_in_it(
     path: Path,
 ) -> None:
     for _ in range(2):

@@ -95,7 +95,7 @@ def test_what_is_right_is_left_alone_unless_all_is_asked_for(log_dir: Path) -> N
     assert faults(log_dir) == []
 
 
-def test_a_dry_run_only_tells(log_dir: Path) -> None:
+def test_a_dry_run_only_reports(log_dir: Path) -> None:
     wrong = min(log_dir.rglob("*.index"))
     wrong.write_bytes(b"\xff" * 16)
     before = files_of(log_dir, *SUFFIXES, ".seal", ".tmp")

@@ -81,13 +81,13 @@ def test_no_more_times_are_asked_for_than_needed() -> None:
 @pytest.mark.parametrize(
     ("start", "expected"), [(40, 0), (49, 0), (50, 1), (59, 1), (60, 2), (70, 2)]
 )
-def test_what_lies_before_the_log_start_goes_but_never_the_active_segment(
+def test_segments_before_the_log_start_are_deleted_but_never_the_active_one(
     start: int, expected: int
 ) -> None:
     assert count(log(5, 5, 5), start=start) == expected
 
 
-def test_a_topic_that_is_only_compacted_loses_what_lies_before_the_log_start() -> None:
+def test_a_topic_that_is_only_compacted_loses_what_is_before_the_log_start() -> None:
     policy = frozenset({"compact"})
     assert (
         count(log(5, 5, 5), start=50, cleanup_policy=policy, retention_bytes=0, retention_ms=0) == 1

@@ -123,7 +123,7 @@ def test_a_kill_leaves_what_a_kill_leaves_and_loses_nothing_acknowledged() -> No
         assert log_range(broker) == (0, 3)
 
 
-def test_a_kill_hangs_up_on_who_waits() -> None:
+def test_a_kill_closes_connections_that_wait() -> None:
     with Broker() as broker, RawConnection(broker.bootstrap_servers) as connection:
         connection.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
         connection.send(

@@ -133,7 +133,7 @@ def test_scram_authenticates_each_connection_before_anything_else() -> None:
         ]
 
 
-def test_a_wrong_password_is_told_once_and_not_tried_again() -> None:
+def test_a_wrong_password_is_reported_once_and_not_tried_again() -> None:
     with (
         sasl(ScramServer(b"pen")) as broker,
         Client(broker.bootstrap, security=settings("SCRAM-SHA-256")) as client,
@@ -147,7 +147,7 @@ def test_a_wrong_password_is_told_once_and_not_tried_again() -> None:
         assert len(broker.asked(ApiKey.SASL_HANDSHAKE)) == 1
 
 
-def test_a_mechanism_that_the_broker_does_not_take_is_told_with_those_it_does() -> None:
+def test_a_mechanism_that_the_broker_refuses_is_reported_with_those_it_takes() -> None:
     with (
         sasl(ScramServer(), {"error_code": 33, "mechanisms": ["PLAIN", "GSSAPI"]}) as broker,
         Client(broker.bootstrap, security=settings("SCRAM-SHA-512")) as client,
@@ -308,7 +308,7 @@ def test_a_token_endpoint_is_asked_with_client_credentials_once_for_its_life(
         ((200, b"[]"), "no access_token"),
     ],
 )
-def test_an_endpoint_without_a_token_is_told_without_the_secret(
+def test_an_endpoint_without_a_token_is_reported_without_the_secret(
     endpoint: tuple[str, Endpoint], answer: tuple[int, bytes], said: str
 ) -> None:
     url, state = endpoint
@@ -322,7 +322,7 @@ def test_an_endpoint_without_a_token_is_told_without_the_secret(
     assert "hush" not in str(absent.value)
 
 
-def test_a_token_in_a_file_is_read_anew_for_each_connection(tmp_path: Any) -> None:
+def test_a_token_in_a_file_is_read_again_for_each_connection(tmp_path: Any) -> None:
     file = tmp_path / "token"
     file.write_text("one\n")
     security = settings(
@@ -365,7 +365,7 @@ def test_a_source_of_tokens_that_is_none_is_refused(security: dict[str, str], sa
         client.metadata()
 
 
-def test_a_client_without_sasl_is_told_what_the_listener_may_require() -> None:
+def test_a_client_without_sasl_gets_an_error_that_names_what_may_be_required() -> None:
     with (
         ScriptedBroker({ApiKey.METADATA: HangUp()}) as broker,
         Client(broker.bootstrap) as client,

@@ -247,7 +247,7 @@ def test_a_certificate_of_another_host_is_refused_unless_asked(certificates: Cer
             assert set(client.metadata().brokers) == {1}
 
 
-def test_a_missing_client_certificate_is_told(certificates: Certificates) -> None:
+def test_a_missing_client_certificate_is_reported(certificates: Certificates) -> None:
     with (
         broker_of(certificates, mutual=True) as broker,
         Client(broker.bootstrap, security=trusting(certificates)) as client,
@@ -256,7 +256,7 @@ def test_a_missing_client_certificate_is_told(certificates: Certificates) -> Non
         client.metadata()
 
 
-def test_a_listener_of_the_other_kind_is_told_as_such(certificates: Certificates) -> None:
+def test_a_listener_of_the_other_kind_is_reported_as_such(certificates: Certificates) -> None:
     with (
         ScriptedBroker() as broker,
         Client(broker.bootstrap, security=trusting(certificates), connect_timeout_ms=300) as client,

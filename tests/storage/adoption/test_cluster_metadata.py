@@ -63,7 +63,7 @@ def test_every_topic_has_the_settings_that_kafka_was_given(name: str) -> None:
         assert found[golden.topic] == golden.answers["config"], golden.name
 
 
-def test_a_directory_without_metadata_tells_nothing(tmp_path: Path) -> None:
+def test_a_directory_without_metadata_gives_no_settings(tmp_path: Path) -> None:
     assert read(tmp_path) == {}
 
 

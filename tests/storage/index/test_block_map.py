@@ -442,7 +442,7 @@ def test_a_damaged_batch_may_hold_anything_and_others_are_still_excluded(
     assert span.end - span.position <= BLOCK
 
 
-def test_the_cache_is_a_directory_that_nobody_else_writes_to(
+def test_the_cache_is_a_directory_that_no_other_user_writes_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HOROLOG_CACHE_DIR", raising=False)
