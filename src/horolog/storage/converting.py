@@ -36,7 +36,6 @@ from horolog.storage.verify import Target
 from horolog.storage.verify.findings import Checked, Steps
 
 MAX_SEGMENT_BYTES = 1 << 30
-_WORK = "converting"
 _CARRIED = (names.TXN_INDEX,)  # beside a log, and true of it in any format: they name offsets
 _WRITE_BYTES = 4 << 20
 
@@ -85,7 +84,12 @@ class Conversion:
         """Convert every segment; yields how much was read, returns what was done."""
         done = []
         for directory in self.target.partitions:
-            work = f"{directory}/{_WORK}"
+            if _is_kafkas_own(directory.name):
+                if not self.target.is_log_dir:
+                    own = "a topic that Kafka keeps for itself: these logs are never changed"
+                    done.append(ConvertedSegment(str(directory), refused=own))
+                continue
+            work = f"{directory}/{names.CONVERTING}"
             self.files.remove_tree(work)
             tidy(self.files, str(directory), keep=True, now_ms=self.now_ms)
             _remove_cleaned(self.files, str(directory))
@@ -112,7 +116,7 @@ class _Segment:
         self._is_last = is_last
         path = f"{directory}/{names.segment_file(base_offset, names.LOG)}"
         self._old = SegmentReader.at(self._files, path, base_offset)
-        self._work = f"{directory}/{_WORK}"
+        self._work = f"{directory}/{names.CONVERTING}"
         self._done = ConvertedSegment(path, bytes_before=self._old.size)
         self._new: list[SegmentReader] = []
         self._file: OpenFile | None = None
@@ -153,6 +157,11 @@ class _Segment:
         magic, is_other = self._conversion.magic, False
         for _, header in self._old.batches().headers():
             is_other |= header.magic != magic
+            if magic < 2 and header.is_control and not header.is_transactional:
+                raise StorageFailed(
+                    f"the batch at offset {header.base_offset} holds control records, which have "
+                    f"no place in format v{magic}"
+                )
             if magic < 2 and header.is_transactional:
                 raise StorageFailed(
                     f"the batch at offset {header.base_offset} is part of a transaction: format "
@@ -338,6 +347,11 @@ def _digest(readers: Sequence[SegmentReader], magic: int) -> tuple[str, int]:
                 records += part.records
                 least_offset = part.next_offset
     return digest.hexdigest(), records
+
+
+def _is_kafkas_own(name: str) -> bool:
+    partition = names.partition_of(name)
+    return partition is not None and partition.topic in names.INTERNAL_TOPICS
 
 
 def _remove_cleaned(files: Files, directory: str) -> None:

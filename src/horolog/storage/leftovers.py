@@ -6,6 +6,7 @@
     *.swap                one that had ended: its segments take the place of those they replace,
                           unless they are damaged or empty: then they are set aside
     indexes without log   removed
+    converting/           of a conversion that had not ended: removed
 
 `<base>.appending.deleted` beside its log stays: it is no leftover (append_time_file.py). In an
 adopted directory `.deleted` and `.cleaned` files and lone indexes stay: they do no harm, and a
@@ -57,6 +58,9 @@ def tidy(files: Files, directory: str, *, keep: bool, now_ms: int) -> Tidied:
         elif swaps:
             notes.append(_finish_compaction(files, directory, swaps))
         present = files_of(directory)
+    if not keep and files.exists(f"{directory}/{names.CONVERTING}"):
+        files.remove_tree(f"{directory}/{names.CONVERTING}")
+        notes.append(f"Removed {directory}/{names.CONVERTING}, a leftover")
     for name in sorted(present):
         obsolete = _is_deleted(name, present) or _is_lone_index(name, present)
         if name.endswith(names.TEMPORARY) or (obsolete and not keep):

@@ -40,6 +40,7 @@ DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
 TEMPORARY = ".tmp"  # a small file whose replacement was interrupted
+CONVERTING = "converting"  # ours, a directory: what a conversion is writing (converting.py)
 CUT = ".cut"  # ours: what recovery took off a log and keeps (set_aside.py)
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
