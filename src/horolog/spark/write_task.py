@@ -9,6 +9,7 @@ that are missing; `commit_batch`, in the driver, checks that no attempt had othe
 """
 
 import itertools
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -109,14 +110,13 @@ def write_rows(
         NoAnswer: a leader does not answer.
     """
     prepare_for_tasks()
-    attempt = Attempt.current()
     if options.exactly_once:
-        return _write_once(batches, columns, options, attempt, run)
+        return _write_once(batches, columns, options, Attempt.current(), run)
     appended = Appended()
     with (
         client_of(options.producing) as client,
         policy_of(options, client_of) as rejected,
-        open_producer(client, options.producing, rejected, attempt) as producer,
+        open_producer(client, options.producing, rejected) as producer,
     ):
         _send_all(producer, columns, batches, appended)
         appended.nulled, appended.dead_letters = rejected.nulled, rejected.dead_letters
@@ -185,10 +185,8 @@ def client_of(producing: Producing) -> Client:
     )
 
 
-def open_producer(
-    client: Client, producing: Producing, rejected: RejectedTimes, attempt: Attempt
-) -> Producer:
-    """The producer of one attempt."""
+def open_producer(client: Client, producing: Producing, rejected: RejectedTimes) -> Producer:
+    """The producer of one attempt whose rows are written at least once."""
     return Producer(
         client,
         codec=producing.codec,
@@ -198,7 +196,7 @@ def open_producer(
         batch_bytes=producing.batch_bytes,
         request_bytes=producing.request_bytes,
         # Small tasks without keys would all begin with the first partition.
-        first_turn=attempt.partition + (attempt.batch_id or 0),
+        first_turn=secrets.randbelow(1 << 16),
         on_rejected=rejected,
     )
 
