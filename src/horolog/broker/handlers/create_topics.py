@@ -9,7 +9,7 @@ v7  topic ids
 """
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.controller import NewTopic
@@ -20,14 +20,23 @@ from horolog.metadata.topics import NewPartitions, Topic
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import CreatableTopic, CreateTopicsRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        CreatableTopicConfigs,
+        CreatableTopicResult,
+        CreateTopicsResponse,
+    )
+
 
 @api(ApiKey.CREATE_TOPICS)
-async def create_topics(request: Request[CreateTopicsRequest], broker: Broker) -> dict[str, Any]:
+async def create_topics(
+    request: Request[CreateTopicsRequest], broker: Broker
+) -> "CreateTopicsResponse":
     """Create each topic; one result or error each."""
     body = request.body
     named = Counter(topic.name for topic in body.topics)
     described = _Described(broker)
-    answers = []
+    answers: list[CreatableTopicResult] = []
     refusal = _refusal(request, broker)
     for asked in {topic.name: topic for topic in body.topics}.values():
         await request.checkpoint()
@@ -90,9 +99,9 @@ class _Described:
 
     def __init__(self, broker: Broker) -> None:
         self._settings = broker.settings
-        self._seen: dict[frozenset[tuple[str, str]], list[dict[str, Any]]] = {}
+        self._seen: dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]] = {}
 
-    def of(self, topic: Topic) -> list[dict[str, Any]]:
+    def of(self, topic: Topic) -> "list[CreatableTopicConfigs]":
         key = frozenset(topic.overrides.items())
         found = self._seen.get(key)
         if found is None:
@@ -109,7 +118,7 @@ class _Described:
         return found
 
 
-def _created(described: _Described, topic: Topic, *, validate_only: bool) -> dict[str, Any]:
+def _created(described: _Described, topic: Topic, *, validate_only: bool) -> "CreatableTopicResult":
     return {
         "name": topic.name,
         "topic_id": None if validate_only else topic.topic_id,

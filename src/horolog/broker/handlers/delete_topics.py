@@ -7,7 +7,7 @@ v5  error messages
 v6  topics by name or id
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
@@ -15,16 +15,24 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import DeleteTopicsRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        DeletableTopicResult,
+        DeleteTopicsResponse,
+    )
+
 
 @api(ApiKey.DELETE_TOPICS)
-async def delete_topics(request: Request[DeleteTopicsRequest], broker: Broker) -> dict[str, Any]:
+async def delete_topics(
+    request: Request[DeleteTopicsRequest], broker: Broker
+) -> "DeleteTopicsResponse":
     """Delete each topic; one result or error each."""
     body = request.body
     if request.version >= 6:
         asked = [(topic.name, topic.topic_id) for topic in body.topics]
     else:
         asked = [(name, None) for name in body.topic_names]
-    responses = []
+    responses: list[DeletableTopicResult] = []
     for name, topic_id in asked:
         await request.checkpoint()
         error_code, message = ErrorCode.none, None

@@ -7,7 +7,7 @@ v4  flexible
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from horolog.broker.append_time_control import describe_append_times
 from horolog.broker.broker import Broker
@@ -21,14 +21,21 @@ from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import DescribeConfigsRequest, DescribeConfigsResource
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        DescribeConfigsResourceResult,
+        DescribeConfigsResponse,
+        DescribeConfigsResult,
+    )
+
 
 @api(ApiKey.DESCRIBE_CONFIGS)
 async def describe_configs(
     request: Request[DescribeConfigsRequest], broker: Broker
-) -> dict[str, Any]:
+) -> "DescribeConfigsResponse":
     """The settings of each resource, or an error; repeated resources get one result."""
     descriptions = _Descriptions(request, broker)
-    results = []
+    results: list[DescribeConfigsResult] = []
     for resource, keys in _distinct(request.body.resources).items():
         await request.checkpoint()
         resource_type, name = resource
@@ -72,11 +79,11 @@ class _Descriptions:
         self._broker = broker
         self._synonyms: bool = request.body.include_synonyms
         self._documentation: bool = request.body.include_documentation
-        self._of_topics: dict[Any, list[dict[str, Any]]] = {}
+        self._of_topics: dict[Any, list[DescribeConfigsResourceResult]] = {}
 
     def of(
         self, resource_type: int, name: str, keys: frozenset[str] | None
-    ) -> list[dict[str, Any]]:
+    ) -> "list[DescribeConfigsResourceResult]":
         """The settings of a resource, as DescribeConfigs has them; not to be changed."""
         broker = self._broker
         match resource_type:
@@ -100,7 +107,9 @@ class _Descriptions:
             case number:
                 raise unknown_type(number)
 
-    def described(self, entries: Sequence[DescribedSetting]) -> list[dict[str, Any]]:
+    def described(
+        self, entries: Sequence[DescribedSetting]
+    ) -> "list[DescribeConfigsResourceResult]":
         """Settings as the response has them."""
         return [
             _described(entry, synonyms=self._synonyms, documentation=self._documentation)
@@ -108,7 +117,9 @@ class _Descriptions:
         ]
 
 
-def _described(entry: DescribedSetting, *, synonyms: bool, documentation: bool) -> dict[str, Any]:
+def _described(
+    entry: DescribedSetting, *, synonyms: bool, documentation: bool
+) -> "DescribeConfigsResourceResult":
     return {
         "name": entry.name,
         "value": entry.value,

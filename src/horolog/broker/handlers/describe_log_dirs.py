@@ -9,7 +9,7 @@ v5  usable bytes may be unknown
 
 import asyncio
 import shutil
-from typing import Any
+from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
@@ -17,11 +17,17 @@ from horolog.errors import ErrorCode
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import DescribeLogDirsRequest
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        DescribeLogDirsPartition,
+        DescribeLogDirsResponse,
+    )
+
 
 @api(ApiKey.DESCRIBE_LOG_DIRS)
 async def describe_log_dirs(
     request: Request[DescribeLogDirsRequest], broker: Broker
-) -> dict[str, Any]:
+) -> "DescribeLogDirsResponse":
     """Describe the log directory with the requested partitions."""
     asked = request.body.topics
     wanted: set[tuple[str, int]] | None = None
@@ -30,7 +36,7 @@ async def describe_log_dirs(
         for asked_topic in asked:
             await request.checkpoint()
             wanted.update((asked_topic.topic, index) for index in asked_topic.partitions)
-    by_topic: dict[str, list[dict[str, Any]]] = {}
+    by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
     for (topic, index), partition in list(broker.partitions.items()):
         await request.checkpoint()
         if wanted is None or (topic, index) in wanted:

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
@@ -32,6 +32,13 @@ from horolog.wire.api import ApiKey
 from horolog.wire.features import BY_APPEND_TIME, BY_CREATE_TIME, UNKNOWN_TIME
 from horolog.wire.fetch import READ_COMMITTED
 from horolog.wire.requests import ListOffsetsPartition, ListOffsetsRequest
+
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        ListOffsetsPartitionResponse,
+        ListOffsetsResponse,
+        ListOffsetsTopicResponse,
+    )
 
 _FLAGS: Final = BY_APPEND_TIME | BY_CREATE_TIME
 AT_ONCE: Final = 100  # partitions; a search of each takes a tenth of a millisecond
@@ -68,12 +75,14 @@ _SINCE = {
 
 
 @api(ApiKey.LIST_OFFSETS)
-async def list_offsets(request: Request[ListOffsetsRequest], broker: Broker) -> dict[str, Any]:
+async def list_offsets(
+    request: Request[ListOffsetsRequest], broker: Broker
+) -> "ListOffsetsResponse":
     """Look up each partition; in a thread if the lookup may block."""
-    topics = []
+    topics: list[ListOffsetsTopicResponse] = []
     for topic in request.body.topics:
         repeated = _repeated(topic.partitions)
-        answers = []
+        answers: list[ListOffsetsPartitionResponse] = []
         for some in _stretches(topic.partitions):
             await request.checkpoint()
             find = partial(_find_some, request, broker, topic.name, some, repeated)
@@ -102,8 +111,8 @@ async def _found(
     request: Request[ListOffsetsRequest],
     broker: Broker,
     wanted: Sequence[ListOffsetsPartition],
-    find: Callable[[], list[dict[str, Any]]],
-) -> list[dict[str, Any]]:
+    find: "Callable[[], list[ListOffsetsPartitionResponse]]",
+) -> "list[ListOffsetsPartitionResponse]":
     searches = sum(one.timestamp >= 0 for one in wanted)
     if (
         request.version == 0  # asks the file system about every segment
@@ -126,7 +135,7 @@ def _find_some(
     topic: str,
     wanted: Sequence[ListOffsetsPartition],
     repeated: Container[int],
-) -> list[dict[str, Any]]:
+) -> "list[ListOffsetsPartitionResponse]":
     flags = request.body.isolation_level & _FLAGS
     committed = request.body.isolation_level - flags == READ_COMMITTED
     answers = []
@@ -193,7 +202,9 @@ def _check_meaning(timestamp: int, version: int) -> None:
         )
 
 
-def _answer_v0(wanted: ListOffsetsPartition, partition: Partition, now_ms: int) -> dict[str, Any]:
+def _answer_v0(
+    wanted: ListOffsetsPartition, partition: Partition, now_ms: int
+) -> "ListOffsetsPartitionResponse":
     """Offsets from which on nothing is older than the time asked for, the last one first."""
     if wanted.timestamp < 0:
         _check_meaning(wanted.timestamp, 0)
@@ -218,7 +229,9 @@ def _before(end_offset: int, found: TimestampOffset | None) -> _Found:
     return _NOTHING if found is None or found.offset >= end_offset else _Found(*found)
 
 
-def _answer(wanted: ListOffsetsPartition, error_code: ErrorCode, found: _Found) -> dict[str, Any]:
+def _answer(
+    wanted: ListOffsetsPartition, error_code: ErrorCode, found: _Found
+) -> "ListOffsetsPartitionResponse":
     return {
         "partition_index": wanted.partition_index,
         "error_code": error_code,

@@ -14,7 +14,7 @@ v10  topics by id
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from horolog.broker.broker import Broker
@@ -32,13 +32,20 @@ from horolog.wire.requests import (
     OffsetCommitRequestTopic,
 )
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        OffsetCommitResponse,
+        OffsetCommitResponsePartition,
+        OffsetCommitResponseTopic,
+    )
+
 
 @dataclass(slots=True)
 class _OfTopic:
     """One topic of a request, and its results."""
 
     topic: Topic | None
-    answer: dict[str, Any]
+    answer: "OffsetCommitResponseTopic"
     rows: list[OffsetRow] = field(default_factory=list)
 
     def fail(self, error_code: ErrorCode) -> None:
@@ -49,7 +56,9 @@ class _OfTopic:
 
 
 @api(ApiKey.OFFSET_COMMIT)
-async def offset_commit(request: Request[OffsetCommitRequest], broker: Broker) -> dict[str, Any]:
+async def offset_commit(
+    request: Request[OffsetCommitRequest], broker: Broker
+) -> "OffsetCommitResponse":
     """Commit the valid offsets; each partition has its own error."""
     body = request.body
     topics = await _topics(request, broker)
@@ -83,8 +92,8 @@ async def _topics(request: Request[OffsetCommitRequest], broker: Broker) -> list
     topics = []
     partitions_of: dict[UUID, frozenset[int]] = {}  # a topic may be named often
     for asked in request.body.topics:
-        partitions: list[dict[str, Any]] = []
-        answer: dict[str, Any] = {
+        partitions: list[OffsetCommitResponsePartition] = []
+        answer: OffsetCommitResponseTopic = {
             "name": asked.name,
             "topic_id": asked.topic_id,
             "partitions": partitions,

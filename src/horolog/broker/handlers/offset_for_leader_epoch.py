@@ -6,7 +6,7 @@ v3  replica id: any may ask
 v4  flexible
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
@@ -14,15 +14,22 @@ from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import OffsetForLeaderEpochRequest, OffsetForLeaderPartition
 
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        EpochEndOffset,
+        OffsetForLeaderEpochResponse,
+        OffsetForLeaderTopicResult,
+    )
+
 
 @api(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 async def offset_for_leader_epoch(
     request: Request[OffsetForLeaderEpochRequest], broker: Broker
-) -> dict[str, Any]:
+) -> "OffsetForLeaderEpochResponse":
     """The largest epoch not above the one asked for, and the offset after its last record."""
-    topics = []
+    topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.body.topics:
-        partitions = []
+        partitions: list[EpochEndOffset] = []
         for wanted in topic.partitions:
             await request.checkpoint()
             partitions.append(_end(broker, topic.topic, wanted))
@@ -30,7 +37,7 @@ async def offset_for_leader_epoch(
     return {"topics": topics}
 
 
-def _end(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> dict[str, Any]:
+def _end(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> "EpochEndOffset":
     error_code, epoch, end_offset = ErrorCode.none, -1, -1
     try:
         partition = broker.partition(topic, wanted.partition)
