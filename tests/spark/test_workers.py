@@ -1,9 +1,13 @@
 """What a worker of Spark does once, before its first task."""
 
+import pickle
 import subprocess
 import sys
 
 import pytest
+
+from horolog.errors import Misconfigured
+from horolog.spark import workers
 
 _RUN = """
 import gc, sys, types
@@ -29,3 +33,21 @@ def test_a_collection_after_a_task_does_not_look_at_the_kernels_compiler(
         assert frozen > 10 * tracked
     else:
         assert frozen == 0
+
+
+class Planned(workers.SentToWorkers):
+    def __init__(self) -> None:
+        self.task = 7
+
+
+def test_what_the_driver_plans_is_read_by_workers_of_the_same_version() -> None:
+    assert vars(pickle.loads(pickle.dumps(Planned()))) == {"task": 7}
+
+
+def test_a_worker_of_another_version_says_so_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent = pickle.dumps(Planned())
+    monkeypatch.setattr(workers, "__version__", "0.0.1")
+    with pytest.raises(Misconfigured, match="driver and workers need the same version"):
+        pickle.loads(sent)

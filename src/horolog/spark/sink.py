@@ -21,13 +21,14 @@ from pyspark.sql.datasource import (
 
 from horolog.spark.errors import in_one_sentence
 from horolog.spark.sink_rows import SinkColumns
+from horolog.spark.workers import SentToWorkers
 from horolog.spark.write_options import WriteOptions
 from horolog.spark.write_task import Appended, commit_batch, write_rows
 
 _logger = logging.getLogger(__name__)
 
 
-class LogWriter(DataSourceArrowWriter):
+class LogWriter(SentToWorkers, DataSourceArrowWriter):
     """Appends the rows of a DataFrame."""
 
     def __init__(self, columns: SinkColumns, options: WriteOptions) -> None:
@@ -51,7 +52,7 @@ class LogWriter(DataSourceArrowWriter):
         _report(messages)
 
 
-class LogStreamWriter(DataSourceStreamArrowWriter):
+class LogStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
     """Appends the rows of each micro-batch."""
 
     def __init__(self, columns: SinkColumns, options: WriteOptions) -> None:

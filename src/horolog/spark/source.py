@@ -28,7 +28,7 @@ from horolog.spark.sink import LogStreamWriter, LogWriter
 from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.stream import LogStreamReader, RefusedStream
 from horolog.spark.wanted import Wanted
-from horolog.spark.workers import exclude_modules_from_collection
+from horolog.spark.workers import SentToWorkers, exclude_modules_from_collection
 from horolog.spark.write_options import WriteOptions
 
 FORMAT = "horolog"
@@ -134,7 +134,7 @@ class LogSource(DataSource):
         return SinkColumns.of(_fields(schema), options.topic), options
 
 
-class LogReader(DataSourceReader):
+class LogReader(SentToWorkers, DataSourceReader):
     """Reads the log as it is when the query is planned; everything is wanted."""
 
     def __init__(

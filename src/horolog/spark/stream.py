@@ -39,6 +39,7 @@ from horolog.spark.reading import read_task
 from horolog.spark.stream_looks import Look, StreamLooks, largest_before
 from horolog.spark.stream_offsets import Offsets, StreamOffset, limited
 from horolog.spark.wanted import Wanted
+from horolog.spark.workers import SentToWorkers
 from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ query takes more than a hundredth of a core.
 """
 
 
-class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what has been appended since the last micro-batch."""
 
     def __init__(

@@ -1,11 +1,35 @@
-"""What is done once in a Python process that Spark started, and that serves many tasks."""
+"""What a Python process that Spark started needs: the driver's version of horolog, and kernels."""
 
 import gc
 import sys
+from typing import Any
 
+from horolog import __version__
+from horolog.errors import Misconfigured
 from horolog.record.kernels.loading import COLUMN_KERNELS
 
 _frozen = False
+
+
+class SentToWorkers:
+    """Readers and writers, which Spark pickles: the other end must have the same horolog.
+
+    Their fields change from version to version, and an older one would fail over a missing
+    attribute, or read something else than was planned.
+    """
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"horolog": __version__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        planned = state.pop("horolog", "another version")
+        if planned != __version__:
+            raise Misconfigured(
+                f"The query was planned by horolog {planned}, and this process, {sys.executable}, "
+                f"has horolog {__version__}: driver and workers need the same version "
+                "(docs/cluster.md)"
+            )
+        self.__dict__.update(state)
 
 
 def is_worker() -> bool:
