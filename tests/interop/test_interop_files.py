@@ -12,6 +12,8 @@ from tools.golden import answers, scenarios
 from tools.golden.scenarios import Scenario
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
 
+from golden import copy_directory, partitions
+
 # What one broker of ours writes today: no compaction, no transactions.
 UNBUILT = {"compacted", "transactions", "transaction-open"}
 WRITTEN = [one for one in scenarios.CLEAN if one.topic not in UNBUILT]
@@ -102,3 +104,21 @@ def _known_to(peer: str, one: Scenario) -> Scenario:
         one,
         config={name.removeprefix("internal."): value for name, value in one.config.items()},
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "to"), [("clean", "v1"), ("clean", "v0"), ("old-formats", "v2")]
+)
+def test_the_dump_tool_finds_no_fault_in_what_was_converted(source, to, tmp_path):
+    """By the last Kafka that reads v0 and v1: every message, checksum and index entry."""
+    log_dir = copy_directory(source, tmp_path / "data")
+    for name in ("transactions-0", "transaction-open-0"):  # these have no older form
+        shutil.rmtree(log_dir / name, ignore_errors=True)
+    done = run_command("log", "convert", log_dir, "--to", to, "--zstd-as", "gzip")
+    assert f"converted to {to}" in done.out
+    dumped = answers.of_files(log_dir, peer=LAST_WITH_OLD_FORMATS)
+    for golden in partitions(source):
+        if not golden.name.startswith("transaction"):
+            assert dumped[golden.name]
+    verified = run_command("log", "verify", log_dir)
+    assert verified.code == 0, verified.out
