@@ -339,6 +339,11 @@ def test_a_commit_finds_every_row_that_the_last_attempts_did_not_send(
         send(client, batch, 0, 2, rows("x"))
     with pytest.raises(RequestRefused, match="since the batch was committed"):
         send(client, batch, 1, 0, rows("x"))
+    broker.create_topic("another")
+    again = client.begin_batch("q", 0, topics=["another"])
+    assert again.is_committed
+    with pytest.raises(RequestRefused, match="since the batch was committed"):
+        send(client, again, 0, 0, rows("x"), topic="another")
     with pytest.raises(RequestRefused, match="begun with 2 tasks, and 3 have reported"):
         client.commit_batch("q", 0, 3, whole)
     with pytest.raises(RequestRefused, match="writes batch 0"):

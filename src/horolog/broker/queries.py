@@ -65,6 +65,7 @@ class Queries:
         self._of_slot = {row.slot: row.query for row in stored if row.batch >= 0}
         self._characters = sum(len(row.topics) for row in stored)
         self._checks: dict[str, asyncio.Task[None]] = {}
+        self._is_closed = False
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         for row in stored:
             if row.batch >= 0:
@@ -192,9 +193,8 @@ class Queries:
         for name in wanted:
             topic = self._topics.named(name)
             if pinned.get(name, (None, 0))[0] != topic.topic_id:
-                # Of a topic that was deleted meanwhile, nothing of the batch is left.
+                # New to the batch; or made again, and then nothing of the batch is left in it.
                 pinned[name] = (topic.topic_id, len(topic.partitions))
-                row = row._replace(committed=-1)
         text = topics_text(pinned)
         if len(text) > MOST_TOPICS_CHARACTERS:
             raise _invalid(f"A batch cannot write exactly once to {len(pinned)} topics")
@@ -246,14 +246,15 @@ class Queries:
     def check_soon(self, slot: int) -> None:
         """See whether a batch is open now, of whose attempts one was told that it is not."""
         query = self._of_slot.get(slot)
-        if query is not None and query not in self._checks:
+        if query is not None and query not in self._checks and not self._is_closed:
             check = self._checks[query] = asyncio.create_task(self._check(query))
             check.add_done_callback(lambda done: self._checked(query, done))
 
     def _checked(self, query: str, check: "asyncio.Task[None]") -> None:
         del self._checks[query]
         if not check.cancelled() and (error := check.exception()) is not None:
-            _LOG.error("whether query %s may append cannot be seen: %s", query, error)
+            # A topic is being deleted, say; the next attempt that is refused asks again.
+            _LOG.warning("whether query %s may append cannot be seen: %s", query, error)
 
     async def _check(self, query: str) -> None:
         async with self._changing(query):
@@ -268,7 +269,8 @@ class Queries:
             await self._put(row._replace(is_open=1))
 
     async def close(self) -> None:
-        """End the checks that are under way."""
+        """End the checks that are under way; no others begin."""
+        self._is_closed = True
         checks = list(self._checks.values())
         for check in checks:
             check.cancel()
