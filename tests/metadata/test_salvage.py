@@ -410,7 +410,7 @@ def test_a_store_of_the_second_schema_is_taken_over_whole(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
     store, stored = open_store(path, FIRST, NOW_MS)
     topics = topics_text({"t": (UUID(int=1), 4)})
-    row = QueryRow("q", 1, 2, 3, -1, NOW_MS, 7, 1, 1000, "r", 1, topics)
+    row = QueryRow("q", 1, 2, 3, -1, NOW_MS, 7, 1, 1000, "r", 0, "[3]", topics)
     store.put_query(row)
     store.close()
     assert opened(path)[0] == stored._replace(queries=(row,))

@@ -12,6 +12,7 @@ The last batch of a query is kept until the query is forgotten, however long it 
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -23,7 +24,7 @@ from horolog.broker.partitions import Partitions
 from horolog.broker.turns import Slice
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.metadata.rows import QueryRow, pinned_topics, topics_text
+from horolog.metadata.rows import QueryRow, pinned_topics, repeated_tasks, topics_text
 from horolog.metadata.store import MetadataStore
 from horolog.metadata.topics import TopicRegistry
 from horolog.record.attempts import MOST_BATCHES, MOST_TASKS, batch_digest, slot_of
@@ -125,6 +126,8 @@ class Queries:
                     row = await self._reopened(row)
                 if run is not None and run != row.run:
                     row = await self._of_run(row, run)
+                elif not row.is_open:
+                    row = await self._compared(row)
                 if row != before:
                     await self._put(row)
             finally:
@@ -165,6 +168,7 @@ class Queries:
             *(query, life, slot, batch, asked, now_ms, -1, layout, batch_bytes),
             run="",
             is_open=1,
+            repeated="[]",
             topics="{}",
         )
 
@@ -225,8 +229,8 @@ class Queries:
     async def _of_run(self, row: QueryRow, run: str) -> QueryRow:
         """A batch that another run has begun; closed until that has repeated what is there."""
         if not await self._written(row):
-            return row._replace(run=run, is_open=1)
-        row = row._replace(run=run, is_open=0)
+            return row._replace(run=run, is_open=1, repeated="[]")
+        row = row._replace(run=run, is_open=0, repeated="[]")
         self._fence(row)  # before the logs are asked: nothing is appended behind it
         for partition in self._partitions_of(row):
             await partition.begin_run(row.slot, row.batch)
@@ -261,12 +265,26 @@ class Queries:
             row = self.find(query)
             if row is None or row.is_open:
                 return
-            turns = Slice()
-            for partition in self._partitions_of(row):
-                await turns.pause()
-                if await partition.unrepeated(row.slot, row.batch):
-                    return
-            await self._put(row._replace(is_open=1))
+            compared = await self._compared(row)
+            if compared != row:
+                await self._put(compared)
+
+    async def _compared(self, row: QueryRow) -> QueryRow:
+        """A closed batch with the tasks that have repeated what is there; open if all have.
+
+        They are stored: a task that has ended does not come again if the broker is restarted.
+        """
+        turns = Slice()
+        missing: set[int] = set()
+        written: set[int] = set()
+        for partition in self._partitions_of(row):
+            await turns.pause()
+            missing |= await partition.unrepeated(row.slot, row.batch)
+            written |= (await partition.rows_of_attempts(row.slot, row.batch)).keys()
+        repeated = repeated_tasks(row.repeated) | (written - missing)
+        if written <= repeated:
+            return row._replace(is_open=1, repeated="[]")
+        return row._replace(repeated=json.dumps(sorted(repeated)))
 
     async def close(self) -> None:
         """End the checks that are under way; no others begin."""
@@ -351,7 +369,13 @@ class Queries:
                 )
             await self._put(
                 row._replace(
-                    life=row.life + 1, batch=-1, tasks=-1, committed=-1, run="", topics="{}"
+                    life=row.life + 1,
+                    batch=-1,
+                    tasks=-1,
+                    committed=-1,
+                    run="",
+                    repeated="[]",
+                    topics="{}",
                 )
             )
             for partition in list(self._partitions.values()):

@@ -7,7 +7,7 @@ first row with which they have a certain size; the rest of a task is one chunk o
 This module imports pyarrow.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -138,22 +138,27 @@ class AttemptProducer(Producer):
         written = Written() if into is None else into
         for topic, gathered in self._gathered.items():
             self._send_gathered(topic, gathered.rest(), written)
+        if not self.batch.is_open:
+            self._begin_again()  # has the broker note that this task has repeated its rows
         return self.rows
 
-    def _pinned(self, topic: str) -> list[int]:
-        """The partitions that a topic has for this batch; it is created if need be."""
-        partitions = self._client.partitions_of(topic, auto_create=True)
-        # Asked even if it is known: it may have been deleted and created again since.
+    def _begin_again(self, topics: Sequence[str] = ()) -> None:
         batch = self.batch
         self.batch = self._client.begin_batch(
             batch.query,
             batch.batch,
             tasks=self._tasks,
-            topics=[topic],
+            topics=topics,
             batch_bytes=batch.batch_bytes,
             run=self._run,
         )
-        count = self.batch.partitions[topic]
+
+    def _pinned(self, topic: str) -> list[int]:
+        """The partitions that a topic has for this batch; it is created if need be."""
+        partitions = self._client.partitions_of(topic, auto_create=True)
+        # Asked even if it is known: it may have been deleted and created again since.
+        self._begin_again([topic])
+        batch, count = self.batch, self.batch.partitions[topic]
         if len(partitions) < count:  # they were added since the client asked
             self._client.brokers.forget(topic)
             partitions = self._client.partitions_of(topic)

@@ -44,6 +44,8 @@ class QueryBatch(NamedTuple):
     layout: int
     batch_bytes: int
     """The uncompressed size that record batches are filled to."""
+    is_open: bool
+    """Whether rows may be appended: not so while a run repeats what earlier ones have written."""
     partitions: Mapping[str, int]
     """How many partitions each topic has for this batch, whatever was added since; in a list of all
     queries nothing."""
@@ -221,6 +223,7 @@ def _batch_of(found: Any) -> QueryBatch:
             is_committed=bool(found["committed"]),
             layout=int(found["layout"]),
             batch_bytes=int(found["batch_bytes"]),
+            is_open=bool(found["open"]),
             partitions={str(name): int(count) for name, count in found.get("topics", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

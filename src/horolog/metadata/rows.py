@@ -70,6 +70,8 @@ class QueryRow(NamedTuple):
     """The run of the batch that its attempts belong to; empty where they do not say."""
     is_open: int
     """1 if rows may be appended; 0 while a run repeats what earlier runs have written."""
+    repeated: str
+    """A JSON array of the tasks that have done that, as far as it was noted."""
     topics: str
     """A JSON object: by name, the id and the number of partitions when the batch met the topic."""
 
@@ -181,6 +183,7 @@ def _read_query(values: Sequence[Any]) -> QueryRow:
     _expect(_is_int(row.layout, 0, names.MAX_PARTITION), f"there is no layout {row.layout!r}")
     pinned_topics(row.topics)
     _expect(isinstance(row.run, str) and row.is_open in (0, 1), "it is neither open nor not")
+    repeated_tasks(row.repeated)
     _expect(_is_int(row.batch_bytes, 1, names.MAX_PARTITION), "its batches have no size")
     return row
 
@@ -198,6 +201,21 @@ def pinned_topics(text: str) -> dict[str, tuple[UUID, int]]:
         }
     except (TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"these are no topics: {text!r:.60}") from error
+
+
+def repeated_tasks(text: str) -> set[int]:
+    """The tasks that a row names as `repeated`.
+
+    Raises:
+        ValueError: no version of horolog writes this.
+    """
+    try:
+        tasks = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("these are no tasks") from error
+    if not isinstance(tasks, list) or not all(_is_int(task, 0, MOST_TASKS - 1) for task in tasks):
+        raise ValueError(f"these are no tasks: {text!r:.60}")
+    return set(tasks)
 
 
 def topics_text(topics: Mapping[str, tuple[UUID, int]]) -> str:
@@ -255,7 +273,7 @@ QUERIES: Final = Table(
     "query TEXT NOT NULL, life INTEGER NOT NULL, slot INTEGER NOT NULL, batch INTEGER NOT NULL, "
     "tasks INTEGER NOT NULL, started_ms INTEGER NOT NULL, committed INTEGER NOT NULL, "
     "layout INTEGER NOT NULL, batch_bytes INTEGER NOT NULL, run TEXT NOT NULL, "
-    "open INTEGER NOT NULL, topics TEXT NOT NULL",
+    "open INTEGER NOT NULL, repeated TEXT NOT NULL, topics TEXT NOT NULL",
     "query",
     _read_query,
 )
