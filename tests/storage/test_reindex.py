@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from faultyfiles import FaultyFiles, Killed
-from storelogs import NOW, append, new_log, partition_dir
+from storelogs import NOW, append, new_log, partition_dir, reopened
 
 from golden import GOLDEN, copy_directory, extract_killed, partitions
 from horolog.config import TopicConfig
@@ -173,3 +173,29 @@ def test_a_broker_trusts_rebuilt_indexes(log_dir: Path) -> None:
         found = log.find_by_timestamp(NOW + 19)
         assert found is not None
         assert found.timestamp == NOW + 19
+
+
+@pytest.mark.parametrize("at", [0, 20, 23, 52, 64, 76, 100])
+def test_damaged_append_times_are_taken_out_and_the_others_kept(tmp_path: Path, at: int) -> None:
+    log_dir = tmp_path / "log"
+    with new_log(log_dir, TopicConfig(segment_bytes=600)) as log:
+        for number in range(30):
+            append(log, NOW, now=NOW + number)
+    with reopened(log_dir) as (opened, log):
+        truth = {stretch.offset: stretch.ms for stretch in log.append_times(0, 30)}
+        opened.close()
+    path = partition_dir(log_dir) / "00000000000000000000.appendtimes"
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    (done, *others) = reindexed(log_dir)
+    assert done.written[0].endswith(path.name)
+    assert [each.written for each in others] == [[]] * len(others)
+    assert path.exists() == (at >= 24)
+    said = [step for step in Verification.of(log_dir).steps() if not isinstance(step, Checked)]
+    assert Severity.FAULT not in [step.severity for step in said]
+    with reopened(log_dir) as (_, log):
+        found = [stretch for stretch in log.append_times(0, 30) if stretch.ms is not None]
+        assert all(truth[stretch.offset] == stretch.ms for stretch in found)
+        in_segment = log.segments[1].base_offset
+        assert len(found) >= 30 - (in_segment if at < 24 else 2)

@@ -294,6 +294,36 @@ class AppendTimeFile:
                 before = entry
         return None
 
+    def mended(self) -> bytes | None:
+        """The file without its damaged entries; None if its header is, so that it says nothing.
+
+        Where an entry is damaged, append times are unknown from the one before it on, since that
+        is where its records would have begun.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        header = self._read_header()
+        if header is None:
+            return None
+        _, covered = header
+        kept: list[tuple[int, ...]] = []
+        dropped = 0  # of those that are covered
+        for number, entry in enumerate(ENTRY.iter_unpack(self._entries.read())):
+            if _is_intact(entry) and (not kept or _follows(kept[-1], entry)):
+                kept.append(entry)
+                continue
+            dropped += covered is not None and number < covered.entries
+            if kept:
+                time, place = kept[-1]
+                kept[-1] = ((time & ~0xFF) | _check_of(time, place | 1), place | 1)
+        data = self._files.read_at(self._files.get(self.path), HEADER_SIZE, 0)
+        rest = data[_COVERED_AT:]
+        if covered is not None:
+            covered = covered._replace(entries=covered.entries - dropped)
+            rest = _with_crc(_COVERED.pack(*covered))
+        return data[:_COVERED_AT] + rest + b"".join(ENTRY.pack(*entry) for entry in kept)
+
     def proof(self) -> Proof:
         """How much of the file is true of the log; see the module.
 

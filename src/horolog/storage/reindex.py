@@ -29,7 +29,13 @@ from horolog.storage.verify.partition import situation_of
 from horolog.storage.verify.segment import Situation, check_segment
 from horolog.storage.verify.surroundings import surroundings_of
 
-_INDEX_SUFFIXES = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.BLOCKS)
+_INDEX_SUFFIXES = (
+    names.OFFSET_INDEX,
+    names.TIME_INDEX,
+    names.SEAL,
+    names.BLOCKS,
+    names.APPEND_TIMES,
+)
 
 
 @dataclass(slots=True)
@@ -144,8 +150,21 @@ class Reindexing:
                 done.written.append(seal_path)
         elif writer.exists(seal_path):
             writer.remove(seal_path)  # it would be of an end that a start cuts off
+        self._mend_append_times(facts, done)
         self._rebuild_map(facts, end, done)
         writer.sync_path(os.path.dirname(facts.path))
+
+    def _mend_append_times(self, facts: SegmentFacts, done: Reindexed) -> None:
+        """Take damaged entries out of the file of append times, which no log can make again."""
+        reader = SegmentReader.at(self.writer, facts.path, facts.base_offset)
+        times = reader.append_times
+        if any(each.startswith(os.path.basename(times.path)) for each in done.wrong):
+            content = times.mended()
+            if content is None:
+                self.writer.remove(times.path)
+            else:
+                self.writer.replace(times.path, content)
+            done.written.append(times.path)
 
     def _rebuild_map(self, facts: SegmentFacts, end: int, done: Reindexed) -> None:
         """Make the block map of the records before byte `end`; what a start cuts off has none."""

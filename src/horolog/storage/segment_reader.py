@@ -100,7 +100,7 @@ class SegmentReader:
 
     @property
     def append_times(self) -> AppendTimeFile:
-        """When its records were appended."""
+        """When its records were appended; to be used as long as this reader is there."""
         if self._append_times is None:
             self._append_times = AppendTimeFile(self._files, self._stem, self)
         return self._append_times

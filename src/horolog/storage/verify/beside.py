@@ -22,7 +22,10 @@ def check_append_times(reader: SegmentReader, facts: SegmentFacts) -> Iterator[F
     times = reader.append_times
     if not reader.has_append_times or not facts.is_sound:
         return
-    mend = "stop the broker and remove the file: append times of this segment are then unknown"
+    mend = (
+        f"horolog log reindex {facts.path} takes what is damaged out of it; append times there are "
+        "then unknown"
+    )
     wrong = times.damage()
     if wrong is not None:
         yield fault(times.path, wrong, mend)
