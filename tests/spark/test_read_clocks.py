@@ -1,6 +1,7 @@
 """`includeAppendTime`: when records were created and appended, from a broker and from files."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,11 @@ from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.spark import columns
+from horolog.spark.broker_reader import _appended_then
 from horolog.spark.options import ReadOptions
+from horolog.spark.plan import OffsetRange
+from horolog.spark.wanted import Interval
+from horolog.storage.names import TopicPartition
 
 MakeBroker = Callable[..., RunningBroker]
 NOW_MS = 1_700_000_000_000
@@ -165,3 +170,23 @@ def test_the_columns_come_only_when_asked_for(tmp_path: Path) -> None:
     assert columns.ddl(columns.OF_CLOCKS) == (
         "`appendTime` timestamp, `appendTimeMs` bigint, `createTime` timestamp"
     )
+
+
+def test_a_broker_is_asked_for_no_more_than_a_range_of_append_times(broker: RunningBroker) -> None:
+    to_broker = {"kafka.bootstrap.servers": broker.address, "subscribe": "t"}
+    wanted = OffsetRange(TopicPartition("t", 0), 0, 40)
+    with Client(broker.address) as client:
+
+        def narrowed(first: int, last: int) -> OffsetRange | None:
+            return _appended_then(client, wanted, Interval(NOW_MS + first, NOW_MS + last))
+
+        assert narrowed(50, 89) == replace(wanted, start=10, end=18)
+        assert narrowed(-50, 500) == wanted
+        assert narrowed(191, 500) is None
+        broker.broker.clock.step("-2h")  # type: ignore[attr-defined]
+        client.reset_append_times("t")
+        fill(client, broker.broker.clock, 1)  # type: ignore[arg-type]
+        assert narrowed(50, 89) == replace(wanted, start=10), "records behind it may be earlier"
+    read = Read(**to_broker, schema=SCHEMA)
+    early = LessThan(AT_MS, NOW_MS)
+    assert [row["offset"] for row in read.rows(early)] == [40, 41]

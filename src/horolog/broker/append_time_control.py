@@ -113,7 +113,7 @@ def describe_append_times(
     if not names or APPEND_TIME_AHEAD not in names:
         return []
     now_ms = broker.clock.now_ms()
-    served = (broker.partitions.get((topic.name, index)) for index in topic.partitions)
+    served = [broker.partitions.get((topic.name, index)) for index in topic.partitions]
     ahead = [
         ahead_ms
         for partition in served
@@ -123,6 +123,7 @@ def describe_append_times(
         "partitions": len(topic.partitions),
         "ahead": len(ahead),
         "most_ahead_ms": max(ahead, default=0),
+        "resets": sum(each.append_time_resets for each in served if each is not None),
     }
     return [
         DescribedSetting(

@@ -193,6 +193,11 @@ class Partition:
         """See `Log.append_time_ahead_ms`."""
         return self._log.append_time_ahead_ms(now_ms)
 
+    @property
+    def append_time_resets(self) -> int:
+        """At how many offsets append times go back."""
+        return len(self._log.append_time_resets)
+
     def reset_append_time(self, clock: Clock) -> "asyncio.Future[AppendTimeReset | None]":
         """Lower the append time of new records to the clock, read when the reset runs."""
         return self.run(lambda: self._log.reset_append_time(clock.now_ms()))

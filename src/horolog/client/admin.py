@@ -55,6 +55,8 @@ class AppendTimesAhead(NamedTuple):
     partitions: int
     ahead: int
     most_ahead_ms: int
+    resets: int | None = None
+    """At how many offsets append times go back; None if the broker does not say it."""
 
 
 class AdminCalls(RetriedCalls):
@@ -237,7 +239,10 @@ class AdminCalls(RetriedCalls):
             ((entry,),) = (result.configs for result in body.results)
             found = json.loads(entry.value)
             return AppendTimesAhead(
-                int(found["partitions"]), int(found["ahead"]), int(found["most_ahead_ms"])
+                int(found["partitions"]),
+                int(found["ahead"]),
+                int(found["most_ahead_ms"]),
+                int(found["resets"]) if "resets" in found else None,
             )
         except (ValueError, TypeError, KeyError):
             raise MalformedResponse(

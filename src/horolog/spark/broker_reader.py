@@ -20,7 +20,7 @@ from horolog.spark.clocks import APPEND, decode_with_clocks
 from horolog.spark.file_reader import TABLE_BYTES
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange, Task
-from horolog.spark.wanted import Wanted
+from horolog.spark.wanted import EVERYTHING, Interval, Wanted
 from horolog.storage.names import TopicPartition
 
 _SURELY_EMPTY = 3
@@ -84,13 +84,11 @@ def read_offsets(
         NoAnswer: it does not answer.
         CorruptBatch: what it sent is damaged.
     """
-    appends_ms = what.append_times_ms
-    if appends_ms is not None:
-        found = client.find_records({wanted.partition: appends_ms.first}, RecordClock.APPEND)
-        first = found[wanted.partition]
-        if first is None:
+    if what.append_times_ms is not None:
+        appended = _appended_then(client, wanted, what.append_times_ms)
+        if appended is None:
             return
-        wanted = replace(wanted, start=max(wanted.start, first.offset))
+        wanted = appended
     with ahead(_fetches(client, wanted, options, APPEND in columns)) as pieces:
         for offset, fetched in pieces:
             yield from decode_with_clocks(
@@ -105,6 +103,26 @@ def read_offsets(
                 aborted=fetched.aborted if options.read_committed else None,
                 check_crcs=options.check_crcs,
             )
+
+
+def _appended_then(client: Client, wanted: OffsetRange, times_ms: Interval) -> OffsetRange | None:
+    """The part of a stretch that can have been appended at these times; None if nothing can.
+
+    Records before the first one were appended earlier. What follows the last one was appended
+    later, if append times have never been reset.
+    """
+    partition = wanted.partition
+    first = client.find_records({partition: times_ms.first}, RecordClock.APPEND)[partition]
+    if first is None or first.offset >= wanted.end:
+        return None
+    start, end = max(wanted.start, first.offset), wanted.end
+    if times_ms.last < EVERYTHING.last:
+        later_ms = times_ms.last + 1
+        later = client.find_records({partition: later_ms}, RecordClock.APPEND)[partition]
+        is_known = later is not None and later.ms is not None
+        if later is not None and is_known and not client.append_times_ahead(partition[0]).resets:
+            end = min(end, later.offset)
+    return replace(wanted, start=start, end=end) if start < end else None
 
 
 def _fetches(

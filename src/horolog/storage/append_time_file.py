@@ -70,6 +70,7 @@ _CHECK_BITS = 20  # of the batch and of the entry
 _BATCH_BITS = 0xFFF << 8
 _MOST = 1 << 43  # of milliseconds from the middle, either way: 278 years
 _MIDDLE_AHEAD = 1 << 42  # so that a clock may jump 400 years ahead, and 100 back
+_FARTHEST = (1 << 63) - 1 - _MOST  # a middle from which every time is an int64
 _MAX_BYTES = 1 << 62
 _MANY = 1 << 16  # entries read at once
 
@@ -420,7 +421,8 @@ class AppendTimeFile:
         if len(data) < HEADER_SIZE or head is None:
             return None
         magic, base_offset, middle_ms = _HEADER.unpack(head)
-        if magic != _MAGIC or base_offset != self._segment.base_offset:
+        is_ours = magic == _MAGIC and base_offset == self._segment.base_offset
+        if not is_ours or abs(middle_ms) > _FARTHEST:
             return None
         return middle_ms, None if rest is None else _Covered(*_COVERED.unpack(rest))
 
@@ -492,7 +494,7 @@ class AppendTimeFile:
         proof = self.proof()
         if not proof.entries:
             proof = Proof(0, self._segment.base_offset)
-            self._middle_ms = first_ms + _MIDDLE_AHEAD
+            self._middle_ms = max(-_FARTHEST, min(first_ms + _MIDDLE_AHEAD, _FARTHEST))
             file = self._files.create(self.path)
             entries.recount()
             head = _HEADER.pack(_MAGIC, proof.end, self._middle_ms)
