@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -365,6 +366,20 @@ def test_after_a_power_loss_the_end_that_nothing_proves_is_unknown(
     monkeypatch.setattr("horolog.storage.append_time_file._boot_id", lambda: "another boot")
     with reopened(tmp_path) as (_, log):
         assert times_of(log) == {0: NOW, 1: NOW, 2: NOW + 1, 3: None}
+
+
+def test_a_copy_made_while_the_log_is_written_has_no_time_that_is_not_proved(
+    tmp_path: Path,
+) -> None:
+    path, copy = tmp_path / "log", tmp_path / "copy"
+    with new_log(path) as log:
+        append(log, NOW, now=NOW)
+        append(log, NOW, now=NOW)
+        shutil.copytree(path, copy)
+        append(log, NOW, now=NOW + 9)
+        shutil.copyfile(log.segments[-1].log.path, max(partition_dir(copy).glob("*.log")))
+    with reopened(copy) as (_, log):
+        assert times_of(log) == {0: NOW, 1: None, 2: None}
 
 
 @pytest.mark.parametrize("where", [0, 3, 10, 23, 24, 40, 51, 52, 60, 63, 64])

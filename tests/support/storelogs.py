@@ -114,7 +114,12 @@ def partition_dir(path: Path) -> Path:
 
 def snapshot_of(path: Path, target: Path) -> Path:
     """The directory as a kill at this moment would leave it."""
-    return Path(shutil.copytree(path, target, dirs_exist_ok=True))
+    shutil.copytree(path, target, dirs_exist_ok=True)
+    for marker in target.glob("*/*.appending.deleted"):  # names the log's inode
+        log = marker.with_name(marker.name.replace(".appending.deleted", ".log"))
+        boot, _, _ = marker.read_text().partition(" ")
+        marker.write_text(f"{boot} {log.stat().st_ino}" if boot else "")
+    return target
 
 
 def records_in(log: Log, offset: int | None = None) -> list[Record]:

@@ -27,8 +27,9 @@ Apache Kafka may have appended or truncated since, at the same offsets:
 
 - A finished file covers the log as far as it says, if the last covered batch is there.
 - A file that is appended to has a marker beside it, `<base>.appending.deleted`. A start of Kafka
-  removes every file of that suffix. So where it is left and the machine has not been started
-  since, a kill has stopped horolog, nobody else has appended, and the file covers all of the log.
+  removes every file of that suffix. So where it is left, the machine has not been started since,
+  and the log is no copy (the marker names the start of the machine and the log's inode), a kill
+  has stopped horolog, nobody else has appended, and the file covers all of the log.
 - Else each entry counts whose batch is in the log, and that batch alone after the last of them.
 
 What is not covered has no append time, except in batches stamped with LogAppendTime. Where a
@@ -427,9 +428,17 @@ class AppendTimeFile:
         return middle_ms, None if rest is None else _Covered(*_COVERED.unpack(rest))
 
     def _is_marked(self) -> bool:
-        boot = _boot_id()
         marker = self._files.read_whole(self._stem + names.APPENDING, 1 << 12)
-        return bool(boot) and marker == boot.encode()
+        return bool(marker) and marker == self._mark()
+
+    def _mark(self) -> bytes:
+        """What the marker holds; empty where the start of the machine is unknown.
+
+        A copy of a directory that is written to may have more of the log than of this file: its
+        log is another file.
+        """
+        boot = _boot_id()
+        return f"{boot} {self._files.inode(self._segment.log.path)}".encode() if boot else b""
 
     def _say_damaged(self) -> None:
         if self._is_damaged:
@@ -510,7 +519,7 @@ class AppendTimeFile:
             ms = first_ms if not proof.entries else self._ms_of(entries[proof.entries - 1][0])
             self._add_entry(batch.base_offset, ms, identity, is_unknown=True)
         # Last: from here on a kill leaves a file that covers all of the log.
-        self._files.replace(self._stem + names.APPENDING, _boot_id().encode(), sync=False)
+        self._files.replace(self._stem + names.APPENDING, self._mark(), sync=False)
         self.last_ms = self._known_ms(len(entries) - 1)
         self._is_growing = True
 

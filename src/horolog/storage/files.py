@@ -238,6 +238,19 @@ class Files:
         except OSError as error:
             raise failed_to("look at", path, error) from error
 
+    def inode(self, path: str) -> int:
+        """The number that a file has in its file system, and no copy of it; 0 if it is not there.
+
+        Raises:
+            StorageFailed: it is no regular file, or cannot be looked at.
+        """
+        try:
+            return _regular_status(path).st_ino
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise failed_to("look at", path, error) from error
+
     def touch(self, path: str, modified_ms: int) -> None:
         """Have a file last changed at a time."""
         try:
