@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from certificates import PASSWORD, Certificates, make_certificates
+from pyspark.errors import PySparkException
 from tools.peers.kafka import Kafka
 
-from horolog.client import EARLIEST, LATEST, AuthenticationFailed, Client, NoAnswer
+from horolog.client import EARLIEST, LATEST, AuthenticationFailed, Client, NoAnswer, scan
 from horolog.record.builder import Record, build_batch, read_records
 
 PACKAGE = "org.apache.kafka.common.security"
@@ -228,3 +229,34 @@ def convert_to_jks(source: Path, target: Path) -> None:
         check=True,
         capture_output=True,
     )
+
+
+@pytest.mark.spark
+def test_spark_writes_batches_and_streams_over_tls_with_scram(
+    spark: Any, kafka: Kafka, certificates: Certificates, topic: Any, tmp_path: Path
+) -> None:
+    security = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": SCRAM_USER,
+        **trust(certificates),
+    }
+    options = {f"kafka.{name}": value for name, value in security.items()}
+    options["kafka.bootstrap.servers"] = kafka.address_of("SCRAM")
+    first, second = topic("written"), topic("streamed")
+    rows = spark.range(50).selectExpr("cast(id as string) value")
+    rows.write.format("horolog").options(**options).option("topic", first).save()
+    stream = spark.readStream.format("horolog").options(**options)
+    stream = stream.options(subscribe=first, startingOffsets="earliest").load()
+    stream = stream.writeStream.format("horolog").options(**options).option("topic", second)
+    stream = stream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    stream.start().awaitTermination()
+    with Client(kafka.address_of("SCRAM"), security=security) as client:
+        for name in (first, second):
+            values = scan(client, name, columns=("value",)).read_all().column("value")
+            assert sorted(map(int, values.to_pylist())) == [*range(50)]
+    wrong = {"kafka.sasl.jaas.config": SCRAM_USER.replace("pencil", "crayon")}
+    with pytest.raises(PySparkException) as refused:
+        rows.write.format("horolog").options(**{**options, **wrong}).option("topic", "t").save()
+    assert "authentication" in str(refused.value).splitlines()[0].lower()
+    assert "crayon" not in str(refused.value)
