@@ -147,7 +147,7 @@ def test_a_batch_written_in_a_thread_wakes_a_fetch_too(filled: RunningBroker) ->
 def test_what_happens_between_reading_and_waiting_is_not_missed(
     filled: RunningBroker, monkeypatch: pytest.MonkeyPatch, records: str
 ) -> None:
-    """The read happens in a thread, which here ends with a request of somebody else."""
+    """The read happens in a thread, which here ends with a request of another client."""
     filled.restart()
     read, happenings = Partition.read, [1]
 
@@ -217,12 +217,12 @@ def test_a_client_with_another_leader_epoch_is_refused(filled: RunningBroker) ->
     filled.restart()
     epoch = filled.log("t").leader_epoch
     assert epoch == 1
-    for believed, code in ((epoch, 0), (-1, 0), (epoch + 1, 75), (epoch - 1, 74)):
+    for claimed, code in ((epoch, 0), (-1, 0), (epoch + 1, 75), (epoch - 1, 74)):
         fields = fetch_fields("t", {0: 0})
-        fields["topics"][0]["partitions"][0]["current_leader_epoch"] = believed
+        fields["topics"][0]["partitions"][0]["current_leader_epoch"] = claimed
         with RawConnection(filled.address) as connection:
             answer = connection.ask(ApiKey.FETCH, VERSION, **fields)
-        assert answer.responses[0].partitions[0].error_code == code, believed
+        assert answer.responses[0].partitions[0].error_code == code, claimed
 
 
 def test_a_session_of_another_broker_is_not_known(filled: RunningBroker) -> None:

@@ -31,7 +31,7 @@ assert numba.njit("int64(int64)")(lambda number: number + 1)(41) == 42
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody lets go of it")
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are released on Linux only")
 def test_the_compilers_code_does_not_stay_resident_and_still_compiles() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _CHECK], capture_output=True, text=True, check=False

@@ -17,7 +17,7 @@ def settings_for(log_dir: Path, port: int = 0) -> Settings:
 
 
 def start_and_stop(log_dir: Path) -> None:
-    """Meanwhile nobody else can have the directory, nor the port."""
+    """Meanwhile no other process can have the directory or the port."""
 
     async def run() -> None:
         service = await Service.start(settings_for(log_dir), load_kernels=False)

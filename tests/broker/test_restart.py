@@ -226,7 +226,7 @@ def test_the_metadata_may_be_lost_and_the_records_are_still_served(
 
 @pytest.fixture
 def foreign(make_broker: MakeBroker, tmp_path: Path) -> Path:
-    """A log directory of somebody else, with old records: a broker's, without its metadata."""
+    """A log directory of another broker, with old records: a broker's, without its metadata."""
     clock = ManualClock(NOW_MS - 100 * DAY_MS)
     broker = make_broker(clock=clock, log_dir=tmp_path / "foreign")
     broker.create_topic("t", partitions=2)

@@ -57,7 +57,7 @@ def test_each_minute_a_warning_names_the_command_until_append_times_are_reset(
         return [m for m in caplog.messages if m.startswith("append times are ahead of the clock")]
 
     with caplog.at_level(logging.WARNING, "horolog.broker"):
-        for count in (1, 2, 3):  # by itself, nobody appends
+        for count in (1, 2, 3):  # by itself, without appends
             minute(broker)
             assert eventually(lambda count=count: len(warnings()) == count)  # type: ignore[misc]
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""Lines of the broker's log: whoever reads them knows that the broker wrote them."""
+"""Lines of the broker's log: it is visible that the broker wrote them."""
 
 import logging
 import sys

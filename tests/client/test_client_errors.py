@@ -29,7 +29,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def dead_port() -> Iterator[int]:
-    """A port that refuses: taken, but nobody listens."""
+    """A port that refuses: bound, but without a listener."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]

@@ -303,8 +303,8 @@ def test_after_a_failure_the_producer_goes_on_under_another_id() -> None:
 class Log:
     """A partition that takes an idempotent producer's batches as Kafka does, and fails as told.
 
-    Each fault is for one request: `before` and `after` hang up before or after appending, an error
-    code is answered instead of appending.
+    Each fault is for one request: `before` and `after` close the connection before or after
+    appending, an error code is answered instead of appending.
     """
 
     def __init__(

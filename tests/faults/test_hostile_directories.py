@@ -418,7 +418,7 @@ def test_damage_in_one_file_stops_only_what_it_is_in(
 
 @pytest.mark.parametrize("how", ["directory", "fifo", "link-outside", "link-to-itself"])
 def test_a_lock_that_is_no_file_is_refused_in_a_sentence(tmp_path: Path, how: str) -> None:
-    """Nobody can say whether another broker is at work here."""
+    """Whether another broker runs here cannot be known."""
     lock = tmp_path / "outer" / "log" / ".lock"
     lock.parent.mkdir(parents=True)
     lock.write_bytes(b"")

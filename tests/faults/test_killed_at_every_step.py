@@ -146,7 +146,7 @@ def test_a_kill_at_any_step_loses_and_doubles_nothing(
 
 
 def live_until_killed(life: Life, files: FaultyFiles) -> None:
-    """The kill takes the lock along, which in a test nobody else would."""
+    """A kill releases the lock; in a test it is released here."""
     try:
         life.live(files)
     finally:

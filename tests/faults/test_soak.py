@@ -1,4 +1,4 @@
-"""Brokers killed under load and started anew: a few, and for `make soak` hundreds."""
+"""Brokers killed under load and restarted: a few, and for `make soak` hundreds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEED = int(os.environ.get("SEED") or random.randrange(1 << 30))
 KILLS = int(os.environ.get("KILLS") or 300)
 STARTS = int(os.environ.get("STARTS") or 1000)
 STEPS = int(os.environ.get("STEPS") or 240)
-A_FEW_S = 1800  # for what takes seconds where nobody else is at work
+A_FEW_S = 1800  # for what takes seconds on a machine that is not busy
 
 
 @pytest.fixture(scope="module")

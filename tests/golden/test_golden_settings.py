@@ -10,7 +10,7 @@ TOLD = answers("settings")
 GIVEN = {
     name for settings in TOLD.values() for name, told in settings.items() if not told["is_default"]
 }
-OUR_OWN = {"log.dir"}  # nobody wants a log in /tmp
+OUR_OWN = {"log.dir"}  # not in /tmp
 
 
 @pytest.mark.parametrize("name", sorted(set(TOLD["topic"]) - GIVEN))

@@ -1,4 +1,4 @@
-"""A manual clock turned by Kafka's own tool, of both releases: one asks anew, one as of old."""
+"""A manual clock turned by Kafka's own tools: one alters incrementally, one replaces."""
 
 import re
 import subprocess

@@ -174,7 +174,7 @@ def test_plain_goes_on_after_a_session_has_ended(kafka: Kafka, topic: Any) -> No
     name = topic("plain")
     with Client(kafka.address_of("PLAIN"), security=security) as client:
         round_trip(client, name)
-        # connections.max.reauth.ms: Kafka hangs up on a session that is longer than a second.
+        # connections.max.reauth.ms: Kafka closes a session that is longer than a second.
         for _ in range(4):
             client.fetch(name, 0, 1, max_wait_ms=500)
         assert client.list_offsets({(name, 0): EARLIEST})[name, 0].offset == 0  # type: ignore[union-attr]

@@ -125,7 +125,7 @@ def test_a_store_that_is_written_to_is_read_without_its_locks_and_left_as_it_is(
 def test_a_store_that_is_checkpointed_while_it_is_copied_is_copied_again(
     killed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between file and write-ahead log, the one is brought up to date and the other begun anew."""
+    """Between file and write-ahead log, the one is brought up to date and the other emptied."""
     open_ = os.open
     store: list[MetadataStore] = []
 

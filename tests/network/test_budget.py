@@ -24,7 +24,7 @@ def test_waiting_accounts_are_granted_smallest_first_without_overtaking() -> Non
     went: list[str] = []
     first.wait(70, lambda: went.append("a"))
     second.wait(20, lambda: went.append("b"))
-    assert not budget.account().take(0), "nobody overtakes"
+    assert not budget.account().take(0), "first come, first served"
     full.give(10)
     assert went == []
     full.give(10)

@@ -361,7 +361,7 @@ def test_requests_that_came_together_are_begun_in_slices_and_connections_take_tu
         data = request(number)
         connection.get_buffer(-1)[: len(data)] = data
         connection.buffer_updated(len(data))
-        assert other.sent.endswith(number), "one is begun, whoever waits"
+        assert other.sent.endswith(number), "one is begun while others wait"
     for _ in range(6):
         stage.turn()
     assert stage.transport.sent == b"".join(b"<%03d>" % n for n in range(6))

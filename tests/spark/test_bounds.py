@@ -11,7 +11,7 @@ A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 class TwoPartitions:
     """Offsets 100 to 199 in one, 50 to 59 in the other; each record's time is its offset."""
 
-    logs = {A: (100, 200), B: (50, 60)}  # noqa: RUF012 - nobody changes it
+    logs = {A: (100, 200), B: (50, 60)}  # noqa: RUF012 - it is never changed
 
     def partitions(self):
         return self.logs.keys()

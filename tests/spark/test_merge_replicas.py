@@ -24,7 +24,7 @@ def test_of_two_that_differ_the_higher_leader_epoch_wins() -> None:
 
 
 def test_nothing_of_a_lower_epoch_follows_a_higher_one() -> None:
-    """Its writer had missed an election; nobody would be served that tail."""
+    """Its writer had missed an election; that tail was never served."""
     missed_the_election = [EpochSpan(0, 150, 1)]
     elected = [EpochSpan(0, 100, 1), EpochSpan(100, 120, 2)]
     assert merge([missed_the_election, elected]) == [

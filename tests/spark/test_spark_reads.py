@@ -61,7 +61,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> PartitionFiles:
 
 @pytest.fixture(scope="module")
 def wild(tmp_path_factory: pytest.TempPathFactory) -> PartitionFiles:
-    """Every time that nobody should send, among ordinary ones."""
+    """Every odd time, among ordinary ones."""
     files = PartitionFiles(tmp_path_factory.mktemp("wild"))
     for name, timestamp_ms in WILD_MS.items():
         files.add_records([Record(timestamp_ms, name.encode(), b"wild")])

@@ -601,7 +601,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 
 def as_backup(path: Path) -> None:
-    """Only what somebody may have copied."""
+    """Only what may have been copied by hand."""
     for file in [*path.glob("*checkpoint*"), *partition_dir(path).glob("*.seal")]:
         file.unlink()
 

@@ -11,7 +11,7 @@ from horolog.storage.files import Files
 
 
 class Killed(BaseException):
-    """The process is gone: nobody catches this, and nothing is done afterwards."""
+    """The process is gone: this is never caught, and nothing is done afterwards."""
 
 
 class FaultyFiles(Files):

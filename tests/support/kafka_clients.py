@@ -209,15 +209,15 @@ def subscribe_knowing(consumer: kafka.KafkaConsumer, topic: str) -> None:
     which brokers here do without, hides that.
 
     Let it poll for long: one that joins again because it learnt of a topic, and whose poll ends
-    before the group's answer comes, believes ever after that a rebalance is going on (3.0.12:
-    `need_rejoin` no longer says so, and nobody asks what became of the join).
+    before the group's answer comes, takes a rebalance to be in progress ever after (3.0.12:
+    `need_rejoin` no longer says so, and the result of the join is never looked at).
     """
     consumer.partitions_for_topic(topic)
     consumer.subscribe([topic])
 
 
 def _commit(consumer: kafka.KafkaConsumer, topic: str, received: Sequence[Received]) -> None:
-    """Commit what was received, again while the group shares out its partitions anew."""
+    """Commit what was received, again while the group rebalances."""
     offsets = {
         kafka.TopicPartition(topic, one.partition): kafka.OffsetAndMetadata(one.offset + 1, "", -1)
         for one in received

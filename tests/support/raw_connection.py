@@ -72,14 +72,14 @@ class RawConnection:
         return answer
 
     def is_closed(self) -> bool:
-        """Whether the broker hangs up; waits for it."""
+        """Whether the broker closes the connection; waits for it."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionResetError:
             return True
 
     def is_silent(self, seconds: float) -> bool:
-        """Whether nothing comes, and the broker does not hang up either."""
+        """Whether nothing comes, and the broker does not close the connection either."""
         before = self.socket.gettimeout()
         self.socket.settimeout(seconds)
         try:

@@ -99,7 +99,7 @@ class ScriptedBroker:
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        # Whoever resets the connection, or speaks no Kafka, is done with it.
+        # A client that resets the connection, or speaks no Kafka, is done with it.
         with suppress(ConnectionError, ssl.SSLError, MalformedRequest), connection:
             if self.tls is None:
                 self._answer(connection)

@@ -94,7 +94,7 @@ class Confluent:
         return {name: entry.value for name, entry in told.items()}
 
     def close(self) -> None:
-        """Closed when nobody has it any more."""
+        """Closed with its last reference."""
 
 
 Admin = KafkaPython | Confluent

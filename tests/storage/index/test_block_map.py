@@ -388,7 +388,7 @@ def foreign(tmp_path: Path) -> Iterator[Path]:
     path = closed(tmp_path / "log", *STEADY)
     path.unlink()
     yield path
-    assert not path.exists(), "nothing is written where somebody else's log is"
+    assert not path.exists(), "nothing is written beside another user's log"
 
 
 def test_a_map_is_built_once_and_kept_elsewhere(foreign: Path, tmp_path: Path) -> None:
