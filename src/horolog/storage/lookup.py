@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from horolog.errors import RequestRefused
 from horolog.record.batch import BatchHeader
+from horolog.record.compression import Codec
 from horolog.record.scan import find_at_or_after, find_equal, scan_batch
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.files import FileMissing
@@ -29,7 +30,10 @@ from horolog.storage.segment import Segment
 # The limits of a lookup without `may_block`, which runs on the event loop.
 _FEW_BATCHES = 64
 _MUCH_TO_SCAN = 256 << 10
-_LITTLE_TO_DECOMPRESS = 64 << 10
+# By codec, so that each takes a fraction of a millisecond: a lookup that is begun again in a thread
+# costs as much as that.
+_LITTLE_TO_DECOMPRESS = {Codec.GZIP.value: 64 << 10}
+_LITTLE_FOR_FAST_CODECS = 256 << 10
 
 
 class TimestampOffset(NamedTuple):
@@ -96,10 +100,9 @@ def _find_in_little(
     segment: Segment, batch: bytes, header: BatchHeader, timestamp: int, from_offset: int
 ) -> tuple[int, int] | None:
     """`find_at_or_after` of a compressed batch; calls `may_block` unless little is decompressed."""
+    limit = _LITTLE_TO_DECOMPRESS.get(header.codec_number, _LITTLE_FOR_FAST_CODECS)
     try:
-        return find_at_or_after(
-            batch, header, timestamp, from_offset, max_bytes=_LITTLE_TO_DECOMPRESS
-        )
+        return find_at_or_after(batch, header, timestamp, from_offset, max_bytes=limit)
     except RequestRefused:
         segment.may_block()
         raise
