@@ -126,7 +126,8 @@ class Story:
         if was_empty:
             assert done.log_append_time_ms in (-1, self.now_ms)
         stamps = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        appended_ms = done.log_append_time_ms if stamps else now_ms
+        appended_ms = self.log.last_append_time_ms  # never goes back, unless reset
+        assert appended_ms is not None
         for offset, timestamp in enumerate(times, done.base_offset):
             self.appended_ms[offset] = appended_ms
             self.truth.append(Truth(offset, done.log_append_time_ms if stamps else timestamp))

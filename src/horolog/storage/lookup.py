@@ -8,13 +8,14 @@ before the log start.
 Largest times of the segments are in no order. Of those that are finished the largest of
 all up to each one is kept, so that the first segment to look into is found by halving.
 
-Targets below zero (KIP-228) are answered by walking, since neither Kafka's time index
-nor a largest timestamp that Kafka wrote says anything about times before 1970.
+Targets below zero (KIP-228) are looked for in the blocks that may hold them (block_map.py),
+since neither Kafka's time index nor a largest timestamp that Kafka wrote says anything about
+times before 1970.
 """
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from typing import NamedTuple
@@ -25,8 +26,10 @@ from horolog.record.compression import Codec
 from horolog.record.scan import find_at_or_after, find_equal, scan_batch
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.files import FileMissing
+from horolog.storage.index.blocks import Window
 from horolog.storage.segment import Segment
 
+_INT64_MAX = (1 << 63) - 1
 # The limits of a lookup without `may_block`, which runs on the event loop.
 _FEW_BATCHES = 64
 _MUCH_TO_SCAN = 256 << 10
@@ -77,7 +80,7 @@ def _find_in(
 ) -> TimestampOffset | None:
     end = segment.end
     start = segment.indexes.position_for(timestamp, from_offset, end) if end.size else 0
-    for passed, (position, header) in enumerate(segment.headers(start, end.size)):
+    for passed, (position, header) in enumerate(_batches(segment, timestamp, start, end.size)):
         if passed > _FEW_BATCHES:
             segment.may_block()
         if header.max_timestamp < timestamp or header.last_offset < from_offset:
@@ -94,6 +97,18 @@ def _find_in(
         if found is not None:
             return TimestampOffset(*found, header.leader_epoch)
     return None
+
+
+def _batches(
+    segment: Segment, timestamp: int, start: int, end: int
+) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches from a position on that may hold the target, or be passed by their headers."""
+    if timestamp >= 0:
+        yield from segment.headers(start, end)
+        return
+    for span in segment.blocks.spans(Window(timestamp, _INT64_MAX), end, None):
+        if span.end > start:
+            yield from segment.headers(max(start, span.position), span.end)
 
 
 def _find_in_little(

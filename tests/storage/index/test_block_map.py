@@ -187,6 +187,27 @@ def test_a_batch_that_is_sent_twice_counts_once(tmp_path: Path) -> None:
     assert (block.batches, block.records) == (1, 2)
 
 
+def test_a_lookup_of_a_time_before_1970_reads_only_blocks_that_may_hold_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka writes -1 over the largest times of such batches: their headers tell nothing."""
+    with new_log(tmp_path, CONFIG) as log:
+        for number in range(40):
+            append(log, -9000 - number, -9000 + number)
+        append(log, -5, -7)
+        read = []
+        plain = Segment.read_batch
+        monkeypatch.setattr(
+            Segment, "read_batch", lambda self, *args: read.append(args) or plain(self, *args)
+        )
+        found = log.find_by_timestamp(-8)
+        assert found is not None
+        assert (found.timestamp, found.offset) == (-5, 80)
+        assert len(read) <= 4
+        assert log.find_by_timestamp(-4) is None
+        assert log.find_by_timestamp(-9039).offset == 0  # type: ignore[union-attr]
+
+
 # -- what is not proved -------------------------------------------------------------------
 
 
