@@ -335,7 +335,7 @@ class BlockMap:
         """The batches in a stretch of the log, all of whose offsets are `offset` or later."""
         if end - start > _MUCH:
             scan.load_kernels()
-        log = BatchReader(self._log.files, self._log.open(), end, EVERYTHING)
+        log = self._log.batches(end, EVERYTHING)
         for position, header in log.headers(start, end):
             met = met_of(log, position, header, append_time_of)
             if header.magic != MAGIC:  # with the offset of the last message in it
