@@ -13,8 +13,10 @@ from horolog.record.batch import HEADER_SIZE, pack_header, parse_header, verify_
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.identity import with_producer
+from horolog.record.old_format.fields import build_messages
 
 LAST_SEQUENCE = (1 << 31) - 1
+NOW = 1_700_000_000_000
 
 
 def contents(batches: list[bytes]) -> list[Record]:
@@ -116,3 +118,23 @@ def test_raw_batches_need_no_arrow() -> None:
     code = "import sys, horolog.record.identity; print('pyarrow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_messages_of_old_formats_become_batches_of_the_producer(magic: int, codec: Codec) -> None:
+    rows = [Record(NOW + place, b"k", b"%d" % place) for place in range(3)]
+    data = build_messages(rows, magic, base_offset=70, codec=codec)
+    data += build_messages(rows, magic, base_offset=73, codec=codec)
+    batches = list(with_producer(data, (9, 2), base_sequence=5))
+    headers = [parse_header(batch) for batch in batches]
+    assert {(header.magic, header.producer_id, header.producer_epoch) for header in headers} == {
+        (2, 9, 2)
+    }
+    sequences = [5, 8] if codec else [5, 6, 7, 8, 9, 10]
+    assert [header.base_sequence for header in headers] == sequences
+    read = [record for batch in batches for record in read_records(batch)]
+    assert [record.value for record in read] == [b"0", b"1", b"2"] * 2
+    assert {record.timestamp for record in read} == (
+        {-1} if magic == 0 else {NOW, NOW + 1, NOW + 2}
+    )
