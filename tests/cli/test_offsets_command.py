@@ -51,6 +51,8 @@ def test_an_answer_is_explained(horolog: Run, topic: str) -> None:
     assert "partition 0: offset 3, of 2026-11-20T09:00:01.000Z, is the first at or after" in said
     assert "it is record 1 of 3 in the batch 3 to 5 (none, CreateTime" in said
     assert "the record before it, offset 2, is of 2026-11-20T09:00:00.200Z, 301 ms before" in said
+    assert "segment 00000000000000000000 was looked into, from its start: 2 batches, " in said
+    assert "bytes of them scanned" in said
     assert "partition 1: none" in said
     assert "the partition is empty: its next offset is 0" in said
     assert "offsets 0 up to 2 have no record with a timestamp" in said

@@ -133,3 +133,20 @@ def test_consume_and_spark_read_the_same_rows_and_few_bytes(
             fetched.clear()
             assert rows() == list(range(100, 110))
             assert sum(fetched) >= 25 * SIZE
+
+
+def test_the_way_of_a_lookup_is_told(client: Client) -> None:
+    client.produce("orders", 0, build_batch([Record(NINE_MS + 90_000_000, None, b"")]))
+    way = client.lookup_way("orders", 0, NINE_MS + 60_000 * 30)
+    assert way is not None
+    assert (way.segments, way.passed, way.base_offset) == (1, 0, 0)
+    assert way.entry is not None
+    assert way.entry[0] <= NINE_MS + 60_000 * 30
+    assert way.position > 0
+    assert way.batches <= 3
+    assert SIZE <= way.scanned_bytes <= 2 * SIZE
+    late = client.lookup_way("orders", 0, NINE_MS + 900_000_000)
+    assert late is not None
+    assert (late.base_offset, late.passed, late.scanned_bytes) == (None, 1, 0)
+    with pytest.raises(RequestRefused):
+        client.lookup_way("orders", 9, NINE_MS)

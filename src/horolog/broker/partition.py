@@ -17,7 +17,7 @@ from horolog.storage.attempts import Fences
 from horolog.storage.checkpoints import AppendTimeReset, EpochStart
 from horolog.storage.index.blocks import Window
 from horolog.storage.log import Appended, DeletedSegment, Log
-from horolog.storage.lookup import TimestampOffset
+from horolog.storage.lookup import LookupWay, TimestampOffset
 from horolog.storage.slices import Slice
 from horolog.storage.time_ranges import TimeRanges
 from horolog.wire.fetch import AbortedTransaction
@@ -272,6 +272,10 @@ class Partition:
     def append_times(self, offset: int, size: int) -> list[Stretch]:
         """See `Log.append_times_within`; any thread may call it, it may wait for the disk."""
         return self._log.append_times_within(offset, size)
+
+    def way_to(self, timestamp: int) -> LookupWay:
+        """See `Log.way_to`; any thread may call it."""
+        return self._log.way_to(timestamp)
 
     def time_ranges(self, window: Window, from_offset: int, limit: int) -> TimeRanges:
         """See `Log.time_ranges`; any thread may call it."""

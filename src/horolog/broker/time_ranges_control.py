@@ -1,22 +1,23 @@
 """Answers DescribeConfigs of a topic with the offsets that may hold records of a time.
 
-    horolog.time.ranges/PARTITION/CLOCK/FIRST/LAST/OFFSET
+    horolog.time.ranges/PARTITION/CLOCK/FIRST/LAST/OFFSET   the ranges of offsets that may
+    horolog.lookup.way/PARTITION/TIMESTAMP                  how an offset by timestamp is found
 
-asked for by name is described with a JSON object; docs/wire.md says what is in it. The broker
-advertises the feature. No setting is stored under that name.
+asked for by name are described with a JSON object; docs/wire.md says what is in it. The broker
+advertises both as features. No setting is stored under these names.
 """
 
 import json
 import re
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 
 from horolog.broker.broker import Broker
 from horolog.config import DescribedSetting, Kind, Source
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
 from horolog.storage.index.blocks import Window
-from horolog.wire.features import TIME_RANGES, RangeClock
+from horolog.wire.features import LOOKUP_WAY, TIME_RANGES, RangeClock
 
 MOST_RANGES: Final = 1_000
 """In one answer."""
@@ -25,6 +26,9 @@ _NAME: Final = re.compile(
     rf"{re.escape(TIME_RANGES)}/([0-9]{{1,10}})/([a-z-]+)/(-?[0-9]{{1,19}})/(-?[0-9]{{1,19}})"
     r"/([0-9]{1,19})",
     re.ASCII,
+)
+_WAY_NAME: Final = re.compile(
+    rf"{re.escape(LOOKUP_WAY)}/([0-9]{{1,10}})/(-?[0-9]{{1,19}})", re.ASCII
 )
 _INT64 = range(-(1 << 63), 1 << 63)
 
@@ -38,14 +42,25 @@ async def describe_time_ranges(
         RequestRefused: a name is not of that form, or there is no such partition.
         StorageFailed: the disk refused.
     """
-    return [
-        await _described(broker, peer, topic, name)
-        for name in sorted(names or ())
-        if name.startswith(f"{TIME_RANGES}/")
-    ]
+    described = []
+    for name in sorted(names or ()):
+        if name.startswith(f"{TIME_RANGES}/"):
+            described.append(_entry(name, await _ranges(broker, peer, topic, name)))
+        elif name.startswith(f"{LOOKUP_WAY}/"):
+            described.append(_entry(name, await _way(broker, peer, topic, name)))
+    return described
 
 
-async def _described(broker: Broker, peer: Peer, topic: str, name: str) -> DescribedSetting:
+async def _way(broker: Broker, peer: Peer, topic: str, name: str) -> dict[str, Any]:
+    match = _WAY_NAME.fullmatch(name)
+    if match is None or int(match[2]) not in _INT64:
+        raise _refusal(f"{name:.200} is not {LOOKUP_WAY}/PARTITION/TIMESTAMP")
+    log, timestamp = broker.partition(topic, int(match[1])), int(match[2])
+    way = await broker.searchers.run(peer, lambda: log.way_to(timestamp))
+    return way._asdict()
+
+
+async def _ranges(broker: Broker, peer: Peer, topic: str, name: str) -> dict[str, Any]:
     match = _NAME.fullmatch(name)
     clocks = [clock for clock in RangeClock if match is not None and clock == match[2]]
     if match is None or not clocks:
@@ -61,7 +76,10 @@ async def _described(broker: Broker, peer: Peer, topic: str, name: str) -> Descr
         with_untimed=clocks[0] is RangeClock.RECORD_OR_NONE,
     )
     found = await broker.searchers.run(peer, lambda: log.time_ranges(window, offset, MOST_RANGES))
-    answer = {"end": found.end, "ranges": found.ranges}
+    return {"end": found.end, "ranges": found.ranges}
+
+
+def _entry(name: str, answer: Mapping[str, Any]) -> DescribedSetting:
     return DescribedSetting(
         name,
         json.dumps(answer, separators=(",", ":")),
@@ -70,7 +88,7 @@ async def _described(broker: Broker, peer: Peer, topic: str, name: str) -> Descr
         sensitive=False,
         synonyms=(),
         kind=Kind.STRING,
-        documentation="The offsets that may hold records of a time.",
+        documentation="The answer to a question about times (docs/wire.md).",
     )
 
 

@@ -25,6 +25,7 @@ def explain(
     if found is None:
         yield f"partition {facts.partition}: none at or after {format_time(target_ms, zone)}"
         yield f"  {_why_none(facts, zone)}"
+        yield from _way(client, topic, facts.partition, target_ms, zone)
         return
     time = format_time(found.ms, zone)
     yield (
@@ -36,6 +37,7 @@ def explain(
     if batch:
         header, records = batch
         yield f"  {_in_batch(header, records, found.offset, zone)}"
+    yield from _way(client, topic, facts.partition, target_ms, zone)
     if found.offset == facts.earliest:
         yield "  no record is before it"
         return
@@ -47,6 +49,26 @@ def explain(
                 f"  the record before it, offset {record.offset}, is of "
                 f"{_with_distance(record.timestamp, target_ms, zone)}"
             )
+
+
+def _way(client: Client, topic: str, partition: int, target_ms: int, zone: tzinfo) -> Iterator[str]:
+    """What the broker looked at, if it can tell."""
+    way = client.lookup_way(topic, partition, target_ms)
+    if way is None:
+        return
+    if way.base_offset is None:
+        yield f"  none of {way.segments} segments was looked into: their largest times are earlier"
+        return
+    where = f"segment {way.base_offset:020d} was looked into"
+    if way.passed:
+        where += f", {way.passed} of {way.segments} passed by their largest times"
+    if way.entry is None:
+        begin = "from its start"
+    else:
+        entry_ms, offset = way.entry
+        entry = f"{format_time(entry_ms, zone)} at offset {offset}"
+        begin = f"from byte {way.position}, by the time index entry {entry}"
+    yield f"  {where}, {begin}: {way.batches} batches, {way.scanned_bytes} bytes of them scanned"
 
 
 def explain_append_time(

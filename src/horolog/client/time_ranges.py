@@ -2,16 +2,16 @@
 
 import json
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from horolog.client.deadline import Deadline
 from horolog.client.metadata import refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.wire.api import ApiKey
-from horolog.wire.features import TIME_RANGES, RangeClock
+from horolog.wire.features import LOOKUP_WAY, TIME_RANGES, RangeClock
 from horolog.wire.malformed import MalformedResponse
 
-__all__ = ["OffsetSpan", "RangeClock", "TimeRangeCalls"]
+__all__ = ["LookupWay", "OffsetSpan", "RangeClock", "TimeRangeCalls"]
 
 _TOPIC: Final = 2
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
@@ -23,6 +23,25 @@ class OffsetSpan(NamedTuple):
     start: int
     end: int
     size: int
+
+
+class LookupWay(NamedTuple):
+    """How a broker finds an offset by timestamp."""
+
+    segments: int
+    """Of the log."""
+    passed: int
+    """Segments whose largest times are earlier."""
+    base_offset: int | None
+    """Of the segment looked into last; None if none reaches the time."""
+    entry: tuple[int, int] | None
+    """Timestamp and offset of the time index entry that the search begins with."""
+    position: int
+    """Where in the segment's log it begins."""
+    batches: int
+    """Batches passed by their headers or searched."""
+    scanned_bytes: int
+    """Of batches whose records were searched, as they are stored."""
 
 
 class TimeRangeCalls(RetriedCalls):
@@ -72,11 +91,45 @@ class TimeRangeCalls(RetriedCalls):
             start = said_to
         return found
 
+    def lookup_way(self, topic: str, partition: int, timestamp_ms: int) -> LookupWay | None:
+        """How the broker finds the offset of a time; None from one that cannot tell.
+
+        Raises:
+            RequestRefused: there is no such partition, or another refusal.
+            NoAnswer: no broker answers.
+        """
+        name = f"{LOOKUP_WAY}/{partition}/{timestamp_ms}"
+        return self._persist(partial(self._lookup_way, topic, partition, name))
+
+    def _lookup_way(
+        self, topic: str, partition: int, name: str, deadline: Deadline
+    ) -> LookupWay | None:
+        answer = self._answer_about(topic, partition, LOOKUP_WAY, name, deadline)
+        if answer is None:
+            return None
+        try:
+            entry = answer.pop("entry")
+            return LookupWay(**answer, entry=None if entry is None else (entry[0], entry[1]))
+        except (TypeError, KeyError, IndexError):
+            raise MalformedResponse(f"{LOOKUP_WAY} was described in another way") from None
+
     def _time_ranges(
         self, topic: str, partition: int, name: str, deadline: Deadline
     ) -> tuple[list[OffsetSpan], int] | None:
+        answer = self._answer_about(topic, partition, TIME_RANGES, name, deadline)
+        if answer is None:
+            return None
+        try:
+            spans = [OffsetSpan(*map(int, each)) for each in answer["ranges"]]
+            return spans, int(answer["end"])
+        except (ValueError, TypeError, KeyError):
+            raise MalformedResponse(f"{TIME_RANGES} was described in another way") from None
+
+    def _answer_about(
+        self, topic: str, partition: int, feature: str, name: str, deadline: Deadline
+    ) -> Any:
         link = self.brokers.leader(topic, partition, deadline)
-        if TIME_RANGES not in link.features:
+        if feature not in link.features:
             return None
         wanted = {"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": [name]}
         request = {
@@ -87,13 +140,11 @@ class TimeRangeCalls(RetriedCalls):
         version = link.version(ApiKey.DESCRIBE_CONFIGS)
         body = link.ask(ApiKey.DESCRIBE_CONFIGS, version, request, deadline).body
         for result in body.results:
-            refuse(result.error_code, f"time ranges of {topic}-{partition}", result.error_message)
+            refuse(result.error_code, f"{feature} of {topic}-{partition}", result.error_message)
         try:
             ((entry,),) = (result.configs for result in body.results)
-            answer = json.loads(entry.value)
-            spans = [OffsetSpan(*map(int, each)) for each in answer["ranges"]]
-            return spans, int(answer["end"])
-        except (ValueError, TypeError, KeyError):
+            return json.loads(entry.value)
+        except (ValueError, TypeError):
             raise MalformedResponse(
-                f"{link.connection.address} described {TIME_RANGES} in another way"
+                f"{link.connection.address} described {feature} in another way"
             ) from None

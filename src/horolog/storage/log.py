@@ -42,10 +42,12 @@ from horolog.storage.index.blocks import Window
 from horolog.storage.leftovers import base_offsets
 from horolog.storage.lookup import (
     LargestTimes,
+    LookupWay,
     TimestampOffset,
     find_by_timestamp,
     find_max_timestamp,
     offsets_before,
+    way_to,
 )
 from horolog.storage.names import TopicPartition
 from horolog.storage.producer_replay import replay
@@ -523,6 +525,11 @@ class Log:
                 end = header.next_offset
             return append_times(segment, offset, min(end, end_offset), log_size)
         return []
+
+    def way_to(self, timestamp: int) -> LookupWay:
+        """How `find_by_timestamp` finds its answer; it may wait for the disk."""
+        start = self.log_start_offset
+        return way_to(self._from(start), timestamp, start, self._max_batch_bytes)
 
     def time_ranges(self, window: Window, from_offset: int, limit: int) -> TimeRanges:
         """The offsets from one on that may hold a record of a time; see time_ranges.py.

@@ -20,13 +20,14 @@ from contextlib import suppress
 from itertools import accumulate
 from typing import NamedTuple
 
-from horolog.errors import RequestRefused
+from horolog.errors import CorruptIndex, RequestRefused
 from horolog.record.batch import BatchHeader
 from horolog.record.compression import Codec
 from horolog.record.scan import find_at_or_after, find_equal, scan_batch
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.files import FileMissing
 from horolog.storage.index.blocks import Window
+from horolog.storage.index.time import TimeEntry
 from horolog.storage.segment import Segment
 
 _INT64_MAX = (1 << 63) - 1
@@ -45,6 +46,25 @@ class TimestampOffset(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int
+
+
+class LookupWay(NamedTuple):
+    """How a lookup by time finds its answer."""
+
+    segments: int
+    """Of the log."""
+    passed: int
+    """Segments before the one looked into last, whose largest times are earlier."""
+    base_offset: int | None
+    """Of the segment looked into last; None if no segment reaches the time."""
+    entry: TimeEntry | None
+    """The entry of its time index that the search begins with; None if it begins at its start."""
+    position: int
+    """Where in its log the search begins."""
+    batches: int
+    """Batches passed by their headers or searched."""
+    scanned_bytes: int
+    """Of batches whose records were searched, as they are stored."""
 
 
 class LargestTimes:
@@ -73,6 +93,47 @@ def find_by_timestamp(
         if found is not None:
             return found
     return None
+
+
+def way_to(
+    segments: Sequence[Segment], timestamp: int, from_offset: int, max_batch_bytes: int
+) -> LookupWay:
+    """Look up a time as `find_by_timestamp` does, and note the way; it may wait for the disk."""
+    passed = 0
+    way = LookupWay(len(segments), 0, None, None, 0, 0, 0)
+    for segment in segments:
+        largest = segment.largest_to_search() if timestamp >= 0 else None
+        if timestamp >= 0 and (largest is None or largest.timestamp < timestamp):
+            passed += 1
+            continue
+        end = segment.end
+        start = segment.indexes.position_for(timestamp, from_offset, end) if end.size else 0
+        entry: TimeEntry | None = None
+        with suppress(FileMissing, CorruptIndex):
+            entry = segment.indexes.times.lookup(timestamp) if timestamp >= 0 else None
+        if not start or (entry is not None and entry.timestamp == NO_TIMESTAMP):
+            entry = None
+        batches = scanned = 0
+        for position, header in _batches(segment, timestamp, start, end.size):
+            batches += 1
+            if header.max_timestamp < timestamp or header.last_offset < from_offset:
+                continue
+            scanned += header.size
+            batch = segment.read_batch(position, header)
+            if find_at_or_after(batch, header, timestamp, from_offset, max_bytes=max_batch_bytes):
+                return LookupWay(
+                    len(segments), passed, segment.base_offset, entry, start, batches, scanned
+                )
+        way = LookupWay(
+            len(segments),
+            passed,
+            segment.base_offset,
+            entry,
+            start,
+            way.batches + batches,
+            way.scanned_bytes + scanned,
+        )
+    return way._replace(passed=passed)
 
 
 def _find_in(

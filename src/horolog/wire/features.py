@@ -42,6 +42,11 @@ TIME_RANGES: Final = "horolog.time.ranges"
 `TIME_RANGES/partition/clock/first/last/offset`."""
 
 
+LOOKUP_WAY: Final = "horolog.lookup.way"
+"""DescribeConfigs of a topic has how an offset by timestamp is found, under
+`LOOKUP_WAY/partition/timestamp`."""
+
+
 class RangeClock(StrEnum):
     """Whose time it is, in requests of `TIME_RANGES`."""
 
@@ -54,5 +59,7 @@ class RangeClock(StrEnum):
 
 
 FEATURES: Final = MappingProxyType(
-    dict.fromkeys((APPEND_TIME, APPEND_TIME_RESET, EXACTLY_ONCE, TIME_RANGES), Versions(1, 1))
+    dict.fromkeys(
+        (APPEND_TIME, APPEND_TIME_RESET, EXACTLY_ONCE, LOOKUP_WAY, TIME_RANGES), Versions(1, 1)
+    )
 )
