@@ -375,3 +375,25 @@ def test_what_spark_calls_is_what_this_source_has() -> None:
     assert names == (("self", "schema", "overwrite"),) * 2
     assert LogReader.read.__code__.co_varnames[:2] == ("self", "partition")
     assert LogSource.streamReader.__code__.co_varnames[:2] == ("self", "schema")
+
+
+def test_both_clocks_are_read_and_ranges_of_append_time_leave_nothing_to_spark(
+    spark: Any, broker: RunningBroker
+) -> None:
+    broker.create_topic("clocks")
+    with Client(broker.address) as client:
+        for number in range(20):
+            client.produce("clocks", 0, build_batch([Record(number, None, b"v")]))
+    asked = {"kafka.bootstrap.servers": broker.address, "subscribe": "clocks"}
+    for given, paths in ((asked, ()), ({}, (str(broker.log_dir / "clocks-0"),))):
+        reader = spark.read.format("horolog").options(includeAppendTime="true", **given)
+        rows = reader.load(*paths)
+        times = [row.appendTimeMs for row in rows.orderBy("offset").collect()]
+        assert times == sorted(times)
+        assert rows.where("createTime < appendTime and appendTime is not null").count() == 20
+        middle = times[10]
+        late = rows.where(rows.appendTimeMs >= middle)
+        expected = [offset for offset, time in enumerate(times) if time >= middle]
+        assert sorted(row.offset for row in late.collect()) == expected
+        plan = late._jdf.queryExecution().executedPlan().toString()
+        assert "Filter" not in plan.replace("RuntimeFilters", "")
