@@ -71,7 +71,7 @@ format: $(MARK) ## put the code in the house style
 	@$(BIN)/ruff format src tests bench tools
 	@$(BIN)/ruff check --fix src tests bench tools
 
-PEERS := .peers/kafka-4 .peers/kafka-3.9 .peers/spark .peers/go .peers/node .peers/old
+PEERS := .peers/kafka-4 .peers/kafka-3.9 .peers/spark .peers/go .peers/node .peers/old-clients
 INTEROP := tests/interop/clients
 BENCH ?= produce unbatched fetch start lookup
 BENCH_OPTIONS ?= --quick
@@ -105,10 +105,10 @@ peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.x and 3.9), Spark's Kafka c
 	@touch $@
 
 # Old clients need the Python of their days.
-OLD_PYTHON ?= $(firstword $(wildcard $(foreach v,3.6 3.7 3.8,$(foreach d,$(subst :, ,$(PATH)),$(d)/python$(v)) $(HOME)/.pyenv/versions/$(v).*/bin/python)))
+OLD_PYTHON ?= $(shell for each in $(HOME)/.pyenv/versions/3.[678].*/bin/python python3.6 python3.7 python3.8; do $$each -c "" 2>/dev/null && { echo $$each; break; }; done)
 OLD_CLIENTS := kafka-python==0.9.5 kafka-python==1.0.2 kafka-python==1.3.5 confluent-kafka==0.11.6 confluent-kafka==1.0.0
 
-.peers/old/.complete: Makefile
+.peers/old-clients/.complete: Makefile
 	@test -n "$(OLD_PYTHON)" || { echo "no peer: clients of 2016 to 2019 need Python 3.6, 3.7 or 3.8; name one: make $@ OLD_PYTHON=..."; exit 1; }
 	@rm -rf $(@D) && mkdir -p $(@D)
 	@for each in $(OLD_CLIENTS); do \

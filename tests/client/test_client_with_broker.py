@@ -20,7 +20,7 @@ from horolog.client import (
     ResourceType,
     retrying,
 )
-from horolog.client.link import Link
+from horolog.client.link import LOWEST, Link
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
 from horolog.record.batch import iter_headers
@@ -52,7 +52,7 @@ def client(
             self: Link, api_key: ApiKey, *, lowest: int = 0, highest: int = 0x7FFF
         ) -> int:
             newest_version(self, api_key, lowest=lowest, highest=highest)
-            return max(lowest, SUPPORTED[api_key].min)
+            return max(lowest, LOWEST.get(api_key, SUPPORTED[api_key].min))
 
         monkeypatch.setattr(Link, "version", oldest_version)
     with Client(broker.address, timeout_ms=int(1000 * PATIENCE_S)) as asking_client:

@@ -31,8 +31,8 @@ LIBRDKAFKA = [
 
 
 def run(client: str, program: str, what: str, bootstrap: str, **asked: Any) -> Any:
-    python = PEERS / "old" / client / "bin" / "python"
-    assert python.exists(), "no peer old: run `make peers`"
+    python = PEERS / "old-clients" / client / "bin" / "python"
+    assert python.exists(), "no peer old-clients: run `make peers`"
     done = subprocess.run(
         [str(python), str(CLIENTS / "old" / program), what, bootstrap, json.dumps(asked)],
         capture_output=True,

@@ -16,10 +16,10 @@ from horolog.wire.malformed import MalformedResponse
 if TYPE_CHECKING:
     from horolog.client.security.sasl import Sasl
 
-__all__ = ["Link", "ResponseBody"]
+__all__ = ["LOWEST", "Link", "ResponseBody"]
 
 _OF_A_SESSION: Final = 0.85  # as Kafka's clients: they authenticate again before it is over
-_LOWEST: Final = {
+LOWEST: Final = {
     ApiKey.PRODUCE: 3,
     ApiKey.FETCH: 4,
     ApiKey.LIST_OFFSETS: 1,
@@ -131,7 +131,7 @@ class Link:
             RequestRefused: there is none; with the broker's range and the one wanted.
         """
         known = SUPPORTED[api_key]
-        known = Versions(max(known.min, _LOWEST.get(api_key, 0)), known.max)
+        known = Versions(max(known.min, LOWEST.get(api_key, 0)), known.max)
         ours = known.common(Versions(lowest, highest))
         theirs = self._versions.get(api_key)
         both = ours.common(theirs) if ours is not None and theirs is not None else None
