@@ -3,8 +3,7 @@
 A full collection stops every thread while it looks at all objects. Python starts one about every
 hundred thousand new objects: often while requests of very many fields are decoded, when it takes
 longest, a tenth of a second or more. Here Python collects young objects only, which takes
-milliseconds, and full collections wait until no such request is in flight. (Python 3.14 collects in
-small steps by itself; then none is ever due.)
+milliseconds, and full collections wait until no such request is in flight.
 """
 
 import asyncio
