@@ -8,9 +8,8 @@ import typer
 
 from horolog.cli.options import Json
 from horolog.cli.screen import show_json, size
-from horolog.cli.verifying import LogPath, Tally, bytes_of
+from horolog.cli.verifying import INTERVAL_BYTES, IntervalBytes, LogPath, Tally, bytes_of
 from horolog.clock import SystemClock
-from horolog.config import TopicConfig
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses
 from horolog.storage.converting import Conversion, ConvertedSegment
@@ -57,15 +56,7 @@ def convert(
             "Without it such segments are left as they are.",
         ),
     ] = None,
-    interval_bytes: Annotated[
-        int,
-        typer.Option(
-            "--index-interval-bytes",
-            min=0,
-            metavar="BYTES",
-            help="The topic's index.interval.bytes: bytes of log between two entries.",
-        ),
-    ] = TopicConfig().index_interval_bytes,
+    interval_bytes: IntervalBytes = INTERVAL_BYTES,
     as_json: Json = False,
 ) -> None:
     """Rewrite the segments of a log in another record format: v0, v1 (Kafka 0.10) or v2 (0.11).

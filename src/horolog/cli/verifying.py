@@ -25,6 +25,16 @@ from horolog.storage.verify import (
 _WORTH_KERNELS_BYTES = 4 << 20
 _T = TypeVar("_T")
 
+INTERVAL_BYTES = TopicConfig().index_interval_bytes
+IntervalBytes = Annotated[
+    int,
+    typer.Option(
+        "--index-interval-bytes",
+        min=0,
+        metavar="BYTES",
+        help="The topic's index.interval.bytes: bytes of log between two entries.",
+    ),
+]
 LogPath = Annotated[
     Path,
     typer.Argument(
@@ -112,15 +122,7 @@ def reindex(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print what would be done.")
     ] = False,
-    interval_bytes: Annotated[
-        int,
-        typer.Option(
-            "--index-interval-bytes",
-            min=0,
-            metavar="BYTES",
-            help="The topic's index.interval.bytes: bytes of log between two entries.",
-        ),
-    ] = TopicConfig().index_interval_bytes,
+    interval_bytes: IntervalBytes = INTERVAL_BYTES,
     as_json: Json = False,
 ) -> None:
     """Rebuild missing and wrong indexes from the log, as Apache Kafka's recovery would.
