@@ -48,7 +48,7 @@ test-core: kernels ## the tests that need no Java
 	@$(BIN)/python -m pytest --numprocesses 2 -m "not spark and not interop and not soak$(LEAVE_OUT)" $(PYTEST_OPTIONS)
 
 test-spark: check-java kernels ## the tests that need Spark, in one process: it has one JVM
-	@$(BIN)/python -m pytest -m "spark$(LEAVE_OUT)" $(PYTEST_OPTIONS) tests/spark tests/demo
+	@$(BIN)/python -m pytest -m "spark$(LEAVE_OUT)" $(PYTEST_OPTIONS) tests/spark tests/jobs tests/demo
 
 thorough: export HYPOTHESIS_PROFILE = thorough
 thorough: export PYTEST_ADDOPTS = --timeout 0

@@ -12,10 +12,10 @@ from horolog.cli.options import LOCAL, Bootstrap, ByClock, Partitions, Topic, Zo
 from horolog.cli.reading import ReadRecord, Span, TimeRange, follow, plan, read_span
 from horolog.cli.screen import Advance, progress, say
 from horolog.cli.showing import Format, line_maker
-from horolog.cli.times import format_time, parse_time, parse_zone
 from horolog.client import Client, RecordClock
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
+from horolog.times import format_time, parse_time, parse_zone
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from datetime import tzinfo
 
-from horolog.cli.times import format_time
 from horolog.cli.topic_facts import PartitionFacts
 from horolog.client import Client, FoundRecord
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, read_records
 from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.times import format_time
 
 _ENOUGH_BYTES = 1 << 20
 

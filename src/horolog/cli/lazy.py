@@ -8,8 +8,9 @@ exit code.
 import gc
 import os
 import sys
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -29,30 +30,33 @@ COMMANDS = {
     "consume": Entry("horolog.cli.consume", "Print records, of an exact time range if given."),
     "offsets": Entry("horolog.cli.offsets", "Find the offset of a time, and explain the result."),
     "queries": Entry("horolog.cli.queries", "List and forget queries that write exactly once."),
+    "spark": Entry("horolog.cli.spark", "Run a job on Spark: audit, mirror, archive and others."),
     "log": Entry("horolog.cli.log", "Inspect, verify and reindex log directories, offline."),
     "demo": Entry("horolog.cli.demo", "Run an end-to-end demo on a git repository's history."),
 }
 
 
 class LazyGroup(TyperGroup):
-    """The root command; imports a command when it runs."""
+    """A command with commands; imports one when it runs."""
+
+    table: ClassVar[Mapping[str, Entry]] = COMMANDS
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         # Placeholders with what the overview needs.
-        for name, entry in COMMANDS.items():
+        for name, entry in self.table.items():
             self.commands[name] = TyperCommand(name=name, help=entry.summary)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The command names, in the order of the table."""
-        return list(COMMANDS)
+        return list(self.table)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command; an unknown name is refused with a suggestion."""
         name, stand_in, rest = super().resolve_command(ctx, args)
         if stand_in is None:
             return name, stand_in, rest
-        command = load_command(str(name))
+        command = load_command(str(name), self.table)
         gc.enable()
         return name, command, rest
 
@@ -73,9 +77,9 @@ class LazyGroup(TyperGroup):
             raise typer.Exit(code) from None
 
 
-def load_command(name: str) -> Any:
+def load_command(name: str, table: Mapping[str, Entry] = COMMANDS) -> Any:
     """The command as typer runs it."""
-    command = typer.main.get_command(import_module(COMMANDS[name].module).app)
+    command = typer.main.get_command(import_module(table[name].module).app)
     command.name = name
     return command
 

@@ -9,9 +9,9 @@ from datetime import tzinfo
 from enum import StrEnum
 from typing import Any, BinaryIO, NamedTuple
 
-from horolog.cli.times import parse_time
 from horolog.errors import HorologError, Misconfigured
 from horolog.record.builder import Header, Record
+from horolog.times import parse_time
 
 _READ_BYTES = 1 << 20
 

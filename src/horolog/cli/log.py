@@ -28,10 +28,10 @@ from horolog.cli.log_screen import (
 from horolog.cli.options import Json, Zone
 from horolog.cli.screen import progress, say, show_json
 from horolog.cli.showing import Format, line_maker
-from horolog.cli.times import parse_zone
 from horolog.cli.verifying import reindex, verify
 from horolog.storage.batch_reader import BatchReader
 from horolog.storage.files import FileMissing, Files, NotRegular
+from horolog.times import parse_zone
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -9,9 +9,9 @@ import typer
 
 from horolog.cli.inspecting import Look, PlacedBatch, SegmentFacts
 from horolog.cli.screen import show_table, size
-from horolog.cli.times import format_time
 from horolog.record.batch import MAGIC
 from horolog.storage.checkpoints import kafka_uuid
+from horolog.times import format_time
 
 
 def show_partitions(path: Path, looks: Sequence[Look], zone: tzinfo) -> None:

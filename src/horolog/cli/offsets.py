@@ -9,11 +9,11 @@ import typer
 from horolog.cli.explaining import explain, explain_append_time
 from horolog.cli.options import LOCAL, Bootstrap, ByClock, Json, Partitions, Topic, Zone
 from horolog.cli.screen import show_json, show_table
-from horolog.cli.times import format_time, parse_duration, parse_time, parse_zone
 from horolog.cli.topic_facts import PartitionFacts, partition_facts, partition_numbers
 from horolog.client import Client, FoundRecord, RecordClock
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
+from horolog.times import format_time, parse_duration, parse_time, parse_zone
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -12,11 +12,11 @@ from horolog.cli.lines import Input, LineFormat, read_chunks
 from horolog.cli.options import LOCAL, Bootstrap, Topic, Zone, pairs
 from horolog.cli.screen import progress, say
 from horolog.cli.sender import Sender
-from horolog.cli.times import parse_time, parse_zone
 from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.record.compression import Codec
+from horolog.times import parse_time, parse_zone
 
 app = typer.Typer(no_args_is_help=True)
 

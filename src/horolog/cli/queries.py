@@ -6,8 +6,8 @@ import typer
 
 from horolog.cli.options import LOCAL, Bootstrap, Json, Zone
 from horolog.cli.screen import show_json, show_table
-from horolog.cli.times import format_time, parse_zone
 from horolog.client import Client
+from horolog.times import format_time, parse_zone
 
 app = typer.Typer(no_args_is_help=True, help="List and forget the queries that write exactly once.")
 

@@ -10,11 +10,11 @@ import typer
 from horolog.broker import service
 from horolog.cli.log_lines import LogLines
 from horolog.cli.options import pairs
-from horolog.cli.times import parse_time
 from horolog.clock import ManualClock, SystemClock
 from horolog.config import Endpoint, Settings, host_port, parse_properties
 from horolog.errors import Misconfigured
 from horolog.testing.settings import for_tests
+from horolog.times import parse_time
 
 app = typer.Typer()
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from horolog.cli.reading import ReadRecord
-from horolog.cli.times import format_time
+from horolog.times import format_time
 
 
 class Format(StrEnum):

@@ -6,11 +6,11 @@ import typer
 
 from horolog.cli.options import LOCAL, Bootstrap, Json, Partitions, Topic, Zone, pairs
 from horolog.cli.screen import show_json, show_table
-from horolog.cli.times import format_time, parse_zone
 from horolog.cli.topic_facts import PartitionFacts, partition_facts
 from horolog.client import Client, ResourceType, TopicMetadata
 from horolog.clock import format_duration
 from horolog.storage.checkpoints import kafka_uuid
+from horolog.times import format_time, parse_zone
 
 app = typer.Typer(no_args_is_help=True, help="List, create, describe, alter and delete topics.")
 

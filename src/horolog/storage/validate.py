@@ -38,10 +38,10 @@ from horolog.record.batch import (
 )
 from horolog.record.compression import Codec, compress_chunks, fleeting_chunks
 from horolog.record.conversion import batch_of_sent
+from horolog.record.looks_like import looks_like
 from horolog.record.scan import Fault, RecordFacts, find_faults, scan_batch
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
 from horolog.storage.attempts import Fences
-from horolog.storage.looks_like import looks_like
 
 MAX_UNCOMPRESSED_BYTES = 1 << 30
 MAX_RECORD_ERRORS = 1_000

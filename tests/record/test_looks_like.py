@@ -1,6 +1,6 @@
 import pytest
 
-from horolog.storage.looks_like import looks_like
+from horolog.record.looks_like import looks_like
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def _duration_ms(text: str) -> int:
 
 
 def _from_number(text: str, *, is_sure: bool) -> int:
-    from horolog.storage.looks_like import looks_like  # noqa: PLC0415 - only numbers need it
+    from horolog.record.looks_like import looks_like  # noqa: PLC0415 - only numbers need it
 
     number = int(text) if len(text) <= 20 else _LONG
     if not -_LONG <= number < _LONG:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.cli.times import format_time, parse_time, parse_zone
 from horolog.errors import Misconfigured
+from horolog.times import format_time, parse_time, parse_zone
 
 NOW_MS = 1_795_165_200_000  # 2026-11-20T09:00:00Z
 HOUR_MS = 3_600_000

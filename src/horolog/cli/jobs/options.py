@@ -1,0 +1,196 @@
+"""Options that the jobs share, under the same names as the arguments of `horolog.jobs`."""
+
+import tomllib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from horolog.cli.options import pairs
+from horolog.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Source = Annotated[
+    str,
+    typer.Option(
+        "--source",
+        metavar="HOST:PORT|PATH",
+        show_default=False,
+        help="Read from this broker (horolog or Apache Kafka), or from these segment files.",
+    ),
+]
+Topics = Annotated[
+    str | None,
+    typer.Option("--topics", metavar="NAME,NAME", show_default=False, help="The topics to read."),
+]
+TopicsPattern = Annotated[
+    str | None,
+    typer.Option(
+        "--topics-pattern",
+        metavar="RE",
+        show_default=False,
+        help="Read the topics whose whole name matches a regular expression of Java's.",
+    ),
+]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="TIME", show_default=False, help="Only records at or after this time."
+    ),
+]
+To = Annotated[
+    str | None,
+    typer.Option("--to", metavar="TIME", show_default=False, help="Only records before this time."),
+]
+Target = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        metavar="HOST:PORT|PATH",
+        show_default=False,
+        help="Write to this broker, or to this directory of segment files.",
+    ),
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        metavar="DIR",
+        show_default=False,
+        help="Where the job keeps what it has done; run it again with the same directory after a "
+        "kill. Needed unless --dry-run is given.",
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Write nothing; say what would happen, and what be refused."),
+]
+Once = Annotated[
+    bool, typer.Option("--once", help="Stop at the ends that the logs have at the start.")
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        show_default=False,
+        help="Spark's master; by default this machine, or what spark-submit says.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        show_default=False,
+        help="A setting of the clients or stores, as kafka.security.protocol=SSL; repeat for more.",
+    ),
+]
+SparkConf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf", metavar="NAME=VALUE", show_default=False, help="A setting of Spark; repeatable."
+    ),
+]
+
+
+def _use_config(ctx: typer.Context, path: Path | None) -> Path | None:
+    if path is not None:
+        ctx.default_map = {**(ctx.default_map or {}), **_defaults(ctx, path)}
+    return path
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        callback=_use_config,
+        is_eager=True,
+        show_default=False,
+        help="Options from a TOML file, by name without the dashes; the command line wins.",
+    ),
+]
+
+
+def _defaults(ctx: typer.Context, path: Path) -> dict[str, Any]:
+    """The file's values by parameter, as if they had been given as options.
+
+    Raises:
+        Misconfigured: the file cannot be read, is no TOML, or names an option there is not.
+    """
+    try:
+        with path.open("rb") as file:
+            given = tomllib.load(file)
+    except OSError as error:
+        raise Misconfigured(f"--config {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"--config {path} is no TOML: {error}") from None
+    known = {
+        option.lstrip("-"): parameter
+        for parameter in ctx.command.params
+        for option in parameter.opts
+        if option.startswith("--") and option not in ("--config", "--help")
+    }
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        parameter = known.get(name)
+        if parameter is None:
+            raise Misconfigured(f"--config {path}: there is no option --{name}")
+        if isinstance(value, dict):
+            if not parameter.multiple:
+                raise Misconfigured(f"--config {path}: {name} is no table")
+            value = [f"{key}={_text(each)}" for key, each in value.items()]
+        elif isinstance(value, list):
+            value = [_text(each) for each in value]
+            if not parameter.multiple:
+                value = ",".join(value)
+        elif not isinstance(value, bool):
+            value = _text(value)
+        found[str(parameter.name)] = value
+    return found
+
+
+def _text(value: object) -> str:
+    """A value of TOML as it is written on the command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def settings_of(given: Iterable[str] | None) -> dict[str, str]:
+    """The settings of `--set`, by name."""
+    return pairs(given, "--set")
+
+
+@contextmanager
+def session(job: str, master: str | None, conf: Iterable[str] | None) -> Iterator["SparkSession"]:
+    """The session that a job runs in; one that was started for it is stopped afterwards."""
+    try:
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - not for --help
+
+        from horolog.spark import session as start  # noqa: PLC0415 - not for --help
+    except ImportError as error:
+        raise Misconfigured(str(error)) from None
+    running = SparkSession.getActiveSession()
+    spark = start(f"horolog {job}", master=master, **pairs(conf, "--conf"))
+    try:
+        yield spark
+    finally:
+        if running is None:
+            spark.stop()
+
+
+def state_needed(state: Path | None, *, dry_run: bool) -> Path | None:
+    """The state directory; None for a dry run, which keeps none.
+
+    Raises:
+        Misconfigured: none is given, and the job is to write.
+    """
+    if dry_run:
+        return None
+    if state is None:
+        raise Misconfigured("give --state DIR, where the job keeps what it has done, or --dry-run")
+    return state

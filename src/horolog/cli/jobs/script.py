@@ -1,0 +1,19 @@
+"""`horolog spark script`: the file that spark-submit runs."""
+
+from importlib.util import find_spec
+
+import typer
+
+app = typer.Typer()
+
+
+@app.command()
+def script() -> None:
+    """Print the path of the script for spark-submit.
+
+    spark-submit "$(horolog spark script)" JOB --source ... runs a job with a session that
+    spark-submit configures.
+    """
+    found = find_spec("horolog.jobs.submit")
+    assert found is not None
+    typer.echo(found.origin)

@@ -1,0 +1,30 @@
+"""`horolog spark`: the jobs on Spark, each in a module of `horolog.cli.jobs`."""
+
+import typer
+
+from horolog.cli.lazy import Entry, LazyGroup
+
+JOBS = {
+    "script": Entry("horolog.cli.jobs.script", "Print the path of the script for spark-submit."),
+}
+
+
+class JobGroup(LazyGroup):
+    """The jobs; each is imported when it runs."""
+
+    table = JOBS
+
+
+app = typer.Typer(
+    cls=JobGroup,
+    add_completion=False,
+    no_args_is_help=True,
+    help="Run a job on Spark: on this machine, or on a cluster with --master or spark-submit.",
+    epilog="Exit codes: 0 success, 1 failure or problems found, 2 usage error. The jobs are also "
+    'functions of horolog.jobs, and run with: spark-submit "$(horolog spark script)" JOB ...',
+)
+
+
+@app.callback()
+def jobs() -> None:
+    """Options before the job."""

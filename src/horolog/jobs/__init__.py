@@ -1,0 +1,37 @@
+"""Jobs on Spark: questions about the times of a log, and moves of its records.
+
+    from horolog import jobs, spark
+
+    session = spark.session()
+    jobs.audit(session, source="127.0.0.1:9092", topics="clicks", from_="-7d").show()
+
+Each job is one function in a module of its own, `horolog spark JOB` on the command line, and a job
+of `spark-submit` (`submit`). All of them take the same keyword arguments:
+
+    source             host:port of a broker (horolog or Apache Kafka), or a path of segment files
+    topics             names, with commas or as a list; or `topics_pattern`, a regular expression
+    from_, to          a range of time, [from_, to): ISO 8601 with a zone, milliseconds, or -15m
+    settings           client and store options by name: {"kafka.security.protocol": "SSL", ...}
+    target, archive, table, state, dry_run, once      where a job writes
+
+    location ──> selection ──> format("horolog")     jobs that answer questions: DataFrames
+                     └───────> spread ──> tasks      jobs that move or check bytes: units of work
+                                 └──> state          what is done; one run at a time, resumable
+
+Jobs that answer questions return DataFrames. Jobs that move records return what they did; each
+task of theirs moves whole batches, and a killed job is run again with the same state directory.
+"""
+
+from importlib import import_module
+from typing import Any
+
+# The function of each job, by the module that has it; a module is imported when it is used.
+_JOBS: dict[str, str] = {}
+
+__all__ = list(_JOBS)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _JOBS:
+        return getattr(import_module(_JOBS[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,137 @@
+"""What a job reads: a location, topics of it, and a range of time."""
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+
+from horolog.client import Client
+from horolog.clock import SystemClock
+from horolog.errors import Misconfigured
+from horolog.jobs.location import Location
+from horolog.spark import register
+from horolog.spark.broker_log import BrokerLog
+from horolog.spark.file_log import FileLog
+from horolog.spark.kafka_settings import PREFIX, security_of
+from horolog.spark.options import ReadOptions
+from horolog.times import parse_time
+
+Moment = int | str
+"""Milliseconds since 1970, or a time as on the command line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """A range of time of some topics; `from_ms` is in it, `to_ms` is not; None is without end."""
+
+    source: Location
+    topics: tuple[str, ...] = ()
+    topics_pattern: str | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Options of the format by name, `kafka.*` and those of object stores; may hold secrets."""
+
+    @classmethod
+    def of(
+        cls,
+        source: str | os.PathLike[str],
+        topics: str | Iterable[str] | None = None,
+        topics_pattern: str | None = None,
+        from_: Moment | None = None,
+        to: Moment | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> "Selection":
+        """The selection that a job's arguments name.
+
+        Relative times count from now. Files may be read without naming topics: all of them.
+
+        Raises:
+            Misconfigured: an argument that cannot be, or a combination.
+        """
+        names = topics.split(",") if isinstance(topics, str) else topics or ()
+        chosen = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
+        location = Location.parse(source)
+        if chosen and topics_pattern is not None:
+            raise Misconfigured("give topics or topics-pattern, not both")
+        if location.is_broker and not chosen and topics_pattern is None:
+            raise Misconfigured(
+                "give the topics of the broker: --topics A,B or --topics-pattern RE"
+            )
+        now_ms = SystemClock().now_ms()
+        from_ms, to_ms = (_moment_ms(given, now_ms) for given in (from_, to))
+        if from_ms is not None and to_ms is not None and from_ms > to_ms:
+            raise Misconfigured(f"from ({from_}) is later than to ({to})")
+        return cls(
+            source=location,
+            topics=chosen,
+            topics_pattern=topics_pattern,
+            from_ms=from_ms,
+            to_ms=to_ms,
+            settings=dict(settings or {}),
+        )
+
+    def options(self, **more: str) -> dict[str, str]:
+        """Options of `format("horolog")` for these records, exactly; `more` win."""
+        found = dict(self.settings)
+        if self.source.bootstrap_servers is not None:
+            found["kafka.bootstrap.servers"] = self.source.bootstrap_servers
+        else:
+            found["path"] = str(self.source.path)
+        if self.topics:
+            found["subscribe"] = ",".join(self.topics)
+        elif self.topics_pattern is not None:
+            found["subscribePattern"] = self.topics_pattern
+        if self.from_ms is not None:
+            found["fromTimestamp"] = str(self.from_ms)
+        if self.to_ms is not None:
+            found["toTimestamp"] = str(self.to_ms)
+        return found | more
+
+    def frame(self, spark: SparkSession, **more: str) -> DataFrame:
+        """The records as a DataFrame; `more` are further options, as `columns`."""
+        register(spark)
+        return spark.read.format("horolog").options(**self.options(**more)).load()
+
+    def stream(self, spark: SparkSession, **more: str) -> DataFrame:
+        """The records as a streaming DataFrame."""
+        register(spark)
+        return spark.readStream.format("horolog").options(**self.options(**more)).load()
+
+    def read_options(self, **more: str) -> ReadOptions:
+        """The same, as the reading side takes them apart."""
+        return ReadOptions.parse(self.options(**more))
+
+    def log(self) -> AbstractContextManager[BrokerLog | FileLog]:
+        """The log as the planner sees it: partitions, earliest and latest offsets."""
+        options = self.read_options()
+        return BrokerLog(options) if self.source.is_broker else FileLog(options)
+
+    def client(self, client_id: str = "horolog-jobs") -> Client:
+        """A client of the broker that is read from."""
+        return client_of(self.source, self.settings, client_id)
+
+
+def client_of(
+    location: Location, settings: Mapping[str, str], client_id: str = "horolog-jobs"
+) -> Client:
+    """A client of a cluster, with the security that the settings ask for.
+
+    Raises:
+        Misconfigured: the location is a path, or a setting is wrong.
+    """
+    if location.bootstrap_servers is None:
+        raise Misconfigured(f"{location} is a path, and a broker (HOST:PORT) is needed")
+    lowered = {name.lower(): value for name, value in settings.items()}
+    unknown = [name for name in lowered if not name.startswith(PREFIX)]
+    if unknown:
+        raise Misconfigured(f"{unknown[0]} is no setting of a client: write {PREFIX}NAME=VALUE")
+    return Client(location.bootstrap_servers, client_id=client_id, security=security_of(lowered))
+
+
+def _moment_ms(given: Moment | None, now_ms: int) -> int | None:
+    if given is None or isinstance(given, int):
+        return given
+    return parse_time(given, now_ms=now_ms)

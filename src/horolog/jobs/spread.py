@@ -1,0 +1,104 @@
+"""Units of work as Spark tasks: Spark schedules and repeats them, each moves or checks bytes.
+
+A unit is a plain value that can be pickled (a range of offsets, a segment file); the work is a
+function of a module. Spark may run a unit twice (a lost executor, speculation), so that the work
+must be safe to repeat, also beside itself.
+"""
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from horolog.errors import HorologError
+from horolog.spark.masters import parallelism
+from horolog.spark.workers import SentToWorkers, prepare_for_tasks
+
+Unit = TypeVar("Unit")
+Result = TypeVar("Result")
+
+UNITS_PER_CORE: Final = 4
+"""Of a wave: enough that a long unit leaves few cores idle at its end."""
+_FALLBACK_CORES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[Unit, Result]):
+    """What became of a unit: its result, or the sentence of the error that it failed with."""
+
+    unit: Unit
+    result: Result | None = None
+    error: str | None = None
+
+
+def spread(
+    spark: SparkSession,
+    units: Sequence[Unit],
+    work: Callable[[Unit], Result],
+    *,
+    wave: int | None = None,
+) -> Iterator[list[Outcome[Unit, Result]]]:
+    """Do the units in tasks of their own, in waves; gives what became of each wave.
+
+    The caller writes down a wave's outcomes before it asks for the next. A unit that fails with an
+    error that is not a bug leaves the others alone.
+
+    Args:
+        spark: the session.
+        units: what is to be done, in this order.
+        work: what a task does with one; it and its result are pickled.
+        wave: how many units make a wave; by default a few for each core.
+
+    Raises:
+        PySparkException: a task failed with a bug, or could not be run.
+    """
+    size = wave or UNITS_PER_CORE * (_cores(spark) or _FALLBACK_CORES)
+    for start in range(0, len(units), size):
+        chosen = units[start : start + size]
+        task = _Task([pickle.dumps(unit) for unit in chosen], work)
+        rows = (
+            spark.range(0, len(chosen), 1, len(chosen))
+            .mapInArrow(task, "place long, result binary, error string")
+            .collect()
+        )
+        yield [
+            Outcome(
+                chosen[row.place],
+                None if row.result is None else pickle.loads(bytes(row.result)),  # noqa: S301
+                row.error,
+            )
+            for row in sorted(rows, key=lambda row: int(row.place))
+        ]
+
+
+class _Task(SentToWorkers):
+    """What Spark calls with the places of the units that a task does: one."""
+
+    def __init__(self, units: Sequence[bytes], work: Callable[[Any], Any]) -> None:
+        self.units = tuple(units)
+        self.work = work
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare_for_tasks()
+        for batch in batches:
+            for place in batch.column(0).to_pylist():
+                unit = pickle.loads(self.units[place])  # noqa: S301 - of the driver
+                result, error = None, None
+                try:
+                    result = pickle.dumps(self.work(unit))
+                except (HorologError, OSError) as failure:
+                    error = str(failure)
+                yield pa.record_batch(
+                    {
+                        "place": pa.array([place], pa.int64()),
+                        "result": pa.array([result], pa.binary()),
+                        "error": pa.array([error], pa.string()),
+                    }
+                )
+
+
+def _cores(spark: SparkSession) -> int | None:
+    return parallelism(lambda name: spark.conf.get(name, None))

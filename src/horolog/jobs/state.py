@@ -1,0 +1,191 @@
+"""The state directory of a job: what it was asked, what it has done, and a lock.
+
+    job.json     the job and its arguments, without secrets; another job is refused
+    done.jsonl   a line for each unit of work that is done: its CRC-32C and JSON
+    *.json       documents of the job's own, each replaced as a whole
+    lock         held while a run is under way: two runs on one directory are refused
+
+The directory is on a file system of the driver. A line that a kill cut short was never reported
+as done; damage anywhere else is refused, since a unit done twice could double records.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+from crc32c import crc32c
+
+from horolog.errors import CorruptFile, Misconfigured
+from horolog.storage import names
+from horolog.storage.directory_lock import DirectoryLock, lock_directory
+from horolog.storage.files import Files, failed_to
+
+VERSION: Final = 1
+MAX_DOCUMENT_BYTES: Final = 64 << 20
+_JOB, _DONE, _LOCK = "job.json", "done.jsonl", "lock"
+_LINE = re.compile(rb"([0-9a-f]{8}) (\{.*\})")
+
+
+class JobState:
+    """What one job has done; open while it runs, closed by `close` or `with`."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], job: str, arguments: Mapping[str, Any]
+    ) -> None:
+        """Take the directory, make it if there is none, and read what has been done.
+
+        Args:
+            path: the directory; empty, missing, or of an earlier run of this job.
+            job: the job's name.
+            arguments: what must be the same in each run, as JSON; no secrets.
+
+        Raises:
+            Misconfigured: another run holds it, or it is of another job or other arguments.
+            CorruptFile: a file of it is damaged.
+            StorageFailed: it cannot be read or written.
+        """
+        self.path = Path(path)
+        self.done: dict[str, dict[str, Any]] = {}
+        """The finished units by their keys, in the order in which they were finished."""
+        self._files = Files()
+        self._journal_size = 0
+        self._lock = self._locked()
+        try:
+            self._take(job, json.loads(json.dumps(arguments)))
+            self._read_done()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let another run have the directory."""
+        self._files.close()
+        self._lock.close()
+
+    def record(self, units: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """Write down that units are done; they are on disk when this returns.
+
+        Raises:
+            StorageFailed: they are not.
+        """
+        lines, news = bytearray(), {}
+        for key, facts in units:
+            text = json.dumps({"unit": key, **facts}, ensure_ascii=True).encode()
+            lines += b"%08x %s\n" % (crc32c(text), text)
+            news[key] = dict(facts)
+        if not news:
+            return
+        journal = str(self.path / _DONE)
+        is_new = not self._files.exists(journal)
+        file = self._files.create(journal) if is_new else self._files.get(journal)
+        self._files.write_at(file, [bytes(lines)], self._journal_size)
+        self._files.sync(file)
+        if is_new:
+            self._files.sync_path(str(self.path))
+        self._journal_size += len(lines)
+        self.done.update(news)
+
+    def read(self, name: str) -> Any:
+        """A document of the job; None if it was never written.
+
+        Raises:
+            CorruptFile: it is not JSON.
+        """
+        path = str(self.path / f"{name}.json")
+        found = self._files.read_whole(path, MAX_DOCUMENT_BYTES)
+        if found is None:
+            return None
+        try:
+            return json.loads(found)
+        except ValueError as error:
+            raise CorruptFile(f"{path} is damaged: {error}") from None
+
+    def write(self, name: str, document: Any) -> None:
+        """Replace a document as a whole; it is on disk when this returns."""
+        text = json.dumps(document, indent=1, sort_keys=True).encode()
+        self._files.replace(str(self.path / f"{name}.json"), text)
+        self._files.sync_path(str(self.path))
+
+    def _locked(self) -> DirectoryLock:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise failed_to("create", str(self.path), error) from error
+        try:
+            return DirectoryLock(lock_directory(str(self.path / _LOCK)))
+        except BlockingIOError:
+            raise Misconfigured(
+                f"{self.path} is in use: another run of the job is under way. "
+                "Wait for it, or give another --state"
+            ) from None
+
+    def _take(self, job: str, arguments: dict[str, Any]) -> None:
+        known = self.read("job")
+        if known is None:
+            # A kill may have left a document that was not yet renamed.
+            others = sorted(set(os.listdir(self.path)) - {_LOCK, _JOB + names.TEMPORARY})
+            if others:
+                raise Misconfigured(
+                    f"{self.path} is no state directory: it holds {others[0]}; give an empty one"
+                )
+            self.write("job", {"version": VERSION, "job": job, "arguments": arguments})
+            return
+        if not isinstance(known, dict) or known.get("version") != VERSION:
+            raise Misconfigured(f"{self.path / _JOB} is not of version {VERSION}")
+        if known.get("job") != job:
+            raise Misconfigured(
+                f"{self.path} is the state of the job {known.get('job')}; give {job} another one"
+            )
+        before = known.get("arguments")
+        if before != arguments:
+            before = before if isinstance(before, dict) else {}
+            changed = min(
+                name
+                for name in before.keys() | arguments.keys()
+                if before.get(name) != arguments.get(name)
+            )
+            raise Misconfigured(
+                f"{self.path} is the state of a run with another {changed}: "
+                f"{before.get(changed)!r} then, {arguments.get(changed)!r} now. "
+                "Give the same arguments, or another --state"
+            )
+
+    def _read_done(self) -> None:
+        path = str(self.path / _DONE)
+        if not self._files.exists(path):
+            return
+        size = self._files.size(path)
+        found = self._files.read_whole(path, max(size, 1)) or b""
+        position = 0
+        for line in found.splitlines(keepends=True):
+            unit = _unit(line)
+            if unit is None:
+                if position + len(line) < len(found):
+                    raise CorruptFile(f"{path}, byte {position}: the line is damaged")
+                break
+            self.done[unit.pop("unit")] = unit
+            position += len(line)
+        if position < len(found):
+            self._files.truncate(self._files.get(path), position)
+        self._journal_size = position
+
+
+def _unit(line: bytes) -> dict[str, Any] | None:
+    """The unit of a whole line; None if it is torn or damaged."""
+    match = _LINE.fullmatch(line[:-1]) if line.endswith(b"\n") else None
+    if match is None or int(match[1], 16) != crc32c(match[2]):
+        return None
+    try:
+        unit = json.loads(match[2])
+    except ValueError:
+        return None
+    return unit if isinstance(unit.get("unit"), str) else None
