@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import iter_headers, parse_header, verify_crc
-from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.builder import Record, build_batch, read_records, read_with_create_times
 from horolog.record.compression import Codec
 from horolog.record.conversion import (
     Losses,
@@ -189,6 +189,23 @@ def test_append_times_stay_those_of_each_message():
     assert [header.max_timestamp for header in headers] == [1_000, 1_001, 1_002]
     assert {header.timestamp_type for header in headers} == {TimestampType.LOG_APPEND_TIME}
     assert read_all(converted) == read_all(data)
+
+
+@pytest.mark.parametrize("with_kernels", [False, True])
+@pytest.mark.parametrize("codec", OLD_CODECS[1:])
+def test_create_times_below_append_times_go_from_format_to_format(codec, with_kernels, monkeypatch):
+    if with_kernels:
+        MESSAGE_KERNELS.load()
+    else:
+        monkeypatch.setattr(MESSAGE_KERNELS, "module", None)
+        monkeypatch.setattr(MESSAGE_KERNELS, "note_work", lambda size: None)
+    stamped = {"timestamp_type": TimestampType.LOG_APPEND_TIME, "append_time": 9_000}
+    data = build_messages(ROWS, 1, codec=codec, **stamped)
+    known = list(read_with_create_times(data))
+    assert {ms for _, ms in known} == {row.timestamp for row in ROWS}
+    for magic in (2, 1, 2):
+        data = convert(data, magic)
+        assert list(read_with_create_times(data)) == known
 
 
 @pytest.mark.parametrize("source", [0, 1, 2])

@@ -112,8 +112,9 @@ def read_with_create_times(
 ) -> Iterator[tuple[Record, int]]:
     """The same with the time that each record's own bytes hold.
 
-    In a batch of v2 that is stamped with LogAppendTime this is the create time, unless a broker
-    packed the batch anew (KIP-32, rejected option 1). Elsewhere it is the record's timestamp.
+    In a batch of v2, or a compressed message of v1, that is stamped with LogAppendTime this is the
+    create time, unless a broker packed it anew (KIP-32, rejected option 1). Elsewhere, so in plain
+    messages of v1, it is the record's timestamp.
 
     Raises:
         CorruptBatch, RequestRefused: as `read_records`.
@@ -123,8 +124,7 @@ def read_with_create_times(
         header, pieces = open_message(batch, header, max_bytes=max_bytes)
         reader = _Reader(b"".join(pieces))
         for _ in range(header.records_count):
-            record, _ = reader.record(header)
-            yield record, record.timestamp
+            yield reader.record(header)
         return
     if header.size > len(batch):
         raise CorruptBatch(f"The batch is {header.size} bytes long and {len(batch)} are there")

@@ -116,8 +116,9 @@ def decode(
     `aborted` are the (producer id, first offset) pairs of a read-committed fetch: the
     records of those transactions are left out.
 
-    With `as_created` records of v2 have the times that their bytes hold, also in batches that
-    are stamped with an append time: that is their create time, unless they were packed anew.
+    With `as_created` records have the times that their bytes hold, also in batches of v2 and
+    compressed messages of v1 that are stamped with an append time: that is their create time,
+    unless they were packed anew.
 
     Raises:
         CorruptBatch: a batch breaks the format, or its CRC (unless not `check_crcs`).
@@ -270,6 +271,8 @@ class _Decoder:
     def _add_opened(self, position: int, opened: Opened) -> Iterator[pa.RecordBatch]:
         """Take the records of messages that are at a position."""
         header, kind = opened.header, opened.timestamp_type
+        if self._as_created and kind == TimestampType.LOG_APPEND_TIME:
+            kind = CREATE_TIME
         if self._rows.producers is not None:
             yield from self._add_producer(header)
         pieces = iter(opened.pieces)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import UNKNOWN_COUNT, iter_headers, parse_header, verify_crc
-from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.builder import Record, build_batch, read_records, read_with_create_times
 from horolog.record.columns import DecodeStatistics, decode
 from horolog.record.compression import Codec, compress
 from horolog.record.kernels.loading import MESSAGE_KERNELS
@@ -110,6 +110,29 @@ def test_a_compressed_message_of_append_times_gives_its_time_to_all():
     (table,) = decode(data)
     assert table.column("timestamp_ms").to_pylist() == [9_000] * 4
     assert table.column("timestamp_type").to_pylist() == [1] * 4
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_create_times_below_an_append_time_can_be_read(codec):
+    """KIP-32, proposed changes 2a: the broker stamps the outer message and leaves those in it."""
+    data = build_messages(ROWS, 1, codec=codec, timestamp_type=LAT, append_time=9_000)
+    created = [row.timestamp for row in ROWS]
+    assert [(record.timestamp, ms) for record, ms in read_with_create_times(data)] == [
+        (9_000, ms) for ms in created
+    ]
+    (table,) = decode(data, as_created=True)
+    assert table.column("timestamp_ms").to_pylist() == created
+    header = parse_header(data)
+    assert scan_batch(data, header, max_bytes=MAX).min_timestamp == 9_000
+    facts = scan_batch(data, header, max_bytes=MAX, create_times=True)
+    assert (facts.min_timestamp, facts.max_timestamp) == (1_000, 3_000)
+
+
+def test_a_plain_message_with_an_append_time_holds_no_other():
+    data = build_messages(ROWS[:1], 1, timestamp_type=LAT, append_time=9_000)
+    assert [ms for _, ms in read_with_create_times(data)] == [9_000]
+    (table,) = decode(data, as_created=True)
+    assert table.column("timestamp_ms").to_pylist() == [9_000]
 
 
 @pytest.mark.parametrize("magic", [0, 1])

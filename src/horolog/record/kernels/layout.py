@@ -164,9 +164,9 @@ CHANGE_FILLED: Final = 1  # bytes written to out
 CHANGE_NEED: Final = 2  # bytes of the entry that goes on past the data or that out has no room for
 # ... what it must know ...
 CHANGE_MAGIC: Final = 3  # the format of the messages: 0 or 1
-CHANGE_MODE: Final = 4  # INNER or PLAIN, of messages that are read, and bits
+CHANGE_MODE: Final = 4  # to records: INNER or PLAIN, and bits; to messages: KEEP_TIMES or 0
 CHANGE_BASE_TIME: Final = 5  # of the batch of records
-CHANGE_APPEND_TIME: Final = 6  # whether every record has that time
+CHANGE_APPEND_TIME: Final = 6  # whether it is an append time, which every record then has
 CHANGE_FIRST_OFFSET: Final = 7  # that messages are numbered from; of the first one, if read
 # ... and what it has seen.
 CHANGE_COUNT: Final = 8
@@ -181,6 +181,7 @@ INNER: Final = 0  # messages of a compressed one: none is compressed
 PLAIN: Final = 1  # a run of plain messages: it ends before one that is different
 WITH_CRCS: Final = 2  # added to the mode
 RENUMBER: Final = 4  # added to it: offset deltas are 0, 1, 2, ... whatever the offsets say
+KEEP_TIMES: Final = 1  # each message has its record's own time, beside an append time of them all
 
 # What reading messages answers; DONE, CUT_OFF and FULL too, and MALFORMED for records.
 SMALL_MESSAGE: Final = 4

@@ -274,6 +274,7 @@ def _to_messages(data, state, out):  # type: ignore[no-untyped-def]
     count, headers_seen = state[layout.CHANGE_COUNT], state[layout.CHANGE_HEADERS]
     timed, largest = state[layout.CHANGE_TIMED], state[layout.CHANGE_MAX]
     skip_below = state[layout.CHANGE_SKIP_BELOW]
+    keep_times = state[layout.CHANGE_MODE] == layout.KEEP_TIMES
     overhead = layout.MESSAGE_OVERHEAD + (np.int64(22) if magic else np.int64(14))
     attributes = np.int64(_LOG_APPEND_TIME_BIT if magic != 0 and append_time else 0)
     end_of_data = np.int64(len(data))
@@ -311,7 +312,7 @@ def _to_messages(data, state, out):  # type: ignore[no-untyped-def]
         if pass_headers(data, cursor, end, headers) != end:
             break
         status = np.int64(layout.DONE)
-        time = base_time if append_time else base_time + time
+        time = base_time if append_time and not keep_times else base_time + time
         key_size, value_size = max(key_size, np.int64(-1)), max(value_size, np.int64(-1))
         offset = first + delta
         if offset < skip_below:

@@ -30,6 +30,7 @@ from horolog.record.kernels.layout import (
     DONE,
     FAR_OFFSET,
     FULL,
+    KEEP_TIMES,
     LONGEST_RECORD_HEAD,
     MALFORMED,
     MESSAGE_CRC_START,
@@ -192,7 +193,9 @@ def _record_to_message(data: memoryview, position: int, state: Ints, out: memory
     if at != size:
         return MALFORMED
     base = state[CHANGE_BASE_TIME]
-    time = base if state[CHANGE_APPEND_TIME] else to_int64(base + time)
+    is_append_time = bool(state[CHANGE_APPEND_TIME])
+    has_base_time = is_append_time and state[CHANGE_MODE] != KEEP_TIMES
+    time = base if has_base_time else to_int64(base + time)
     magic = state[CHANGE_MAGIC]
     total = MESSAGE_OVERHEAD + _SMALLEST[magic] + len(key or b"") + len(value or b"")
     filled = state[CHANGE_FILLED]
@@ -204,7 +207,7 @@ def _record_to_message(data: memoryview, position: int, state: Ints, out: memory
         state[CHANGE_NEED] = total
         return FULL
     out[filled : filled + total] = message_bytes(
-        magic, offset, key, value, time, is_append_time=bool(state[CHANGE_APPEND_TIME])
+        magic, offset, key, value, time, is_append_time=is_append_time
     )
     if time != NO_TIMESTAMP:
         if not state[CHANGE_TIMED] or time > state[CHANGE_MAX]:

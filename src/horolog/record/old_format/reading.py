@@ -74,6 +74,7 @@ def open_message(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> Opene
         pieces = list(add_records([_whole(batch, header)], state))
         return Opened(_opened_header(header, state), pieces)
     state[layout.CHANGE_MODE] = layout.WITH_CRCS
+    state[layout.CHANGE_APPEND_TIME] = 0  # the messages in it keep their create times
     chunks = _decompressed(batch, header, max_bytes)
     first, total = [], 0
     for chunk in chunks:
@@ -274,7 +275,7 @@ def _opened_header(header: BatchHeader, state: "array[int]") -> BatchHeader:
             raise _broken(
                 header, f"its last message is its {last}th by offset, more than its own offset"
             )
-    append_time = bool(state[layout.CHANGE_APPEND_TIME])
+    append_time = header.timestamp_type is LOG_APPEND_TIME
     largest = state[layout.CHANGE_MAX] if state[layout.CHANGE_TIMED] else NO_TIMESTAMP
     return header._replace(
         base_offset=first + shift,

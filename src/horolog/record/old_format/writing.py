@@ -67,7 +67,9 @@ def write_messages(
         )
     state = new_state(header)
     state[layout.CHANGE_MAGIC] = magic
-    if not state[layout.CHANGE_APPEND_TIME]:
+    if codec is not Codec.NONE:  # the message that holds them has the append time
+        state[layout.CHANGE_MODE] = layout.KEEP_TIMES
+    if codec is not Codec.NONE or not state[layout.CHANGE_APPEND_TIME]:
         state[layout.CHANGE_BASE_TIME] = header.base_timestamp
     is_relative = magic == 1 and codec is not Codec.NONE
     state[layout.CHANGE_FIRST_OFFSET] = 0 if is_relative else header.base_offset
@@ -82,8 +84,11 @@ def write_messages(
         return Written(b"", 0, 0, 0, header.last_offset)
     if is_relative:
         last += header.base_offset
+    timed = state[layout.CHANGE_TIMED]
+    is_append_time = header.timestamp_type is LOG_APPEND_TIME
+    if is_append_time:
+        timed = 0 if header.max_timestamp == NO_TIMESTAMP else count
     if codec is not Codec.NONE:
-        is_append_time = header.timestamp_type is LOG_APPEND_TIME
         largest = state[layout.CHANGE_MAX] if state[layout.CHANGE_TIMED] else NO_TIMESTAMP
         messages = message_bytes(
             magic,
@@ -96,7 +101,7 @@ def write_messages(
         )
         if len(messages) > max_bytes:
             raise _too_long(magic, max_bytes)
-    return Written(messages, count, state[layout.CHANGE_HEADERS], state[layout.CHANGE_TIMED], last)
+    return Written(messages, count, state[layout.CHANGE_HEADERS], timed, last)
 
 
 def _message_pieces(pieces: Iterable[Buffer], state: "array[int]") -> Iterator[Buffer]:
