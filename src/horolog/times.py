@@ -1,4 +1,4 @@
-"""Parses and formats times on the command line, in milliseconds since 1970.
+"""Parses and formats times as users write them, in milliseconds since 1970.
 
 2026-11-20T09:00:00Z   ISO-8601, with a zone or with --tz; a date alone is its midnight
 1795165200000          milliseconds since 1970
@@ -10,9 +10,9 @@ import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from horolog.clock import duration_ms
 from horolog.errors import Misconfigured
 
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = r"[0-9]+(?:ms|s|m|h|d|w)"
 _DURATION = re.compile(rf"(?:{_PART})+")
 _RELATIVE = re.compile(rf"([+-])((?:{_PART})+)")
@@ -38,7 +38,7 @@ def parse_time(text: str, *, now_ms: int, zone: tzinfo | None = None) -> int:
     if text == "now":
         return now_ms
     if match := _RELATIVE.fullmatch(text):
-        return now_ms + (-1 if match[1] == "-" else 1) * _duration_ms(match[2])
+        return now_ms + (-1 if match[1] == "-" else 1) * duration_ms(match[2])
     if match := _NUMBER.fullmatch(text):
         return _from_number(match[1], is_sure=match[2] is not None)
     return _from_iso(text, zone)
@@ -81,12 +81,7 @@ def parse_duration(text: str) -> int:
     """
     if not _DURATION.fullmatch(text):
         raise Misconfigured(f"{text} is not a duration: write 500ms, 30s, 15m, 2h or 7d")
-    return _duration_ms(text)
-
-
-def _duration_ms(text: str) -> int:
-    parts = re.findall(r"([0-9]+)([a-z]+)", text)
-    return sum(int(count) * _UNITS_MS[unit] for count, unit in parts)
+    return duration_ms(text)
 
 
 def _from_number(text: str, *, is_sure: bool) -> int:
