@@ -1,3 +1,4 @@
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,15 @@ def test_files_may_be_read_without_naming_topics_and_a_broker_may_not(tmp_path: 
 def test_times_below_zero_are_times() -> None:
     found = Selection.of("./log", from_="1955-11-05T00:00Z", to=-1)
     assert (found.from_ms, found.to_ms) == (-446_774_400_000, -1)
+
+
+def test_datetimes_need_a_zone() -> None:
+    found = Selection.of("./log", from_=datetime(1970, 1, 2, tzinfo=UTC))
+    assert found.from_ms == 86_400_000
+    with pytest.raises(Misconfigured, match="has no zone"):
+        Selection.of("./log", to=datetime(2026, 1, 2))  # noqa: DTZ001 - refused for that
+    with pytest.raises(Misconfigured, match="beyond 64 bits"):
+        Selection.of("./log", to=1 << 63)
 
 
 def test_secrets_are_not_shown() -> None:

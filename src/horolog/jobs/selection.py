@@ -4,11 +4,12 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
 from horolog.client import Client
-from horolog.clock import SystemClock
+from horolog.clock import SystemClock, moment_ms
 from horolog.errors import Misconfigured
 from horolog.jobs.location import Location
 from horolog.spark import register
@@ -18,8 +19,8 @@ from horolog.spark.kafka_settings import PREFIX, security_of
 from horolog.spark.options import ReadOptions
 from horolog.times import parse_time
 
-Moment = int | str
-"""Milliseconds since 1970, or a time as on the command line."""
+Moment = int | str | datetime
+"""Milliseconds since 1970, a time as on the command line, or an aware datetime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +133,11 @@ def client_of(
 
 
 def _moment_ms(given: Moment | None, now_ms: int) -> int | None:
-    if given is None or isinstance(given, int):
-        return given
-    return parse_time(given, now_ms=now_ms)
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return parse_time(given, now_ms=now_ms)
+    try:
+        return moment_ms(given)
+    except ValueError as error:
+        raise Misconfigured(str(error)) from None
