@@ -57,7 +57,7 @@ class Life:
         log.delete_records(5)
         log.apply_retention(NOW, NOW)
         self.append(log, NOW)
-        log.remove_deleted(NOW * 2)
+        log.removed_files.remove_due(NOW * 2)
         log_dir.close()
         self.log_dir = None
         log_dir = self.log_dir = open_dir(self.path, self.config, files=files)

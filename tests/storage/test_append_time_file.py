@@ -239,7 +239,7 @@ def test_deleted_records_are_found_no_more_and_their_files_go_with_the_segment(
         log.delete_records(20)
         check(log, dict(known))
         log.apply_retention(NOW, NOW)
-        log.remove_deleted(NOW + 1)
+        log.removed_files.remove_due(NOW + 1)
         check(log, dict(known))
         left = {path.name[:20] for path in partition_dir(tmp_path).glob(f"*{FILES}")}
         assert left == {path.stem for path in partition_dir(tmp_path).glob("*.log")}

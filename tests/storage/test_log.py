@@ -569,8 +569,8 @@ def test_retention_says_why_and_delays_the_removal_of_files(tmp_path: Path) -> N
             f"00000000000000000000.{kind}.deleted"
             for kind in ("log", "index", "timeindex", "appendtimes")
         }
-        assert log.remove_deleted(NOW + 1003 + 59_999) == 0
-        assert log.remove_deleted(NOW + 1003 + 60_000) == 4
+        assert log.removed_files.remove_due(NOW + 1003 + 59_999) == 0
+        assert log.removed_files.remove_due(NOW + 1003 + 60_000) == 4
         assert list(directory.glob("00000000000000000000.*")) == []
         assert parse_header(held.read()).base_offset == 0, "a slice outlives its segment"
 

@@ -16,8 +16,9 @@ from horolog.storage.append_time_lookup import AppendedAt
 from horolog.storage.attempts import Fences
 from horolog.storage.checkpoints import AppendTimeReset, EpochStart
 from horolog.storage.index.blocks import Window
-from horolog.storage.log import Appended, DeletedSegment, Log
+from horolog.storage.log import Appended, Log
 from horolog.storage.lookup import LookupWay, TimestampOffset
+from horolog.storage.removed_files import DeletedSegment
 from horolog.storage.slices import Slice
 from horolog.storage.time_ranges import TimeRanges
 from horolog.wire.fetch import AbortedTransaction
@@ -138,11 +139,11 @@ class Partition:
     @property
     def has_deleted_files(self) -> bool:
         """Whether there are deleted files that `remove_deleted` will remove."""
-        return self._log.has_deleted_files
+        return self._log.removed_files.are_waiting
 
     def remove_deleted(self, clock: Clock) -> "asyncio.Future[int]":
         """Remove files of deleted segments whose `file.delete.delay.ms` has elapsed; how many."""
-        return self.run(lambda: self._log.remove_deleted(clock.monotonic_ms()))
+        return self.run(lambda: self._log.removed_files.remove_due(clock.monotonic_ms()))
 
     @property
     def has_producers(self) -> bool:

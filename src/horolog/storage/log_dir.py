@@ -37,11 +37,12 @@ from horolog.storage.contents import Contents, clear_the_way, contents_of, set_a
 from horolog.storage.directory_lock import DirectoryLock, lock_directory, still_locks
 from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files
-from horolog.storage.log import Log, new_segment
+from horolog.storage.log import Log
 from horolog.storage.names import TopicPartition
 from horolog.storage.offset_checkpoints import OffsetCheckpoints
 from horolog.storage.producers import Producers
 from horolog.storage.recovery import LoadPlan, Recovery, load_log
+from horolog.storage.rolling import new_segment
 from horolog.storage.syncing import sync_all
 
 _logger = logging.getLogger(__name__)

@@ -33,10 +33,11 @@ from horolog.storage.checkpoints import (
 from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.log import Log, active_segment, new_segment
+from horolog.storage.log import Log
 from horolog.storage.names import TopicPartition
 from horolog.storage.producer_replay import rebuild_aborted, replay
 from horolog.storage.producers import Producers, remove_snapshot
+from horolog.storage.rolling import active_segment, new_segment
 from horolog.storage.segment import Segment
 from horolog.storage.segment_end import SegmentEnd
 from horolog.storage.set_aside import is_torn_tail, keep_segment, keep_stretch, set_aside_in
