@@ -526,3 +526,14 @@ def test_files_open_for_a_rolled_segment_do_not_rise(tmp_path: Path) -> None:
         kept = [path for path in log._files._open if path.endswith(FILES)]
         assert len(log.segments) > 5
         assert len(kept) == 1
+
+
+@pytest.mark.parametrize("step", [1, 7])
+def test_every_append_time_is_found_among_thousands_of_entries(tmp_path: Path, step: int) -> None:
+    with new_log(tmp_path, replace(SMALL, segment_bytes=1 << 30)) as log:
+        known: Known = {}
+        put(log, known, *range(NOW, NOW + 1500 * step, step))
+        for offset, ms in known.items():
+            found = log.find_by_append_time(ms)
+            assert found is not None
+            assert (found.offset, found.ms) == (offset, ms)

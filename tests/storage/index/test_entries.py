@@ -144,3 +144,16 @@ def test_a_search_among_many_entries_reads_one_block(tmp_path: Path) -> None:
         assert entries.last_at(number) == (number, number)
     assert set(reads) <= {128 * 12, 20_000 % 128 * 12}
     assert len(reads) == len(range(0, 20_000, 777))
+
+
+def test_a_search_among_many_entries_behind_a_header_reads_entries_not_the_header(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "some.index"
+    path.write_bytes(bytes(range(52)) + b"".join(PAIR.pack(10 * n, n) for n in range(1, 1000)))
+    entries = Entries(Files(), str(path), PAIR, 1 << 20, start=52)
+    for number in range(1, 1000):
+        for column, value in ((0, 10 * number), (1, number)):
+            assert entries.search(column, value) == number
+            assert entries.search(column, value - 1) == number - 1
+        assert entries.last_at(10 * number) == (10 * number, number)

@@ -113,12 +113,12 @@ class Entries:
         stride = _BLOCK_ENTRIES * self._layout.size
         if len(known) * _BLOCK_ENTRIES < count:
             # One read of many pages instead of one of each page.
-            file, end = self._files.get(self.path), count * self._layout.size
             found = array("q")
-            for start in range(len(known) * stride, end, _READ_BLOCKS * stride):
-                part = self._files.read_at(file, min(_READ_BLOCKS * stride, end - start), start)
-                whole = len(part) // self._layout.size * self._layout.size
-                if whole < len(part) or start + len(part) < min(start + _READ_BLOCKS * stride, end):
+            for first in range(len(known) * _BLOCK_ENTRIES, count, _READ_BLOCKS * _BLOCK_ENTRIES):
+                last = min(first + _READ_BLOCKS * _BLOCK_ENTRIES, count)
+                part = self.read_between(first, last)
+                whole = (last - first) * self._layout.size
+                if len(part) < whole:
                     raise CorruptIndex(f"{self.path} ends before entry {count}")
                 found.extend(
                     self._layout.unpack_from(part, at)[0] for at in range(0, whole, stride)
