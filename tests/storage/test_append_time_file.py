@@ -363,7 +363,7 @@ def test_after_a_power_loss_the_end_that_nothing_proves_is_unknown(
     with new_log(tmp_path) as log:
         for now in (NOW, NOW, NOW + 1, NOW + 1):
             append(log, NOW, now=now)
-    monkeypatch.setattr("horolog.storage.append_time_file._boot_id", lambda: "another boot")
+    monkeypatch.setattr("horolog.storage.append_time_marker._boot_id", lambda: "another boot")
     with reopened(tmp_path) as (_, log):
         assert times_of(log) == {0: NOW, 1: NOW, 2: NOW + 1, 3: None}
 

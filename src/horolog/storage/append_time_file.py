@@ -2,76 +2,53 @@
 
 Two clocks: the records of a CreateTime topic carry their producers' times, this file the
 broker's. An entry is written whenever the millisecond changes, before the batch that it is
-about, so that a kill leaves at most an entry too many. Big-endian:
+about, so that a kill leaves at most an entry too many. It holds for its batch and all that follow
+until the next entry. Append times never go back, so that times and offsets are both sorted.
 
-     0  4  "hat1"
-     4  8  base offset of the segment
-    12  8  middle of the times that fit, milliseconds since the epoch
-    20  4  CRC-32C of all before
-    24  4  how many entries are covered
-    28  8  offset after the last covered batch; the base offset if none is covered
-    36  8  bytes of `.log` up to there
-    44  4  CRC-32C of the first 21 bytes of that batch: offset, size, epoch, checksum
-    48  4  CRC-32C of these 24 bytes; if it is wrong, a kill came between, and nothing is covered
+The format is in append_time_format.py. What is true of the log is proved when the file is opened
+(append_time_proof.py), and while it is appended to a marker is beside it (append_time_marker.py).
 
-then for each entry:
-
-     0  8  44 bits: append time - middle; 12: of such a CRC of its batch; 8: check of the entry
-     8  4  (offset - base offset) << 1, and 1 if append times are unknown from there on
-
-An entry holds for its batch and all that follow until the next entry. Append times never
-go back, so that times and offsets are both sorted.
-
-What is true of the log is proved when the file is opened (`AppendTimeFile.proof`), because
-Apache Kafka may have appended or truncated since, at the same offsets:
-
-- A finished file covers the log as far as it says, if the last covered batch is there.
-- A file that is appended to has a marker beside it, `<base>.appending.deleted`. A start of Kafka
-  removes every file of that suffix. So where it is left, the machine has not been started since,
-  and the log is no copy (the marker names the start of the machine and the log's inode), a kill
-  has stopped horolog, nobody else has appended, and the file covers all of the log.
-- Else each entry counts whose batch is in the log, and that batch alone after the last of them.
-
-What is not covered has no append time, except in batches stamped with LogAppendTime. Where a
-log is appended to after such records, an entry marks them as unknown.
+Invariant: what is answered is proved. What is not covered has no append time, except in batches
+stamped with LogAppendTime. Where a log is appended to after such records, an entry marks them as
+unknown.
 """
 
 import logging
-import sys
 import weakref
 from contextlib import suppress
-from functools import cache
-from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import crc32c
-
-from horolog.errors import CorruptBatch, CorruptIndex
-from horolog.record.batch import UNKNOWN_COUNT
 from horolog.storage import names
+from horolog.storage.append_time_format import (
+    BEFORE_ALL,
+    CHECK_BITS,
+    COVERED_AT,
+    ENTRY,
+    HEADER_SIZE,
+    MOST_MS,
+    Covered,
+    earliest_for,
+    entry_of,
+    first_damaged,
+    follows,
+    identity_of,
+    is_intact,
+    middle_for,
+    packed_covered,
+    packed_header,
+    parsed_header,
+    without_damaged,
+)
+from horolog.storage.append_time_marker import AppendingMarker
+from horolog.storage.append_time_proof import NOTHING, Proof, batch_at, prove
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.entries import Entries
 
 if TYPE_CHECKING:
-    from horolog.record.batch import BatchHeader
     from horolog.storage.segment_reader import SegmentReader
 
 _logger = logging.getLogger(__name__)
 
-_HEADER = Struct(">4sqq")
-_COVERED = Struct(">IqqI")
-_CRC = Struct(">I")
-_MAGIC = b"hat1"
-_COVERED_AT = _HEADER.size + _CRC.size
-HEADER_SIZE: Final = _COVERED_AT + _COVERED.size + _CRC.size
-ENTRY: Final = Struct(">qI")
-IDENTITY_SIZE: Final = 21  # bytes of a batch up to its checksum, and the checksum
-
-_CHECK_BITS = 20  # of the batch and of the entry
-_BATCH_BITS = 0xFFF << 8
-_MOST = 1 << 43  # of milliseconds from the middle, either way: 278 years
-_MIDDLE_AHEAD = 1 << 42  # so that a clock may jump 400 years ahead, and 100 back
-_FARTHEST = (1 << 63) - 1 - _MOST  # a middle from which every time is an int64
 _MAX_BYTES = 1 << 62
 _MANY = 1 << 16  # entries read at once
 
@@ -92,30 +69,6 @@ class Found(NamedTuple):
     """None where append times are unknown and this is the first record that may be the one."""
 
 
-class Proof(NamedTuple):
-    """How much of a file is true of its log."""
-
-    entries: int
-    """How many, from the first on."""
-    end: int
-    """Offset before which append times are known, as far as entries do not say otherwise."""
-
-
-class _Covered(NamedTuple):
-    entries: int
-    end: int
-    size: int
-    identity: int
-
-
-_NOTHING = Proof(0, 0)
-
-
-def identity_of(batch: bytes | memoryview) -> int:
-    """What tells a batch from any other, by its first bytes."""
-    return crc32c.crc32c(memoryview(batch)[:IDENTITY_SIZE])
-
-
 class AppendTimeFile:
     """The append times of one segment: written by the one thread that appends, read by any."""
 
@@ -125,10 +78,10 @@ class AppendTimeFile:
         "_first_ms",
         "_is_damaged",
         "_is_growing",
+        "_marker",
         "_middle_ms",
         "_proof",
         "_segment",
-        "_stem",
         "last_ms",
     )
 
@@ -141,18 +94,18 @@ class AppendTimeFile:
             segment: whose batches prove the entries.
         """
         self._files = files
-        self._stem = stem
+        self._marker = AppendingMarker(files, stem)
         self._segment: SegmentReader = weakref.proxy(segment)  # it holds this
         self._entries = Entries(
             files, stem + names.APPEND_TIMES, ENTRY, _MAX_BYTES, start=HEADER_SIZE
         )
-        self._middle_ms = 0
-        self._proof: Proof | None = None
-        self._is_growing = False
+        self._middle_ms = 0  # of the times that fit; known once there is a proof
+        self._proof: Proof | None = None  # None: not asked for yet, or the file is growing
+        self._is_growing = False  # made ready for appends: every entry is of a batch in the log
         self._is_damaged = False  # and that was said
         self.last_ms: int | None = None
         """Of the last entry, while the segment is appended to. None: the next batch gets one."""
-        self._first_ms: int | None = None
+        self._first_ms: int | None = None  # as `first_ms`, once it is known
 
     @property
     def path(self) -> str:
@@ -182,10 +135,10 @@ class AppendTimeFile:
         first = min(self._entries.search(1, self._last_at(from_offset)), count) - 1
         last = min(self._entries.search(1, self._last_at(known_to - 1)), count)
         found = [] if first >= 0 else [Stretch(from_offset, None)]
-        before = (-1 << 63, 0)
+        before: tuple[int, ...] = BEFORE_ALL
         for entry in ENTRY.iter_unpack(self._entries.read_between(max(0, first), last)):
             time, place = entry
-            if not _is_intact(entry) or not _follows(before, entry):
+            if not is_intact(entry) or not follows(before, entry):
                 self._say_damaged()  # and where the stretch before it ends is unknown
                 found[-1:] = [Stretch(found[-1].offset if found else from_offset, None)]
                 continue
@@ -215,13 +168,13 @@ class AppendTimeFile:
         if count:
             entries = self._entries
             holding = min(entries.search(1, self._last_at(from_offset)), count) - 1
-            after = min(entries.search(0, ((ms - self._middle_ms) << _CHECK_BITS) - 1), count)
+            after = min(entries.search(0, ((ms - self._middle_ms) << CHECK_BITS) - 1), count)
             # Records whose time is unknown come before the first that is known to be late enough.
             index = after - 1 if after > 0 and entries[after - 1][1] & 1 else after
             index = max(index, holding, 0)
             around = range(max(0, min(holding, index) - 1), min(count, max(after, index) + 1))
             near = (index, index - 1, after, after - 1, holding)
-            if not all(_is_intact(entries[each]) for each in set(near) if each in around):
+            if not all(is_intact(entries[each]) for each in set(near) if each in around):
                 self._say_damaged()
                 return Found(from_offset, None)
             if index < count:
@@ -287,13 +240,14 @@ class AppendTimeFile:
         """
         if self._read_header() is None:
             return "Its header is damaged: it says nothing"
-        before = (-1 << 63, 0)
+        before: tuple[int, ...] = BEFORE_ALL
         for first in range(0, len(self._entries), _MANY):
-            some = self._entries.read_between(first, min(first + _MANY, len(self._entries)))
-            for number, entry in enumerate(ENTRY.iter_unpack(some), first):
-                if not _is_intact(entry) or not _follows(before, entry):
-                    return f"Entry {number} is damaged"
-                before = entry
+            data = self._entries.read_between(first, min(first + _MANY, len(self._entries)))
+            some = list(ENTRY.iter_unpack(data))
+            number = first_damaged(some, before)
+            if number is not None:
+                return f"Entry {first + number} is damaged"
+            before = some[-1]
         return None
 
     def mended(self) -> bytes | None:
@@ -309,25 +263,15 @@ class AppendTimeFile:
         if header is None:
             return None
         _, covered = header
-        kept: list[tuple[int, ...]] = []
-        dropped = 0  # of those that are covered
-        for number, entry in enumerate(ENTRY.iter_unpack(self._entries.read())):
-            if _is_intact(entry) and (not kept or _follows(kept[-1], entry)):
-                kept.append(entry)
-                continue
-            dropped += covered is not None and number < covered.entries
-            if kept:
-                time, place = kept[-1]
-                kept[-1] = ((time & ~0xFF) | _check_of(time, place | 1), place | 1)
         data = self._files.read_at(self._files.get(self.path), HEADER_SIZE, 0)
-        rest = data[_COVERED_AT:]
+        head, rest = data[:COVERED_AT], data[COVERED_AT:]
+        entries, left = without_damaged(self._entries.read(), covered.entries if covered else 0)
         if covered is not None:
-            covered = covered._replace(entries=covered.entries - dropped)
-            rest = _with_crc(_COVERED.pack(*covered))
-        return data[:_COVERED_AT] + rest + b"".join(ENTRY.pack(*entry) for entry in kept)
+            rest = packed_covered(covered._replace(entries=left))
+        return head + rest + entries
 
     def proof(self) -> Proof:
-        """How much of the file is true of the log; see the module.
+        """How much of the file is true of the log; see append_time_proof.py.
 
         Raises:
             StorageFailed: the disk refused.
@@ -345,100 +289,18 @@ class AppendTimeFile:
     def _prove(self) -> Proof:
         header = self._read_header()
         if header is None:
-            return _NOTHING
-        self._middle_ms, written = header
-        count = len(self._entries)
-        if self._is_marked():
-            counted = self._count_true(0, count)
-            if counted or not self._segment.size:
-                return Proof(counted, names.MAX_OFFSET)
-        covered, end = 0, self._segment.base_offset
-        if written is not None and self._is_there(written):
-            covered, end = min(written.entries, count), written.end
-        counted = self._count_true(covered, count)
-        if counted > covered:
-            found = self._batch_at(self._offset(counted - 1))
-            end = end if found is None else found[1].next_offset
-        return Proof(counted, end)
+            return NOTHING
+        self._middle_ms, covered = header
+        is_marked = self._marker.is_valid()
+        return prove(self._files, self._segment, self._entries, covered, is_marked=is_marked)
 
-    def _is_there(self, covered: _Covered) -> bool:
-        """Whether the last covered batch is in the log, where it was."""
-        if covered.end <= self._segment.base_offset:
-            return False
-        found = self._batch_at(covered.end - 1)
-        if found is None:
-            return False
-        position, batch, identity = found
-        return (batch.next_offset, position + batch.size, identity) == covered[1:]
-
-    def _count_true(self, first: int, count: int) -> int:
-        """How many entries are of batches in the log, when those before `first` are."""
-        for one_less in (count, count - 1):
-            if one_less > first and self._is_true(one_less - 1):
-                break
-        else:
-            low, one_less = first, count
-            while low < one_less:
-                middle = (low + one_less) // 2
-                if self._is_true(middle):
-                    low = middle + 1
-                else:
-                    one_less = middle
-        # Twelve bits are few: two entries have to be right.
-        is_sure = one_less < first + 2 or self._is_true(one_less - 2)
-        return one_less if is_sure else first
-
-    def _is_true(self, index: int) -> bool:
-        time, place = self._entries[index]
-        offset = self._segment.base_offset + (place >> 1)
-        found = self._batch_at(offset)
-        return (
-            found is not None
-            and _begins_at(found[1], offset)
-            and (found[2] ^ time) & _BATCH_BITS == 0
-            and _is_intact((time, place))
-        )
-
-    def _batch_at(self, offset: int) -> "tuple[int, BatchHeader, int] | None":
-        """Position, header and identity of the batch that holds an offset, or of the next."""
-        segment = self._segment
-        try:
-            found = segment.locate(offset) if segment.size else None
-            if found is None:
-                return None
-            position, header = found
-            batch = self._files.read_at(segment.log.open(), IDENTITY_SIZE, position)
-        except (CorruptBatch, CorruptIndex):
-            return None
-        return position, header, identity_of(batch)
-
-    def _read_header(self) -> tuple[int, _Covered | None] | None:
+    def _read_header(self) -> tuple[int, Covered | None] | None:
         """The middle of its times, and what the file says that it covers."""
         try:
             data = self._files.read_at(self._files.get(self.path), HEADER_SIZE, 0)
         except FileMissing:
             return None
-        head, rest = _checked(data[:_COVERED_AT]), _checked(data[_COVERED_AT:])
-        if len(data) < HEADER_SIZE or head is None:
-            return None
-        magic, base_offset, middle_ms = _HEADER.unpack(head)
-        is_ours = magic == _MAGIC and base_offset == self._segment.base_offset
-        if not is_ours or abs(middle_ms) > _FARTHEST:
-            return None
-        return middle_ms, None if rest is None else _Covered(*_COVERED.unpack(rest))
-
-    def _is_marked(self) -> bool:
-        marker = self._files.read_whole(self._stem + names.APPENDING, 1 << 12)
-        return bool(marker) and marker == self._mark()
-
-    def _mark(self) -> bytes:
-        """What the marker holds; empty where the start of the machine is unknown.
-
-        A copy of a directory that is written to may have more of the log than of this file: its
-        log is another file.
-        """
-        boot = _boot_id()
-        return f"{boot} {self._files.inode(self._segment.log.path)}".encode() if boot else b""
+        return parsed_header(data, self._segment.base_offset)
 
     def _say_damaged(self) -> None:
         if self._is_damaged:
@@ -450,11 +312,8 @@ class AppendTimeFile:
         """The largest second column of an entry for this offset."""
         return (offset - self._segment.base_offset) << 1 | 1
 
-    def _offset(self, index: int) -> int:
-        return self._segment.base_offset + (self._entries[index][1] >> 1)
-
     def _ms_of(self, time: int) -> int:
-        return (time >> _CHECK_BITS) + self._middle_ms
+        return (time >> CHECK_BITS) + self._middle_ms
 
     def _known_ms(self, index: int) -> int | None:
         if index < 0:
@@ -476,7 +335,7 @@ class AppendTimeFile:
 
     def fits(self, ms: int) -> bool:
         """Whether the file can say this time, if it is growing; else the segment must end."""
-        return not self._is_growing or -_MOST <= ms - self._middle_ms < _MOST
+        return not self._is_growing or -MOST_MS <= ms - self._middle_ms < MOST_MS
 
     def make_ready(self, next_ms: int) -> None:
         """Make ready for appends; a file is made if there is none.
@@ -490,7 +349,7 @@ class AppendTimeFile:
         if self._is_growing:
             try:
                 self._files.get(self.path)
-            except FileMissing:  # somebody has removed it
+            except FileMissing:  # the file was removed
                 pass
             else:
                 return
@@ -503,23 +362,22 @@ class AppendTimeFile:
         proof = self.proof()
         if not proof.entries:
             proof = Proof(0, self._segment.base_offset)
-            self._middle_ms = max(-_FARTHEST, min(first_ms + _MIDDLE_AHEAD, _FARTHEST))
+            self._middle_ms = middle_for(first_ms)
             file = self._files.create(self.path)
             entries.recount()
-            head = _HEADER.pack(_MAGIC, proof.end, self._middle_ms)
-            nothing = _COVERED.pack(0, proof.end, 0, 0)
-            self._files.write_at(file, [_with_crc(head), _with_crc(nothing)], 0)
+            head = packed_header(proof.end, self._middle_ms)
+            self._files.write_at(file, [head, packed_covered(Covered(0, proof.end, 0, 0))], 0)
         else:
             entries.keep(proof.entries)
             entries.trim()
             self._cover(proof)
-        found = self._batch_at(proof.end) if proof.end < end else None
+        found = batch_at(self._files, self._segment, proof.end) if proof.end < end else None
         if found is not None:
             _, batch, identity = found
             ms = first_ms if not proof.entries else self._ms_of(entries[proof.entries - 1][0])
             self._add_entry(batch.base_offset, ms, identity, is_unknown=True)
         # Last: from here on a kill leaves a file that covers all of the log.
-        self._files.replace(self._stem + names.APPENDING, self._mark(), sync=False)
+        self._marker.write()
         self.last_ms = self._known_ms(len(entries) - 1)
         self._is_growing = True
 
@@ -535,14 +393,14 @@ class AppendTimeFile:
             StorageFailed: the disk refused; nothing was noted.
         """
         self.last_ms = None
-        check = crc32c.crc32c(batch[:IDENTITY_SIZE])
+        identity = identity_of(batch)
         if not self.fits(ms):  # else the segment would have ended: there is no entry yet
             self._open(ms)
         try:
-            self._add_entry(offset, ms, check)
-        except FileMissing:  # somebody has removed it
+            self._add_entry(offset, ms, identity)
+        except FileMissing:  # the file was removed
             self._open(ms)
-            self._add_entry(offset, ms, check)
+            self._add_entry(offset, ms, identity)
         self.last_ms = ms
 
     def add_unknown(self, offset: int, batch: bytes) -> None:
@@ -551,7 +409,7 @@ class AppendTimeFile:
         Raises:
             StorageFailed: the disk refused; nothing was noted.
         """
-        before = self.last_ms if self.last_ms is not None else self._middle_ms - _MIDDLE_AHEAD
+        before = self.last_ms if self.last_ms is not None else earliest_for(self._middle_ms)
         self._add_entry(offset, before, identity_of(batch), is_unknown=True)
 
     def take_back(self) -> None:
@@ -565,7 +423,7 @@ class AppendTimeFile:
         Raises:
             StorageFailed: the disk refused.
         """
-        if not self._is_growing and not self._is_marked():
+        if not self._is_growing and not self._marker.is_valid():
             return
         proof = self.proof()
         end = min(proof.end, self._segment.end.next_offset)
@@ -573,7 +431,7 @@ class AppendTimeFile:
             self._entries.keep(proof.entries)
             self._entries.trim()
             self._cover(Proof(proof.entries, end))
-        self._files.remove(self._stem + names.APPENDING)
+        self._marker.remove()
         self._files.forget(self.path)  # a finished segment needs no more open files than before
         self._proof, self._is_growing = Proof(proof.entries, end), False
 
@@ -591,75 +449,20 @@ class AppendTimeFile:
         self._entries.keep(count)
         self._entries.trim()
         self._cover(Proof(count, min(proof.end, next_offset)))
-        self._files.remove(self._stem + names.APPENDING)
+        self._marker.remove()
 
-    def _add_entry(self, offset: int, ms: int, check: int, *, is_unknown: bool = False) -> None:
-        time = (ms - self._middle_ms) << _CHECK_BITS | (check & _BATCH_BITS)
-        place = (offset - self._segment.base_offset) << 1 | is_unknown
-        self._entries.append(time | _check_of(time, place), place)
+    def _add_entry(self, offset: int, ms: int, identity: int, *, is_unknown: bool = False) -> None:
+        delta_ms, delta = ms - self._middle_ms, offset - self._segment.base_offset
+        self._entries.append(*entry_of(delta_ms, delta, identity, is_unknown=is_unknown))
 
     def _cover(self, proof: Proof) -> None:
         """Write what is proved into the header."""
         end = min(proof.end, self._segment.end.next_offset)
-        found = self._batch_at(end - 1) if end > self._segment.base_offset else None
-        covered = _Covered(0, self._segment.base_offset, 0, 0)
+        base_offset = self._segment.base_offset
+        found = batch_at(self._files, self._segment, end - 1) if end > base_offset else None
+        covered = Covered(0, base_offset, 0, 0)
         if found is not None:
             position, header, identity = found
-            covered = _Covered(proof.entries, end, position + header.size, identity)
-        content = _with_crc(_COVERED.pack(*covered))
-        self._files.write_at(self._files.get(self.path), [content], _COVERED_AT)
-
-
-def _begins_at(batch: "BatchHeader", offset: int) -> bool:
-    """Whether a batch begins there; of a compressed message of v0 or v1, as far as is known."""
-    if batch.records_count == UNKNOWN_COUNT:
-        return batch.base_offset <= offset <= batch.last_offset
-    return batch.base_offset == offset
-
-
-def _check_of(time: int, place: int) -> int:
-    """The 8 bits that check an entry."""
-    crc: int = crc32c.crc32c(ENTRY.pack(time & ~0xFF, place))
-    return (crc ^ crc >> 8 ^ crc >> 16 ^ crc >> 24) & 0xFF
-
-
-def _follows(before: tuple[int, ...], entry: tuple[int, ...]) -> bool:
-    """Whether neither time nor offset go back from one entry to the next."""
-    return before[0] >> _CHECK_BITS <= entry[0] >> _CHECK_BITS and before[1] <= entry[1]
-
-
-def _is_intact(entry: tuple[int, ...]) -> bool:
-    time, place = entry
-    return time & 0xFF == _check_of(time, place)
-
-
-def _with_crc(content: bytes) -> bytes:
-    return content + _CRC.pack(crc32c.crc32c(content))
-
-
-def _checked(data: bytes) -> bytes | None:
-    """What comes before the CRC, if that is right."""
-    content = data[: -_CRC.size]
-    return content if content and _with_crc(content) == data else None
-
-
-@cache
-def _boot_id() -> str:
-    """What names the time since the machine was started; empty where that is unknown."""
-    if sys.platform == "darwin":
-        return _boot_session_of_macos()
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except (OSError, ValueError):
-        return ""
-
-
-def _boot_session_of_macos() -> str:
-    import ctypes  # noqa: PLC0415 - 5 ms that no other system need wait for
-
-    text, size = ctypes.create_string_buffer(64), ctypes.c_size_t(64)
-    sysctl = getattr(ctypes.CDLL(None), "sysctlbyname", None)
-    if sysctl is None or sysctl(b"kern.bootsessionuuid", text, ctypes.byref(size), None, 0):
-        return ""
-    return text.value.decode("ascii", "replace")
+            covered = Covered(proof.entries, end, position + header.size, identity)
+        file = self._files.get(self.path)
+        self._files.write_at(file, [packed_covered(covered)], COVERED_AT)

@@ -23,7 +23,7 @@ from horolog.record.batch import iter_headers
 from horolog.record.compression import Codec
 from horolog.record.conversion import RUN_BYTES, Losses, as_plain_messages, convert_all
 from horolog.storage import names
-from horolog.storage.append_time_file import IDENTITY_SIZE
+from horolog.storage.append_time_format import IDENTITY_SIZE
 from horolog.storage.batch_reader import EVERYTHING
 from horolog.storage.directory_lock import lock_offline
 from horolog.storage.files import Files, OpenFile

@@ -22,7 +22,7 @@ BLOCKS = ".blocks"  # ours: which times each stretch of a log holds (index/block
 APPEND_TIMES = ".appendtimes"  # ours: when each record was appended (append_time_file.py)
 APPENDING = ".appending.deleted"
 """Ours: marks a segment that is appended to. A start of Kafka removes it, and is meant to
-(append_time_file.py)."""
+(append_time_marker.py)."""
 SEGMENT_SUFFIXES = (
     LOG,
     OFFSET_INDEX,

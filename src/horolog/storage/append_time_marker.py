@@ -1,0 +1,83 @@
+"""The marker `<base>.appending.deleted` of a segment whose append times are being written.
+
+A start of Apache Kafka removes every file of that suffix. So where the marker is left, the machine
+has not been started since, and the log is no copy (the marker names the start of the machine and
+the log's inode), horolog was killed, no other broker has appended, and the append times in the
+file cover all of the log.
+"""
+
+import sys
+from functools import cache
+
+from horolog.storage import names
+from horolog.storage.files import Files
+
+_MAX_BYTES = 1 << 12
+
+
+class AppendingMarker:
+    """The marker of one segment."""
+
+    __slots__ = ("_files", "_log_path", "_path")
+
+    def __init__(self, files: Files, stem: str) -> None:
+        """`stem`: path of the segment's files without their suffixes."""
+        self._files = files
+        self._path = stem + names.APPENDING
+        self._log_path = stem + names.LOG
+
+    def is_valid(self) -> bool:
+        """Whether it was written since the machine was started, for this very log file.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        marker = self._files.read_whole(self._path, _MAX_BYTES)
+        return bool(marker) and marker == self._content()
+
+    def write(self) -> None:
+        """From here on a kill leaves a file of append times that covers all of the log.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        self._files.replace(self._path, self._content(), sync=False)
+
+    def remove(self) -> None:
+        """The file of append times itself says what it covers.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        self._files.remove(self._path)
+
+    def _content(self) -> bytes:
+        """Empty, and so never valid, where the start of the machine is unknown.
+
+        A copy of a directory that is written to may have more of the log than of the append times:
+        its log is another file.
+        """
+        boot = _boot_id()
+        return f"{boot} {self._files.inode(self._log_path)}".encode() if boot else b""
+
+
+@cache
+def _boot_id() -> str:
+    """What names the time since the machine was started; empty where that is unknown."""
+    if sys.platform == "darwin":
+        return _boot_session_of_macos()
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _boot_session_of_macos() -> str:
+    import ctypes  # noqa: PLC0415 - 5 ms that no other system need wait for
+
+    text, size = ctypes.create_string_buffer(64), ctypes.c_size_t(64)
+    sysctl = getattr(ctypes.CDLL(None), "sysctlbyname", None)
+    if sysctl is None or sysctl(b"kern.bootsessionuuid", text, ctypes.byref(size), None, 0):
+        return ""
+    return text.value.decode("ascii", "replace")
