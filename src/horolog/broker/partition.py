@@ -19,6 +19,7 @@ from horolog.storage.index.blocks import Window
 from horolog.storage.log import Appended, Log
 from horolog.storage.lookup import LookupWay, TimestampOffset
 from horolog.storage.removed_files import DeletedSegment
+from horolog.storage.retention_report import SegmentRetention
 from horolog.storage.slices import Slice
 from horolog.storage.time_ranges import TimeRanges
 from horolog.wire.fetch import AbortedTransaction
@@ -135,6 +136,17 @@ class Partition:
     def apply_retention(self, clock: Clock) -> "asyncio.Future[list[DeletedSegment]]":
         """Delete segments by retention; return them with the reason."""
         return self.run(lambda: self._log.apply_retention(clock.now_ms(), clock.monotonic_ms()))
+
+    def retention_report(
+        self, now_ms: int, config: TopicConfig | None = None
+    ) -> list[SegmentRetention]:
+        """See `Log.retention_report`; any thread may call it, it may wait for the disk."""
+        return self._log.retention_report(now_ms, config)
+
+    @property
+    def is_retention_exempt(self) -> bool:
+        """Whether nothing is deleted by retention: the log was adopted."""
+        return self._log.retention_exempt
 
     @property
     def has_deleted_files(self) -> bool:

@@ -7,13 +7,13 @@ asked for by name are described with a JSON object; docs/wire.md says what is in
 advertises both as features. No setting is stored under these names.
 """
 
-import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Final
 
+from horolog.broker.answers import answer_to
 from horolog.broker.broker import Broker
-from horolog.config import DescribedSetting, Kind, Source
+from horolog.config import DescribedSetting
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
 from horolog.storage.index.blocks import Window
@@ -45,9 +45,9 @@ async def describe_time_ranges(
     described = []
     for name in sorted(names or ()):
         if name.startswith(f"{TIME_RANGES}/"):
-            described.append(_entry(name, await _ranges(broker, peer, topic, name)))
+            described.append(answer_to(name, await _ranges(broker, peer, topic, name)))
         elif name.startswith(f"{LOOKUP_WAY}/"):
-            described.append(_entry(name, await _way(broker, peer, topic, name)))
+            described.append(answer_to(name, await _way(broker, peer, topic, name)))
     return described
 
 
@@ -77,19 +77,6 @@ async def _ranges(broker: Broker, peer: Peer, topic: str, name: str) -> dict[str
     )
     found = await broker.searchers.run(peer, lambda: log.time_ranges(window, offset, MOST_RANGES))
     return {"end": found.end, "ranges": found.ranges}
-
-
-def _entry(name: str, answer: Mapping[str, Any]) -> DescribedSetting:
-    return DescribedSetting(
-        name,
-        json.dumps(answer, separators=(",", ":")),
-        Source.DEFAULT,
-        read_only=True,
-        sensitive=False,
-        synonyms=(),
-        kind=Kind.STRING,
-        documentation="The answer to a question about times (docs/wire.md).",
-    )
 
 
 def _refusal(text: str) -> RequestRefused:

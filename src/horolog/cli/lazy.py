@@ -29,6 +29,9 @@ COMMANDS = {
     "produce": Entry("horolog.cli.produce", "Send lines to a topic, with chosen timestamps."),
     "consume": Entry("horolog.cli.consume", "Print records, of an exact time range if given."),
     "offsets": Entry("horolog.cli.offsets", "Find the offset of a time, and explain the result."),
+    "retention": Entry(
+        "horolog.cli.retention", "Explain why segments are still there, and when they go."
+    ),
     "queries": Entry("horolog.cli.queries", "List and forget queries that write exactly once."),
     "spark": Entry("horolog.cli.spark", "Run a job on Spark: audit, mirror, archive and others."),
     "log": Entry("horolog.cli.log", "Inspect, verify and reindex log directories, offline."),

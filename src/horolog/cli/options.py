@@ -1,10 +1,13 @@
 """Options and arguments that several commands share."""
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from horolog.errors import Misconfigured
 from horolog.record.timestamps import RecordClock
 
 Bootstrap = Annotated[
@@ -23,6 +26,15 @@ Zone = Annotated[
     typer.Option("--tz", metavar="ZONE", help="The zone of times without one, and of the output."),
 ]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
+PathOrTopic = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH|TOPIC",
+        show_default=False,
+        help="A log directory, a partition directory or a .log file; or a topic of the broker. A "
+        "name that is both is a path, unless --bootstrap-server is given.",
+    ),
+]
 Partitions = Annotated[
     list[int] | None,
     typer.Option("--partition", "-p", min=0, help="Only this partition; repeat for several."),
@@ -36,6 +48,25 @@ ByClock = Annotated[
     ),
 ]
 LOCAL = "127.0.0.1:9092"
+
+
+def path_of(context: typer.Context, text: str) -> Path | None:
+    """The path that an argument PATH|TOPIC is; None if it is a topic.
+
+    It is a path if it contains a separator, which no topic has, or if it exists and no broker is
+    named on the command line.
+
+    Raises:
+        Misconfigured: it is a path at which there is nothing.
+    """
+    path = Path(text)
+    if "/" in text or os.sep in text or text in (".", ".."):
+        if not path.exists():
+            raise Misconfigured(f"there is no {text}")
+        return path
+    source = context.get_parameter_source("bootstrap")
+    is_named = source is not None and source.name == "COMMANDLINE"
+    return path if path.exists() and not is_named else None
 
 
 def pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:

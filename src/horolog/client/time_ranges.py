@@ -1,6 +1,7 @@
 """The offsets that may hold a time, asked of brokers that announce `horolog.time.ranges`."""
 
 import json
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -8,10 +9,10 @@ from horolog.client.deadline import Deadline
 from horolog.client.metadata import refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.wire.api import ApiKey
-from horolog.wire.features import LOOKUP_WAY, TIME_RANGES, RangeClock
+from horolog.wire.features import LOOKUP_WAY, RETENTION, TIME_RANGES, RangeClock
 from horolog.wire.malformed import MalformedResponse
 
-__all__ = ["LookupWay", "OffsetSpan", "RangeClock", "TimeRangeCalls"]
+__all__ = ["LookupWay", "OffsetSpan", "RangeClock", "RetentionReport", "TimeRangeCalls"]
 
 _TOPIC: Final = 2
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
@@ -42,6 +43,19 @@ class LookupWay(NamedTuple):
     """Batches passed by their headers or searched."""
     scanned_bytes: int
     """Of batches whose records were searched, as they are stored."""
+
+
+class RetentionReport(NamedTuple):
+    """What retention does about the segments of a partition."""
+
+    now_ms: int
+    """The clock of the answer."""
+    settings: Mapping[str, Any]
+    """Those that it depends on, under Kafka's names."""
+    is_exempt: bool
+    """The partition was adopted, and nothing of it is deleted."""
+    segments: Sequence[Mapping[str, Any]]
+    """Of each, oldest first, the members that docs/wire.md lists."""
 
 
 class TimeRangeCalls(RetriedCalls):
@@ -100,6 +114,46 @@ class TimeRangeCalls(RetriedCalls):
         """
         name = f"{LOOKUP_WAY}/{partition}/{timestamp_ms}"
         return self._persist(partial(self._lookup_way, topic, partition, name))
+
+    def retention(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        now_ms: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> RetentionReport | None:
+        """What retention does about each segment, and when; None from a broker that cannot tell.
+
+        Args:
+            topic: its name.
+            partition: of the topic.
+            now_ms: the time of the question, by default the broker's.
+            settings: to be tried, in the place of the topic's.
+
+        Raises:
+            RequestRefused: there is no such partition, a setting is invalid, or another refusal.
+            NoAnswer: no broker answers.
+        """
+        first, segments = 0, list[Mapping[str, Any]]()
+        while True:
+            asked = {"partition": partition, "from": first, "now": now_ms, "set": settings or {}}
+            name = f"{RETENTION}/{json.dumps(asked, separators=(',', ':'))}"
+            answer = self._persist(partial(self._answer_about, topic, partition, RETENTION, name))
+            if answer is None:
+                return None
+            try:
+                now_ms = int(answer["now"])
+                segments += answer["segments"]
+                if answer["next"] is None:
+                    return RetentionReport(
+                        now_ms, answer["settings"], answer["is_exempt"], segments
+                    )
+                first, before = int(answer["next"]), first
+                if first <= before:
+                    raise ValueError(f"{first} after {before}")
+            except (ValueError, TypeError, KeyError):
+                raise MalformedResponse(f"{RETENTION} was described in another way") from None
 
     def _lookup_way(
         self, topic: str, partition: int, name: str, deadline: Deadline

@@ -1,9 +1,6 @@
 """Whether the metadata store can be read, and agrees with the partition directories.
 
-Nothing in the log directory is written or locked. SQLite would create a `-shm` file there
-even to read, finish what a killed broker left in the write-ahead log, and meet the locks of
-a live one. So both files are copied to a temporary directory, again if the broker wrote a
-checkpoint meanwhile, and SQLite sees only the copy.
+Nothing in the log directory is written or locked: SQLite sees only a copy (copies.py).
 
 SQLite pages have no checksums, but rows have one of horolog's. The write-ahead log has checksums;
 SQLite silently drops everything after the first frame that fails, and this check reports it.
@@ -14,14 +11,13 @@ import sqlite3
 import stat
 import tempfile
 import uuid
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from horolog.config.tables import topic_setting
 from horolog.errors import CorruptFile, StorageFailed
+from horolog.metadata.copies import copy_of_both
 from horolog.metadata.reconcile import Found, reconcile
 from horolog.metadata.rows import (
     AS_FOUND,
@@ -56,8 +52,6 @@ _MEND = (
     "and adopts all topics where one or its settings may be lost"
 )
 _FILE_FORMATS = (b"", b"\1\1", b"\2\2")  # of SQLite: nothing yet, created, opened by a broker
-_MAX_COPIES = 10
-_CHUNK_BYTES = 1 << 20
 _MAX_PROBLEMS = 20  # of SQLite's own check
 _TYPES = {"TEXT": str, "INTEGER": int, "BLOB": bytes}
 
@@ -81,7 +75,7 @@ def check_store(log_dir: Path, *, is_live: bool = False, is_clean: bool = False)
             return
     with tempfile.TemporaryDirectory(prefix="horolog-verify-") as aside:
         try:
-            copy = _copy_of_both(path, wal, Path(aside))
+            copy = copy_of_both(path, Path(aside))
         except OSError as error:
             yield fault(
                 str(path), f"It cannot be read or copied: {error}", "check disk and permissions"
@@ -106,47 +100,6 @@ def _without_store(log_dir: Path, path: Path, wal: Path) -> Findings:
             "There is none, although horolog has used this directory: a start adopts all topics, "
             "without settings and committed offsets",
         )
-
-
-def _copy_of_both(path: Path, wal: Path, target: Path) -> Path | None:
-    """A copy of the file and its write-ahead log as they were at one moment; None if not found."""
-    copy = target / path.name
-    for _ in range(_MAX_COPIES):
-        before = _copied(path, copy)
-        log_before = _copied(wal, target / wal.name)
-        # Appending to the log changes no frame; a checkpoint changes the file, then the header.
-        if _read(path, None) == before and _read(wal, None, only=32) == log_before:
-            return copy
-    return None
-
-
-class _Content(NamedTuple):
-    """A fingerprint of a file's content: length and checksum."""
-
-    size: int
-    crc: int
-
-
-def _copied(source: Path, target: Path) -> _Content | None:
-    """Copy a file; the first 32 bytes of a write-ahead log show whether it was restarted."""
-    with suppress(FileNotFoundError):
-        target.unlink()
-    is_log = source.name.endswith("-wal")
-    found = _read(source, target)
-    return _read(target, None, only=32) if is_log and found is not None else found
-
-
-def _read(source: Path, target: Path | None, only: int | None = None) -> _Content | None:
-    try:
-        fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    size, crc = 0, 0
-    with open(fd, "rb") as file, open(target or os.devnull, "wb") as out:
-        while chunk := file.read(_CHUNK_BYTES if only is None else only - size):
-            size, crc = size + len(chunk), zlib.crc32(chunk, crc)
-            out.write(chunk)
-    return _Content(size, crc)
 
 
 class _StoreCheck:

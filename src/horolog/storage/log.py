@@ -34,6 +34,7 @@ from horolog.storage.producer_replay import replay
 from horolog.storage.producers import Producers, WrittenBatch
 from horolog.storage.removed_files import DeletedSegment, RemovedFiles
 from horolog.storage.retention import expired_ms
+from horolog.storage.retention_report import SegmentRetention, report
 from horolog.storage.rolling import active_segment, must_roll, must_roll_idle, new_segment
 from horolog.storage.segment import Segment
 from horolog.storage.validate import MAX_UNCOMPRESSED_BYTES, Prepared
@@ -428,6 +429,29 @@ class Log(LogReader):
             DeletedSegment(segment.base_offset, segment.size, reason)
             for segment, reason in zip(segments, reasons, strict=False)
         ]
+
+    def retention_report(
+        self, now_ms: int, config: TopicConfig | None = None
+    ) -> list[SegmentRetention]:
+        """What retention does about each segment; may run beside appends. See retention_report.py.
+
+        Args:
+            now_ms: the clock.
+            config: settings to be tried, as if the topic had them.
+
+        Raises:
+            StorageFailed: the disk refused.
+            CorruptBatch: the log is damaged where it has to be read.
+        """
+        return report(
+            self.segments,
+            self.config if config is None else config,
+            self.log_start_offset,
+            self.high_watermark,
+            now_ms,
+            self._append_times.resets,
+            is_exempt=self.retention_exempt and config is None,
+        )
 
     def apply_retention(self, now_ms: int, monotonic_ms: int) -> list[DeletedSegment]:
         """Delete the segments that retention no longer keeps; which, and why.

@@ -28,7 +28,7 @@ from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.files import FileMissing
 from horolog.storage.index.blocks import Window
 from horolog.storage.index.time import TimeEntry
-from horolog.storage.segment import Segment
+from horolog.storage.segment_reader import SegmentReader
 
 _INT64_MAX = (1 << 63) - 1
 # The limits of a lookup without `may_block`, which runs on the event loop.
@@ -70,7 +70,7 @@ class LookupWay(NamedTuple):
 class LargestTimes:
     """The largest timestamps of some segments; of each, and of all up to it."""
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
+    def __init__(self, segments: Sequence[SegmentReader]) -> None:
         self.segments = segments
         tops = (segment.largest_to_search() for segment in segments)
         own = (NO_TIMESTAMP if top is None else max(top.timestamp, NO_TIMESTAMP) for top in tops)
@@ -82,7 +82,7 @@ class LargestTimes:
 
 
 def find_by_timestamp(
-    segments: Sequence[Segment], timestamp: int, from_offset: int, max_batch_bytes: int
+    segments: Sequence[SegmentReader], timestamp: int, from_offset: int, max_batch_bytes: int
 ) -> TimestampOffset | None:
     """The record with the smallest offset that is at or after both, None if there is none."""
     for segment in segments:
@@ -96,7 +96,7 @@ def find_by_timestamp(
 
 
 def way_to(
-    segments: Sequence[Segment], timestamp: int, from_offset: int, max_batch_bytes: int
+    segments: Sequence[SegmentReader], timestamp: int, from_offset: int, max_batch_bytes: int
 ) -> LookupWay:
     """Look up a time as `find_by_timestamp` does, and note the way; it may wait for the disk."""
     passed = 0
@@ -137,7 +137,7 @@ def way_to(
 
 
 def _find_in(
-    segment: Segment, timestamp: int, from_offset: int, max_batch_bytes: int
+    segment: SegmentReader, timestamp: int, from_offset: int, max_batch_bytes: int
 ) -> TimestampOffset | None:
     end = segment.end
     start = segment.indexes.position_for(timestamp, from_offset, end) if end.size else 0
@@ -161,7 +161,7 @@ def _find_in(
 
 
 def _batches(
-    segment: Segment, timestamp: int, start: int, end: int
+    segment: SegmentReader, timestamp: int, start: int, end: int
 ) -> Iterator[tuple[int, BatchHeader]]:
     """The batches from a position on that may hold the target, or be passed by their headers."""
     if timestamp >= 0:
@@ -173,7 +173,7 @@ def _batches(
 
 
 def _find_in_little(
-    segment: Segment, batch: bytes, header: BatchHeader, timestamp: int, from_offset: int
+    segment: SegmentReader, batch: bytes, header: BatchHeader, timestamp: int, from_offset: int
 ) -> tuple[int, int] | None:
     """`find_at_or_after` of a compressed batch; calls `may_block` unless little is decompressed."""
     limit = _LITTLE_TO_DECOMPRESS.get(header.codec_number, _LITTLE_FOR_FAST_CODECS)
@@ -185,7 +185,7 @@ def _find_in_little(
 
 
 def offsets_before(
-    segments: Sequence[Segment], ms: int, count: int, start: int, end: int, now_ms: int
+    segments: Sequence[SegmentReader], ms: int, count: int, start: int, end: int, now_ms: int
 ) -> list[int]:
     """Where segments begin that were last changed at or before a moment: ListOffsets 0.
 
@@ -219,7 +219,7 @@ def offsets_before(
 
 
 def find_max_timestamp(
-    segments: Sequence[Segment], from_offset: int, max_batch_bytes: int
+    segments: Sequence[SegmentReader], from_offset: int, max_batch_bytes: int
 ) -> TimestampOffset | None:
     """The first of the records with the largest timestamp (KIP-734), None in an empty log.
 
@@ -250,7 +250,9 @@ def _is_better(timestamp: int, best: TimestampOffset) -> bool:
     return best.timestamp == NO_TIMESTAMP or timestamp > best.timestamp
 
 
-def _largest_in(segment: Segment, from_offset: int, max_batch_bytes: int) -> TimestampOffset | None:
+def _largest_in(
+    segment: SegmentReader, from_offset: int, max_batch_bytes: int
+) -> TimestampOffset | None:
     largest = segment.largest_to_search()
     end = segment.size  # taken later, so that the largest is before it
     start = 0

@@ -1,19 +1,45 @@
 """Which segments may go, and why; decides, and deletes nothing.
 
-Kafka's three passes, in this order: what is before the log start, what exceeds
-`retention.bytes`, what is older than `retention.ms`. Each goes on from the oldest
-segment that is left and stops at the first that must stay, so that a log is only ever
-cut at its beginning. The active segment may go like any other unless it is empty.
+A segment may go if it is before the log start, if what follows it reaches
+`retention.bytes`, or if it is older than `retention.ms`: Kafka's three passes, asked of one
+segment after the other. The first that must stay keeps all behind it, so that a log is only
+ever cut at its beginning. The active segment may go like any other unless it is empty.
+
+`retention_report.py` shows the same verdicts to users.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from enum import StrEnum
+from itertools import takewhile
+from typing import Final, NamedTuple
 
 from horolog.config import TopicConfig
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.append_time_lookup import last_append_time
 from horolog.storage.checkpoints import AppendTimeReset
-from horolog.storage.segment import Segment
+from horolog.storage.segment_reader import SegmentReader
+
+
+class Because(StrEnum):
+    """Why a segment may go, or why it stays."""
+
+    BEFORE_START = "before-log-start"
+    BEYOND_SIZE = "beyond-retention-bytes"
+    EXPIRED = "expired"
+    # It stays:
+    EXEMPT = "exempt"
+    """It was adopted, and its topic has no settings here."""
+    POLICY = "cleanup-policy"
+    HIGH_WATERMARK = "high-watermark"
+    EMPTY = "empty"
+    NO_LIMIT = "no-time-limit"
+    UNKNOWN_TIME = "unknown-time"
+    YOUNG = "not-old-enough"
+    AHEAD = "ahead-of-clock"
+    """The time that counts is ahead of the clock."""
+
+
+MAY_GO: Final = frozenset({Because.BEFORE_START, Because.BEYOND_SIZE, Because.EXPIRED})
 
 
 class Candidate(NamedTuple):
@@ -38,8 +64,26 @@ class SegmentTime(NamedTuple):
     """It is when its last record was appended, not what that carries."""
 
 
+class Verdict(NamedTuple):
+    """What retention says of one segment by itself; those before it may still keep it."""
+
+    because: Because
+    reason: str
+    time: SegmentTime | None = None
+    """That counts for `retention.ms`, where it was asked for and is known."""
+    due_ms: int | None = None
+    """The first moment at which `retention.ms` lets it go; None if that is never or unknown."""
+    bytes_to_go: int | None = None
+    """How much more must be appended until `retention.bytes` lets it go; None without a limit."""
+
+    @property
+    def may_go(self) -> bool:
+        """Whether it may be deleted."""
+        return self.because in MAY_GO
+
+
 def deletable(
-    segments: Sequence[Segment],
+    segments: Sequence[SegmentReader],
     config: TopicConfig,
     log_start_offset: int,
     high_watermark: int,
@@ -56,6 +100,22 @@ def deletable(
         now_ms: the clock.
         resets: where append times were lowered, in order of offsets.
     """
+    found = verdicts(segments, config, log_start_offset, high_watermark, now_ms, resets)
+    return _reasons(found)
+
+
+def verdicts(
+    segments: Sequence[SegmentReader],
+    config: TopicConfig,
+    log_start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+    resets: Sequence[AppendTimeReset] = (),
+) -> Iterator[Verdict]:
+    """What retention says of each segment, oldest first, by itself; arguments as `deletable`.
+
+    What is read of a segment to know its time is read when its verdict is taken.
+    """
     by_base = {segment.base_offset: segment for segment in segments}
 
     def time_of(candidate: Candidate) -> SegmentTime | None:
@@ -63,10 +123,12 @@ def deletable(
         bound = (bounded(time, candidate.end_offset, resets, now_ms) for time in times)
         return max(bound, key=lambda time: time.time_ms, default=None)
 
-    return decide(_candidates(segments), config, log_start_offset, high_watermark, now_ms, time_of)
+    candidates = candidates_of(segments)
+    return _judge(candidates, config, log_start_offset, high_watermark, now_ms, time_of)
 
 
-def _candidates(segments: Sequence[Segment]) -> list[Candidate]:
+def candidates_of(segments: Sequence[SegmentReader]) -> list[Candidate]:
+    """Segments as retention looks at them; the last one's end is taken once."""
     last = segments[-1]
     ends = [*(segment.base_offset for segment in segments[1:]), last.end.next_offset]
     return [
@@ -86,7 +148,9 @@ def expired_ms(config: TopicConfig, timestamp: int, now_ms: int) -> int:
     return max(0, now_ms - timestamp - config.retention_ms)
 
 
-def _times_of(segment: Segment, candidate: Candidate, config: TopicConfig) -> Iterator[SegmentTime]:
+def _times_of(
+    segment: SegmentReader, candidate: Candidate, config: TopicConfig
+) -> Iterator[SegmentTime]:
     """The times of which the later counts; none if nothing is known that could count.
 
     Never on the word of the time index: a seal or the headers say it (`Indexes.largest`).
@@ -140,61 +204,81 @@ def decide(
 
     A segment whose time is unknown, None, stays.
     """
-    reasons = list(_before_start(segments, log_start_offset))
-    if "delete" in config.cleanup_policy:
-        reasons += _beyond_size(segments[len(reasons) :], config.retention_bytes, high_watermark)
-        reasons += _beyond_time(
-            segments[len(reasons) :], config.retention_ms, high_watermark, now_ms, time_of
-        )
-    return reasons
+    return _reasons(_judge(segments, config, log_start_offset, high_watermark, now_ms, time_of))
 
 
-def _before_start(segments: Sequence[Candidate], log_start_offset: int) -> Iterator[str]:
-    for segment in segments:
-        if segment.is_last or segment.end_offset > log_start_offset:
-            return
-        yield f"it is before the log start offset {log_start_offset}"
+def _reasons(found: Iterator[Verdict]) -> list[str]:
+    """Why each of the oldest segments goes, up to the first that stays."""
+    return [verdict.reason for verdict in takewhile(lambda verdict: verdict.may_go, found)]
 
 
-def _beyond_size(
-    segments: Sequence[Candidate], retention_bytes: int, high_watermark: int
-) -> Iterator[str]:
-    size = sum(segment.size for segment in segments)
-    if retention_bytes < 0:
-        return
-    for segment in _removable(segments, high_watermark):
-        if size - segment.size < retention_bytes:
-            return
-        yield f"the log has {size} bytes, retention.bytes is {retention_bytes}"
-        size -= segment.size
-
-
-def _beyond_time(
+def _judge(
     segments: Sequence[Candidate],
-    retention_ms: int,
+    config: TopicConfig,
+    log_start_offset: int,
     high_watermark: int,
     now_ms: int,
     time_of: Callable[[Candidate], SegmentTime | None],
-) -> Iterator[str]:
-    if retention_ms < 0:
-        return
-    for segment in _removable(segments, high_watermark):
-        time = time_of(segment)
-        if time is None or now_ms - time.time_ms <= retention_ms:
-            return
-        time_ms = time.time_ms
-        what = "largest timestamp"
-        if not time.is_record_time:
-            what = "last change (no record has a timestamp that counts)"
-        elif time.is_append_time:
-            what = "last append time"
-        if time.was_reset:
-            what = "append time is ahead of the clock, but not later than the reset at"
-        yield f"its {what} {time_ms} is {now_ms - time_ms} ms old, retention.ms is {retention_ms}"
-
-
-def _removable(segments: Sequence[Candidate], high_watermark: int) -> Iterator[Candidate]:
+) -> Iterator[Verdict]:
+    size = sum(segment.size for segment in segments)
     for segment in segments:
-        if segment.end_offset > high_watermark or (segment.is_last and segment.size == 0):
-            return
-        yield segment
+        if not segment.is_last and segment.end_offset <= log_start_offset:
+            reason = f"it is before the log start offset {log_start_offset}"
+            yield Verdict(Because.BEFORE_START, reason)
+        elif "delete" not in config.cleanup_policy:
+            yield Verdict(Because.POLICY, "cleanup.policy does not contain delete")
+        else:
+            limit = config.retention_bytes
+            to_go = None if limit < 0 else max(0, limit - (size - segment.size))
+            yield _judge_age_and_size(
+                segment, config, high_watermark, now_ms, time_of, size, to_go
+            )._replace(bytes_to_go=to_go)
+        size -= segment.size
+
+
+def _judge_age_and_size(
+    segment: Candidate,
+    config: TopicConfig,
+    high_watermark: int,
+    now_ms: int,
+    time_of: Callable[[Candidate], SegmentTime | None],
+    size: int,
+    bytes_to_go: int | None,
+) -> Verdict:
+    """Of a segment from which on the log has `size` bytes."""
+    if segment.end_offset > high_watermark:
+        return Verdict(
+            Because.HIGH_WATERMARK, f"it is not below the high watermark {high_watermark}"
+        )
+    if segment.is_last and segment.size == 0:
+        return Verdict(Because.EMPTY, "it is the active segment, and empty")
+    if bytes_to_go == 0:
+        return Verdict(
+            Because.BEYOND_SIZE,
+            f"the log has {size} bytes, retention.bytes is {config.retention_bytes}",
+        )
+    limit_ms = config.retention_ms
+    if limit_ms < 0:
+        return Verdict(Because.NO_LIMIT, "retention.ms sets no limit")
+    time = time_of(segment)
+    if time is None:
+        return Verdict(
+            Because.UNKNOWN_TIME,
+            "its last append time is unknown, and retention counts from that "
+            f"(horolog.retention.by={config.horolog_retention_by})",
+        )
+    age_ms = now_ms - time.time_ms
+    age = f"{age_ms} ms old" if age_ms >= 0 else f"{-age_ms} ms ahead of the clock"
+    reason = f"its {_what(time)} {time.time_ms} is {age}, retention.ms is {limit_ms}"
+    because = Because.EXPIRED
+    if age_ms <= limit_ms:
+        because = Because.YOUNG if age_ms >= 0 else Because.AHEAD
+    return Verdict(because, reason, time, time.time_ms + limit_ms + 1)
+
+
+def _what(time: SegmentTime) -> str:
+    if time.was_reset:
+        return "append time is ahead of the clock, but not later than the reset at"
+    if not time.is_record_time:
+        return "last change (no record has a timestamp that counts)"
+    return "last append time" if time.is_append_time else "largest timestamp"

@@ -47,6 +47,11 @@ LOOKUP_WAY: Final = "horolog.lookup.way"
 `LOOKUP_WAY/partition/timestamp`."""
 
 
+RETENTION: Final = "horolog.retention.explain"
+"""DescribeConfigs of a topic has what retention does about each segment of a partition, under
+`RETENTION/` and a JSON object."""
+
+
 class RangeClock(StrEnum):
     """Whose time it is, in requests of `TIME_RANGES`."""
 
@@ -60,6 +65,7 @@ class RangeClock(StrEnum):
 
 FEATURES: Final = MappingProxyType(
     dict.fromkeys(
-        (APPEND_TIME, APPEND_TIME_RESET, EXACTLY_ONCE, LOOKUP_WAY, TIME_RANGES), Versions(1, 1)
+        (APPEND_TIME, APPEND_TIME_RESET, EXACTLY_ONCE, LOOKUP_WAY, RETENTION, TIME_RANGES),
+        Versions(1, 1),
     )
 )

@@ -15,6 +15,7 @@ from horolog.broker.clock_control import describe_clock
 from horolog.broker.dispatch import Request, api
 from horolog.broker.exactly_once_control import describe_queries
 from horolog.broker.handlers.config_resources import ResourceType, check_broker, unknown_type
+from horolog.broker.retention_control import describe_retention
 from horolog.broker.time_ranges_control import describe_time_ranges
 from horolog.config import DescribedSetting, describe_broker, describe_cluster, describe_topic
 from horolog.errors import ErrorCode, HorologError, code_for
@@ -43,8 +44,9 @@ async def describe_configs(
         try:
             configs = descriptions.of(resource_type, name, keys)
             if resource_type == ResourceType.TOPIC:
-                ranges = await describe_time_ranges(broker, request.peer, name, keys)
-                configs = configs + descriptions.described(ranges) if ranges else configs
+                answers = await describe_time_ranges(broker, request.peer, name, keys)
+                answers += await describe_retention(broker, request.peer, name, keys)
+                configs = configs + descriptions.described(answers) if answers else configs
         except HorologError as error:
             error_code, message = code_for(error), str(error)
         results.append(

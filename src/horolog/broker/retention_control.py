@@ -1,0 +1,88 @@
+"""Answers DescribeConfigs of a topic with what retention does about its segments, and when.
+
+    horolog.retention.explain/{"partition": 0, "from": 0, "now": null, "set": {}}
+
+asked for by name is described with a JSON object; docs/wire.md says what is in it. The broker
+advertises it as a feature. No setting is stored under that name, and none that is tried.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from horolog.broker.answers import answer_to
+from horolog.broker.broker import Broker
+from horolog.config import DescribedSetting, TopicConfig
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.network.peer import Peer
+from horolog.storage.retention_report import settings_of
+from horolog.wire.features import RETENTION
+
+MOST_SEGMENTS: Final = 500
+"""In one answer."""
+
+_LONGEST_NAME: Final = 8_192
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+async def describe_retention(
+    broker: Broker, peer: Peer, topic: str, names: Collection[str] | None
+) -> list[DescribedSetting]:
+    """The answers that are asked for by name.
+
+    Raises:
+        RequestRefused: a name is not of that form, a setting is unknown or invalid, or there is
+            no such partition.
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where it has to be read.
+    """
+    asked = sorted(name for name in names or () if name.startswith(f"{RETENTION}/"))
+    return [answer_to(name, await _answer(broker, peer, topic, name)) for name in asked]
+
+
+async def _answer(broker: Broker, peer: Peer, topic: str, name: str) -> dict[str, Any]:
+    partition, first_offset, now_ms, tried = _question(name)
+    log = broker.partition(topic, partition)
+    config = _config(broker, topic, tried) if tried else None
+    at_ms = broker.clock.now_ms() if now_ms is None else now_ms
+    segments = await broker.searchers.run(peer, lambda: log.retention_report(at_ms, config))
+    wanted = [each for each in segments if each.base_offset >= first_offset]
+    shown = wanted[:MOST_SEGMENTS]
+    return {
+        "now": at_ms,
+        "settings": settings_of(log.config if config is None else config),
+        "is_exempt": log.is_retention_exempt and config is None,
+        "segments": [each.as_json() for each in shown],
+        "next": wanted[MOST_SEGMENTS].base_offset if len(wanted) > MOST_SEGMENTS else None,
+    }
+
+
+def _question(name: str) -> tuple[int, int, int | None, Mapping[str, str]]:
+    """Partition, first offset, time and tried settings."""
+    asked = None
+    if len(name) <= _LONGEST_NAME:
+        try:
+            asked = json.loads(name.removeprefix(f"{RETENTION}/"))
+        except (ValueError, RecursionError):
+            asked = None
+    if isinstance(asked, dict) and asked.keys() <= {"partition", "from", "now", "set"}:
+        partition, first = asked.get("partition"), asked.get("from", 0)
+        now_ms, tried = asked.get("now"), asked.get("set", {})
+        if (
+            all(type(each) is int and each in _INT64 for each in (partition, first, now_ms or 0))
+            and isinstance(tried, dict)
+            and all(isinstance(text, str) for text in tried.values())
+        ):
+            return partition, first, now_ms, tried  # type: ignore[return-value]
+    raise RequestRefused(
+        ErrorCode.invalid_request,
+        f'{name:.200} is not {RETENTION}/{{"partition":N,"from":OFFSET,"now":MS,"set":{{...}}}}',
+    )
+
+
+def _config(broker: Broker, topic: str, tried: Mapping[str, str]) -> TopicConfig:
+    overrides = {**broker.topics.named(topic).overrides, **tried}
+    try:
+        return broker.settings.topic_config(overrides)
+    except ValueError as error:
+        raise RequestRefused(ErrorCode.invalid_config, str(error)) from None

@@ -1,0 +1,190 @@
+"""The output of `horolog retention explain`: tables, sentences and JSON."""
+
+from collections.abc import Mapping, Sequence
+from datetime import tzinfo
+from typing import Any, NamedTuple
+
+import typer
+
+from horolog.cli.screen import show_table, size
+from horolog.clock import format_duration
+from horolog.storage.retention import Because
+from horolog.storage.retention_report import SegmentRetention
+from horolog.times import format_time
+
+_CLOCKS = {
+    "create-time": "its largest create time",
+    "append-time": "its last append time",
+    "modification-time": "when its file was changed, as no record has a time that counts,",
+    "append-time-reset": "when append times ahead of the clock were reset",
+}
+
+
+class Explained(NamedTuple):
+    """What retention does about one partition."""
+
+    name: str
+    now_ms: int
+    settings: Mapping[str, Any]
+    """Those that it depends on."""
+    source: str
+    """Where they are from."""
+    is_exempt: bool
+    segments: Sequence[SegmentRetention] = ()
+    notes: Sequence[str] = ()
+    damage: str | None = None
+    """Why nothing is known of its segments."""
+
+
+def as_json(explained: Explained) -> dict[str, Any]:
+    """A partition as JSON; times in milliseconds, `null` if absent."""
+    return {
+        "partition": explained.name,
+        "now": explained.now_ms,
+        "settings": dict(explained.settings),
+        "source": explained.source,
+        "exempt": explained.is_exempt,
+        "segments": [
+            {
+                **each.as_json(),
+                "goes_now": each.goes_now,
+                "is_odd": each.is_odd(explained.now_ms),
+            }
+            for each in explained.segments
+        ],
+        "notes": list(explained.notes),
+        "damage": explained.damage,
+    }
+
+
+def show(explained: Explained, zone: tzinfo) -> None:
+    """Print a partition: its settings, a line for each segment, and what is to be known."""
+    settings = explained.settings
+    typer.echo(explained.name)
+    typer.echo(f"  {', '.join(f'{name}={value}' for name, value in settings.items())}")
+    typer.echo(f"  settings from {explained.source}; now {format_time(explained.now_ms, zone)}")
+    if explained.damage is not None:
+        typer.echo(f"  {explained.damage}")
+    if explained.segments:
+        typer.echo("")
+        _show_segments(explained, zone)
+        typer.echo("")
+        for line in (_next(explained, zone), *_held(explained, zone)):
+            typer.echo(f"  {line}")
+    for note in explained.notes:
+        typer.echo(f"  {note}")
+
+
+def _show_segments(explained: Explained, zone: tzinfo) -> None:
+    rows = [
+        (
+            each.base_offset,
+            each.end_offset,
+            size(each.size),
+            None if each.largest_ms is None else format_time(each.largest_ms, zone),
+            None if each.appended_ms is None else format_time(each.appended_ms, zone),
+            _goes(each, zone),
+            _why(each, explained, zone),
+        )
+        for each in explained.segments
+    ]
+    columns = (
+        "base offset",
+        "end offset",
+        "size",
+        "largest timestamp",
+        "last append time",
+        "goes",
+        "why",
+    )
+    show_table(columns, rows)
+
+
+def _goes(segment: SegmentRetention, zone: tzinfo) -> str:
+    if segment.goes_now:
+        return "at the next check"
+    return "never by time" if segment.goes_ms is None else format_time(segment.goes_ms, zone)
+
+
+def _why(segment: SegmentRetention, explained: Explained, zone: tzinfo) -> str:
+    why = segment.reason
+    if segment.counts_ms is not None and segment.counts_by is not None:
+        counts = f"{_CLOCKS[segment.counts_by]} is {format_time(segment.counts_ms, zone)}"
+        why = f"{counts}, {_distance(segment.counts_ms, explained.now_ms)}"
+    if segment.kept_by is not None:
+        why += f"; the segment {segment.kept_by} keeps it"
+    if segment.bytes_to_go:
+        why += f"; retention.bytes deletes it after {size(segment.bytes_to_go)} more"
+    return f"{why} (active)" if segment.is_active else why
+
+
+def _distance(time_ms: int, now_ms: int) -> str:
+    if time_ms > now_ms:
+        return f"{format_duration(time_ms - now_ms)} ahead of the clock"
+    return f"{format_duration(now_ms - time_ms)} ago"
+
+
+def _next(explained: Explained, zone: tzinfo) -> str:
+    """What is deleted next, and when."""
+    if explained.is_exempt:
+        return (
+            "nothing is deleted: the topic was adopted or has an invalid setting. Give it "
+            "settings (horolog topics alter), and try them here with --set"
+        )
+    segments = explained.segments
+    going = [each for each in segments if each.goes_now]
+    if going:
+        total = size(sum(each.size for each in going))
+        what = f"{len(going)} segment{'' if len(going) == 1 else 's'}"
+        return f"the next check deletes {what}, {total}, the offsets before {going[-1].end_offset}"
+    first = segments[0]
+    what = f"next goes segment {first.base_offset}, {size(first.size)}"
+    if first.goes_ms is not None:
+        wait = format_duration(max(0, first.goes_ms - explained.now_ms))
+        return f"{what}, in {wait}: {format_time(first.goes_ms, zone)}"
+    if first.bytes_to_go:
+        return f"{what}, when {size(first.bytes_to_go)} more are appended"
+    return "nothing is deleted with these settings"
+
+
+def _held(explained: Explained, zone: tzinfo) -> list[str]:
+    """What keeps segments for longer than the settings would have it."""
+    lines = []
+    for number, each in enumerate(explained.segments):
+        behind = [
+            one for one in explained.segments[number + 1 :] if one.kept_by == each.base_offset
+        ]
+        waiting = (
+            f"; {len(behind)} segment{'' if len(behind) == 1 else 's'} behind it "
+            f"({size(sum(one.size for one in behind))}) could go earlier"
+            if behind
+            else ""
+        )
+        if each.holder is not None and each.is_odd(explained.now_ms):
+            holder = each.holder
+            appended = (
+                "at an unknown time"
+                if holder.appended_ms is None
+                else format_time(holder.appended_ms, zone)
+            )
+            producer = (
+                f" by producer {holder.producer_id}, epoch {holder.producer_epoch}"
+                if holder.producer_id >= 0
+                else ""
+            )
+            lines.append(
+                f"segment {each.base_offset} is kept by the record at offset {holder.offset}, "
+                f"stamped {format_time(holder.timestamp, zone)} and appended {appended}{producer}"
+                f"{waiting}. Compare --set horolog.retention.by=append-time"
+            )
+        elif each.because is Because.AHEAD and each.is_odd(explained.now_ms):
+            lines.append(
+                f"segment {each.base_offset} is kept by append times ahead of the clock{waiting}. "
+                "horolog topics reset-append-time lowers them (docs/append-times.md)"
+            )
+        elif each.because is Because.UNKNOWN_TIME:
+            lines.append(
+                f"segment {each.base_offset} is kept as {each.reason}{waiting}. "
+                "Compare --set horolog.retention.by=create-time"
+            )
+    return lines
