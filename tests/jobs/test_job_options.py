@@ -1,6 +1,7 @@
 """The options that the jobs share, on a command made for these tests."""
 
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
@@ -85,3 +86,8 @@ def test_a_config_file_with_a_mistake_is_refused(tmp_path: Path, text: str, sent
 def test_every_job_is_a_command_and_a_function() -> None:
     assert set(jobs.__all__) == set(JOBS) - {"script"}
     assert all(callable(getattr(jobs, name)) for name in jobs.__all__)
+
+
+def test_no_module_hides_a_job() -> None:
+    modules = {each.name for each in iter_modules(jobs.__path__)}
+    assert modules.isdisjoint(jobs.__all__)

@@ -70,6 +70,7 @@ def expected(batches: int, *, stamped: bool = False) -> list[dict[str, Any]]:
                     "appendTime": moment(at),
                     "appendTimeMs": at,
                     "createTime": moment(created),
+                    "createTimeMs": created,
                 }
             )
     return rows
@@ -166,9 +167,10 @@ def test_the_columns_come_only_when_asked_for(tmp_path: Path) -> None:
     of_all = columns.default_columns(
         include_headers=False, include_timestamp_ms=False, include_append_time=True
     )
-    assert of_all[-3:] == columns.OF_CLOCKS
+    assert of_all[-4:] == columns.OF_CLOCKS
     assert columns.ddl(columns.OF_CLOCKS) == (
-        "`appendTime` timestamp, `appendTimeMs` bigint, `createTime` timestamp"
+        "`appendTime` timestamp, `appendTimeMs` bigint, `createTime` timestamp, "
+        "`createTimeMs` bigint"
     )
 
 

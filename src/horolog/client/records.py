@@ -193,6 +193,14 @@ class RecordCalls(RetriedCalls):
         if first_failure is not None:
             refuse(*first_failure)
 
+    def has_append_times(self) -> bool:
+        """Whether the cluster knows when its records were appended (Apache Kafka does not).
+
+        Raises:
+            NoAnswer: no broker answers.
+        """
+        return self._persist(lambda deadline: APPEND_TIME in self.brokers.any(deadline).features)
+
     def fetch(
         self,
         topic: str,

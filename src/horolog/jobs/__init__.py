@@ -20,6 +20,8 @@ of `spark-submit` (`submit`). All of them take the same keyword arguments:
 
 Jobs that answer questions return DataFrames. Jobs that move records return what they did; each
 task of theirs moves whole batches, and a killed job is run again with the same state directory.
+
+No module of this package has the name of a job: once imported, it would hide the function.
 """
 
 from importlib import import_module

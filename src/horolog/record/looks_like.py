@@ -5,23 +5,35 @@ sense in one of them at most.
 """
 
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 _EARLIEST_MS = 31_536_000_000  # 1971-01-01
 _LATEST_MS = 4_102_444_800_000  # 2100-01-01
 
 
 class _Unit(NamedTuple):
+    """A unit, and the numbers from `first` to before `end` that are sensible times in it."""
+
     name: str
-    multiply: int
-    divide: int
+    first: int
+    end: int
+    per_second: int
 
 
-_UNITS = (
-    _Unit("seconds", 1000, 1),
-    _Unit("microseconds", 1, 1_000),
-    _Unit("nanoseconds", 1, 1_000_000),
+_UNITS: Final = tuple(
+    _Unit(name, _EARLIEST_MS * per_second // 1_000, _LATEST_MS * per_second // 1_000, per_second)
+    for name, per_second in (
+        ("seconds", 1),
+        ("microseconds", 1_000_000),
+        ("nanoseconds", 1_000_000_000),
+    )
 )
+OTHER_UNITS: Final = tuple(each.name for each in _UNITS)
+"""The units beside milliseconds that a number can look like."""
 
 
 def looks_like(timestamp: int) -> str | None:
@@ -30,14 +42,28 @@ def looks_like(timestamp: int) -> str | None:
     Args:
         timestamp: what was sent as milliseconds since 1970.
     """
-    if _EARLIEST_MS <= timestamp < _LATEST_MS:
-        return None
     for unit in _UNITS:
-        meant_ms = timestamp * unit.multiply // unit.divide
-        if _EARLIEST_MS <= meant_ms < _LATEST_MS:
-            moment = datetime.fromtimestamp(meant_ms / 1000, UTC)
+        if unit.first <= timestamp < unit.end:
+            moment = datetime.fromtimestamp(timestamp // unit.per_second, UTC)
             return (
                 f"The value looks like {unit.name} ({moment:%Y-%m-%d %H:%M:%S} UTC); timestamps "
                 "are milliseconds since 1970"
             )
     return None
+
+
+def units_of(timestamps: "npt.NDArray[np.int64]") -> "npt.NDArray[np.int8]":
+    """The unit that each of many numbers looks like, by the rule of `looks_like`.
+
+    Returns:
+        The place in `OTHER_UNITS`, counted from 1; 0 for milliseconds and for what makes no
+        better sense.
+    """
+    import numpy as np  # noqa: PLC0415 - one number needs none
+
+    found = np.zeros(len(timestamps), np.int8)
+    if not len(timestamps) or (timestamps.min() >= _EARLIEST_MS and timestamps.max() < _LATEST_MS):
+        return found
+    for place, unit in enumerate(_UNITS, 1):
+        found[(timestamps >= unit.first) & (timestamps < unit.end)] = place
+    return found

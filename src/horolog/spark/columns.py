@@ -25,7 +25,8 @@ SEQUENCE = "sequence"
 APPEND_TIME = "appendTime"
 APPEND_TIME_MS = "appendTimeMs"
 CREATE_TIME = "createTime"
-OF_CLOCKS = (APPEND_TIME, APPEND_TIME_MS, CREATE_TIME)
+CREATE_TIME_MS = "createTimeMs"
+OF_CLOCKS = (APPEND_TIME, APPEND_TIME_MS, CREATE_TIME, CREATE_TIME_MS)
 LATE_BY_MS = "lateByMs"
 OF_PRODUCER = (PRODUCER_ID, PRODUCER_EPOCH, SEQUENCE)
 
@@ -46,6 +47,7 @@ TYPES = {
     APPEND_TIME: "timestamp",
     APPEND_TIME_MS: "bigint",
     CREATE_TIME: "timestamp",
+    CREATE_TIME_MS: "bigint",
     LATE_BY_MS: "bigint",
 }
 

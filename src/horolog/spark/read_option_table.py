@@ -48,8 +48,8 @@ OWN = {
     "includeTimestampMs": "`true` adds the column `timestampMs`; `false` (default)",
     "includeProducer": "`true` adds `producerId`, `producerEpoch` and `sequence`; "
     "`false` (default)",
-    "includeAppendTime": "`true` adds `appendTime`, `appendTimeMs` and `createTime`; `false` "
-    "(default)",
+    "includeAppendTime": "`true` adds `appendTime`, `appendTimeMs`, `createTime` and "
+    "`createTimeMs`; `false` (default)",
     "fromAppendTime": "exactly the rows that were appended at or after this; none whose append "
     "time is unknown",
     "toAppendTime": "and before this",

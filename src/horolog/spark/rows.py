@@ -33,6 +33,7 @@ _TYPES = {
     columns.APPEND_TIME: pa.timestamp("us", tz="UTC"),
     columns.APPEND_TIME_MS: pa.int64(),
     columns.CREATE_TIME: pa.timestamp("us", tz="UTC"),
+    columns.CREATE_TIME_MS: pa.int64(),
     columns.LATE_BY_MS: pa.int64(),
 }
 # What has to be decoded for a column, and what is in a decoded table as Spark wants it.
@@ -50,12 +51,15 @@ _DECODED = {
     columns.APPEND_TIME: clocks.APPEND,
     columns.APPEND_TIME_MS: clocks.APPEND,
     columns.CREATE_TIME: clocks.CREATE,
+    columns.CREATE_TIME_MS: clocks.CREATE,
     columns.LATE_BY_MS: "timestamp_ms",
 }
 TIMES = "timestamp_ms"
 """The decoded column that holds the records' times."""
 
-_NO_TIME = np.iinfo(np.int64).min
+NO_TIME = -(1 << 63)
+"""Less than any time that is compared with it."""
+
 _COUNTED = "offset"  # decoded where a query wants no column of the records themselves
 _FEW_ROWS = 4096
 
@@ -74,12 +78,12 @@ class RowShaper:
         fields = zip(names, nullable, strict=True)
         self.schema = pa.schema([pa.field(name, _TYPES[name], may) for name, may in fields])
         self._partition: TopicPartition | None = None
-        self._largest_ms = _NO_TIME
+        self._largest_ms = NO_TIME
         self._constants: dict[str, pa.Array] = {}
 
     def begin(self, partition: TopicPartition, largest_ms: int | None = None) -> None:
         """The tables that follow are of this partition; `largest_ms` is known of those before."""
-        self._largest_ms = _NO_TIME if largest_ms is None else largest_ms
+        self._largest_ms = NO_TIME if largest_ms is None else largest_ms
         if partition != self._partition:
             self._partition = partition
             self._make_constants(_FEW_ROWS)
@@ -111,15 +115,8 @@ class RowShaper:
         """How much earlier each time is than the largest one before it; null without a time."""
         values: npt.NDArray[np.int64] = times_ms.to_numpy(zero_copy_only=False)
         has_none = values == NO_TIMESTAMP
-        known = np.concatenate(([self._largest_ms], np.where(has_none, _NO_TIME, values)))
-        largest = np.maximum.accumulate(known)
-        self._largest_ms = int(largest[-1])
-        before = largest[:-1]
-        late = before > values
-        # As unsigned: of times at both ends of 64 bits the difference is larger than that.
-        by = np.where(late, before.view(np.uint64) - values.view(np.uint64), np.uint64(0))
-        shown = np.minimum(by, np.uint64(np.iinfo(np.int64).max)).astype(np.int64)
-        return pa.array(shown, mask=has_none if has_none.any() else None)
+        by, self._largest_ms = late_by(values, ~has_none, self._largest_ms)
+        return pa.array(by, mask=has_none if has_none.any() else None)
 
     def _make_constants(self, rows: int) -> None:
         assert self._partition is not None
@@ -131,6 +128,30 @@ class RowShaper:
             columns.TOPIC: pa.Array.from_buffers(pa.string(), rows, buffers),
             columns.PARTITION: pa.array(np.full(rows, partition, np.int32)),
         }
+
+
+def late_by(
+    times_ms: npt.NDArray[np.int64], counts: npt.NDArray[np.bool_], largest_ms: int = NO_TIME
+) -> tuple[npt.NDArray[np.int64], int]:
+    """By how much each time is before the largest one that came before it, and the largest of all.
+
+    Args:
+        times_ms: in the order of the log.
+        counts: which of them can be the largest; the others are compared with it all the same.
+        largest_ms: the largest time before these.
+
+    Returns:
+        Milliseconds, 0 where a time is not late, at most the largest number of 64 bits.
+    """
+    largest = np.maximum.accumulate(
+        np.concatenate(([np.int64(largest_ms)], np.where(counts, times_ms, NO_TIME)))
+    )
+    before = largest[:-1]
+    # As unsigned: of times at both ends of 64 bits the difference is larger than that.
+    by = np.where(
+        before > times_ms, before.view(np.uint64) - times_ms.view(np.uint64), np.uint64(0)
+    )
+    return np.minimum(by, np.uint64(np.iinfo(np.int64).max)).astype(np.int64), int(largest[-1])
 
 
 def with_times_in(table: pa.RecordBatch, times_ms: Interval) -> pa.RecordBatch:
