@@ -12,11 +12,11 @@
 Knows no socket, no event loop and no clock: the time is passed in, in milliseconds.
 """
 
+from horolog.storage.load_plan import Recovery
 from horolog.storage.log import Appended, Log
 from horolog.storage.log_dir import LogDir
 from horolog.storage.lookup import TimestampOffset
 from horolog.storage.names import TopicPartition
-from horolog.storage.recovery import Recovery
 from horolog.storage.removed_files import DeletedSegment
 from horolog.storage.slices import Slice
 from horolog.storage.validate import Prepared, prepare

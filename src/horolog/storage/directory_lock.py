@@ -54,6 +54,34 @@ def lock_directory(path: str) -> int:
     return fd
 
 
+def lock_log_dir(path: Path) -> DirectoryLock:
+    """Lock a log directory, made if there is none.
+
+    Raises:
+        Misconfigured: another broker has it, or it cannot be made or written to.
+        StorageFailed: the lock file cannot be opened.
+    """
+    _ensure_directory(path)
+    try:
+        return DirectoryLock(lock_directory(str(path / names.LOCK)))
+    except BlockingIOError:
+        raise Misconfigured(
+            f"Failed to acquire lock on file .lock in {path}. A broker in another process is "
+            "using this directory."
+        ) from None
+
+
+def _ensure_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Misconfigured(f"log.dirs = {path} cannot be made: {error.strerror}") from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise Misconfigured(
+            f"log.dirs = {path} is not writable; `horolog log inspect {path}` reads it as it is"
+        )
+
+
 @contextmanager
 def lock_offline(log_dir: Path, why: str) -> Iterator[None]:
     """Keep brokers away from a log directory, if it is one, while a tool changes it.

@@ -11,7 +11,6 @@ Opening and closing take as long as the disk does: never on an event loop.
 
 import json
 import logging
-import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,28 +19,22 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from horolog.config import BrokerConfig, TopicConfig
-from horolog.errors import HorologError, Misconfigured, StorageFailed
+from horolog.errors import HorologError, StorageFailed
 from horolog.storage import names
 from horolog.storage.adoption.transaction_state import read_prepared_commits
 from horolog.storage.append_times import AppendTimes
-from horolog.storage.checkpoints import (
-    MetaProperties,
-    UnknownVersion,
-    kafka_uuid,
-    read_meta_properties,
-    read_topic_id,
-    write_meta_properties,
-    write_topic_id,
-)
-from horolog.storage.contents import Contents, clear_the_way, contents_of, set_aside
-from horolog.storage.directory_lock import DirectoryLock, lock_directory, still_locks
+from horolog.storage.checkpoints import MetaProperties, read_topic_id, write_topic_id
+from horolog.storage.contents import Contents, clear_the_way, contents_of
+from horolog.storage.directory_identity import directory_identity
+from horolog.storage.directory_lock import DirectoryLock, lock_log_dir, still_locks
 from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files
+from horolog.storage.load_plan import LoadPlan, Recovery
 from horolog.storage.log import Log
 from horolog.storage.names import TopicPartition
 from horolog.storage.offset_checkpoints import OffsetCheckpoints
 from horolog.storage.producers import Producers
-from horolog.storage.recovery import LoadPlan, Recovery, load_log
+from horolog.storage.recovery import load_log
 from horolog.storage.rolling import new_segment
 from horolog.storage.syncing import sync_all
 
@@ -136,7 +129,9 @@ class LogDir:
             files = files or Files()
             for moved in clear_the_way(files, str(path)):
                 _logger.error("%s is not a regular file and was set aside under this name", moved)
-            log_dir = cls(path, files, lock, _meta(files, path, broker_config), broker_config)
+            log_dir = cls(
+                path, files, lock, directory_identity(files, path, broker_config), broker_config
+            )
             log_dir._load(topic_config, is_ours, choose, topic_id, now_ms)
         except BaseException:
             lock.close()
@@ -449,61 +444,3 @@ class LogDir:
 
     def _path(self, name: str) -> str:
         return f"{self.path}/{name}"
-
-
-def lock_log_dir(path: Path) -> DirectoryLock:
-    """Lock a log directory, made if there is none.
-
-    Raises:
-        Misconfigured: another broker has it, or it cannot be made or written to.
-        StorageFailed: the lock file cannot be opened.
-    """
-    _ensure_directory(path)
-    try:
-        return DirectoryLock(lock_directory(str(path / names.LOCK)))
-    except BlockingIOError:
-        raise Misconfigured(
-            f"Failed to acquire lock on file .lock in {path}. A broker in another process is "
-            "using this directory."
-        ) from None
-
-
-def _ensure_directory(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Misconfigured(f"log.dirs = {path} cannot be made: {error.strerror}") from error
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise Misconfigured(
-            f"log.dirs = {path} is not writable; `horolog log inspect {path}` reads it as it is"
-        )
-
-
-def _meta(files: Files, path: Path, config: BrokerConfig) -> MetaProperties:
-    """Whose directory this is; a new one is given a cluster of its own."""
-    target = str(path / names.META_PROPERTIES)
-    damage: list[str] = []
-    found = None
-    try:
-        found = read_meta_properties(files, target, damage)
-    except UnknownVersion as error:
-        raise Misconfigured(f"{error}; restore the file from a backup, or remove it") from error
-    except StorageFailed as error:
-        damage = [str(error)]
-    if damage:
-        _logger.error("%s; the file is kept as %s", "; ".join(damage), set_aside(files, target))
-        if found is None or found.cluster_id is None:
-            _logger.error("this cluster is given a new id: %s said none", target)
-    elif found is not None and found.cluster_id is not None:
-        return found  # Kafka's own is not touched, of whatever version it is
-    meta = MetaProperties(
-        kafka_uuid(uuid.uuid4()) if found is None or not found.cluster_id else found.cluster_id,
-        config.node_id if found is None or found.node_id is None else found.node_id,
-        found.directory_id
-        if found is not None and (found.directory_id or not found.version)
-        else kafka_uuid(uuid.uuid4()),
-        {} if found is None else found.others,
-        1 if found is None else found.version,
-    )
-    write_meta_properties(files, target, meta)
-    return meta
