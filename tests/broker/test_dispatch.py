@@ -1,6 +1,7 @@
 """From a frame to a handler: who may ask, and how a coroutine is begun and goes on."""
 
 import asyncio
+import inspect
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,8 @@ from patience import eventually
 from raw_connection import RawConnection, fetch_fields, produce_fields
 from running_broker import RunningBroker
 
-from horolog.broker.dispatch import Apart, Dispatcher
+from horolog.broker import dispatch
+from horolog.broker.dispatch import Apart, Dispatcher, served
 from horolog.broker.handlers.fetch import AT_ONCE
 from horolog.broker.turns import SLICE_SECONDS
 from horolog.network.dispatching import Hangup
@@ -117,3 +119,9 @@ def test_a_fetch_that_has_waited_for_records_is_not_taken_for_long_work(
         producer.ask(ApiKey.PRODUCE, 8, **produce_fields("t", {0: batch}))
         assert waiting.receive()[1].responses[0].partitions[0].records
     assert not apart
+
+
+@pytest.mark.parametrize("key", served(), ids=lambda key: key.title)
+def test_the_type_checker_sees_what_every_handler_answers(key: ApiKey) -> None:
+    answer = inspect.get_annotations(dispatch._HANDLERS[key])["return"]
+    assert "dict[" not in str(answer), f"use the types in wire/responses.py: {answer}"

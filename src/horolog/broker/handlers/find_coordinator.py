@@ -8,15 +8,18 @@ v5  like v4
 v6  coordinators of share groups, not served here
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
 from horolog.errors import ErrorCode
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import FindCoordinatorRequest
+
+if TYPE_CHECKING:
+    from horolog.wire.responses import Coordinator, FindCoordinatorResponse
 
 GROUP: Final = 0
 
@@ -34,41 +37,47 @@ _NOT_SERVED: Final = {
 @api(ApiKey.FIND_COORDINATOR)
 def find_coordinator(
     request: Request[FindCoordinatorRequest], broker: Broker
-) -> dict[str, Any] | Apart:
+) -> "FindCoordinatorResponse | Apart":
     """This broker, for every group."""
     body = request.body
-    key_type = body.key_type
-    here = _here(request, broker)
+    here = broker.endpoint(request.peer.listener)
+    find = partial(_coordinator, broker.config.node_id, here.host, here.port, body.key_type)
     if request.version < 4:
-        return _coordinator(here, body.key, key_type)
-    make = partial(_answer, here, body.coordinator_keys, key_type)
+        found = find(body.key)
+        return {
+            "error_code": found["error_code"],
+            "error_message": found["error_message"],
+            "node_id": found["node_id"],
+            "host": found["host"],
+            "port": found["port"],
+        }
+    make = partial(_answer, find, body.coordinator_keys)
     if len(body.coordinator_keys) > _MANY:
         return Apart(make)
     return make()
 
 
-def _answer(here: dict[str, Any], keys: Sequence[str], key_type: int) -> dict[str, Any]:
-    return {"coordinators": [{"key": key, **_coordinator(here, key, key_type)} for key in keys]}
+def _answer(find: "Callable[[str], Coordinator]", keys: Sequence[str]) -> "FindCoordinatorResponse":
+    return {"coordinators": [find(key) for key in keys]}
 
 
-def _here(request: Request[FindCoordinatorRequest], broker: Broker) -> dict[str, Any]:
-    here = broker.endpoint(request.peer.listener)
+def _coordinator(node_id: int, host: str, port: int, key_type: int, key: str) -> "Coordinator":
+    error, message = _refusal(key, key_type)
+    is_here = error is ErrorCode.none
     return {
-        "error_code": ErrorCode.none,
-        "error_message": None,
-        "node_id": broker.config.node_id,
-        "host": here.host,
-        "port": here.port,
+        "key": key,
+        "error_code": error,
+        "error_message": message,
+        "node_id": node_id if is_here else -1,
+        "host": host if is_here else "",
+        "port": port if is_here else -1,
     }
 
 
-def _coordinator(here: dict[str, Any], key: str, key_type: int) -> dict[str, Any]:
+def _refusal(key: str, key_type: int) -> tuple[ErrorCode, str | None]:
     if key_type != GROUP:
         unknown = ErrorCode.invalid_request, f"there is no key type {key_type}"
-        error, message = _NOT_SERVED.get(key_type, unknown)
-    elif not key:
-        error, message = ErrorCode.invalid_group_id, "a group id must not be empty"
-    else:
-        return here
-    nowhere = {"node_id": -1, "host": "", "port": -1}
-    return {"error_code": error, "error_message": message, **nowhere}
+        return _NOT_SERVED.get(key_type, unknown)
+    if not key:
+        return ErrorCode.invalid_group_id, "a group id must not be empty"
+    return ErrorCode.none, None

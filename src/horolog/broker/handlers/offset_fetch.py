@@ -17,7 +17,8 @@ A group that is asked for several times is answered once, and INVALID_REQUEST af
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+from uuid import UUID
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
@@ -29,9 +30,17 @@ from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+
+if TYPE_CHECKING:
+    from horolog.wire.responses import (
+        OffsetFetchResponse,
+        OffsetFetchResponseGroup,
+        OffsetFetchResponsePartition,
+        OffsetFetchResponseTopic,
+        OffsetFetchResponseTopics,
+    )
 
 Committed: TypeAlias = Mapping[TopicPartition, OffsetRow]
 
@@ -41,111 +50,134 @@ _MANY: Final = 1_000  # groups, and partitions asked for or committed
 @api(ApiKey.OFFSET_FETCH)
 async def offset_fetch(
     request: Request[OffsetFetchRequest], broker: Broker
-) -> dict[str, Any] | Apart:
+) -> "OffsetFetchResponse | Apart":
     """Return the committed offsets."""
     body = request.body
-    asked = [(body.group_id, body.topics)] if request.version < 8 else _groups(body.groups)
+    of_one = request.version < 8
+    asked = [body] if of_one else body.groups
     offsets = broker.groups.offsets
     committed: dict[str, Committed] = {}
     size = len(asked)
-    for group_id, topics in asked:
+    for group in asked:
         await request.checkpoint()
-        if group_id not in committed:
-            committed[group_id] = offsets.of_group(group_id)
-            size += len(committed[group_id])
-        size += sum(1 + len(topic.partition_indexes) for topic in topics or ())
-    make = partial(_answer, request.version, broker.topics, asked, committed)
+        if group.group_id not in committed:
+            committed[group.group_id] = offsets.of_group(group.group_id)
+            size += len(committed[group.group_id])
+        size += sum(1 + len(topic.partition_indexes) for topic in group.topics or ())
+    make = (
+        partial(_of_one_group, request.version, broker.topics, body, committed[body.group_id])
+        if of_one
+        else partial(_of_groups, request.version, broker.topics, body.groups, committed)
+    )
     return Apart(make) if size > _MANY else make()
 
 
-_AskedTopic: TypeAlias = OffsetFetchRequestTopic | OffsetFetchRequestTopics
-Asked: TypeAlias = "Sequence[tuple[str, Sequence[_AskedTopic] | None]]"
-
-
-def _groups(groups: Sequence[OffsetFetchRequestGroup]) -> Asked:
-    return [(group.group_id, group.topics) for group in groups]
-
-
-def _answer(
-    version: int, topics: TopicRegistry, asked: Asked, committed: Mapping[str, Committed]
-) -> dict[str, Any]:
-    if version < 8:
-        ((group_id, wanted),) = asked
-        return {
-            "error_code": ErrorCode.none,
-            "topics": _topics(version, topics, committed[group_id], wanted),
-        }
-    answered = set()
-    groups = []
-    for group_id, wanted in asked:
-        if group_id in answered:
-            groups.append(
-                {"group_id": group_id, "error_code": ErrorCode.invalid_request, "topics": []}
-            )
-            continue
-        answered.add(group_id)
-        groups.append(
+def _of_one_group(
+    version: int, topics: TopicRegistry, body: OffsetFetchRequest, committed: Committed
+) -> "OffsetFetchResponse":
+    """The response up to v7."""
+    missing = ErrorCode.unknown_topic_or_partition if version == 0 else ErrorCode.none
+    found: list[OffsetFetchResponseTopic]
+    if body.topics is None:
+        found = [
+            {"name": name, "partitions": [_partition(row.partition, row) for row in rows]}
+            for name, _, rows in _existing(topics, committed)
+        ]
+    else:
+        found = [
             {
-                "group_id": group_id,
-                "error_code": ErrorCode.none,
-                "topics": _topics(version, topics, committed[group_id], wanted),
+                "name": topic.name,
+                "partitions": _partitions(topic.name, topic.partition_indexes, committed, missing),
+            }
+            for topic in body.topics
+        ]
+    return {"error_code": ErrorCode.none, "topics": found}
+
+
+def _of_groups(
+    version: int,
+    topics: TopicRegistry,
+    groups: Sequence[OffsetFetchRequestGroup],
+    committed: Mapping[str, Committed],
+) -> "OffsetFetchResponse":
+    """The response from v8 on."""
+    answered: set[str] = set()
+    found: list[OffsetFetchResponseGroup] = []
+    for group in groups:
+        is_first = group.group_id not in answered
+        answered.add(group.group_id)
+        found.append(
+            {
+                "group_id": group.group_id,
+                "error_code": ErrorCode.none if is_first else ErrorCode.invalid_request,
+                "topics": _topics(version, topics, committed[group.group_id], group.topics)
+                if is_first
+                else [],
             }
         )
-    return {"groups": groups}
+    return {"groups": found}
 
 
 def _topics(
-    version: int, topics: TopicRegistry, committed: Committed, asked: Sequence[_AskedTopic] | None
-) -> list[dict[str, Any]]:
+    version: int,
+    topics: TopicRegistry,
+    committed: Committed,
+    asked: Sequence[OffsetFetchRequestTopics] | None,
+) -> "list[OffsetFetchResponseTopics]":
     if asked is None:
-        return _all_topics(topics, committed)
-    answers: list[dict[str, Any]] = []
-    for topic in asked:
-        name, topic_id = "", None
-        if version < 10 or isinstance(topic, OffsetFetchRequestTopic):
-            name = topic.name
-        else:
-            topic_id = topic.topic_id
-            known = topics.find_id(topic_id)
-            name = known.name if known is not None else ""
-        error_code = ErrorCode.none if name or version < 10 else ErrorCode.unknown_topic_id
-        missing = ErrorCode.unknown_topic_or_partition if version == 0 else error_code
-        answers.append(
+        return [
             {
                 "name": name,
                 "topic_id": topic_id,
-                "partitions": [
-                    _partition(index, row, missing if row is None else error_code)
-                    for index in topic.partition_indexes
-                    for row in (committed.get((name, index)),)
-                ],
+                "partitions": [_partition(row.partition, row) for row in rows],
+            }
+            for name, topic_id, rows in _existing(topics, committed)
+        ]
+    found: list[OffsetFetchResponseTopics] = []
+    for topic in asked:
+        name, error_code = topic.name, ErrorCode.none
+        if version >= 10:
+            known = topics.find_id(topic.topic_id)
+            name = "" if known is None else known.name
+            error_code = ErrorCode.unknown_topic_id if known is None else ErrorCode.none
+        found.append(
+            {
+                "name": name,
+                "topic_id": topic.topic_id,
+                "partitions": _partitions(name, topic.partition_indexes, committed, error_code),
             }
         )
-    return answers
+    return found
 
 
-def _all_topics(topics: TopicRegistry, committed: Committed) -> list[dict[str, Any]]:
+def _existing(
+    topics: TopicRegistry, committed: Committed
+) -> list[tuple[str, UUID, list[OffsetRow]]]:
+    """The topics that have commits and exist, with their ids."""
     rows: dict[str, list[OffsetRow]] = {}
     for row in committed.values():
         rows.setdefault(row.topic, []).append(row)
     return [
-        {
-            "name": name,
-            "topic_id": topic.topic_id,
-            "partitions": [_partition(row.partition, row) for row in of_topic],
-        }
+        (name, topic.topic_id, of_topic)
         for name, of_topic in rows.items()
         if (topic := topics.find(name)) is not None
     ]
 
 
+def _partitions(
+    name: str, indexes: Sequence[int], committed: Committed, missing: ErrorCode
+) -> "list[OffsetFetchResponsePartition]":
+    """The commits of a topic, with the error of partitions without one."""
+    return [_partition(index, committed.get((name, index)), missing) for index in indexes]
+
+
 def _partition(
-    index: int, row: OffsetRow | None, error_code: ErrorCode = ErrorCode.none
-) -> dict[str, Any]:
+    index: int, row: OffsetRow | None, missing: ErrorCode = ErrorCode.none
+) -> "OffsetFetchResponsePartition":
     return {
         "partition_index": index,
         "committed_offset": -1 if row is None else row.committed,
         "committed_leader_epoch": -1 if row is None else row.leader_epoch,
         "metadata": "" if row is None else row.metadata,
-        "error_code": error_code,
+        "error_code": missing if row is None else ErrorCode.none,
     }
