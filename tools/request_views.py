@@ -4,11 +4,12 @@ python -m tools.request_views > src/horolog/wire/requests.py
 """
 
 import sys
-from dataclasses import dataclass, field
 from typing import Any
 
+from tools.wire_views import ClassNames, Seen, View, views_of
+
 from horolog.wire.api import SUPPORTED, ApiKey
-from horolog.wire.schema import REQUIRED, Field, Shape, load
+from horolog.wire.schema import REQUIRED
 
 HEAD = '''"""The bodies of requests: what a decoded one has, whatever its version.
 
@@ -37,61 +38,24 @@ TYPES = {
 }
 
 
-@dataclass
-class Seen:
-    """One field over all versions."""
-
-    newest: Field
-    view: str = ""
-    is_nullable: bool = False
-    versions: int = 0
-
-    def annotation(self) -> str:
-        """Its type."""
-        inner = self.view or TYPES.get(self.newest.type, "int")
-        if self.view and not self.newest.is_array:
-            return f"{inner} | None"
-        if self.newest.is_array:
-            inner = f"tuple[{inner}, ...]"
-        return inner if not self.is_nullable or inner.endswith("None") else f"{inner} | None"
-
-    def default(self) -> str:
-        """What it is in versions that lack it."""
-        value = self.newest.default
-        if self.view and not self.newest.is_array:
-            value = None
-        if value is REQUIRED:
-            value = () if self.newest.is_array else ZEROS.get(self.newest.type, 0)
-        return repr(value)
+def annotation(seen: Seen) -> str:
+    """The type of a field."""
+    inner = seen.inner or TYPES.get(seen.newest.type, "int")
+    if seen.inner and not seen.newest.is_array:
+        return f"{inner} | None"
+    if seen.newest.is_array:
+        inner = f"tuple[{inner}, ...]"
+    return inner if not seen.is_nullable or inner.endswith("None") else f"{inner} | None"
 
 
-@dataclass
-class View:
-    """One structure over all versions."""
-
-    name: str
-    versions: int = 0
-    fields: dict[str, Seen] = field(default_factory=dict)
-
-
-def views_of(key: ApiKey) -> dict[str, View]:
-    """The structures of a request by the names of its library, the body first."""
-    views: dict[str, View] = {}
-
-    def look(shape: Shape) -> None:
-        view = views.setdefault(shape.name, View(shape.name))
-        view.versions += 1
-        for each in shape.fields:
-            seen = view.fields.setdefault(each.name, Seen(each))
-            seen.versions += 1
-            seen.is_nullable = seen.is_nullable or each.is_nullable
-            if each.shape is not None:
-                seen.view = each.shape.name
-                look(each.shape)
-
-    for version in range(SUPPORTED[key].max, SUPPORTED[key].min - 1, -1):
-        look(load("request", key, version))
-    return views
+def default(seen: Seen) -> str:
+    """What a field is in versions that lack it."""
+    value = seen.newest.default
+    if seen.inner and not seen.newest.is_array:
+        value = None
+    if value is REQUIRED:
+        value = () if seen.newest.is_array else ZEROS.get(seen.newest.type, 0)
+    return repr(value)
 
 
 def written(view: View, key: ApiKey, taken: dict[str, str]) -> str:
@@ -103,21 +67,18 @@ def written(view: View, key: ApiKey, taken: dict[str, str]) -> str:
         "    __slots__ = ()",
     ]
     for name, seen in view.fields.items():
-        seen.view = taken.get(seen.view, seen.view)
-        default = f" = {seen.default()}" if seen.versions < view.versions else ""
-        lines.append(f"    {name}: {seen.annotation()}{default}".replace("'", '"'))
+        otherwise = f" = {default(seen)}" if seen.versions < view.versions else ""
+        lines.append(f"    {name}: {annotation(seen)}{otherwise}".replace("'", '"'))
     return "\n".join(lines)
 
 
 def main() -> None:
     parts = [HEAD]
     registered = []
-    names: dict[str, ApiKey] = {}
+    names = ClassNames()
     for key in SUPPORTED:
-        views = views_of(key)
-        taken = {}
-        for name in views:
-            taken[name] = name if names.setdefault(name, key) is key else key.title + name
+        views = views_of("request", key)
+        taken = names.of(views, key)
         parts += [written(view, key, taken) for view in reversed(views.values())]
         registered += [f"        ApiKey.{key.name}: {{"]
         registered += [f'            "{name}": {taken[name]},' for name in views]

@@ -5,6 +5,7 @@ import io
 
 import pytest
 from tools import response_views
+from tools.wire_views import views_of
 
 from horolog.wire import responses
 from horolog.wire.api import SUPPORTED, ApiKey
@@ -32,7 +33,7 @@ VALUES = {"bool": False, "string": "", "bytes": b"", "float64": 0.0, "uuid": Non
     ids=lambda key: key.title,
 )
 def test_what_a_view_requires_cannot_be_left_out_of_any_version(key: ApiKey) -> None:
-    view = getattr(responses, next(iter(response_views.views_of(key))))
+    view = getattr(responses, next(iter(views_of("response", key))))
     for version in range(SUPPORTED[key].min, SUPPORTED[key].max + 1):
         needed = {
             each.name: () if each.is_array else VALUES.get(each.type, 0)

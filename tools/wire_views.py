@@ -1,0 +1,67 @@
+"""The structures of Kafka's messages over all versions served, for the modules that type them."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from horolog.wire.api import SUPPORTED, ApiKey
+from horolog.wire.schema import REQUIRED, Field, Shape, load
+
+
+@dataclass
+class Seen:
+    """One field over all versions."""
+
+    newest: Field
+    inner: str = ""
+    """The structure that it holds, if it holds one."""
+    is_nullable: bool = False
+    has_default: bool = False
+    versions: int = 0
+
+
+@dataclass
+class View:
+    """One structure over all versions."""
+
+    name: str
+    versions: int = 0
+    fields: dict[str, Seen] = field(default_factory=dict)
+
+
+def views_of(kind: Literal["request", "response"], key: ApiKey) -> dict[str, View]:
+    """The structures of a message by the names of its library, the body first."""
+    views: dict[str, View] = {}
+
+    def look(shape: Shape) -> None:
+        view = views.setdefault(shape.name, View(shape.name))
+        view.versions += 1
+        for each in shape.fields:
+            seen = view.fields.setdefault(each.name, Seen(each))
+            seen.versions += 1
+            seen.is_nullable = seen.is_nullable or each.is_nullable
+            seen.has_default = seen.has_default or each.default is not REQUIRED
+            if each.shape is not None:
+                seen.inner = each.shape.name
+                look(each.shape)
+
+    for version in range(SUPPORTED[key].max, SUPPORTED[key].min - 1, -1):
+        look(load(kind, key, version))
+    return views
+
+
+class ClassNames:
+    """Names of classes: that of the structure, with its API before it where another has it."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, ApiKey] = {}
+
+    def of(self, views: dict[str, View], key: ApiKey) -> dict[str, str]:
+        """The class of each structure; the fields that hold one name its class from here on."""
+        taken = {
+            name: name if self._first.setdefault(name, key) is key else key.title + name
+            for name in views
+        }
+        for view in views.values():
+            for seen in view.fields.values():
+                seen.inner = taken.get(seen.inner, seen.inner)
+        return taken
