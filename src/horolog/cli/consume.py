@@ -1,20 +1,30 @@
-"""`horolog consume`: print the records of a topic, or those of a time range."""
+"""`horolog consume`: print the records of a topic, or those of a time range; also from files."""
 
 import sys
-from collections.abc import Iterator
-from datetime import UTC
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, tzinfo
 from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from horolog.cli.options import LOCAL, Bootstrap, ByClock, Partitions, Topic, Zone
+from horolog.cli.options import (
+    LOCAL,
+    Bootstrap,
+    ByClock,
+    Partitions,
+    PathOrTopic,
+    Zone,
+    path_of,
+)
 from horolog.cli.reading import ReadRecord, Span, TimeRange, follow, plan, read_span
+from horolog.cli.reading_files import open_partitions, plan_files, read_stretch
 from horolog.cli.screen import Advance, progress, say
 from horolog.cli.showing import Format, line_maker
 from horolog.client import Client, RecordClock
 from horolog.clock import SystemClock
-from horolog.errors import Misconfigured
+from horolog.errors import Damaged, Misconfigured, StorageFailed
 from horolog.times import format_time, parse_time, parse_zone
 
 app = typer.Typer(no_args_is_help=True)
@@ -22,7 +32,8 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.command(no_args_is_help=True)
 def consume(
-    topic: Topic,
+    context: typer.Context,
+    what: PathOrTopic,
     bootstrap: Bootstrap = LOCAL,
     from_time: Annotated[
         str | None,
@@ -53,12 +64,14 @@ def consume(
     shape: Annotated[Format, typer.Option("--format", help="The output format.")] = Format.TEXT,
     zone: Zone = None,
 ) -> None:
-    """Print the records of a topic, up to its end at the start of the command.
+    """Print the records of a topic or of files, up to the end at the start of the command.
 
     A time range is exact and includes late records: it has every record with from-time <= time <
     to-time, and no other. Times: ISO 8601 with a zone or --tz, epoch milliseconds, or relative
     (-15m, -2h, -7d). A text line has tab-separated: time, partition@offset, key, value, headers.
-    With --clock append the range is of append times, and a line begins with the append time.
+    With --clock append the range is of append times, and a line begins with the append time. Files
+    need no broker, are only read, and may be Apache Kafka's; a line of several topics begins with
+    the topic. The exit code is 1 if a log is damaged; what is before the damage is printed.
     """
     if sum((from_time is not None, from_beginning, from_end, offset is not None)) > 1:
         raise Misconfigured(
@@ -67,6 +80,19 @@ def consume(
         )
     times = _time_range(from_time, to_time, zone)
     zone_shown = parse_zone(zone) if zone else UTC
+    path = path_of(context, what)
+    if path is not None:
+        if follow_on or from_end:
+            given = "--follow" if follow_on else "--from-end"
+            raise Misconfigured(f"{given} needs a broker: files are read up to their ends of now")
+        output = _Output(shape, zone_shown, clock or RecordClock.CREATE, max_messages)
+        is_damaged = _consume_files(path, partitions, offset, times, output)
+        if sys.stderr.isatty():
+            say(_summary(output.count, times))
+        if is_damaged:
+            raise typer.Exit(1)
+        return
+    topic = what
     make_line = line_maker(shape, topic, zone_shown, shows_append=clock is RecordClock.APPEND)
     out = sys.stdout.buffer
     with Client(bootstrap) as client:
@@ -93,6 +119,66 @@ def consume(
         out.flush()
     if sys.stderr.isatty():
         say(_summary(count, times))
+
+
+class _Output:
+    """Lines on standard output, up to a number of them."""
+
+    def __init__(
+        self, shape: Format, zone: tzinfo, clock: RecordClock, max_messages: int | None
+    ) -> None:
+        self.clock = clock
+        self.count = 0
+        self._shape = shape
+        self._zone = zone
+        self._max = max_messages
+        self._makers: dict[str, Callable[[ReadRecord], bytes]] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more lines are wanted."""
+        return self.count == self._max
+
+    def write(self, topic: str, read: ReadRecord, *, names_topic: bool) -> None:
+        """Print a record."""
+        make = self._makers.get(topic)
+        if make is None:
+            by_append = self.clock is RecordClock.APPEND
+            make = line_maker(self._shape, topic, self._zone, shows_append=by_append)
+            self._makers[topic] = make
+        prefix = f"{topic}\t".encode() if names_topic and self._shape is Format.TEXT else b""
+        sys.stdout.buffer.write(prefix + make(read))
+        self.count += 1
+
+
+def _consume_files(
+    path: Path,
+    partitions: Sequence[int] | None,
+    offset: int | None,
+    times: TimeRange,
+    output: _Output,
+) -> bool:
+    """Print what files hold; whether a log is damaged, which hides no other."""
+    stretches = plan_files(open_partitions(path, partitions), offset)
+    names_topic = len({stretch.log.partition.topic for stretch in stretches}) > 1
+    total = sum(stretch.end - stretch.start for stretch in stretches)
+    done, is_damaged = 0, False
+    with progress(f"reading {path}", total, "offsets") as advance:
+        for stretch in stretches:
+            try:
+                for position, records in read_stretch(stretch, times, output.clock):
+                    for read in records:
+                        output.write(stretch.log.partition.topic, read, names_topic=names_topic)
+                        if output.is_full:
+                            sys.stdout.buffer.flush()
+                            return is_damaged
+                    advance(done + max(0, position - stretch.start))
+            except (Damaged, StorageFailed) as error:
+                is_damaged = True
+                say(str(error))
+            done += stretch.end - stretch.start
+    sys.stdout.buffer.flush()
+    return is_damaged
 
 
 def _time_range(from_time: str | None, to_time: str | None, zone: str | None) -> TimeRange:

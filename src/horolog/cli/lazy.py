@@ -27,7 +27,7 @@ COMMANDS = {
     "serve": Entry("horolog.cli.serve", "Run a broker in the foreground."),
     "topics": Entry("horolog.cli.topics", "List, create, describe, alter and delete topics."),
     "produce": Entry("horolog.cli.produce", "Send lines to a topic, with chosen timestamps."),
-    "consume": Entry("horolog.cli.consume", "Print records, of an exact time range if given."),
+    "consume": Entry("horolog.cli.consume", "Print records of a topic or files, or a time range."),
     "offsets": Entry("horolog.cli.offsets", "Find the offset of a time, and explain the result."),
     "retention": Entry(
         "horolog.cli.retention", "Explain why segments are still there, and when they go."

@@ -7,7 +7,7 @@ record is in the range are skipped.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from horolog.cli.screen import say
@@ -114,7 +114,9 @@ def plan(
     if from_end:
         starts: dict[int, int] = ends
     elif from_offset is not None:
-        starts = {n: _offset_within(topic, n, from_offset, earliest[n], ends[n]) for n in numbers}
+        starts = {
+            n: offset_within(f"{topic}-{n}", from_offset, earliest[n], ends[n]) for n in numbers
+        }
     elif not times.is_everything and (
         (found := _in_time(client, topic, earliest, ends, times, clock)) is not None
     ):
@@ -248,57 +250,67 @@ def _records(
         if end is not None and header.base_offset >= end:
             yield end, []
             return
-        records = []
         batch = view[place : place + header.size]
-        if _is_wanted(batch, header, times):
-            kind = header.timestamp_type_name
-            is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-            for record, created in read_with_create_times(batch):
-                offset = record.offset
-                assert offset is not None
-                created_ms = created if is_stamped else None
-                if (
-                    start <= offset
-                    and (end is None or offset < end)
-                    and times.holds(record.timestamp)
-                ):
-                    records.append(ReadRecord(partition, offset, kind, record, None, created_ms))
-        yield max(start, header.next_offset), records
+        within = records_of(batch, header, partition, times)
+        yield max(start, header.next_offset), between(within, start, end)
 
 
 def _records_by_append_time(
     fetched: Fetched, partition: int, start: int, end: int | None, times: TimeRange
 ) -> Iterator[tuple[int, list[ReadRecord]]]:
-    """Records whose append time is unknown are in the range that is unbounded alone."""
     view, stretches = memoryview(fetched.records), fetched.append_times
     offsets = [stretch.offset for stretch in stretches]
     for place, header in iter_headers(view):
         if end is not None and header.base_offset >= end:
             yield end, []
             return
-        records = []
         index = bisect_right(offsets, max(start, header.base_offset)) - 1
         appended_ms = stretches[index].ms if index >= 0 else None
-        is_wanted = times.is_everything or (appended_ms is not None and times.holds(appended_ms))
-        if is_wanted and not header.is_control:
-            kind = header.timestamp_type_name
-            is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-            both = read_with_create_times(view[place : place + header.size])
-            records = [
-                ReadRecord(
-                    partition,
-                    record.offset,
-                    kind,
-                    record,
-                    appended_ms,
-                    created if is_stamped else None,
-                )
-                for record, created in both
-                if record.offset is not None
-                and start <= record.offset
-                and (end is None or record.offset < end)
-            ]
-        yield max(start, header.next_offset), records
+        batch = view[place : place + header.size]
+        within = records_appended(batch, header, partition, times, appended_ms)
+        yield max(start, header.next_offset), between(within, start, end)
+
+
+def between(records: Iterable[ReadRecord], start: int, end: int | None) -> list[ReadRecord]:
+    """Those with offsets from `start` to before `end`."""
+    return [each for each in records if start <= each.offset and (end is None or each.offset < end)]
+
+
+def records_of(
+    batch: memoryview, header: BatchHeader, partition: int, times: TimeRange
+) -> Iterator[ReadRecord]:
+    """The records of a batch whose timestamps are in a range."""
+    if _is_wanted(batch, header, times):
+        for each in _read(batch, header, partition, None):
+            if times.holds(each.record.timestamp):
+                yield each
+
+
+def records_appended(
+    batch: memoryview,
+    header: BatchHeader,
+    partition: int,
+    times: TimeRange,
+    appended_ms: int | None,
+) -> Iterator[ReadRecord]:
+    """The records of a batch, if it was appended in a range.
+
+    One whose append time is unknown is in the range that is unbounded alone.
+    """
+    is_wanted = times.is_everything or (appended_ms is not None and times.holds(appended_ms))
+    if is_wanted and not header.is_control:
+        yield from _read(batch, header, partition, appended_ms)
+
+
+def _read(
+    batch: memoryview, header: BatchHeader, partition: int, appended_ms: int | None
+) -> Iterator[ReadRecord]:
+    kind = header.timestamp_type_name
+    is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    for record, created in read_with_create_times(batch):
+        assert record.offset is not None
+        created_ms = created if is_stamped else None
+        yield ReadRecord(partition, record.offset, kind, record, appended_ms, created_ms)
 
 
 def _is_wanted(batch: memoryview, header: BatchHeader, times: TimeRange) -> bool:
@@ -316,10 +328,15 @@ def _bounds(client: Client, topic: str, numbers: Sequence[int], which: int) -> d
     return {tp[1]: each.offset if each else 0 for tp, each in found.items()}
 
 
-def _offset_within(topic: str, partition: int, offset: int, earliest: int, end: int) -> int:
+def offset_within(name: str, offset: int, earliest: int, end: int) -> int:
+    """The offset, if a partition has it or ends there.
+
+    Raises:
+        RequestRefused: it does not.
+    """
     if not earliest <= offset <= end:
         raise RequestRefused(
             ErrorCode.offset_out_of_range,
-            f"{topic}-{partition} has no offset {offset}: it has {earliest} up to {end}",
+            f"{name} has no offset {offset}: it has {earliest} up to {end}",
         )
     return offset
