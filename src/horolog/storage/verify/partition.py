@@ -2,9 +2,10 @@
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from horolog.errors import StorageFailed
 from horolog.storage import names
@@ -22,7 +23,6 @@ from horolog.storage.verify.segment import Situation, check_segment
 from horolog.storage.verify.set_aside import check_set_aside
 from horolog.storage.verify.surroundings import Surroundings, read_or_report
 
-_MAX_SNAPSHOT_BYTES = 64 << 20
 _LEFTOVERS = {
     names.DELETED: "The segment was deleted and waits for its removal",
     names.CLEANED: "A compaction had not ended when its broker did: the next start removes it",
@@ -33,9 +33,6 @@ _FORGET_RESETS = (
     "restore it from a backup, or stop the broker and remove the file: retention then counts from "
     "append times as they are"
 )
-_MAX_ATTEMPTS_BYTES = 256 << 20
-_ATTEMPTS = "a broker reads an older one that is there, and the log after it, instead"
-_SNAPSHOT = "a broker removes it when it starts, and reads the log instead"
 
 
 def check_partition(files: Files, directory: Path, around: Surroundings) -> Steps[None]:
@@ -49,8 +46,9 @@ def check_partition(files: Files, directory: Path, around: Surroundings) -> Step
             yield from check_epochs(files, directory, segments, is_live=around.is_live)
             yield from check_ends(files, directory, segments, around)
             yield from check_start(files, directory, present, segments, around)
-        yield from _attempts(files, directory, present, segments, around)
-        yield from _snapshots(files, directory, present, segments, around)
+        of_offsets = (files, directory, present, segments, around)
+        yield from _files_of_offsets(_ATTEMPTS, _read_attempts, *of_offsets)
+        yield from _files_of_offsets(_SNAPSHOT, _read_snapshot, *of_offsets)
         for name in set_aside_in(present):
             yield from check_set_aside(files, directory, name)
     except (OSError, StorageFailed) as error:
@@ -122,55 +120,66 @@ def _beside(files: Files, directory: Path, present: Sequence[str]) -> Iterator[F
             )
 
 
-def _attempts(
+class _Kind(NamedTuple):
+    """A kind of files of which there is one for each of some offsets."""
+
+    suffix: str
+    what: str
+    max_bytes: int
+    instead: str
+    """What a broker does where it is damaged."""
+
+
+_ATTEMPTS = _Kind(
+    names.ATTEMPTS,
+    "a file of attempts",
+    256 << 20,
+    "a broker reads an older one that is there, and the log after it, instead",
+)
+_SNAPSHOT = _Kind(
+    names.SNAPSHOT,
+    "a snapshot of producers",
+    64 << 20,
+    "a broker removes it when it starts, and reads the log instead",
+)
+
+
+def _read_attempts(files: Files, directory: Path, offset: int) -> None:
+    read_attempts(files, str(directory), offset, Attempts())
+
+
+def _read_snapshot(files: Files, directory: Path, offset: int) -> str | None:
+    """What a snapshot says that it cannot know, None if nothing."""
+    producers = Producers()
+    producers.read(files, str(directory), offset, 0)
+    for producer_id, state in producers:
+        if any(batch.last_offset >= offset for batch in state.batches):
+            return f"It has offset {offset} or later for producer {producer_id}"
+    return None
+
+
+def _files_of_offsets(
+    kind: _Kind,
+    read: Callable[[Files, Path, int], str | None],
     files: Files,
     directory: Path,
     present: Sequence[str],
     segments: Sequence[SegmentFacts],
     around: Surroundings,
 ) -> Iterator[Finding]:
+    """Read all files of a kind; `read` returns what contradicts the offset in a file's name."""
     end = segments[-1].next_offset if segments and segments[-1].is_sound else None
-    for offset in base_offsets(present, names.ATTEMPTS):
-        path = str(directory / names.segment_file(offset, names.ATTEMPTS))
-        if files.size(path) > _MAX_ATTEMPTS_BYTES:
-            yield note(path, "It is too large to be a file of attempts: not checked")
+    for offset in base_offsets(present, kind.suffix):
+        path = str(directory / names.segment_file(offset, kind.suffix))
+        if files.size(path) > kind.max_bytes:
+            yield note(path, f"It is too large to be {kind.what}: not checked")
             continue
         findings: list[Finding] = []
-        read = partial(read_attempts, files, str(directory), offset, Attempts())
-        read_or_report(read, path, _ATTEMPTS, findings)
+        wrong = read_or_report(
+            partial(read, files, directory, offset), path, kind.instead, findings
+        )
         yield from findings
-        if not findings and end is not None and offset > end and not around.is_live:
-            yield note(path, f"It is of offset {offset}, and the log ends before {end}")
-
-
-def _snapshots(
-    files: Files,
-    directory: Path,
-    present: Sequence[str],
-    segments: Sequence[SegmentFacts],
-    around: Surroundings,
-) -> Iterator[Finding]:
-    end = segments[-1].next_offset if segments and segments[-1].is_sound else None
-    for offset in base_offsets(present, names.SNAPSHOT):
-        path = str(directory / names.segment_file(offset, names.SNAPSHOT))
-        if files.size(path) > _MAX_SNAPSHOT_BYTES:
-            yield note(path, "It is too large to be a snapshot of producers: not checked")
-            continue
-        producers = Producers()
-        findings: list[Finding] = []
-        read = partial(producers.read, files, str(directory), offset, 0)
-        read_or_report(read, path, _SNAPSHOT, findings)
-        yield from findings
-        beyond = [
-            producer_id
-            for producer_id, state in producers
-            if any(batch.last_offset >= offset for batch in state.batches)
-        ]
-        if beyond:
-            yield fault(
-                path,
-                f"It has offset {offset} or later for producer {beyond[0]}",
-                "stop the broker and remove it: the log is read instead",
-            )
-        elif end is not None and offset > end and not around.is_live:
+        if wrong is not None:
+            yield fault(path, wrong, "stop the broker and remove it: the log is read instead")
+        elif not findings and end is not None and offset > end and not around.is_live:
             yield note(path, f"It is of offset {offset}, and the log ends before {end}")
