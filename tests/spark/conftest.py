@@ -1,7 +1,8 @@
-"""Real times for the tests here."""
+"""Real times for the tests here, and streams that wait for nothing."""
 
 import gzip
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,3 +23,17 @@ def commit_times() -> list[int]:
         now_ms += rng.randrange(10_000_000)
         times.append(now_ms - rng.choice([0, 0, 0, rng.randrange(10_000_000_000)]))
     return times
+
+
+@pytest.fixture
+def eager_streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Streaming queries look for records and partitions at once, and are stopped after the test."""
+    from streaming_query import Query  # noqa: PLC0415 - most tests here have no stream
+
+    from horolog.spark import stream, stream_looks  # noqa: PLC0415 - as well
+
+    monkeypatch.setattr(stream, "IDLE_WAIT_MS", 1)
+    monkeypatch.setattr(stream_looks, "DISCOVERY_S", 0)
+    yield
+    while Query.opened:
+        Query.opened.pop().stop()

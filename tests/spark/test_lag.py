@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 from log_reading import Read, schema_of
 from running_broker import RunningBroker
-from streaming_query import NINE_MS, Query, append
+from streaming_query import EARLIEST, NINE_MS, Query, append
 
 from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
-from horolog.spark import LagListener, PartitionLag, lag_of, stream, stream_looks
+from horolog.spark import LagListener, PartitionLag, lag_of, stream_looks
 from horolog.spark.rows import RowShaper
 from horolog.storage.names import TopicPartition
 
-EARLIEST = {"startingOffsets": "earliest"}
+pytestmark = pytest.mark.usefixtures("eager_streams")
 
 
 @pytest.fixture
@@ -32,19 +32,6 @@ def broker(make_broker: Any) -> RunningBroker:
 def client(broker: RunningBroker) -> Iterator[Client]:
     with Client(broker.address) as client:
         yield client
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "IDLE_WAIT_MS", 1)
-    monkeypatch.setattr(stream_looks, "DISCOVERY_S", 0)
-
-
-@pytest.fixture(autouse=True)
-def _stopped() -> Iterator[None]:
-    yield
-    while Query.opened:
-        Query.opened.pop().stop()
 
 
 def progress(query: Query, **more: Any) -> dict[str, Any]:

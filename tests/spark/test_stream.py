@@ -21,6 +21,8 @@ from horolog.spark.bounds import DataLost
 from horolog.spark.stream_offsets import StreamOffset, limited
 from horolog.storage.names import TopicPartition
 
+pytestmark = pytest.mark.usefixtures("eager_streams")
+
 
 @pytest.fixture
 def client(broker: RunningBroker) -> Iterator[Client]:
@@ -34,19 +36,6 @@ def orders(broker: RunningBroker, client: Client) -> RunningBroker:
     append(client, "orders", 0, 30)
     append(client, "orders", 1, 10)
     return broker
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "IDLE_WAIT_MS", 1)
-    monkeypatch.setattr(stream_looks, "DISCOVERY_S", 0)
-
-
-@pytest.fixture(autouse=True)
-def _stopped() -> Iterator[None]:
-    yield
-    while Query.opened:
-        Query.opened.pop().stop()
 
 
 def test_a_stream_reads_each_record_once(orders: RunningBroker, client: Client) -> None:

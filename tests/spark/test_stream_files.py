@@ -11,60 +11,39 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from running_broker import RunningBroker
-from streaming_query import NINE_MS, Query, Row, append, rows
+from streaming_query import (
+    EARLIEST,
+    NINE_MS,
+    Query,
+    Row,
+    all_of,
+    append,
+    broker_at_nine,
+    new_topic,
+    rows,
+)
 
 from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
-from horolog.spark import growing_files, stream, stream_looks
+from horolog.spark import growing_files, stream_looks
 from horolog.spark.bounds import DataLost
 from horolog.spark.file_log import FileLog
 
-EARLIEST = {"startingOffsets": "earliest"}
+pytestmark = pytest.mark.usefixtures("eager_streams")
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    running = RunningBroker(tmp_path_factory.mktemp("log"), clock=ManualClock(NINE_MS))
-    yield running
-    running.stop()
+    with broker_at_nine(tmp_path_factory.mktemp("log")) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="module")
 def client(broker: RunningBroker) -> Iterator[Client]:
     with Client(broker.address) as client:
         yield client
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "IDLE_WAIT_MS", 1)
-    monkeypatch.setattr(stream_looks, "DISCOVERY_S", 0)
-
-
-@pytest.fixture(autouse=True)
-def _stopped() -> Iterator[None]:
-    yield
-    while Query.opened:
-        Query.opened.pop().stop()
-
-
-_topics = 0
-
-
-def new_topic(broker: RunningBroker, partitions: int = 1, **settings: str) -> str:
-    global _topics
-    _topics += 1
-    broker.create_topic(f"t{_topics}", partitions, **settings)
-    return f"t{_topics}"
-
-
-def all_of(query: Query) -> list[Row]:
-    found = []
-    while (batch := query.next()) is not None:
-        found += batch
-    return found
 
 
 def test_a_live_log_directory_is_read_as_it_grows(broker: RunningBroker, client: Client) -> None:

@@ -10,7 +10,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_reading import Read, schema_of
 from running_broker import RunningBroker
-from streaming_query import NINE_MS, Query, Row, append, rows
+from streaming_query import (
+    EARLIEST,
+    NINE_MS,
+    Query,
+    Row,
+    all_of,
+    append,
+    broker_at_nine,
+    new_topic,
+    rows,
+)
 
 from horolog.client import Client
 from horolog.clock import ManualClock
@@ -18,14 +28,13 @@ from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.spark import stream, stream_looks
 
-EARLIEST = {"startingOffsets": "earliest"}
+pytestmark = pytest.mark.usefixtures("eager_streams")
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    running = RunningBroker(tmp_path_factory.mktemp("log"), clock=ManualClock(NINE_MS))
-    yield running
-    running.stop()
+    with broker_at_nine(tmp_path_factory.mktemp("log")) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="module")
@@ -34,38 +43,8 @@ def client(broker: RunningBroker) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "IDLE_WAIT_MS", 1)
-    monkeypatch.setattr(stream_looks, "DISCOVERY_S", 0)
-
-
-@pytest.fixture(autouse=True)
-def _stopped() -> Iterator[None]:
-    yield
-    while Query.opened:
-        Query.opened.pop().stop()
-
-
-_topics = 0
-
-
-def new_topic(broker: RunningBroker, partitions: int = 1) -> str:
-    global _topics
-    _topics += 1
-    broker.create_topic(f"t{_topics}", partitions=partitions)
-    return f"t{_topics}"
-
-
 def append_times(client: Client, topic: str, times: list[int], partition: int = 0) -> None:
     client.produce(topic, partition, build_batch([Record(at, b"k", b"v") for at in times]))
-
-
-def all_of(query: Query) -> list[Row]:
-    found = []
-    while (batch := query.next()) is not None:
-        found += batch
-    return found
 
 
 def offsets_of(batch: list[Row] | None) -> list[int]:

@@ -2,6 +2,9 @@
 
 import json
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,18 +14,39 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from running_broker import RunningBroker
 
 from horolog.client import Client
+from horolog.clock import ManualClock
 from horolog.record.builder import Record, build_batch
 from horolog.spark import columns
 from horolog.spark.source import LogSource
 from horolog.spark.stream import LogStreamReader
 
 NINE_MS = 1_700_000_000_000
+EARLIEST = {"startingOffsets": "earliest"}
 Row = tuple[str, int, int]
 
+_topics = count(1)
 
-def append(client: Client, topic: str, partition: int, count: int, at_ms: int = NINE_MS) -> None:
+
+@contextmanager
+def broker_at_nine(directory: Path) -> Iterator[RunningBroker]:
+    """A broker whose clock shows `NINE_MS`."""
+    running = RunningBroker(directory, clock=ManualClock(NINE_MS))
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def new_topic(broker: RunningBroker, partitions: int = 1, **settings: str) -> str:
+    """Create a topic with a name of its own."""
+    name = f"t{next(_topics)}"
+    broker.create_topic(name, partitions, **settings)
+    return name
+
+
+def append(client: Client, topic: str, partition: int, number: int, at_ms: int = NINE_MS) -> None:
     """Append so many records of one time."""
-    client.produce(topic, partition, build_batch([Record(at_ms, b"k", b"v")] * count))
+    client.produce(topic, partition, build_batch([Record(at_ms, b"k", b"v")] * number))
 
 
 def rows(partition: int, offsets: range, topic: str = "orders") -> list[Row]:
@@ -128,3 +152,11 @@ class Query:
         other.reader = other._reader()
         other.reader._clock = self.clock
         return other
+
+
+def all_of(query: Query) -> list[Row]:
+    """The rows of all micro-batches that there are."""
+    found = []
+    while (batch := query.next()) is not None:
+        found += batch
+    return found
