@@ -9,16 +9,16 @@ the read of one hundredth of the time span: its seconds and its bytes beside tho
 
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.harness import Numbers, Options, Row, in_turns, options, report
+from bench.harness import Numbers, Options, options
 from bench.sides import HOROLOG, KAFKA, horolog
-from tools.peers.kafka import NoPeer, jars
+from bench.spark_session import compare_rows, spark_with_kafka
 
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
 from horolog.record.builder import Record, build_batch
@@ -52,6 +52,15 @@ def write_log(log_dir: Path, topic: str, value_bytes: int, size: int) -> int:
         directory.mkdir(parents=True)
         _write_partition(directory, pool, count)
     return PARTITIONS * count * each
+
+
+def write_logs(log_dir: Path, asked: Options) -> dict[int, int]:
+    """Fill a topic with small records and one with large; their bytes, and how many records."""
+    size = (700 << 20) if asked.quick else (2 << 30)
+    return {
+        value_bytes: write_log(log_dir, f"r{value_bytes}", value_bytes, size)
+        for value_bytes in (100, 1000)
+    }
 
 
 def _write_partition(directory: Path, pool: Sequence[bytes], count: int) -> None:
@@ -114,26 +123,11 @@ class Reads:
 def main() -> None:
     """Print the table."""
     asked = options(__doc__.splitlines()[0])
-    try:
-        connector = jars("spark")
-    except NoPeer as missing:
-        print(missing, file=sys.stderr)
-        raise SystemExit(2) from None
-    from horolog.spark import session  # noqa: PLC0415 - not before it is known that there is a peer
-
-    spark = session(
-        "spark_read",
-        master="local[2]",
-        **{"spark.jars": ",".join(map(str, connector)), "spark.driver.memory": "2g"},
-    )
-    size = (700 << 20) if asked.quick else (2 << 30)
-    versions = {HOROLOG: "this tree", KAFKA: f"Spark's Kafka source {connector_version(connector)}"}
+    session = spark_with_kafka("spark_read")
+    spark, versions = session.spark, session.versions("source")
     with tempfile.TemporaryDirectory(prefix="spark-read-") as base:
         log_dir = Path(base) / "data"
-        records = {
-            value_bytes: write_log(log_dir, f"r{value_bytes}", value_bytes, size)
-            for value_bytes in (100, 1000)
-        }
+        records = write_logs(log_dir, asked)
         with horolog(directory=Path(base)) as side:
             for value_bytes, count in records.items():
                 reads = Reads(spark, side.bootstrap, log_dir, f"r{value_bytes}")
@@ -163,15 +157,8 @@ def rows_of_all(
     ]
     for name, ours, theirs, reach in table:
         work = f"{value_bytes} B records from {name}"
-        taken = in_turns(
-            {
-                HOROLOG: lambda frame=ours: scan(frame, count),
-                KAFKA: lambda frame=theirs: scan(frame, count),
-            },
-            asked,
-        )
-        row = Row(work, lambda _: {}, "rows", "million/s", reach, details=("seconds",))
-        report(row, taken, versions, asked)
+        calls = {HOROLOG: partial(scan, ours, count), KAFKA: partial(scan, theirs, count)}
+        compare_rows(work, calls, versions, asked, reach)
 
 
 def rows_of_a_range(reads: Reads, value_bytes: int, count: int, asked: Options) -> None:
@@ -195,11 +182,6 @@ def rows_of_a_range(reads: Reads, value_bytes: int, count: int, asked: Options) 
             f"{found:,} of {count:,} rows, exact; {statistics.median(taken):.2f} s, a full scan "
             f"{statistics.median(full):.2f} s"
         )
-
-
-def connector_version(connector: Sequence[Path]) -> str:
-    """The version of Spark's Kafka source."""
-    return next(jar.stem for jar in connector if "sql-kafka" in jar.name).rpartition("-")[2]
 
 
 if __name__ == "__main__":

@@ -9,19 +9,19 @@ long a record takes from its append to the sink.
 """
 
 import statistics
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.harness import Numbers, Options, Row, in_turns, options, report
 from bench.sides import HOROLOG, KAFKA, horolog
-from bench.spark_read import TASKS, connector_version, write_log
-from tools.peers.kafka import NoPeer, jars
+from bench.spark_read import TASKS, write_logs
+from bench.spark_session import compare_rows, spark_with_kafka
 
 from horolog.client import Client
 from horolog.clock import SystemClock
@@ -123,29 +123,11 @@ def follow(frame: Any, bootstrap: str, seconds: float) -> Numbers:
 def main() -> None:
     """Print the table."""
     asked = options(__doc__.splitlines()[0])
-    try:
-        connector = jars("spark")
-    except NoPeer as missing:
-        print(missing, file=sys.stderr)
-        raise SystemExit(2) from None
-    from horolog.spark import session  # noqa: PLC0415 - not before it is known that there is a peer
-
-    spark = session(
-        "spark_stream",
-        master="local[2]",
-        **{"spark.jars": ",".join(map(str, connector)), "spark.driver.memory": "2g"},
-    )
-    size = (700 << 20) if asked.quick else (2 << 30)
-    versions = {
-        HOROLOG: "this tree",
-        KAFKA: f"Spark's Kafka source {connector_version(connector)}",
-    }
+    session = spark_with_kafka("spark_stream")
+    spark, versions = session.spark, session.versions("source")
     with tempfile.TemporaryDirectory(prefix="spark-stream-") as base:
         log_dir = Path(base) / "data"
-        records = {
-            value_bytes: write_log(log_dir, f"r{value_bytes}", value_bytes, size)
-            for value_bytes in (100, 1000)
-        }
+        records = write_logs(log_dir, asked)
         with horolog(directory=Path(base)) as side:
             for value_bytes, count in records.items():
                 scans(spark, side.bootstrap, value_bytes, count, asked, versions)
@@ -169,10 +151,9 @@ def scans(
     def of(source: str) -> Numbers:
         return drain(stream(spark, source, bootstrap, f"r{value_bytes}", **settings), count)
 
-    taken = in_turns({HOROLOG: lambda: of("horolog"), KAFKA: lambda: of("kafka")}, asked)
     work = f"{value_bytes} B records from broker, as a stream"
-    row = Row(work, lambda _: {}, "rows", "million/s", "1.5x", details=("seconds", "batch_s"))
-    report(row, taken, versions, asked)
+    calls = {HOROLOG: partial(of, "horolog"), KAFKA: partial(of, "kafka")}
+    compare_rows(work, calls, versions, asked, "1.5x", details=("seconds", "batch_s"))
 
 
 def follows(spark: Any, bootstrap: str, asked: Options, versions: dict[str, str]) -> None:

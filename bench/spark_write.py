@@ -9,7 +9,6 @@ A row of its own gives Spark's sink the settings that its producer is tuned with
 horolog's sink with itself: exactly once and at least once.
 """
 
-import sys
 import tempfile
 import time
 import uuid
@@ -20,9 +19,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from bench.harness import Numbers, Options, Row, in_turns, options, report
+from bench.harness import Numbers, Options, options
 from bench.sides import HOROLOG, KAFKA, horolog
-from tools.peers.kafka import NoPeer, jars
+from bench.spark_session import compare_rows, spark_with_kafka
 
 from horolog.client import Client
 
@@ -106,20 +105,8 @@ def drain(
 def main() -> None:
     """Print the table."""
     asked = options(__doc__.splitlines()[0])
-    try:
-        connector = jars("spark")
-    except NoPeer as missing:
-        print(missing, file=sys.stderr)
-        raise SystemExit(2) from None
-    from horolog.spark import session  # noqa: PLC0415 - not before it is known that there is a peer
-
-    spark = session(
-        "spark_write",
-        master="local[2]",
-        **{"spark.jars": ",".join(map(str, connector)), "spark.driver.memory": "2g"},
-    )
-    version = next(jar.stem for jar in connector if "sql-kafka" in jar.name).rpartition("-")[2]
-    versions = {HOROLOG: "this tree", KAFKA: f"Spark's Kafka sink {version}"}
+    session = spark_with_kafka("spark_write")
+    spark, versions = session.spark, session.versions("sink")
     size = (120 << 20) if asked.quick else (500 << 20)
     with (
         tempfile.TemporaryDirectory(prefix="spark-write-") as base,
@@ -142,48 +129,32 @@ def tables(
     """The rows of one size."""
     frame = rows_of(spark, count, value_bytes)
     for name, settings in (("", {}), (", Spark's sink tuned", TUNED)):
-        taken = in_turns(
-            {
-                HOROLOG: partial(save, frame, "horolog", target, count, {}),
-                KAFKA: partial(save, frame, "kafka", target, count, settings),
-            },
-            asked,
-        )
         work = f"{value_bytes} B records written{name}"
-        row = Row(work, lambda _: {}, "rows", "million/s", "1.5x", details=("seconds",))
-        report(row, taken, versions, asked)
+        calls = {
+            HOROLOG: partial(save, frame, "horolog", target, count, {}),
+            KAFKA: partial(save, frame, "kafka", target, count, settings),
+        }
+        compare_rows(work, calls, versions, asked, "1.5x")
     sinks = {EXACTLY: "this tree", AT_LEAST: "this tree"}
-    taken = in_turns(
-        {
-            EXACTLY: partial(save_once, frame, target, count),
-            AT_LEAST: partial(save, frame, "horolog", target, count, {}),
-        },
-        asked,
-    )
-    row = Row(f"{value_bytes} B records written", lambda _: {}, "rows", "million/s", "0.8x")
-    report(row, taken, sinks, asked)
+    calls = {
+        EXACTLY: partial(save_once, frame, target, count),
+        AT_LEAST: partial(save, frame, "horolog", target, count, {}),
+    }
+    compare_rows(f"{value_bytes} B records written", calls, sinks, asked, "0.8x")
     with tempfile.TemporaryDirectory(prefix="spark-write-") as files:
         frame.write.mode("overwrite").parquet(files)
-        taken = in_turns(
-            {
-                HOROLOG: partial(drain, spark, Path(files), "horolog", target, count),
-                KAFKA: partial(drain, spark, Path(files), "kafka", target, count),
-            },
-            asked,
-        )
         work = f"{value_bytes} B records written as a stream"
-        row = Row(work, lambda _: {}, "rows", "million/s", "1.5x", details=("seconds",))
-        report(row, taken, versions, asked)
+        calls = {
+            HOROLOG: partial(drain, spark, Path(files), "horolog", target, count),
+            KAFKA: partial(drain, spark, Path(files), "kafka", target, count),
+        }
+        compare_rows(work, calls, versions, asked, "1.5x")
         once = {"exactlyOnce": "true"}
-        taken = in_turns(
-            {
-                EXACTLY: partial(drain, spark, Path(files), "horolog", target, count, once),
-                AT_LEAST: partial(drain, spark, Path(files), "horolog", target, count),
-            },
-            asked,
-        )
-        row = Row(work, lambda _: {}, "rows", "million/s", "0.8x", details=("seconds",))
-        report(row, taken, sinks, asked)
+        calls = {
+            EXACTLY: partial(drain, spark, Path(files), "horolog", target, count, once),
+            AT_LEAST: partial(drain, spark, Path(files), "horolog", target, count),
+        }
+        compare_rows(work, calls, sinks, asked, "0.8x")
 
 
 if __name__ == "__main__":
