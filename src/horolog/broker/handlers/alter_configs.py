@@ -4,21 +4,23 @@ v1  as v0
 v2  flexible
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from horolog.broker.broker import Broker
 from horolog.broker.clock_control import split_values
 from horolog.broker.dispatch import Request, api
-from horolog.broker.handlers.config_resources import ResourceType, check_broker, unknown_type
-from horolog.errors import ErrorCode, HorologError, code_for
+from horolog.broker.handlers.config_resources import (
+    ResourceType,
+    alter_each,
+    check_broker,
+    unknown_type,
+)
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import AlterConfigsRequest, AlterConfigsResource
 
 if TYPE_CHECKING:
-    from horolog.wire.responses import (
-        AlterConfigsResourceResponse,
-        AlterConfigsResponse,
-    )
+    from horolog.wire.responses import AlterConfigsResponse
 
 
 @api(ApiKey.ALTER_CONFIGS)
@@ -26,32 +28,16 @@ async def alter_configs(
     request: Request[AlterConfigsRequest], broker: Broker
 ) -> "AlterConfigsResponse":
     """Replace the settings of each resource atomically."""
-    responses: list[AlterConfigsResourceResponse] = []
-    for resource in request.body.resources:
-        await request.checkpoint()
-        error_code, message = ErrorCode.none, None
-        try:
-            await _alter(request, broker, resource, validate_only=request.body.validate_only)
-        except HorologError as error:
-            error_code, message = code_for(error), str(error)
-        responses.append(
-            {
-                "error_code": error_code,
-                "error_message": message,
-                "resource_type": resource.resource_type,
-                "resource_name": resource.resource_name,
-            }
-        )
-    return {"responses": responses}
+    alter = partial(_alter, request, broker)
+    return {"responses": await alter_each(request, request.body.resources, alter)}
 
 
 async def _alter(
     request: Request[AlterConfigsRequest],
     broker: Broker,
     resource: AlterConfigsResource,
-    *,
-    validate_only: bool,
 ) -> None:
+    validate_only = request.body.validate_only
     values = {}
     for config in resource.configs:
         await request.checkpoint()

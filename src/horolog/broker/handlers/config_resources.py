@@ -1,9 +1,15 @@
 """What AlterConfigs, IncrementalAlterConfigs and DescribeConfigs are about: topics and brokers."""
 
+from collections.abc import Awaitable, Callable, Iterable
 from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from horolog.broker.broker import Broker
-from horolog.errors import ErrorCode, RequestRefused
+from horolog.broker.dispatch import Request
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+
+if TYPE_CHECKING:
+    from horolog.wire.responses import AlterConfigsResourceResponse
 
 
 class ResourceType(IntEnum):
@@ -12,6 +18,48 @@ class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
+
+
+class Resource(Protocol):
+    """What a request names: a topic, or this broker."""
+
+    @property
+    def resource_type(self) -> int:
+        """A `ResourceType`, or a number that is none."""
+        ...
+
+    @property
+    def resource_name(self) -> str:
+        """Of a topic; of a broker its node id, or empty for all brokers."""
+        ...
+
+
+ResourceT = TypeVar("ResourceT", bound=Resource)
+
+
+async def alter_each(
+    request: Request[Any],
+    resources: Iterable[ResourceT],
+    alter: Callable[[ResourceT], Awaitable[None]],
+) -> "list[AlterConfigsResourceResponse]":
+    """Alter one resource after the other; the response to each, whatever the others get."""
+    responses: list[AlterConfigsResourceResponse] = []
+    for resource in resources:
+        await request.checkpoint()
+        error_code, message = ErrorCode.none, None
+        try:
+            await alter(resource)
+        except HorologError as error:
+            error_code, message = code_for(error), str(error)
+        responses.append(
+            {
+                "error_code": error_code,
+                "error_message": message,
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
+            }
+        )
+    return responses
 
 
 def check_broker(broker: Broker, name: str) -> bool:

@@ -4,6 +4,7 @@ v1  flexible
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from horolog.broker.append_time_control import split_resets
@@ -11,9 +12,14 @@ from horolog.broker.broker import Broker
 from horolog.broker.clock_control import split_changes
 from horolog.broker.dispatch import Request, api
 from horolog.broker.exactly_once_control import split_queries
-from horolog.broker.handlers.config_resources import ResourceType, check_broker, unknown_type
+from horolog.broker.handlers.config_resources import (
+    ResourceType,
+    alter_each,
+    check_broker,
+    unknown_type,
+)
 from horolog.config import Change, Operation
-from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.wire.api import ApiKey
 from horolog.wire.requests import (
     IncrementalAlterConfigsAlterableConfig,
@@ -22,10 +28,7 @@ from horolog.wire.requests import (
 )
 
 if TYPE_CHECKING:
-    from horolog.wire.responses import (
-        IncrementalAlterConfigsAlterConfigsResourceResponse,
-        IncrementalAlterConfigsResponse,
-    )
+    from horolog.wire.responses import IncrementalAlterConfigsResponse
 
 
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS)
@@ -33,32 +36,16 @@ async def incremental_alter_configs(
     request: Request[IncrementalAlterConfigsRequest], broker: Broker
 ) -> "IncrementalAlterConfigsResponse":
     """Apply the changes of each resource atomically."""
-    responses: list[IncrementalAlterConfigsAlterConfigsResourceResponse] = []
-    for resource in request.body.resources:
-        await request.checkpoint()
-        error_code, message = ErrorCode.none, None
-        try:
-            await _alter(request, broker, resource, validate_only=request.body.validate_only)
-        except HorologError as error:
-            error_code, message = code_for(error), str(error)
-        responses.append(
-            {
-                "error_code": error_code,
-                "error_message": message,
-                "resource_type": resource.resource_type,
-                "resource_name": resource.resource_name,
-            }
-        )
-    return {"responses": responses}
+    alter = partial(_alter, request, broker)
+    return {"responses": await alter_each(request, request.body.resources, alter)}
 
 
 async def _alter(
     request: Request[IncrementalAlterConfigsRequest],
     broker: Broker,
     resource: IncrementalAlterConfigsAlterConfigsResource,
-    *,
-    validate_only: bool,
 ) -> None:
+    validate_only = request.body.validate_only
     asked = []
     for config in resource.configs:
         await request.checkpoint()
