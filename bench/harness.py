@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.sides import HOROLOG, KAFKA, SIDES, TICKS_PER_S, Side
+from bench.sides import HOROLOG, KAFKA, SIDES, TICKS_PER_S, Side, tree_cpu_s
 from tools.peers.kafka import NEWEST, NoPeer, jars
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -110,15 +110,24 @@ def take(measure: Measure, sides: Sequence[Side], asked: Options) -> dict[str, l
 
 
 def in_turns(
-    sides: Mapping[str, Callable[[], Numbers]], asked: Options
+    sides: Mapping[str, Callable[[], Numbers]], asked: Options, *, cpu_of: Sequence[int] = ()
 ) -> dict[str, list[Numbers]]:
-    """Where both sides read one broker: each once unmeasured, then all in turns."""
+    """Where both sides use one broker: each once unmeasured, then all in turns.
+
+    With `cpu_of`, processes, the numbers have `cpu_s` of them and of this process, with all that
+    they started: on a machine that others use it says more than the time.
+    """
     for side in sides.values():
         side()
     taken: dict[str, list[Numbers]] = {name: [] for name in sides}
     for _ in range(asked.runs):
         for name, side in sides.items():
-            taken[name].append(side())
+            before = tree_cpu_s(os.getpid(), *cpu_of) if cpu_of else 0.0
+            numbers = side()
+            if cpu_of:
+                used = tree_cpu_s(os.getpid(), *cpu_of) - before
+                numbers = {**numbers, "cpu_s": used}
+            taken[name].append(numbers)
     return taken
 
 

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bench import spark_floor
 from bench.harness import Numbers, Options, Row, in_turns, report
 from bench.sides import HOROLOG, KAFKA
 from tools.peers.kafka import NoPeer, jars
@@ -34,6 +35,7 @@ def spark_with_kafka(name: str) -> Session:
         master="local[2]",
         **{"spark.jars": ",".join(map(str, connector)), "spark.driver.memory": "2g"},
     )
+    spark_floor.register(spark)
     version = next(jar.stem for jar in connector if "sql-kafka" in jar.name).rpartition("-")[2]
     return Session(spark, version)
 
@@ -46,7 +48,15 @@ def compare_rows(
     reach: str,
     *,
     details: Sequence[str] = ("seconds",),
+    cpu_of: Sequence[int] = (),
 ) -> None:
-    """Take two calls that give `rows`, millions a second, in turns, and print their line."""
+    """Take two calls that give `rows`, millions a second, in turns, and print their line.
+
+    Where the processes of the brokers are given, the CPU of all processes is a line of its own.
+    """
     row = Row(work, lambda _: {}, "rows", "million/s", reach, details=details)
-    report(row, in_turns(calls, asked), versions, asked)
+    taken = in_turns(calls, asked, cpu_of=cpu_of)
+    report(row, taken, versions, asked)
+    if cpu_of:
+        row = Row(f"{work}, CPU", lambda _: {}, "cpu_s", "s", "-", higher_is_better=False)
+        report(row, taken, versions, asked)

@@ -3,9 +3,10 @@
     python -m bench.spark_stream [--quick] [--runs N] [--json FILE]
 
 Both sources read the same topics of one horolog broker on two threads. A full scan is a stream of
-what is available, its start and end included, as one micro-batch into the noop sink. The rest
-follows a log that a producer appends to at a steady pace: how long a micro-batch takes, and how
-long a record takes from its append to the sink.
+what is available, its start and end included, as one micro-batch into the noop sink; a row of its
+own puts it beside a Python source that has nothing to do (`spark_floor`). The rest follows a log
+that a producer appends to at a steady pace: how long a micro-batch takes, and how long a record
+takes from its append to the sink.
 """
 
 import statistics
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Numbers, Options, Row, in_turns, options, report
-from bench.sides import HOROLOG, KAFKA, horolog
+from bench.sides import HOROLOG, KAFKA, Side, horolog
+from bench.spark_floor import FLOOR
 from bench.spark_read import TASKS, write_logs
 from bench.spark_session import compare_rows, spark_with_kafka
 
@@ -130,7 +132,7 @@ def main() -> None:
         records = write_logs(log_dir, asked)
         with horolog(directory=Path(base)) as side:
             for value_bytes, count in records.items():
-                scans(spark, side.bootstrap, value_bytes, count, asked, versions)
+                scans(spark, side, value_bytes, count, asked, versions)
             with Client(side.bootstrap) as client:
                 client.create_topics({FOLLOWED: FOLLOWED_PARTITIONS})
             follows(spark, side.bootstrap, asked, versions)
@@ -139,7 +141,7 @@ def main() -> None:
 
 def scans(
     spark: Any,
-    bootstrap: str,
+    side: Side,
     value_bytes: int,
     count: int,
     asked: Options,
@@ -149,11 +151,20 @@ def scans(
     settings = {"minPartitions": str(TASKS), "startingOffsets": "earliest"}
 
     def of(source: str) -> Numbers:
-        return drain(stream(spark, source, bootstrap, f"r{value_bytes}", **settings), count)
+        frame = stream(spark, source, side.bootstrap, f"r{value_bytes}", **settings)
+        return drain(frame, count)
+
+    def floor() -> Numbers:
+        made = spark.readStream.format("made").options(rows=count, tasks=TASKS)
+        return drain(made.option("valueBytes", value_bytes).load(), count)
 
     work = f"{value_bytes} B records from broker, as a stream"
     calls = {HOROLOG: partial(of, "horolog"), KAFKA: partial(of, "kafka")}
-    compare_rows(work, calls, versions, asked, "1.5x", details=("seconds", "batch_s"))
+    details = "seconds", "batch_s"
+    compare_rows(work, calls, versions, asked, "1.5x", details=details, cpu_of=[side.pid])
+    work = f"{work}, beside a Python source that does nothing"
+    calls = {HOROLOG: partial(of, "horolog"), FLOOR: floor}
+    compare_rows(work, calls, versions, asked, "-", details=details)
 
 
 def follows(spark: Any, bootstrap: str, asked: Options, versions: dict[str, str]) -> None:

@@ -6,7 +6,8 @@ Both sides run in one Spark on two threads and write the same rows, made from a 
 to four partitions of one horolog broker, with their defaults (acks=all, idempotent, no
 compression); once as a stream of Parquet files in one micro-batch, its start and end included.
 A row of its own gives Spark's sink the settings that its producer is tuned with, and one compares
-horolog's sink with itself: exactly once and at least once.
+horolog's sink with itself: exactly once and at least once. Another one is a Python sink that drops
+the rows (`spark_floor`): what Spark's passing of rows to Python takes.
 """
 
 import tempfile
@@ -20,7 +21,8 @@ from types import MappingProxyType
 from typing import Any
 
 from bench.harness import Numbers, Options, options
-from bench.sides import HOROLOG, KAFKA, horolog
+from bench.sides import HOROLOG, KAFKA, Side, horolog
+from bench.spark_floor import FLOOR
 from bench.spark_session import compare_rows, spark_with_kafka
 
 from horolog.client import Client
@@ -44,8 +46,9 @@ def rows_of(spark: Any, count: int, value_bytes: int) -> Any:
 class Target:
     """A broker, and a topic for each write."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
+    def __init__(self, side: Side) -> None:
+        self.bootstrap = side.bootstrap
+        self.pid = side.pid
         self._numbers = iter(range(1_000_000))
 
     @contextmanager
@@ -70,6 +73,14 @@ def save(frame: Any, source: str, target: Target, count: int, more: Mapping[str,
         start = time.perf_counter()
         writer.mode("append").save()
         seconds = time.perf_counter() - start
+    return {"seconds": seconds, "rows": count / seconds / 1e6}
+
+
+def drop(frame: Any, count: int) -> Numbers:
+    """Pass a DataFrame to a Python sink that drops it."""
+    start = time.perf_counter()
+    frame.write.format("dropped").mode("append").save()
+    seconds = time.perf_counter() - start
     return {"seconds": seconds, "rows": count / seconds / 1e6}
 
 
@@ -107,14 +118,14 @@ def main() -> None:
     asked = options(__doc__.splitlines()[0])
     session = spark_with_kafka("spark_write")
     spark, versions = session.spark, session.versions("sink")
-    size = (120 << 20) if asked.quick else (500 << 20)
+    size = (500 << 20) if asked.quick else (1500 << 20)
     with (
         tempfile.TemporaryDirectory(prefix="spark-write-") as base,
         horolog(directory=Path(base)) as side,
     ):
         for value_bytes in (100, 1000):
             count = size // value_bytes
-            tables(spark, Target(side.bootstrap), value_bytes, count, asked, versions)
+            tables(spark, Target(side), value_bytes, count, asked, versions)
     spark.stop()
 
 
@@ -134,7 +145,13 @@ def tables(
             HOROLOG: partial(save, frame, "horolog", target, count, {}),
             KAFKA: partial(save, frame, "kafka", target, count, settings),
         }
-        compare_rows(work, calls, versions, asked, "1.5x")
+        compare_rows(work, calls, versions, asked, "1.5x", cpu_of=[target.pid])
+    work = f"{value_bytes} B records written, beside a Python sink that drops them"
+    calls = {
+        HOROLOG: partial(save, frame, "horolog", target, count, {}),
+        FLOOR: partial(drop, frame, count),
+    }
+    compare_rows(work, calls, versions, asked, "-")
     sinks = {EXACTLY: "this tree", AT_LEAST: "this tree"}
     calls = {
         EXACTLY: partial(save_once, frame, target, count),
@@ -148,7 +165,7 @@ def tables(
             HOROLOG: partial(drain, spark, Path(files), "horolog", target, count),
             KAFKA: partial(drain, spark, Path(files), "kafka", target, count),
         }
-        compare_rows(work, calls, versions, asked, "1.5x")
+        compare_rows(work, calls, versions, asked, "1.5x", cpu_of=[target.pid])
         once = {"exactlyOnce": "true"}
         calls = {
             EXACTLY: partial(drain, spark, Path(files), "horolog", target, count, once),

@@ -173,3 +173,13 @@ def test_what_a_stream_cannot_do_is_said_in_a_sentence(
         start(clicks(startingOffsets="earliest"), "b").awaitTermination()
     for raised in (of_path, lost):
         assert "Traceback" not in str(raised.value).split("JVM stacktrace")[0]
+
+
+def test_a_query_that_is_stopped_amid_foreach_batch_overflows_no_stack(spark: Any) -> None:
+    """Spark searches the error's text, with the stack traces of Python and the JVM in it."""
+    text = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.count.\n"
+    text += ": java.lang.InterruptedException: " + "at a frame of a stack\n" * 900
+    error = spark._jvm.py4j.Py4JException(text)
+    engine = spark._jvm.org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+    context = spark.sparkContext._jsc.sc()
+    assert engine.isInterruptionException(error, context)

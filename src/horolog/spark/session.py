@@ -93,10 +93,14 @@ def _use_this_machine() -> None:
 
 def _local_settings() -> dict[str, str]:
     quiet = resources.files("horolog.spark") / "log4j2.properties"
+    # Up to Spark 4.3 a query with `foreachBatch` that is stopped amid a batch searches the error's
+    # text with a pattern that takes a stack frame a character
+    # (StreamExecution.isInterruptionException, since SPARK-39218).
+    java_options = f"-Xss16m -Dlog4j2.configurationFile=file:{quiet}"
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quiet}",
+        "spark.driver.extraJavaOptions": java_options,
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         # On their way to Python, batches that stay in the processor's caches cost a fifth less.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
