@@ -5,6 +5,7 @@ import typer
 from horolog.cli.lazy import Entry, LazyGroup
 
 JOBS = {
+    "audit": Entry("horolog.cli.jobs.audit", "Find wrong times, and bounds that refuse them."),
     "script": Entry("horolog.cli.jobs.script", "Print the path of the script for spark-submit."),
 }
 

@@ -28,7 +28,9 @@ from importlib import import_module
 from typing import Any
 
 # The function of each job, by the module that has it; a module is imported when it is used.
-_JOBS: dict[str, str] = {}
+_JOBS: dict[str, str] = {
+    "audit": "horolog.jobs.questions.audit",
+}
 
 __all__ = list(_JOBS)
 

@@ -36,6 +36,26 @@ def in_one_sentence() -> Iterator[None]:
         raise error.with_traceback(None) from None
 
 
+class TaskFailed(HorologError):  # noqa: N818 - errors are named by what happened
+    """An error of ours that Spark passed on, as its sentence."""
+
+
+@contextmanager
+def without_spark() -> Iterator[None]:
+    """Let an error of ours that Spark passes on be one of ours again; others stay Spark's.
+
+    Raises:
+        TaskFailed: with the sentence.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        ours = _OURS.search(str(error))
+        if ours is None:
+            raise
+        raise TaskFailed(ours["sentence"]) from None
+
+
 @contextmanager
 def beginning_with_ours(*, keep: bool = False) -> Iterator[None]:
     """In the user's process: let an error of ours begin with its sentence, not with Spark's.

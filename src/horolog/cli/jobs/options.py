@@ -167,17 +167,23 @@ def settings_of(given: Iterable[str] | None) -> dict[str, str]:
 
 @contextmanager
 def session(job: str, master: str | None, conf: Iterable[str] | None) -> Iterator["SparkSession"]:
-    """The session that a job runs in; one that was started for it is stopped afterwards."""
+    """The session that a job runs in; one that was started for it is stopped afterwards.
+
+    Raises:
+        HorologError: a task of Spark ended with an error of ours; its sentence.
+    """
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - not for --help
 
         from horolog.spark import session as start  # noqa: PLC0415 - not for --help
+        from horolog.spark.errors import without_spark  # noqa: PLC0415 - not for --help
     except ImportError as error:
         raise Misconfigured(str(error)) from None
     running = SparkSession.getActiveSession()
     spark = start(f"horolog {job}", master=master, **pairs(conf, "--conf"))
     try:
-        yield spark
+        with without_spark():
+            yield spark
     finally:
         if running is None:
             spark.stop()

@@ -1,0 +1,43 @@
+"""Rows of Spark as tables on the screen and as JSON."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from horolog.cli.screen import show_table
+from horolog.errors import printable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+
+def plain(rows: Sequence["Row"]) -> list[dict[str, Any]]:
+    """Rows as JSON has them; times as ISO 8601 in UTC."""
+    return [{name: _plain(value) for name, value in row.asDict().items()} for row in rows]
+
+
+def most(rows: "DataFrame", limit: int, *keys: str) -> dict[str, Any]:
+    """The rows with most of what is wrong, as JSON, and how many there are."""
+    found = rows.orderBy("wrong", *keys, ascending=[False, *(True for _ in keys)]).limit(limit)
+    return {"count": rows.count(), "rows": plain(found.collect())}
+
+
+def show_rows(
+    rows: Sequence[Mapping[str, Any]], names: Sequence[str], headings: Mapping[str, str]
+) -> None:
+    """Print these columns of rows as a table."""
+    titles = [headings.get(name, name.replace("_", " ")) for name in names]
+    show_table(titles, [[_cell(row[name]) for name in names] for row in rows])
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        moment = value.astimezone(UTC) if value.tzinfo else value.astimezone().astimezone(UTC)
+        return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return value

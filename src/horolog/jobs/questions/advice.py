@@ -1,0 +1,134 @@
+"""Bounds on times that an audit speaks for, with the evidence (KIP-937)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from horolog.jobs.questions.audit import BY_APPEND_TIME, STEPS_MS, totals
+from horolog.record.looks_like import OTHER_UNITS
+
+AFTER: Final = "message.timestamp.after.max.ms"
+BEFORE: Final = "message.timestamp.before.max.ms"
+
+_FEW: Final = 1_000
+"""A bound is suggested where it rejects at most one in so many of the times in milliseconds."""
+# Seconds are of 1970, the other units are of times far ahead.
+_REJECTED_ANYWAY = {AFTER: ("in_microseconds", "in_nanoseconds"), BEFORE: ("in_seconds",)}
+_STEPS = {AFTER: ("ahead", STEPS_MS[1]), BEFORE: ("behind", STEPS_MS[2])}
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a bound would have rejected of a topic."""
+
+    topic: str
+    setting: str
+    value_ms: int
+    records: int
+    """That it would have rejected; `units` of them in each other unit."""
+    producers: int
+    """Whose they are; all records without a producer id are one's."""
+    units: Mapping[str, int]
+    of_records: int
+    is_exact: bool
+    """Whether append times are known; else at least so many of a bound on times ahead."""
+    is_suggested: bool
+
+    def __str__(self) -> str:
+        units = ", ".join(f"{count:,} in {unit}" for unit, count in self.units.items() if count)
+        return (
+            f"{self.topic}: {self.setting}={self.value_ms} ({span(self.value_ms)}) would have "
+            f"refused {'' if self.is_exact else 'at least '}{_many(self.records, 'record')} of "
+            f"{_many(self.producers, 'producer')}, of {self.of_records:,}"
+            + (f" ({units})" if units else "")
+        )
+
+
+def evidence(audited: DataFrame) -> list[Evidence]:
+    """What each of `STEPS_MS` would have rejected, as either bound, topic by topic.
+
+    Of topics whose append times are unknown only the bound on times ahead can be judged: how old
+    a record was when it was appended is not known.
+    """
+    by_producer = totals(audited, "topic", "compared_with", "producer")
+    columns = [F.sum(name).alias(name) for name in ("records", "untimed", *_units())]
+    for setting, (distances, _) in _STEPS.items():
+        for at in range(len(STEPS_MS)):
+            rejected = F.col(distances)[at]
+            for name in _REJECTED_ANYWAY[setting]:
+                rejected += F.col(name)
+            columns.append(F.sum(rejected).alias(f"{distances}_{at}"))
+            columns.append(F.count_if(rejected > 0).alias(f"{distances}_{at}_producers"))
+    rows = by_producer.groupBy("topic", "compared_with").agg(*columns)
+    found = rows.orderBy("topic", "compared_with").collect()
+    return [
+        each
+        for row in found
+        for setting in _STEPS
+        if setting == AFTER or row.compared_with == BY_APPEND_TIME
+        for each in _of_setting(row, setting)
+    ]
+
+
+def _of_setting(row: Row, setting: str) -> list[Evidence]:
+    distances, least = _STEPS[setting]
+    units = {unit: int(row[f"in_{unit}"]) for unit in OTHER_UNITS}
+    units = {unit: count for unit, count in units.items() if f"in_{unit}" in _anyway(setting)}
+    in_ms = row.records - row.untimed - sum(row[name] for name in _units())
+    found: list[Evidence] = []
+    for at, step in enumerate(STEPS_MS):
+        records = int(row[f"{distances}_{at}"])
+        of_right_unit = records - sum(units.values())
+        fits = step >= least and records > 0 and of_right_unit * _FEW <= in_ms
+        found.append(
+            Evidence(
+                topic=row.topic,
+                setting=setting,
+                value_ms=step,
+                records=records,
+                producers=int(row[f"{distances}_{at}_producers"]),
+                units=units,
+                of_records=int(row.records),
+                is_exact=row.compared_with == BY_APPEND_TIME,
+                is_suggested=fits and not any(each.is_suggested for each in found),
+            )
+        )
+    return found
+
+
+def _anyway(setting: str) -> tuple[str, ...]:
+    return _REJECTED_ANYWAY[setting]
+
+
+def _units() -> tuple[str, ...]:
+    return tuple(f"in_{unit}" for unit in OTHER_UNITS)
+
+
+def span(ms: int) -> str:
+    """A number of milliseconds in its largest whole unit."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if ms and ms % size == 0:
+            return f"{ms // size}{unit}"
+    return f"{ms} ms"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def as_json(found: Evidence) -> dict[str, Any]:
+    """For `--json`."""
+    return {
+        "topic": found.topic,
+        "setting": found.setting,
+        "value_ms": found.value_ms,
+        "would_refuse": found.records,
+        "of_producers": found.producers,
+        "of_records": found.of_records,
+        "exact": found.is_exact,
+        "suggested": found.is_suggested,
+        "sentence": str(found),
+    }

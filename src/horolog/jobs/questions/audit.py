@@ -1,0 +1,277 @@
+"""Which times of a log are wrong, and what bounds on them would have rejected (KIP-937)."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from horolog.clock import SystemClock
+from horolog.errors import Misconfigured
+from horolog.jobs.questions.groups import Flags, Groups, Numbers, Pending
+from horolog.jobs.questions.late import IN_ORDER, InOrder, counted_in, with_late_across
+from horolog.jobs.questions.scan import (
+    KEYS,
+    NO_HOUR,
+    NO_PRODUCER,
+    Scan,
+    Times,
+    batch_of,
+    ddl_of,
+    keys_of,
+    runs,
+)
+from horolog.jobs.selection import Moment, Selection
+from horolog.record.looks_like import OTHER_UNITS, units_of
+from horolog.spark.rows import NO_TIME
+
+DEFAULT_AFTER_MAX_MS: Final = 3_600_000
+"""The bound of Kafka 4 and of horolog on times ahead of the clock (KIP-1030)."""
+
+STEPS_MS: Final = (300_000, 3_600_000, 86_400_000, 604_800_000, 2_592_000_000, 31_536_000_000)
+"""Bounds that might be set: of 5 minutes, an hour, 1, 7, 30 and 365 days."""
+
+BY_APPEND_TIME, BY_NOW = "append time", "now"
+"""What create times were compared with."""
+
+_FAR_MS = 1 << 61
+
+COUNTS: Final = (
+    "records",
+    "untimed",
+    "before_1970",
+    *(f"in_{unit}" for unit in OTHER_UNITS),
+    "future",
+    "past",
+    "out_of_order",
+)
+_AHEAD = tuple(f"ahead_{step}" for step in STEPS_MS)
+_BEHIND = tuple(f"behind_{step}" for step in STEPS_MS)
+_SUMS = (*COUNTS, *_AHEAD, *_BEHIND, IN_ORDER)
+_SMALLEST = ("min_ms", "in_order_min_ms", "in_order_from")
+_LARGEST = ("max_ms", "late_max_ms", "in_order_max_ms", "in_order_to")
+_NO_MIN, _NO_MAX = np.iinfo(np.int64).max, NO_TIME
+PARTS: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("place", pa.int64()),
+        ("run", pa.int64()),
+        *((name, pa.int64()) for name in (*KEYS, *_SUMS, *_SMALLEST, *_LARGEST)),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How far a create time may be from the append time or, unknown, from now; milliseconds."""
+
+    before_max_ms: int | None
+    after_max_ms: int | None
+    now_ms: int
+
+
+def audit(
+    spark: SparkSession,
+    *,
+    source: str | os.PathLike[str],
+    topics: str | Iterable[str] | None = None,
+    topics_pattern: str | None = None,
+    from_: Moment | None = None,
+    to: Moment | None = None,
+    settings: Mapping[str, str] | None = None,
+    before_max_ms: int | None = None,
+    after_max_ms: int | None = DEFAULT_AFTER_MAX_MS,
+) -> DataFrame:
+    """Count records whose create times are wrong.
+
+    A create time is compared with the append time where the log knows it (horolog; LogAppendTime
+    topics), else with now: then `future` counts too few and `past` too many, as a record was
+    appended before now. Of LogAppendTime topics the create times in the bytes are judged.
+
+    Args:
+        spark: the session.
+        source: a broker (`host:port`), or a path of segment files.
+        topics: their names.
+        topics_pattern: or a regular expression of Java's.
+        from_: only records with a time at or after this.
+        to: only records with a time before this.
+        settings: of the client or the store.
+        before_max_ms: how old a record may be, as `message.timestamp.before.max.ms`; None for any
+            age, Kafka's default.
+        after_max_ms: how far ahead of the clock, as `message.timestamp.after.max.ms`.
+
+    Returns:
+        A row for each topic, partition, producer, clock and hour that has records:
+
+        - `topic`, `partition`; `producer` bigint, null for records without a producer id;
+        - `compared_with`: "append time" or "now";
+        - `hour` timestamp: of the append time or, compared with now, of the create time; null
+          where there is none that Spark can show;
+        - `records`; `untimed` (-1); `before_1970`; `in_seconds`, `in_microseconds`,
+          `in_nanoseconds`: what the number looks like;
+        - `future`, `past`: what the two bounds reject, of whatever unit;
+        - `out_of_order`: before the largest time before them in the partition, among the records
+          that are read; `late_max_ms`: by how much at most. Times in another unit do not count;
+        - `min_ms`, `max_ms`: of the create times, null where there is none;
+        - `ahead`, `behind` array<bigint>: of times in milliseconds, how many are ahead or behind by
+          more than each of `STEPS_MS`.
+
+    Raises:
+        HorologError: an argument is wrong, or the log cannot be read.
+    """
+    for name, bound in (("before_max_ms", before_max_ms), ("after_max_ms", after_max_ms)):
+        if bound is not None and bound < 0:
+            raise Misconfigured(f"{name} is {bound}; it is not below zero")
+    selection = Selection.of(source, topics, topics_pattern, from_, to, settings)
+    bounds = Bounds(before_max_ms, after_max_ms, SystemClock().now_ms())
+    scan = Scan.plan(spark, selection, with_producers=True)
+    parts = scan.frame(spark, AuditSummary(bounds), ddl_of(PARTS))
+    return added_up(with_late_across(parts, scan))
+
+
+class AuditSummary:
+    """Sums of what a task reads; rows of `PARTS`."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+
+    def __call__(self, place: int, times: Iterator[Times]) -> Iterator[pa.RecordBatch]:
+        """The rows of a task, a run of each partition after the other."""
+        pending, constants, order = Pending(), dict[str, object](), InOrder()
+        for each, begins in runs(times):
+            if begins:
+                yield from _rows(pending.take(), constants)
+                order = InOrder()
+                constants = {
+                    "topic": each.topic,
+                    "partition": each.partition,
+                    "place": place,
+                    "run": int(each.offsets[0]),
+                }
+            alone, groups = self.groups(each, order)
+            yield from _rows(alone, constants)
+            yield from _rows(pending.add(groups), constants)
+        yield from _rows(pending.take(), constants)
+
+    def groups(self, times: Times, order: "InOrder") -> tuple[Groups | None, Groups]:
+        """Records that are in order at the start of a run, each alone, and the sums of all."""
+        created, timed = times.created_ms, times.is_timed
+        units = units_of(created)
+        counted = counted_in(times)
+        late_ms, alone = order.add(created, counted)
+        is_late = counted & (late_ms > 0)
+        in_order = counted & ~is_late
+        in_order[alone] = False
+        flags: dict[str, Numbers | Flags] = {
+            "records": np.ones(len(created), np.bool_),
+            "untimed": ~timed,
+            "before_1970": timed & (created < 0),
+            **{f"in_{unit}": units == place for place, unit in enumerate(OTHER_UNITS, 1)},
+            "out_of_order": is_late,
+            IN_ORDER: in_order,
+            **self._distances(times, timed, counted),
+        }
+        keys = keys_of(times)
+        one = Groups(
+            keys,
+            {name: flags[name] for name in _SUMS},
+            {
+                "min_ms": np.where(timed, created, _NO_MIN),
+                "in_order_min_ms": np.where(in_order, created, _NO_MIN),
+                "in_order_from": np.where(in_order, times.offsets, _NO_MIN),
+            },
+            {
+                "max_ms": np.where(timed, created, _NO_MAX),
+                "late_max_ms": np.where(is_late, late_ms, 0),
+                "in_order_max_ms": np.where(in_order, created, _NO_MAX),
+                "in_order_to": np.where(in_order, times.offsets, _NO_MAX),
+            },
+        )
+        if not len(alone):
+            return None, one
+        ones, none = np.ones(len(alone), np.int64), np.zeros(len(alone), np.int64)
+        single = Groups(
+            {name: key[alone] for name, key in keys.items()},
+            {name: ones if name == IN_ORDER else none for name in _SUMS},
+            {
+                "min_ms": np.full(len(alone), _NO_MIN),
+                "in_order_min_ms": created[alone],
+                "in_order_from": times.offsets[alone],
+            },
+            {
+                "max_ms": np.full(len(alone), _NO_MAX),
+                "late_max_ms": none,
+                "in_order_max_ms": created[alone],
+                "in_order_to": times.offsets[alone],
+            },
+        )
+        return single, one
+
+    def _distances(self, times: Times, timed: Flags, counted: Flags) -> dict[str, Numbers | Flags]:
+        """Which records are too far ahead and behind, by the bounds and by the steps."""
+        bounds = self.bounds
+        clock = np.where(times.is_appended, times.appended_ms, bounds.now_ms)
+        # Limited, so that no difference leaves 64 bits; every bound is as far away.
+        ahead = np.clip(times.created_ms, -_FAR_MS, _FAR_MS) - np.clip(clock, -_FAR_MS, _FAR_MS)
+        ahead = np.where(timed, ahead, 0)
+        nothing = np.zeros(len(ahead), np.bool_)
+        after, before = bounds.after_max_ms, bounds.before_max_ms
+        found: dict[str, Numbers | Flags] = {
+            "future": nothing if after is None else ahead > after,
+            "past": nothing if before is None else ahead < -before,
+        }
+        ahead = np.where(counted, ahead, 0)
+        most, least = (ahead.max(), ahead.min()) if len(ahead) else (0, 0)
+        for step, name, other in zip(STEPS_MS, _AHEAD, _BEHIND, strict=True):
+            found[name] = ahead > step if most > step else nothing
+            found[other] = ahead < -step if least < -step else nothing
+        return found
+
+
+def _rows(groups: Groups | None, constants: dict[str, object]) -> Iterator[pa.RecordBatch]:
+    if groups is not None and groups.rows:
+        yield batch_of(constants, groups.columns, PARTS)
+
+
+def totals(audited: DataFrame, *keys: str) -> DataFrame:
+    """The rows of `audit` added up to one for each of these columns; all in one without any."""
+    return audited.groupBy(*keys).agg(
+        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in COUNTS),
+        F.max("late_max_ms").alias("late_max_ms"),
+        F.min("min_ms").alias("min_ms"),
+        F.max("max_ms").alias("max_ms"),
+        *(
+            F.array(
+                *(F.coalesce(F.sum(F.col(name)[at]), F.lit(0)) for at in range(len(STEPS_MS)))
+            ).alias(name)
+            for name in ("ahead", "behind")
+        ),
+    )
+
+
+def added_up(parts: DataFrame) -> DataFrame:
+    """The parts of all tasks as `audit` returns them."""
+    smallest = [F.min(name).alias(name) for name in ("min_ms",)]
+    largest = [F.max(name).alias(name) for name in ("max_ms", "late_max_ms")]
+    sums = [F.sum(name).alias(name) for name in (*COUNTS, *_AHEAD, *_BEHIND)]
+    whole = parts.groupBy("topic", "partition", *KEYS).agg(*sums, *smallest, *largest)
+    # Rows that only tell apart records in order have no records.
+    whole = whole.where("records > 0")
+    return whole.select(
+        "topic",
+        "partition",
+        F.when(F.col("producer") != NO_PRODUCER, F.col("producer")).alias("producer"),
+        F.when(F.col("by_append") == 1, BY_APPEND_TIME).otherwise(BY_NOW).alias("compared_with"),
+        F.when(F.col("hour") != NO_HOUR, F.timestamp_millis("hour")).alias("hour"),
+        *COUNTS,
+        F.when(F.col("late_max_ms") > 0, F.col("late_max_ms")).alias("late_max_ms"),
+        F.when(F.col("untimed") < F.col("records"), F.col("min_ms")).alias("min_ms"),
+        F.when(F.col("untimed") < F.col("records"), F.col("max_ms")).alias("max_ms"),
+        F.array(*_AHEAD).alias("ahead"),
+        F.array(*_BEHIND).alias("behind"),
+    )

@@ -1,0 +1,120 @@
+"""Sums of many records by key, in arrays.
+
+A table of records becomes a `Groups` with a row per key; `Pending` keeps those of many tables, adds
+up equal keys, and hands on what it has when there are too many of them, as keys that are as many
+as the records would need their memory.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+MOST_ROWS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """A row per key. All columns are as long."""
+
+    keys: Mapping[str, Numbers]
+    sums: Mapping[str, Numbers | Flags] = field(default_factory=dict)
+    smallest: Mapping[str, Numbers] = field(default_factory=dict)
+    largest: Mapping[str, Numbers] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """How many keys, with repetitions."""
+        return len(next(iter(self.keys.values())))
+
+    @property
+    def columns(self) -> dict[str, Numbers | Flags]:
+        """All of them, by name."""
+        return {**self.keys, **self.sums, **self.smallest, **self.largest}
+
+    def added_up(self) -> "Groups":
+        """The same with each key once."""
+        if not self.rows:
+            return self
+        joined = self._joined()
+        if joined.rows <= 1:
+            return joined
+        order = np.lexsort(tuple(joined.keys.values()))
+        return joined._taken(order)._joined()
+
+    def _joined(self) -> "Groups":
+        """Equal keys that follow each other become one."""
+        changes = np.zeros(self.rows, np.bool_)
+        changes[0] = True
+        for key in self.keys.values():
+            changes[1:] |= key[1:] != key[:-1]
+        starts = np.flatnonzero(changes)
+        return Groups(
+            {name: key[starts] for name, key in self.keys.items()},
+            {name: _sums(each, starts) for name, each in self.sums.items()},
+            {name: np.minimum.reduceat(each, starts) for name, each in self.smallest.items()},
+            {name: np.maximum.reduceat(each, starts) for name, each in self.largest.items()},
+        )
+
+    def _taken(self, places: npt.NDArray[np.intp]) -> "Groups":
+        return Groups(
+            {name: each[places] for name, each in self.keys.items()},
+            {name: each[places] for name, each in self.sums.items()},
+            {name: each[places] for name, each in self.smallest.items()},
+            {name: each[places] for name, each in self.largest.items()},
+        )
+
+
+def _sums(values: Numbers | Flags, starts: npt.NDArray[np.intp]) -> Numbers:
+    if len(starts) == 1:
+        whole = np.count_nonzero(values) if values.dtype == np.bool_ else values.sum()
+        return np.array([whole], np.int64)
+    return np.add.reduceat(values, starts, dtype=np.int64)
+
+
+def _one_after_the_other(groups: Sequence[Groups]) -> Groups:
+    if len(groups) == 1:
+        return groups[0]
+    return Groups(
+        *(
+            {
+                name: np.concatenate([getattr(each, part)[name] for each in groups])
+                for name in getattr(groups[0], part)
+            }
+            for part in ("keys", "sums", "smallest", "largest")
+        )
+    )
+
+
+class Pending:
+    """Groups of tables that came one after the other."""
+
+    def __init__(self, most_rows: int = MOST_ROWS) -> None:
+        self._most_rows = most_rows
+        self._groups: list[Groups] = []
+        self._rows = 0
+
+    def add(self, groups: Groups) -> Groups | None:
+        """Take the groups of another table; what has to be handed on, if there are too many."""
+        if not groups.rows:
+            return None
+        added = groups.added_up()
+        self._groups.append(added)
+        self._rows += added.rows
+        if self._rows <= self._most_rows:
+            return None
+        joined = _one_after_the_other(self._groups).added_up()
+        self._groups, self._rows = [joined], joined.rows
+        return self.take() if 2 * joined.rows > self._most_rows else None
+
+    def take(self) -> Groups | None:
+        """All of it; None if there is nothing."""
+        if not self._groups:
+            return None
+        whole = _one_after_the_other(self._groups).added_up()
+        self._groups, self._rows = [], 0
+        return whole

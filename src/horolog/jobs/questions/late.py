@@ -1,0 +1,129 @@
+"""Which records are out of order, where tasks read a partition side by side.
+
+A record is out of order if a record before it in its partition has a larger time. A task knows that
+of the records that it reads itself: a run of the partition. What is in order there rises, so that
+the largest time before the run makes late what is at its start, up to that time. The first records
+in order are told apart, the others are sums with their smallest and largest time; so the sums that
+Spark gets decide nearly always. Where the largest time before a run falls amid a sum, that run is
+read once more.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from horolog.jobs.questions.groups import Flags, Numbers
+from horolog.jobs.questions.scan import KEYS, Scan, Times, keys_of
+from horolog.record.looks_like import units_of
+from horolog.spark.rows import NO_TIME, late_by
+from horolog.spark.workers import SentToWorkers
+
+IN_ORDER: Final = "in_order"
+TOLD_APART: Final = 256
+"""How many records in order are told apart at the start of a run."""
+
+_BEFORE = "before_ms"
+_LATE = "late_in_order"
+_LARGEST: Final = (1 << 63) - 1
+_ASKED = ("topic", "partition", "place", *KEYS, "in_order_from", "in_order_to", _BEFORE)
+
+
+class InOrder:
+    """What is known of a run so far: its largest time, and how many records were in order."""
+
+    def __init__(self, told_apart: int = TOLD_APART) -> None:
+        self.largest_ms = NO_TIME
+        self._left = told_apart
+
+    def add(self, created_ms: Numbers, counted: Flags) -> tuple[Numbers, npt.NDArray[np.intp]]:
+        """How late each is, and the places of those in order that are told apart."""
+        late_ms, self.largest_ms = late_by(created_ms, counted, self.largest_ms)
+        alone = np.flatnonzero(counted & (late_ms == 0))[: self._left]
+        self._left -= len(alone)
+        return late_ms, alone
+
+
+def counted_in(times: Times) -> Flags:
+    """Which records have a time in milliseconds; others are neither late nor make others late."""
+    counted: Flags = times.is_timed & (units_of(times.created_ms) == 0)
+    return counted
+
+
+def with_late_across(parts: DataFrame, scan: Scan) -> DataFrame:
+    """Add to `out_of_order` and `late_max_ms` what is late after earlier runs of its partition.
+
+    Args:
+        parts: rows of `audit.PARTS`.
+        scan: which made them.
+    """
+    earlier = (
+        Window.partitionBy("topic", "partition")
+        .orderBy("run")
+        .rangeBetween(Window.unboundedPreceding, -1)
+    )
+    known = parts.withColumn(_BEFORE, F.max("in_order_max_ms").over(earlier))
+    before, least, most = (F.col(it) for it in (_BEFORE, "in_order_min_ms", "in_order_max_ms"))
+    is_late = (F.col(IN_ORDER) > 0) & (before > least)
+    late = (
+        F.when(~F.coalesce(is_late, F.lit(False)), F.lit(0))
+        .when(before > most, F.col(IN_ORDER))
+        .otherwise(F.lit(None))
+        .cast("bigint")
+    )
+    known = known.withColumn(_LATE, late)
+    resolved = known.mapInArrow(Resolve(scan), known.schema)
+    by = F.coalesce(F.try_subtract(before, least), F.lit(_LARGEST))
+    return resolved.withColumn("out_of_order", F.col("out_of_order") + F.col(_LATE)).withColumn(
+        "late_max_ms",
+        F.when(F.col(_LATE) > 0, F.greatest("late_max_ms", by)).otherwise(F.col("late_max_ms")),
+    )
+
+
+class Resolve(SentToWorkers):
+    """What Spark calls with the sums: counts what it takes the records to know."""
+
+    def __init__(self, scan: Scan) -> None:
+        self.scan = scan
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same rows, none of them open."""
+        for batch in batches:
+            place = batch.schema.get_field_index(_LATE)
+            late = batch.column(place)
+            open_rows = np.flatnonzero(late.is_null().to_numpy(zero_copy_only=False))
+            if not len(open_rows):
+                yield batch
+                continue
+            counts = late.fill_null(0).to_numpy(zero_copy_only=False).copy()
+            asked = batch.take(pa.array(open_rows)).select(_ASKED).to_pylist()
+            by_run: dict[tuple[int, str, int], list[int]] = {}
+            for number, row in enumerate(asked):
+                run = (row["place"], row["topic"], row["partition"])
+                by_run.setdefault(run, []).append(number)
+            for (task, topic, partition), numbers in by_run.items():
+                order = InOrder()
+                for times in self.scan.times(task, (topic, partition)):
+                    self._count(times, order, [(open_rows[n], asked[n]) for n in numbers], counts)
+            yield batch.set_column(place, _LATE, pa.array(counts))
+
+    @staticmethod
+    def _count(
+        times: Times, order: InOrder, rows: list[tuple[int, dict[str, int]]], counts: Numbers
+    ) -> None:
+        """Add the records of each row that are late after all."""
+        counted = counted_in(times)
+        late_ms, alone = order.add(times.created_ms, counted)
+        in_order = counted & (late_ms == 0)
+        in_order[alone] = False
+        keys = keys_of(times)
+        for place, row in rows:
+            taken = in_order & (times.created_ms < row[_BEFORE])
+            taken &= (times.offsets >= row["in_order_from"]) & (times.offsets <= row["in_order_to"])
+            for name, key in keys.items():
+                taken &= key == row[name]
+            counts[place] += np.count_nonzero(taken)

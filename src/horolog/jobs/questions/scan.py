@@ -1,0 +1,230 @@
+"""Tasks that read the times of a log and give sums.
+
+Spark's own way, rows from the source through the JVM into a function in Python, costs more than
+reading them. So each task here reads its stretches of the log itself, planned as for
+`format("horolog")`, and Spark gets what it made of them.
+"""
+
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from horolog.jobs.questions.groups import Flags, Numbers
+from horolog.jobs.selection import Selection
+from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.spark import columns, planning
+from horolog.spark.broker_reader import task_client
+from horolog.spark.errors import in_one_sentence
+from horolog.spark.masters import parallelism
+from horolog.spark.options import ReadOptions
+from horolog.spark.plan import Task
+from horolog.spark.reading import read_task
+from horolog.spark.wanted import Wanted
+from horolog.spark.workers import SentToWorkers
+
+HOUR_MS: Final = 3_600_000
+NO_HOUR: Final = -(1 << 63)
+"""The hour of records that have none, or one that Spark could not show."""
+NO_PRODUCER: Final = -1
+KEYS: Final = ("by_append", "hour", "producer")
+"""What the records of a partition are grouped by: whether by append time, and the hour of that."""
+
+_ALWAYS = (
+    columns.TOPIC,
+    columns.PARTITION,
+    columns.OFFSET,
+    columns.TIMESTAMP_MS,
+    columns.TIMESTAMP_TYPE,
+    columns.CREATE_TIME_MS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The times of some records of one partition, in the order of the log, in milliseconds."""
+
+    topic: str
+    partition: int
+    offsets: Numbers
+    created_ms: Numbers
+    """When the producer says that they were created; -1 for no time."""
+    appended_ms: Numbers
+    """When they were appended; only meant where `is_appended`."""
+    is_appended: Flags
+    """Whether the log knows when."""
+    is_stamped: Flags
+    """Whether the append time is the record's timestamp (LogAppendTime)."""
+    producers: Numbers | None
+    """Producer ids, -1 for none; None if they were not asked for."""
+
+    @classmethod
+    def of(cls, table: pa.RecordBatch) -> "Times":
+        """The columns of a table of one partition."""
+        names = table.schema.names
+        stamps = _numbers(table, columns.TIMESTAMP_MS)
+        kinds = table.column(columns.TIMESTAMP_TYPE).to_numpy(zero_copy_only=False)
+        is_stamped = kinds == int(TimestampType.LOG_APPEND_TIME)
+        appended, is_appended = stamps, is_stamped
+        if columns.APPEND_TIME_MS in names:
+            column = table.column(columns.APPEND_TIME_MS)
+            appended = column.fill_null(0).to_numpy(zero_copy_only=False)
+            is_appended = column.is_valid().to_numpy(zero_copy_only=False)
+            appended = np.where(is_stamped, stamps, appended) if is_stamped.any() else appended
+            is_appended = is_appended | is_stamped
+        producers = None
+        if columns.PRODUCER_ID in names:
+            ids = table.column(columns.PRODUCER_ID).fill_null(NO_PRODUCER)
+            producers = ids.to_numpy(zero_copy_only=False)
+        return cls(
+            table.column(columns.TOPIC)[0].as_py(),
+            table.column(columns.PARTITION)[0].as_py(),
+            _numbers(table, columns.OFFSET),
+            _numbers(table, columns.CREATE_TIME_MS),
+            appended,
+            is_appended,
+            is_stamped,
+            producers,
+        )
+
+    @property
+    def is_timed(self) -> Flags:
+        """Whether they have a create time."""
+        timed: Flags = self.created_ms != NO_TIMESTAMP
+        return timed
+
+    def hours(self) -> Numbers:
+        """The start of the hour in which each was appended or, unknown, created."""
+        known = np.where(self.is_appended, self.appended_ms, self.created_ms)
+        is_shown = (known >= columns.FIRST_TIMESTAMP_MS) & (known <= columns.LAST_TIMESTAMP_MS)
+        is_shown &= self.is_appended | self.is_timed
+        return np.where(is_shown, known - known % HOUR_MS, NO_HOUR)
+
+
+class Summary(Protocol):
+    """Makes rows of the times of one task."""
+
+    def __call__(self, place: int, times: Iterator[Times]) -> Iterator[pa.RecordBatch]:
+        """The rows of a task; `place` is its number."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A scan of the times of a selection, as it was planned."""
+
+    tasks: tuple[Task, ...]
+    options: ReadOptions
+    names: tuple[str, ...]
+
+    @classmethod
+    def plan(cls, spark: SparkSession, selection: Selection, *, with_producers: bool) -> "Scan":
+        """Look at the log: its ends, and whether it knows append times.
+
+        Raises:
+            HorologError: it cannot be read.
+        """
+        names = list(_ALWAYS)
+        if knows_append_times(selection):
+            names.append(columns.APPEND_TIME_MS)
+        if with_producers:
+            names.append(columns.PRODUCER_ID)
+        options = selection.read_options(columns=",".join(names))
+        options.batch_starting()
+        planning.check_paths(options)
+        cores = parallelism(lambda name: spark.conf.get(name, None))
+        tasks = planning.tasks(options, Wanted(), cores)
+        return cls(tuple(tasks), options, tuple(names))
+
+    @property
+    def knows_append_times(self) -> bool:
+        """Whether the log may know append times beside the records' own."""
+        return columns.APPEND_TIME_MS in self.names
+
+    def frame(self, spark: SparkSession, summary: Summary, schema: str) -> DataFrame:
+        """What a summary makes of each task; run when Spark needs it."""
+        count = len(self.tasks)
+        numbers = spark.range(0, count, 1, max(count, 1))
+        return numbers.mapInArrow(_Run(self, summary), schema)
+
+    def times(self, place: int, only: tuple[str, int] | None = None) -> Iterator[Times]:
+        """The times that a task reads, of one partition only if that is said."""
+        task = self.tasks[place]
+        if only is not None:
+            task = tuple(each for each in task if tuple(each.partition) == only)
+        nullable = [True] * len(self.names)
+        for table in read_task(task, Wanted(), self.options, self.names, nullable):
+            yield Times.of(table)
+
+
+class _Run(SentToWorkers):
+    """What Spark calls with the numbers of the tasks."""
+
+    def __init__(self, scan: Scan, summary: Summary) -> None:
+        self.scan = pickle.dumps(scan)  # once, not for each reference to a stretch
+        self.summary = summary
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        scan: Scan = pickle.loads(self.scan)  # noqa: S301 - of the driver
+        with in_one_sentence():
+            for batch in batches:
+                for place in batch.column(0).to_pylist():
+                    yield from self.summary(place, scan.times(place))
+
+
+def knows_append_times(selection: Selection) -> bool:
+    """Whether a log can tell append times beside the records' own: files, and horolog's brokers."""
+    if not selection.source.is_broker:
+        return True
+    with task_client(selection.read_options()) as client:
+        return client.has_append_times()
+
+
+def runs(times: Iterator[Times]) -> Iterator[tuple[Times, bool]]:
+    """The tables, and whether each begins a stretch of another partition."""
+    before: tuple[str, int] | None = None
+    for each in times:
+        partition = (each.topic, each.partition)
+        yield each, partition != before
+        before = partition
+
+
+def keys_of(times: Times) -> dict[str, Numbers]:
+    """The columns of `KEYS`."""
+    count = len(times.offsets)
+    return {
+        "by_append": times.is_appended.astype(np.int64),
+        "hour": times.hours(),
+        "producer": np.full(count, NO_PRODUCER) if times.producers is None else times.producers,
+    }
+
+
+def batch_of(
+    constants: Mapping[str, object], arrays: Mapping[str, Numbers | Flags], schema: pa.Schema
+) -> pa.RecordBatch:
+    """Rows of a schema, of arrays and of values that are the same in each row."""
+    count = len(next(iter(arrays.values())))
+    found = [
+        pa.array(arrays[name], field.type)
+        if name in arrays
+        else pa.repeat(pa.scalar(constants[name], field.type), count)
+        for name, field in zip(schema.names, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(found, schema=schema)
+
+
+def _numbers(table: pa.RecordBatch, name: str) -> Numbers:
+    found: Numbers = table.column(name).to_numpy(zero_copy_only=False)
+    return found
+
+
+def ddl_of(schema: pa.Schema) -> str:
+    """A schema as Spark's DDL."""
+    return ", ".join(f"`{field.name}` {_DDL[field.type]}" for field in schema)
+
+
+_DDL = {pa.string(): "string", pa.int32(): "int", pa.int64(): "bigint"}
