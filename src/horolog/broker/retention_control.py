@@ -8,7 +8,7 @@ advertises it as a feature. No setting is stored under that name, and none that 
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from horolog.broker.answers import answer_to
 from horolog.broker.broker import Broker
@@ -57,6 +57,10 @@ async def _answer(broker: Broker, peer: Peer, topic: str, name: str) -> dict[str
     }
 
 
+def _is_int64(value: object) -> TypeGuard[int]:
+    return type(value) is int and value in _INT64  # a boolean is not meant
+
+
 def _question(name: str) -> tuple[int, int, int | None, Mapping[str, str]]:
     """Partition, first offset, time and tried settings."""
     asked = None
@@ -69,11 +73,13 @@ def _question(name: str) -> tuple[int, int, int | None, Mapping[str, str]]:
         partition, first = asked.get("partition"), asked.get("from", 0)
         now_ms, tried = asked.get("now"), asked.get("set", {})
         if (
-            all(type(each) is int and each in _INT64 for each in (partition, first, now_ms or 0))
+            _is_int64(partition)
+            and _is_int64(first)
+            and (now_ms is None or _is_int64(now_ms))
             and isinstance(tried, dict)
             and all(isinstance(text, str) for text in tried.values())
         ):
-            return partition, first, now_ms, tried  # type: ignore[return-value]
+            return partition, first, now_ms, tried
     raise RequestRefused(
         ErrorCode.invalid_request,
         f'{name:.200} is not {RETENTION}/{{"partition":N,"from":OFFSET,"now":MS,"set":{{...}}}}',

@@ -42,14 +42,14 @@ def healthy(count: int, now_ms: int, *, seed: int = 937) -> Iterator[Click]:
 
 def from_the_future(count: int, now_ms: int, *, seed: int = 938) -> Iterator[Click]:
     """Events of a device whose clock runs two hours to ten years ahead."""
-    draw = random.Random(seed)  # noqa: S311
+    draw = random.Random(seed)  # noqa: S311 - no secret
     for _ in range(count):
         yield _click(draw, now_ms + draw.choice((2 * HOUR_MS, 30 * DAY_MS, 3650 * DAY_MS)))
 
 
 def in_nanoseconds(count: int, now_ms: int, *, seed: int = 939) -> Iterator[Click]:
     """Events of a program that sends nanoseconds where Kafka expects milliseconds."""
-    draw = random.Random(seed)  # noqa: S311
+    draw = random.Random(seed)  # noqa: S311 - no secret
     for _ in range(count):
         yield _click(draw, (now_ms - draw.randrange(HOUR_MS)) * 1_000_000)
 

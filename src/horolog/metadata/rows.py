@@ -114,7 +114,18 @@ class Table(NamedTuple):
     def insert(self) -> str:
         """The statement that writes a row."""
         marks = ", ".join("?" * (self.columns.count(",") + 2))
-        return f"INSERT OR REPLACE INTO {self.name} VALUES ({marks})"  # noqa: S608
+        return f"INSERT OR REPLACE INTO {self.name} VALUES ({marks})"  # noqa: S608 - a constant
+
+    @property
+    def select(self) -> str:
+        """The statement that reads all rows, each with its checksum last."""
+        return f"SELECT * FROM {self.name}"  # noqa: S608 - a constant
+
+    def select_by_key(self, *, backwards: bool) -> str:
+        """The statement that reads all rows in the order of their key, or from its end."""
+        direction = "DESC" if backwards else "ASC"
+        order = ", ".join(f"{column} {direction}" for column in self.key.split(", "))
+        return f"{self.select} ORDER BY {order}"
 
     def checked(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """The values of a row with their checksum, for `insert`."""

@@ -247,15 +247,13 @@ def _has_sound_pages(db: sqlite3.Connection) -> bool:
 def _read_table(db: sqlite3.Connection, table: Table, found: _Found) -> None:
     """Read in both directions, because a damaged page ends each scan."""
     lost: set[object] = set()
-    for direction in ("ASC", "DESC"):
-        columns = table.key.split(", ")
-        order = ", ".join(f"{column} {direction}" for column in columns)
+    for backwards in (False, True):
         try:
-            for values in db.execute(f"SELECT * FROM {table.name} ORDER BY {order}"):  # noqa: S608
+            for values in db.execute(table.select_by_key(backwards=backwards)):
                 _take(table, values, found, lost)
         except (*SQLITE_ERRORS, OverflowError) as error:
             found.unread.add(table)
-            _logger.debug("%s, read %s: %s", table.name, direction, error)
+            _logger.debug("%s, read %s: %s", table.name, "back" if backwards else "on", error)
         else:
             break
     if lost:

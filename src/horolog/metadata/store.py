@@ -147,7 +147,7 @@ class MetadataStore:
             )
 
     def _rows(self, table: Table) -> Iterator[Any]:
-        for *values, found in self._db.execute(f"SELECT * FROM {table.name}"):  # noqa: S608
+        for *values, found in self._db.execute(table.select):
             if found != checksum(table.name, values):
                 raise StoreDamaged(f"{self._path}: a row of {table.name} is damaged")
             yield table.read(values)

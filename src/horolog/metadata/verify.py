@@ -187,7 +187,7 @@ class _StoreCheck:
             count = 0
             unknown: set[str] = set()
             columns = _columns(db, table)
-            for *values, stored_sum in db.execute(f"SELECT * FROM {table}"):  # noqa: S608
+            for *values, stored_sum in db.execute(read_as.select):
                 row = tuple(values)
                 why = _wrong_type(row, columns)
                 if why is None and stored_sum != checksum(table, row):

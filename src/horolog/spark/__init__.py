@@ -19,7 +19,7 @@ A session that runs already learns the format with `register(spark)`.
 """
 
 try:
-    import pyarrow  # noqa: F401
+    import pyarrow  # noqa: F401 - only to know that it is there
     from pyspark.sql.datasource import Filter  # noqa: F401 - since PySpark 4.1
 except ImportError as error:
     raise ImportError(

@@ -73,7 +73,7 @@ def _with_scans_apart(frame: Any) -> Any:
     tables = ApartTables(gateway, shared.getClass().getClassLoader())
     relation = shared.queryExecution().analyzed()
     python, created = tables.source(relation)
-    pickles: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
+    pickles: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]  # py4j and PySpark lack types
     source = pickles.loads(bytes(created.dataSource()))
     source.scans_apart = True
     apart = tables.like(

@@ -146,7 +146,7 @@ def _older_shape(newer: Shape, older: Older, request: ApiKey | None) -> Shape:
 
 
 def _tuple_type(name: str, described: Iterable[Field], request: ApiKey | None) -> type[Any]:
-    plain_type = namedtuple(name, [each.name for each in described])  # type: ignore[misc]
+    plain_type = namedtuple(name, [each.name for each in described])  # type: ignore[misc]  # fields are of the schema
     bases: tuple[type[Any], ...] = (plain_type,)
     if request is not None:  # its view has the defaults of what this version lacks
         bases += (VIEWS.get(request, {}).get(name, object),)

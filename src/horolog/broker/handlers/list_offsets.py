@@ -17,7 +17,7 @@ zero too: of create times, or of append times (docs/wire.md).
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -64,7 +64,7 @@ class _Found(NamedTuple):
 
 
 _NOTHING = _Found()
-_SINCE = {
+_SINCE: Final[Mapping[int, int]] = {
     Moment.LATEST: 0,
     Moment.EARLIEST: 0,
     Moment.MAX_TIMESTAMP: 7,
@@ -195,7 +195,7 @@ def _look_by_clock(partition: Partition, time_ms: int, flags: int, committed: bo
 
 
 def _check_meaning(timestamp: int, version: int) -> None:
-    if version < _SINCE.get(timestamp, version + 1):  # type: ignore[call-overload]
+    if version < _SINCE.get(timestamp, version + 1):
         raise RequestRefused(
             ErrorCode.unsupported_version,
             f"timestamp {timestamp} has no meaning in version {version}",

@@ -120,7 +120,7 @@ def _from_endpoint(
 ) -> Token:
     """OAuth's client credentials grant (RFC 6749, section 4.4)."""
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - as well
             found = json.loads(answer.read(_MAX_ANSWER_BYTES))
         return Token(str(found["access_token"]), float(found.get("expires_in", 0)), extensions)
     except urllib.error.HTTPError as error:

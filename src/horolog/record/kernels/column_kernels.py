@@ -27,14 +27,14 @@ _INT64S_IN = numba.types.Array(numba.int64, 1, "C", readonly=True)
 _INT32S = numba.int32[::1]
 
 
-def _generate_copy(typing_context, source, start, size, target, at):  # type: ignore[no-untyped-def]
+def _generate_copy(typing_context, source, start, size, target, at):
     """Copy bytes by memcpy, which for a hundred of them takes a fifth of a loop's time.
 
     The caller has checked both ends.
     """
     signature = numba.void(source, numba.int64, numba.int64, target, numba.int64)
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, arguments):
         source, start, size, target, at = arguments
         source_type, _, _, target_type, _ = signature.args
         begin = context.make_array(source_type)(context, builder, source).data
@@ -49,7 +49,7 @@ _copy: Any = intrinsic(_generate_copy)
 
 
 @helper
-def _is_ascii(data, start, end):  # type: ignore[no-untyped-def]
+def _is_ascii(data, start, end):
     seen = np.uint8(0)
     for index in range(start, end):
         seen |= data[index]
@@ -57,7 +57,7 @@ def _is_ascii(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _headers_cost(data, position, end, count):  # type: ignore[no-untyped-def]
+def _headers_cost(data, position, end, count):
     """What headers already found sound cost as columns."""
     cost = count * layout.HEADER_BYTES
     for _ in range(count):
@@ -69,7 +69,7 @@ def _headers_cost(data, position, end, count):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _append(data, start, size, at, ends, target, row):  # type: ignore[no-untyped-def]
+def _append(data, start, size, at, ends, target, row):
     """Where the column's data ends with this cell."""
     if size > 0:
         _copy(data, start, size, target, at)
@@ -79,7 +79,7 @@ def _append(data, start, size, at, ends, target, row):  # type: ignore[no-untype
 
 
 @helper
-def _append_headers(  # type: ignore[no-untyped-def]
+def _append_headers(
     data, position, end, count, state, key_ends, key_data, value_ends, value_data, value_valid
 ):
     """Append headers already found sound."""
@@ -102,7 +102,7 @@ def _append_headers(  # type: ignore[no-untyped-def]
 
 
 @helper
-def _gather_stretch(  # type: ignore[no-untyped-def]
+def _gather_stretch(
     data,
     stretch,
     state,
@@ -223,7 +223,7 @@ def _gather_stretch(  # type: ignore[no-untyped-def]
     return status
 
 
-def _gather(  # type: ignore[no-untyped-def]
+def _gather(
     data,
     plan,
     state,
@@ -280,7 +280,7 @@ def _gather(  # type: ignore[no-untyped-def]
 
 
 @helper
-def varint_size(value):  # type: ignore[no-untyped-def]
+def varint_size(value):
     """Bytes of a zigzag number."""
     raw = (value << 1) ^ (value >> 63)
     size = 1
@@ -291,7 +291,7 @@ def varint_size(value):  # type: ignore[no-untyped-def]
 
 
 @helper
-def put_varint(out, position, value):  # type: ignore[no-untyped-def]
+def put_varint(out, position, value):
     """Write a zigzag number; where it ends. There must be room."""
     raw = (value << 1) ^ (value >> 63)
     while raw & ~np.int64(0x7F) != 0:
@@ -303,7 +303,7 @@ def put_varint(out, position, value):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _cell(ends, valid, row):  # type: ignore[no-untyped-def]
+def _cell(ends, valid, row):
     """Where a cell is, and its size as a record has it: -1 for null."""
     start = ends[row]
     if len(valid) > 0 and valid[row] == 0:
@@ -312,7 +312,7 @@ def _cell(ends, valid, row):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _put_cell(out, position, data, start, size):  # type: ignore[no-untyped-def]
+def _put_cell(out, position, data, start, size):
     position = put_varint(out, position, size)
     if size > 0:
         _copy(data, start, size, out, position)
@@ -321,11 +321,11 @@ def _put_cell(out, position, data, start, size):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _cell_size(size):  # type: ignore[no-untyped-def]
+def _cell_size(size):
     return varint_size(size) + max(size, np.int64(0))
 
 
-def _scatter(  # type: ignore[no-untyped-def]
+def _scatter(
     out,
     state,
     times,

@@ -48,12 +48,12 @@ _TABLES = _crc_tables()
 
 
 @helper
-def _at(data, position):  # type: ignore[no-untyped-def]
+def _at(data, position):
     return np.int64(data[np.uint64(position)])
 
 
 @helper
-def _i32(data, position):  # type: ignore[no-untyped-def]
+def _i32(data, position):
     value = (
         (_at(data, position) << 24)
         | (_at(data, position + 1) << 16)
@@ -64,24 +64,24 @@ def _i32(data, position):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _i64(data, position):  # type: ignore[no-untyped-def]
+def _i64(data, position):
     return (_i32(data, position) << 32) | (_i32(data, position + 4) & 0xFFFFFFFF)
 
 
 @helper
-def _put_i32(out, position, value):  # type: ignore[no-untyped-def]
+def _put_i32(out, position, value):
     for index in range(4):
         out[np.uint64(position + index)] = (value >> (24 - 8 * index)) & 0xFF
 
 
 @helper
-def _put_i64(out, position, value):  # type: ignore[no-untyped-def]
+def _put_i64(out, position, value):
     for index in range(8):
         out[np.uint64(position + index)] = (value >> (56 - 8 * index)) & 0xFF
 
 
 @helper
-def _crc32(data, start, end):  # type: ignore[no-untyped-def]
+def _crc32(data, start, end):
     crc = np.int64(0xFFFFFFFF)
     position = start
     while position + 8 <= end:
@@ -109,13 +109,13 @@ def _crc32(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _copy(data, start, size, out, at):  # type: ignore[no-untyped-def]
+def _copy(data, start, size, out, at):
     for index in range(size):
         out[np.uint64(at + index)] = data[np.uint64(start + index)]
 
 
 @helper
-def _field(data, position, end):  # type: ignore[no-untyped-def]
+def _field(data, position, end):
     """Size (negative for null) and end of a key or value; -1 where it goes on past the message."""
     if end - position < 4:
         return np.int64(-1), np.int64(-1)
@@ -126,7 +126,7 @@ def _field(data, position, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _put_field(data, end, size, out, position):  # type: ignore[no-untyped-def]
+def _put_field(data, end, size, out, position):
     """A key or value that ends there in the data, as records have it."""
     position = put_varint(out, position, max(size, np.int64(-1)))
     if size > 0:
@@ -135,7 +135,7 @@ def _put_field(data, end, size, out, position):  # type: ignore[no-untyped-def]
     return position
 
 
-def _to_records(data, state, out):  # type: ignore[no-untyped-def]
+def _to_records(data, state, out):
     magic = state[layout.CHANGE_MAGIC]
     mode = state[layout.CHANGE_MODE]
     with_crcs = mode & layout.WITH_CRCS != 0
@@ -256,7 +256,7 @@ def _to_records(data, state, out):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _put_cell(data, end, size, out, position):  # type: ignore[no-untyped-def]
+def _put_cell(data, end, size, out, position):
     """A key or value that ends there in the data, as messages have it."""
     _put_i32(out, position, size)
     position += 4
@@ -266,7 +266,7 @@ def _put_cell(data, end, size, out, position):  # type: ignore[no-untyped-def]
     return position
 
 
-def _to_messages(data, state, out):  # type: ignore[no-untyped-def]
+def _to_messages(data, state, out):
     magic = state[layout.CHANGE_MAGIC]
     append_time = state[layout.CHANGE_APPEND_TIME] != 0
     base_time = state[layout.CHANGE_BASE_TIME]

@@ -33,7 +33,7 @@ TOO_LONG = -2
 
 
 @helper
-def read_varint(data, position, end, longest):  # type: ignore[no-untyped-def]
+def read_varint(data, position, end, longest):
     """A zigzag number and the position after it; TRUNCATED or TOO_LONG as that position."""
     if position < end:
         byte = _byte(data, position)
@@ -48,13 +48,13 @@ def read_varint(data, position, end, longest):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _byte(data, position):  # type: ignore[no-untyped-def]
+def _byte(data, position):
     # An unsigned index: signed ones may count from the end, which costs a test.
     return np.int64(data[np.uint64(position)])
 
 
 @helper
-def _long_varint(data, position, end, longest):  # type: ignore[no-untyped-def]
+def _long_varint(data, position, end, longest):
     raw = np.int64(0)
     for index in range(longest):
         if position >= end:
@@ -70,7 +70,7 @@ def _long_varint(data, position, end, longest):  # type: ignore[no-untyped-def]
 
 
 @helper
-def read_bytes(data, position, end):  # type: ignore[no-untyped-def]
+def read_bytes(data, position, end):
     """Size (negative for null), start and end of length-prefixed bytes; -1 as the end if amiss."""
     size, start = read_varint(data, position, end, 5)
     if start < 0 or size > end - start:
@@ -79,7 +79,7 @@ def read_bytes(data, position, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def pass_headers(data, position, end, count):  # type: ignore[no-untyped-def]
+def pass_headers(data, position, end, count):
     """Where `count` headers end; -1 if they are malformed or go beyond `end`."""
     for _ in range(count):
         size, _start, position = read_bytes(data, position, end)
@@ -92,7 +92,7 @@ def pass_headers(data, position, end, count):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _note_fault(state, count, timestamp, keyless, faults):  # type: ignore[no-untyped-def]
+def _note_fault(state, count, timestamp, keyless, faults):
     """Note the record if it fails a check; whether that was the last there is room for."""
     check = state[layout.CHECK]
     lacks_key = check & layout.CHECK_KEYS != 0 and keyless
@@ -113,7 +113,7 @@ def _note_fault(state, count, timestamp, keyless, faults):  # type: ignore[no-un
 
 
 @helper
-def _finish_record(state, timestamp, delta, times, first, faults):  # type: ignore[no-untyped-def]
+def _finish_record(state, timestamp, delta, times, first, faults):
     count = state[layout.COUNT]
     if count - first < len(times):
         times[count - first] = timestamp
@@ -157,7 +157,7 @@ def _finish_record(state, timestamp, delta, times, first, faults):  # type: igno
 
 
 @helper
-def _age(now, timestamp):  # type: ignore[no-untyped-def]
+def _age(now, timestamp):
     """How old a record is; -1 if it is of the future, however far."""
     if timestamp > now:
         return np.int64(-1)
@@ -167,7 +167,7 @@ def _age(now, timestamp):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _latency_class(age):  # type: ignore[no-untyped-def]
+def _latency_class(age):
     reached = np.int64(0)
     for bound in layout.LATENCY_BOUNDS:
         if age >= bound:
@@ -176,14 +176,14 @@ def _latency_class(age):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _is_found(search, target, timestamp):  # type: ignore[no-untyped-def]
+def _is_found(search, target, timestamp):
     if search == layout.AT_OR_AFTER:
         return timestamp >= target and timestamp != NO_TIMESTAMP
     return search == layout.EQUAL and timestamp == target
 
 
 @helper
-def _whole_records(data, position, state, times, first, faults):  # type: ignore[no-untyped-def]
+def _whole_records(data, position, state, times, first, faults):
     # In locals, not in the state: this is the loop that everything passes through.
     end = len(data)
     base = state[layout.BASE]
@@ -286,7 +286,7 @@ def _whole_records(data, position, state, times, first, faults):  # type: ignore
 
 
 @helper
-def _take(state, phase, value):  # type: ignore[no-untyped-def]
+def _take(state, phase, value):
     if phase == layout.AT_RECORD:
         if value < 0:
             return layout.BAD_LENGTH
@@ -319,7 +319,7 @@ def _take(state, phase, value):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _fields(data, position, state, times, first, faults):  # type: ignore[no-untyped-def]
+def _fields(data, position, state, times, first, faults):
     end = len(data)
     while True:
         if state[layout.SKIP] > 0:
@@ -366,7 +366,7 @@ def _fields(data, position, state, times, first, faults):  # type: ignore[no-unt
         position = after
 
 
-def _walk(data, state, times, faults):  # type: ignore[no-untyped-def]
+def _walk(data, state, times, faults):
     first = state[layout.COUNT]
     position = np.int64(0)
     status = np.int64(layout.NEXT_RECORD)
@@ -380,7 +380,7 @@ def _walk(data, state, times, faults):  # type: ignore[no-untyped-def]
     return status
 
 
-def _add_tallies(tallies, total):  # type: ignore[no-untyped-def]
+def _add_tallies(tallies, total):
     start = layout.TALLY
     for row in range(0, len(tallies) - layout.TALLY_SIZE + 1, layout.TALLY_SIZE):
         first = row - start

@@ -193,7 +193,7 @@ def to_messages(data: memoryview, state: "array[int]", out: memoryview) -> int:
 
 
 def _arrays(data: memoryview, state: "array[int]", out: memoryview) -> tuple[object, ...]:
-    import numpy as np  # noqa: PLC0415  # the kernels need it, their twins do not
+    import numpy as np  # noqa: PLC0415 - the kernels need it, their twins do not
 
     room = np.frombuffer(out, np.uint8) if len(out) else np.empty(0, np.uint8)
     return np.frombuffer(data.toreadonly(), np.uint8), np.frombuffer(state, np.int64), room
