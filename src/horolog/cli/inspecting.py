@@ -318,12 +318,12 @@ def _base_offset(path: Path) -> int | None:
 
 def _count_entries(reader: SegmentReader, facts: SegmentFacts) -> None:
     offsets, times = reader.indexes.offsets.entries, reader.indexes.times.entries
-    with suppress(Damaged, FileMissing):
+    with suppress(Damaged, FileMissing):  # then they are not counted
         if reader.log.files.exists(offsets.path):
             facts.index_entries = len(offsets)
         else:
             facts.notes.append("no offset index")
-    with suppress(Damaged, FileMissing):
+    with suppress(Damaged, FileMissing):  # as well
         if reader.log.files.exists(times.path):
             facts.time_index_entries = len(times)
         else:

@@ -74,7 +74,7 @@ class _Content(NamedTuple):
 
 def _copied(source: Path, target: Path) -> _Content | None:
     """Copy a file; the first 32 bytes of a write-ahead log show whether it was restarted."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):  # the first copy
         target.unlink()
     is_log = source.name.endswith("-wal")
     found = _read(source, target)

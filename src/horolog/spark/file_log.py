@@ -343,7 +343,7 @@ def _has_holes(piece: Piece) -> bool:
     """Whether offsets are missing within a segment."""
     expected = None
     walk = piece.segment.open(piece.root.files).batches(FEWEST_BYTES)
-    with suppress(FileMissing, CorruptBatch):
+    with suppress(FileMissing, CorruptBatch):  # the task that reads it reports it
         for _, header in walk.whole_headers(0):
             if expected not in (None, header.base_offset):
                 return True

@@ -142,7 +142,7 @@ def _stretches(
 
 def _where(buffer: Buffer, error: CorruptBatch) -> str:
     """Which batch is damaged; the error itself only knows a position in the buffer."""
-    with suppress(CorruptBatch):
+    with suppress(CorruptBatch):  # then the error stands for itself
         for position, header in iter_headers(buffer):
             if error.position is not None and error.position < position + header.size:
                 return f"the batch at offset {header.base_offset}: "

@@ -105,7 +105,7 @@ class ActiveSegment:
             # The log goes on where it was, and beyond the offset at which this one begins.
             stem = segment.log.path.removesuffix(names.LOG)
             for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
-                with suppress(StorageFailed):
+                with suppress(StorageFailed):  # the next start leaves it out: it is empty
                     files.remove(stem + suffix)
             raise
         active._entries = IndexWriter(files, segment.indexes, config.index_interval_bytes)

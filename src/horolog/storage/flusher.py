@@ -99,7 +99,7 @@ class Flusher:
     def doubt(self) -> None:
         """Record that a sync failed; the marker carries that state over a process restart."""
         self.is_in_doubt = True
-        with suppress(StorageFailed):
+        with suppress(StorageFailed):  # until a restart, memory knows it
             self._files.replace(self._sync_failed_path, b"", sync=False)
 
     @property

@@ -109,7 +109,7 @@ def way_to(
         end = segment.end
         start = segment.indexes.position_for(timestamp, from_offset, end) if end.size else 0
         entry: TimeEntry | None = None
-        with suppress(FileMissing, CorruptIndex):
+        with suppress(FileMissing, CorruptIndex):  # then it is shown without an entry
             entry = segment.indexes.times.lookup(timestamp) if timestamp >= 0 else None
         if not start or (entry is not None and entry.timestamp == NO_TIMESTAMP):
             entry = None

@@ -125,7 +125,7 @@ def is_torn_tail(files: Files, file: OpenFile, start: int, end: int) -> bool:
     try:
         log.header(start)
     except TornTail:
-        with suppress(CorruptBatch):
+        with suppress(CorruptBatch):  # too much looks like batches: it may hold one
             return next(whole_batches(log, start), None) is None
     except CorruptBatch:
         pass
@@ -194,7 +194,7 @@ class _Search:
     def behind(self, position: int) -> int:
         """Where the next whole batch after the one that is none at `position` begins, or -1."""
         following = position
-        with suppress(CorruptBatch):
+        with suppress(CorruptBatch):  # its header does not say where it ends
             following += self._log.header(position).size
         if following > position and self.at(following) is not None:
             return following

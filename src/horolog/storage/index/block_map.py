@@ -146,7 +146,7 @@ class BlockMap:
         if entries and is_near:
             writer.resume(entries[-ENTRY_SIZE:])
         if covered < size and is_near:
-            with suppress(CorruptBatch):
+            with suppress(CorruptBatch):  # what has no entry is read when a time is asked for
                 offset = unpack(entries, len(entries) - ENTRY_SIZE).next_offset if entries else 0
                 offset = max(offset, self._base_offset)
                 for met in self._met(covered, size, offset, append_time_of):

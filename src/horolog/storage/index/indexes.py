@@ -275,7 +275,7 @@ class Indexes:
         """Where to start walking to find a moment, at or after an offset."""
         if self._is_sealed and not self.is_checked:
             self._is_sealed = False  # tried once
-            with suppress(CorruptBatch):
+            with suppress(CorruptBatch):  # then entries count that their batches prove
                 self.check(end.size)  # reads no more than the indexes, if the seal is theirs
         for is_again in (False, True):  # once more if there was no entry that could be proved
             if is_again and not self.check(end.size):
