@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from log_reading import Read, moment
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 from running_broker import RunningBroker
+from scripted_broker import HangUp, Reply, ScriptedBroker
 
 from horolog.cli import reading
-from horolog.client import Client
+from horolog.client import Client, OffsetSpan
+from horolog.client.link import Link
 from horolog.errors import RequestRefused
 from horolog.record.builder import Record, build_batch
+from horolog.wire.api import SUPPORTED, ApiKey
 from horolog.wire.features import TIME_RANGES, RangeClock
 
 NINE_MS = 1_700_000_000_000
@@ -89,7 +93,9 @@ def test_an_answer_of_many_ranges_comes_in_parts(
 )
 def test_a_name_of_another_form_is_refused(client: Client, name: str) -> None:
     with pytest.raises(RequestRefused):
-        client._persist(lambda deadline: client._time_ranges("orders", 0, name, deadline))
+        client._persist(
+            lambda deadline: client._answer_about("orders", 0, TIME_RANGES, name, deadline)
+        )
 
 
 def test_consume_and_spark_read_the_same_rows_and_few_bytes(
@@ -150,3 +156,98 @@ def test_the_way_of_a_lookup_is_told(client: Client) -> None:
     assert (late.base_offset, late.passed, late.scanned_bytes) == (None, 1, 0)
     with pytest.raises(RequestRefused):
         client.lookup_way("orders", 9, NINE_MS)
+
+
+def test_many_partitions_are_asked_about_in_one_request(
+    broker: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("more", 5)
+    for number in range(5):
+        client.produce("more", number, build_batch([Record(NINE_MS + number, None, b"")] * 3))
+    where = {("more", number): (0, 3) for number in range(5)} | {("orders", 0): (0, END)}
+    sent: list[int] = []
+    plain = Link.send
+
+    def counted(self, api_key, *args):  # type: ignore[no-untyped-def]
+        sent.append(api_key)
+        return plain(self, api_key, *args)
+
+    client.time_ranges_of(where, None, None)
+    monkeypatch.setattr(Link, "send", counted)
+    found = client.time_ranges_of(where, NINE_MS + 2, NINE_MS + 3)
+    assert len(sent) == 1
+    assert [bool(found["more", number]) for number in range(5)] == [False, False, True, True, False]
+    assert found["orders", 0] == client.time_ranges(
+        "orders", 0, NINE_MS + 2, NINE_MS + 3, start=0, end=END
+    )
+    monkeypatch.setattr("horolog.client.time_ranges._MOST_NAMES", 2)
+    monkeypatch.setattr("horolog.broker.time_ranges_control.MOST_RANGES", 1)
+    assert client.time_ranges_of(where, NINE_MS + 2, NINE_MS + 3) == found
+    with pytest.raises(RequestRefused, match="partition 9 of topic more"):
+        client.time_ranges_of({**where, ("more", 9): (0, 3)}, None, None)
+    read = Read(**{"kafka.bootstrap.servers": broker.address, "subscribe": "more"})
+    with monkeypatch.context() as patch:
+        patch.setattr("horolog.client.time_ranges._MOST_NAMES", 500)
+        sent.clear()
+        rows = read.rows(GreaterThanOrEqual(("timestamp",), moment(NINE_MS + 3)))
+        assert len(rows) == 6
+        assert len(sent) == 1
+
+
+def test_leaders_are_asked_at_the_same_time_and_one_that_fails_spoils_no_later_answer() -> None:
+    """What is under way at another leader is no answer to the next request."""
+
+    def answer(request: Any) -> Reply:
+        (resource,) = request.resources
+        configs = [
+            {
+                "name": name,
+                "value": '{"ranges":[[0,2,10]],"end":5}',
+                "read_only": True,
+                "config_source": 5,
+                "is_sensitive": False,
+                "synonyms": [],
+                "config_type": 1,
+                "documentation": None,
+            }
+            for name in resource.configuration_keys
+        ]
+        return {
+            "throttle_time_ms": 0,
+            "results": [
+                {
+                    "error_code": 0,
+                    "error_message": None,
+                    "resource_type": 2,
+                    "resource_name": resource.resource_name,
+                    "configs": configs,
+                }
+            ],
+        }
+
+    refusals = iter([HangUp(), HangUp()])
+
+    def hang_up_first(request: Any) -> Reply:
+        return next(refusals, None) or answer(request)
+
+    announced = {
+        "api_keys": [
+            {"api_key": key, "min_version": its.min, "max_version": its.max}
+            for key, its in SUPPORTED.items()
+        ],
+        "supported_features": [{"name": TIME_RANGES, "min_version": 1, "max_version": 1}],
+    }
+
+    def answers(describe: Callable[[Any], Reply]) -> dict[ApiKey, Any]:
+        return {ApiKey.API_VERSIONS: announced, ApiKey.DESCRIBE_CONFIGS: describe}
+
+    with (
+        ScriptedBroker(answers(answer), node_id=2) as second,
+        ScriptedBroker(answers(hang_up_first), others=[second], leader_of={"there": 2}) as first,
+        Client(first.bootstrap) as client,
+    ):
+        where = {("here", 5): (0, 5), ("there", 5): (0, 5)}
+        found = client.time_ranges_of(where, 1, 2)
+        assert found == {each: [OffsetSpan(0, 2, 10)] for each in where}
+        assert len(first.asked(ApiKey.DESCRIBE_CONFIGS)) == 3
+        assert client.time_ranges("there", 5, 1, 2, end=5) == [OffsetSpan(0, 2, 10)]

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from log_reading import Read, bytes_read_by, moment
+from log_reading import Read, bytes_read_by, moment, schema_of
 from partition_files import PartitionFiles
-from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 from storelogs import ANY_TIME, append, new_log
 
 from horolog.config import TopicConfig
@@ -150,3 +150,59 @@ def test_of_a_log_that_horolog_writes_even_the_first_range_reads_only_its_blocks
         window = [GreaterThanOrEqual(TIME, minute(30)), LessThan(TIME, minute(31))]
         assert len(read.rows(*window)) == 10
         assert cost(read, *window) < 30 * BATCH_BYTES  # and what is not mapped yet at the end
+
+
+WITH_APPEND_TIMES = schema_of(["offset", "timestampMs", "appendTimeMs"])
+APPENDED = ("appendTimeMs",)
+
+
+def appended_in(first: int, last: int) -> list[Filter]:
+    """Between two minutes."""
+    return [
+        GreaterThanOrEqual(APPENDED, NINE_MS + 60_000 * first),
+        LessThan(APPENDED, NINE_MS + 60_000 * last),
+    ]
+
+
+@pytest.mark.parametrize("first", [0, 60, 117])
+def test_a_range_of_append_times_in_files_of_horolog_reads_its_batches(
+    tmp_path: Path, first: int
+) -> None:
+    with new_log(tmp_path, TopicConfig(**ANY_TIME)) as log:
+        for number in range(BATCHES):
+            times = [NINE_MS - 1000 * (number % 7) - second for second in range(10)]
+            now = NINE_MS + 60_000 * number
+            append(log, *times, value=bytes(BATCH_BYTES // 10), now=now)
+            if number % 40 == 39:
+                log.roll(now)
+        read = Read(tmp_path, schema=WITH_APPEND_TIMES)
+        window = appended_in(first, first + 1)
+        assert len(read.rows(*window)) == 10
+        _, partitions = read.plan(*window)
+        assert sum(len(partition.value) for partition in partitions) == 1, "of three segments"
+        assert cost(read, *window) < 6 * BATCH_BYTES
+        both = [*window, EqualTo(("timestampMs",), NINE_MS - 1000 * (first % 7) - 3)]
+        assert len(read.rows(*both)) == 1
+        assert cost(read, *both) < 6 * BATCH_BYTES
+        assert read.rows(*window, GreaterThanOrEqual(TIME, minute(1))) == []
+
+
+def test_a_range_of_append_times_in_a_stamped_log_of_kafka_reads_its_blocks(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, append_time=True)
+    read = Read(tmp_path, schema=WITH_APPEND_TIMES)
+    for first in (0, 60, 117):
+        window = appended_in(first, first + 1)
+        assert len(read.rows(*window)) == 10
+        assert cost(read, *window) < 16 * BATCH_BYTES
+
+
+def test_of_a_log_without_append_times_no_records_are_read_for_a_range_of_them(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path)
+    read = Read(tmp_path, schema=WITH_APPEND_TIMES)
+    window = appended_in(0, BATCHES)
+    assert read.rows(*window) == []
+    assert cost(read, *window) < 4 * BATCH_BYTES

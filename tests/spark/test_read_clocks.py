@@ -192,3 +192,36 @@ def test_a_broker_is_asked_for_no_more_than_a_range_of_append_times(broker: Runn
     read = Read(**to_broker, schema=SCHEMA)
     early = LessThan(AT_MS, NOW_MS)
     assert [row["offset"] for row in read.rows(early)] == [40, 41]
+
+
+def test_a_range_of_append_times_fetches_the_blocks_that_may_hold_it(
+    make_broker: MakeBroker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = make_broker(clock=clock)
+    broker.create_topic("t", 2, message_timestamp_before_max_ms=str(1 << 60))
+    with Client(broker.address) as client:
+        for number in range(60):
+            for partition in (0, 1):
+                record = Record(NOW_MS - number % 5, None, bytes(40_000))
+                client.produce("t", partition, build_batch([record]))
+            clock.advance("1m")
+    fetched: list[int] = []
+    plain = Client.fetch
+
+    def counted(self: Client, *args: Any, **options: Any) -> Any:
+        answer = plain(self, *args, **options)
+        fetched.append(len(answer.records))
+        return answer
+
+    monkeypatch.setattr(Client, "fetch", counted)
+    to_broker = {"kafka.bootstrap.servers": broker.address, "subscribe": "t"}
+    read = Read(**to_broker, schema=SCHEMA)
+    for minute in (0, 30, 59):
+        at = NOW_MS + 60_000 * minute
+        fetched.clear()
+        rows = read.rows(GreaterThanOrEqual(AT_MS, at), LessThan(AT_MS, at + 60_000))
+        assert [row["appendTimeMs"] for row in rows] == [at, at]
+        assert sum(fetched) <= 2 * 8 * 40_000, "a block of each partition"
+        both = (EqualTo(AT_MS, at), EqualTo((columns.TIMESTAMP_MS,), NOW_MS - minute % 5))
+        assert len(read.rows(*both)) == 2
+        assert read.rows(EqualTo(AT_MS, at), EqualTo((columns.TIMESTAMP_MS,), NOW_MS + 1)) == []

@@ -126,7 +126,7 @@ def _spans(
         _INT64_MAX if times.to_ms is None else times.to_ms - 1,
         of_append=clock is RecordClock.APPEND,
     )
-    return look.spans(window, next_offset)
+    return look.spans((window,), next_offset)
 
 
 def _read_span(

@@ -1,12 +1,16 @@
 """The offsets that may hold a time, asked of brokers that announce `horolog.time.ranges`."""
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from horolog.client.config import Address
 from horolog.client.deadline import Deadline
+from horolog.client.link import Link
 from horolog.client.metadata import refuse
+from horolog.client.records import TopicPartition
 from horolog.client.retrying import RetriedCalls
 from horolog.wire.api import ApiKey
 from horolog.wire.features import LOOKUP_WAY, RETENTION, TIME_RANGES, RangeClock
@@ -15,6 +19,7 @@ from horolog.wire.malformed import MalformedResponse
 __all__ = ["LookupWay", "OffsetSpan", "RangeClock", "RetentionReport", "TimeRangeCalls"]
 
 _TOPIC: Final = 2
+_MOST_NAMES: Final = 500  # in one request
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
@@ -90,19 +95,51 @@ class TimeRangeCalls(RetriedCalls):
             RequestRefused: there is no such partition, or another refusal.
             NoAnswer: no broker answers.
         """
+        where = {(topic, partition): (start, end)}
+        return self.time_ranges_of(where, first_ms, last_ms, clock=clock)[topic, partition]
+
+    def time_ranges_of(
+        self,
+        where: Mapping[TopicPartition, tuple[int, int]],
+        first_ms: int | None,
+        last_ms: int | None,
+        *,
+        clock: RangeClock = RangeClock.RECORD,
+    ) -> dict[TopicPartition, list[OffsetSpan] | None]:
+        """The same for many partitions, in one request to each leader, and to all at a time.
+
+        Args:
+            where: for each partition where to begin and where to stop.
+            first_ms: the first time that is looked for, None without a limit.
+            last_ms: the last one.
+            clock: whose time it is.
+
+        Raises:
+            RequestRefused: for one partition, which it names.
+            NoAnswer: no broker answers.
+        """
         first = _INT64_MIN if first_ms is None else first_ms
         last = _INT64_MAX if last_ms is None else last_ms
-        found: list[OffsetSpan] = []
-        while start < end:
-            name = f"{TIME_RANGES}/{partition}/{clock}/{first}/{last}/{start}"
-            answer = self._persist(partial(self._time_ranges, topic, partition, name))
-            if answer is None:
-                return None
-            spans, said_to = answer
-            found += [span._replace(end=min(span.end, end)) for span in spans if span.start < end]
-            if said_to <= start:  # the log ends there
-                break
-            start = said_to
+        found: dict[TopicPartition, list[OffsetSpan] | None] = {each: [] for each in where}
+        starts = {each: start for each, (start, end) in where.items() if start < end}
+        while starts:
+            names = {
+                each: f"{TIME_RANGES}/{each[1]}/{clock}/{first}/{last}/{start}"
+                for each, start in starts.items()
+            }
+            for each, answer in self._persist(
+                partial(self._answers_about, TIME_RANGES, names)
+            ).items():
+                start, (_, end), spans = starts.pop(each), where[each], found[each]
+                if answer is None or spans is None:
+                    found[each] = None
+                    continue
+                more, said_to = _ranges_in(answer)
+                spans += [
+                    span._replace(end=min(span.end, end)) for span in more if span.start < end
+                ]
+                if start < said_to < end:  # else the log ends there
+                    starts[each] = said_to
         return found
 
     def lookup_way(self, topic: str, partition: int, timestamp_ms: int) -> LookupWay | None:
@@ -167,38 +204,96 @@ class TimeRangeCalls(RetriedCalls):
         except (TypeError, KeyError, IndexError):
             raise MalformedResponse(f"{LOOKUP_WAY} was described in another way") from None
 
-    def _time_ranges(
-        self, topic: str, partition: int, name: str, deadline: Deadline
-    ) -> tuple[list[OffsetSpan], int] | None:
-        answer = self._answer_about(topic, partition, TIME_RANGES, name, deadline)
-        if answer is None:
-            return None
-        try:
-            spans = [OffsetSpan(*map(int, each)) for each in answer["ranges"]]
-            return spans, int(answer["end"])
-        except (ValueError, TypeError, KeyError):
-            raise MalformedResponse(f"{TIME_RANGES} was described in another way") from None
-
     def _answer_about(
         self, topic: str, partition: int, feature: str, name: str, deadline: Deadline
     ) -> Any:
-        link = self.brokers.leader(topic, partition, deadline)
-        if feature not in link.features:
-            return None
-        wanted = {"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": [name]}
-        request = {
-            "resources": [wanted],
-            "include_synonyms": False,
-            "include_documentation": False,
-        }
-        version = link.version(ApiKey.DESCRIBE_CONFIGS)
-        body = link.ask(ApiKey.DESCRIBE_CONFIGS, version, request, deadline).body
-        for result in body.results:
-            refuse(result.error_code, f"{feature} of {topic}-{partition}", result.error_message)
+        asked = {(topic, partition): name}
+        return self._answers_about(feature, asked, deadline)[topic, partition]
+
+    def _answers_about(
+        self, feature: str, names: Mapping[TopicPartition, str], deadline: Deadline
+    ) -> dict[TopicPartition, Any]:
+        """What the leader of each partition says to a name; None where it knows no such feature.
+
+        Each leader has one request under way, of up to `_MOST_NAMES` names.
+        """
+        by_leader: dict[Link, list[TopicPartition]] = defaultdict(list)
+        answers: dict[TopicPartition, Any] = {}
+        for partition in names:
+            leader = self.brokers.leader(*partition, deadline)
+            if feature in leader.features:
+                by_leader[leader].append(partition)
+            else:
+                answers[partition] = None
+        for first in range(0, max(map(len, by_leader.values()), default=0), _MOST_NAMES):
+            asked = {
+                leader: {each: names[each] for each in its[first : first + _MOST_NAMES]}
+                for leader, its in by_leader.items()
+                if len(its) > first
+            }
+            answers |= self._ask_all(feature, asked, deadline)
+        return answers
+
+    def _ask_all(
+        self, feature: str, asked: Mapping[Link, Mapping[TopicPartition, str]], deadline: Deadline
+    ) -> dict[TopicPartition, Any]:
+        answers: dict[TopicPartition, Any] = {}
+        unanswered = []
         try:
-            ((entry,),) = (result.configs for result in body.results)
-            return json.loads(entry.value)
-        except (ValueError, TypeError):
-            raise MalformedResponse(
-                f"{link.connection.address} described {feature} in another way"
-            ) from None
+            for leader, names in asked.items():
+                version = leader.version(ApiKey.DESCRIBE_CONFIGS)
+                unanswered.append(leader)
+                leader.send(ApiKey.DESCRIBE_CONFIGS, version, _describing(names), deadline)
+            for leader, names in asked.items():
+                version = leader.version(ApiKey.DESCRIBE_CONFIGS)
+                body = leader.receive(ApiKey.DESCRIBE_CONFIGS, version, deadline).body
+                unanswered.remove(leader)
+                answers |= _answers_in(body, feature, names, leader.connection.address)
+        finally:
+            for leader in unanswered:  # what is under way there is no answer to a later request
+                leader.connection.close()
+        return answers
+
+
+def _describing(names: Mapping[TopicPartition, str]) -> dict[str, Any]:
+    """The DescribeConfigs request for these names."""
+    by_topic: dict[str, list[str]] = defaultdict(list)
+    for (topic, _), name in names.items():
+        by_topic[topic].append(name)
+    return {
+        "resources": [
+            {"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": keys}
+            for topic, keys in by_topic.items()
+        ],
+        "include_synonyms": False,
+        "include_documentation": False,
+    }
+
+
+def _answers_in(
+    body: Any, feature: str, names: Mapping[TopicPartition, str], address: Address
+) -> dict[TopicPartition, Any]:
+    """The answer to each name.
+
+    Raises:
+        RequestRefused: of a topic.
+        MalformedResponse: one is missing or no JSON.
+    """
+    values: dict[tuple[str, str], str] = {}
+    for result in body.results:
+        topic = result.resource_name
+        partitions = ", ".join(f"{each[0]}-{each[1]}" for each in names if each[0] == topic)
+        refuse(result.error_code, f"{feature} of {partitions:.200}", result.error_message)
+        values |= {(topic, entry.name): entry.value for entry in result.configs}
+    try:
+        return {each: json.loads(values[each[0], name]) for each, name in names.items()}
+    except (ValueError, TypeError, KeyError):
+        raise MalformedResponse(f"{address} described {feature} in another way") from None
+
+
+def _ranges_in(answer: Any) -> tuple[list[OffsetSpan], int]:
+    """The ranges of an answer, and up to where they are all."""
+    try:
+        return [OffsetSpan(*map(int, each)) for each in answer["ranges"]], int(answer["end"])
+    except (ValueError, TypeError, KeyError):
+        raise MalformedResponse(f"{TIME_RANGES} was described in another way") from None

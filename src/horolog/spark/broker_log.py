@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ from horolog.client import (
     CommittedOffset,
     FoundOffset,
     NoAnswer,
+    OffsetSpan,
     RangeClock,
 )
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
@@ -21,10 +23,23 @@ from horolog.spark.limits import EARLIEST, LATEST, Assigned, Topics, subscribed
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange
 from horolog.spark.wanted import Wanted
+from horolog.storage.index.blocks import Window
 from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
+
+
+def _parts(range_: OffsetRange, spans: Sequence[OffsetSpan] | None) -> Iterator[OffsetRange]:
+    """What of a range is within spans; their sizes bound what a part has."""
+    if spans is None:
+        yield range_
+        return
+    for span in spans:
+        start, end = max(span.start, range_.start), min(span.end, range_.end)
+        if start < end:
+            size = span.size if range_.size is None else min(span.size, range_.size)
+            yield replace(range_, start=start, end=end, size=size)
 
 
 class BrokerLog:
@@ -153,30 +168,38 @@ class BrokerLog:
                 if each.partition in starts
             )
             ranges = [each for each in later if each.start < each.end]
-        return [part for each in ranges for part in self._in_time(each, wanted)]
+        for window in wanted.windows:
+            ranges = self._in_time(ranges, window)
+        return ranges
 
-    def _in_time(self, range_: OffsetRange, wanted: Wanted) -> list[OffsetRange]:
-        """The parts of a range that may hold a wanted time.
+    def _in_time(self, ranges: Sequence[OffsetRange], window: Window) -> list[OffsetRange]:
+        """The parts of ranges that may hold a wanted time.
 
-        The broker knows them if it is horolog's; from Apache Kafka's the whole range is read.
+        The brokers know them if they are horolog's; from Apache Kafka's a whole range is read.
+        Each leader is asked once, about every partition from its first range to its last.
         """
-        window = wanted.window
-        if window is None:
-            return [range_]
+        if not ranges:
+            return []
+        clock = RangeClock.RECORD_OR_NONE if window.with_untimed else RangeClock.RECORD
+        where: dict[tuple[str, int], tuple[int, int]] = {}
+        for each in ranges:
+            key = each.partition.topic, each.partition.partition
+            first, last = where.get(key, (each.start, each.end))
+            where[key] = min(first, each.start), max(last, each.end)
         found = self._persist(
             partial(
-                self._client.time_ranges,
-                *range_.partition,
+                self._client.time_ranges_of,
+                where,
                 window.first_ms,
                 window.last_ms,
-                clock=RangeClock.RECORD_OR_NONE if window.with_untimed else RangeClock.RECORD,
-                start=range_.start,
-                end=range_.end,
+                clock=RangeClock.APPEND if window.of_append else clock,
             )
         )
-        if found is None:
-            return [range_]
-        return [OffsetRange(range_.partition, *span[:2], size=span.size) for span in found]
+        return [
+            part
+            for each in ranges
+            for part in _parts(each, found[each.partition.topic, each.partition.partition])
+        ]
 
     def none_before(
         self, from_ms: int, partitions: Collection[TopicPartition]

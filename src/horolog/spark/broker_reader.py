@@ -84,7 +84,8 @@ def read_offsets(
         NoAnswer: it does not answer.
         CorruptBatch: what it sent is damaged.
     """
-    if what.append_times_ms is not None:
+    is_planned = wanted.size is not None and wanted.until is None  # by blocks, which is enough
+    if what.append_times_ms is not None and not is_planned:
         appended = _appended_then(client, wanted, what.append_times_ms)
         if appended is None:
             return

@@ -23,6 +23,7 @@ from horolog.spark.replicas import Replica, epoch_spans, find_replicas
 from horolog.spark.segments import Segment
 from horolog.spark.transactions import AbortedRange, TransactionScan
 from horolog.spark.wanted import Wanted
+from horolog.storage.append_time_lookup import appended_within
 from horolog.storage.batch_reader import FEWEST_BYTES, BatchReader
 from horolog.storage.files import FileMissing
 from horolog.storage.index.blocks import Span
@@ -217,18 +218,14 @@ class FileLog:
 
     def _in_time(self, pieces: list[Piece], wanted: Wanted) -> list[Piece]:
         """Without what is known to hold no wanted time: whole segments, or stretches of them."""
-        window, from_ms = wanted.window, wanted.from_ms
-        if window is None or not pieces:
+        if not wanted.windows or not pieces:
             return pieces
 
         def narrowed(piece: Piece) -> Piece | None:
             segment = piece.segment.open(piece.root.files, piece.root.block_cache)
             try:
-                look = segment.blocks.look(segment.size)
-                if not look.covered and from_ms is not None and not _may_reach(segment, from_ms):
-                    return None
-                return _narrowed(piece, look.spans(window, piece.segment_end))
-            except FileMissing:
+                return _narrowed_in_time(piece, segment, wanted)
+            except (FileMissing, CorruptBatch):
                 return piece  # the task that reads it says so
 
         found = pieces[0].root.map(narrowed, pieces)
@@ -275,6 +272,30 @@ class FileLog:
                 if found is not None and found[1] < piece.end:
                     return found[1]
         return None
+
+
+def _narrowed_in_time(piece: Piece, segment: SegmentReader, wanted: Wanted) -> Piece | None:
+    """The part of a piece that may hold a wanted time of either clock, None without any.
+
+    Raises:
+        FileMissing: the segment is gone.
+        CorruptBatch: it is damaged.
+    """
+    windows, appended = wanted.windows, wanted.append_times_ms
+    if appended is not None:
+        within = appended_within(segment, *appended, piece.start, piece.end)
+        if within is None:
+            return None
+        piece = piece._replace(start=within.start, end=within.end)
+        if within.is_exact:
+            windows = tuple(each for each in windows if not each.of_append)
+    if not windows:
+        return piece
+    look = segment.blocks.look(segment.size)
+    from_ms = wanted.from_ms
+    if not look.covered and from_ms is not None and not _may_reach(segment, from_ms):
+        return None
+    return _narrowed(piece, look.spans(windows, piece.segment_end))
 
 
 def _narrowed(piece: Piece, spans: Sequence[Span]) -> Piece | None:

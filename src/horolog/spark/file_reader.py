@@ -19,10 +19,11 @@ from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import SegmentRange
 from horolog.spark.segments import Segment
-from horolog.spark.wanted import Wanted
-from horolog.storage.append_time_lookup import append_times
+from horolog.spark.wanted import Interval, Wanted
+from horolog.storage.append_time_lookup import append_times, appended_within
 from horolog.storage.batch_reader import FEWEST_BYTES
 from horolog.storage.files import FileMissing
+from horolog.storage.index.blocks import Window
 from horolog.storage.segment_reader import SegmentReader
 
 TABLE_BYTES = 2 << 20  # larger tables are slower on their way to Spark
@@ -66,16 +67,23 @@ def _read(
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
     reader = segment.open(root.files, root.block_cache)
-    appended = _appended_then(reader, wanted, what)
-    if appended is None:
-        return
-    wanted = appended
+    makes_map = wanted.start == wanted.maps_from
+    windows, appended = what.windows, what.append_times_ms
+    if appended is not None:
+        within = appended_within(reader, *appended, wanted.start, wanted.end)
+        if within is None:
+            return
+        following = reader.locate(within.end)  # so that nothing behind is read ahead
+        size = reader.size if following is None else following[0]
+        wanted = replace(wanted, start=within.start, end=within.end, size=size)
+        if within.is_exact:
+            windows, appended = tuple(each for each in windows if not each.of_append), None
     # Without a limit in time, all that is within the offsets is worth reading.
-    is_selective = what.window is not None or bool(wanted.aborted)
-    wants = _BatchTest(wanted, what).wants if is_selective else None
+    is_selective = bool(windows or wanted.aborted)
+    wants = _BatchTest(wanted, what, reader, appended).wants if is_selective else None
     buffers = chain.from_iterable(
         reader.log.batches(end, FEWEST_BYTES).wanted(start, wanted.end, wants)
-        for start, end in _stretches(reader, wanted, what)
+        for start, end in _stretches(reader, wanted, windows, what.from_ms, makes_map=makes_map)
     )
     with nullcontext(buffers) if root.is_local else ahead(buffers) as coming:
         for buffer in coming:
@@ -95,49 +103,35 @@ def _read(
                 raise CorruptBatch(f"{_where(buffer, error)}{error}") from error
 
 
-def _appended_then(
-    reader: SegmentReader, wanted: SegmentRange, what: Wanted
-) -> SegmentRange | None:
-    """The part of a stretch that can have been appended at the wanted times; None if nothing can.
-
-    Append times do not go back within a segment.
-    """
-    times_ms = what.append_times_ms
-    if times_ms is None:
-        return wanted
-    times = reader.append_times
-    first = times.first_from(times_ms.first, wanted.start, wanted.end)
-    if first is None:
-        return None
-    later = times.first_from(times_ms.last + 1, wanted.start, wanted.end)
-    # Where append times are unknown, batches may be stamped with them.
-    end = wanted.end if later is None or later.ms is None else later.offset
-    return replace(wanted, start=first.offset, end=end) if first.offset < end else None
-
-
 def _stretches(
-    reader: SegmentReader, wanted: SegmentRange, what: Wanted
+    reader: SegmentReader,
+    wanted: SegmentRange,
+    windows: Sequence[Window],
+    from_ms: int | None,
+    *,
+    makes_map: bool,
 ) -> Iterator[tuple[int, int]]:
     """Start and end of what has to be read, as far as indexes and the block map say."""
-    if what.window is None:
-        yield reader.position_for(None, wanted.start), reader.size
+    if not windows:
+        yield reader.position_for(None, wanted.start), wanted.size
         return
     size = reader.size
     look = reader.blocks.look(size)
-    if wanted.start == wanted.maps_from and look.is_worth_completing:
+    if makes_map and look.is_worth_completing:
         reader.complete_blocks()
         look = reader.blocks.look(size)
     spans = [
         span
-        for span in look.spans(what.window, None)
+        for span in look.spans(windows, None)
         if span.base_offset < wanted.end and (span.next_offset or wanted.end) > wanted.start
     ]
     start = 0
     if spans and (not look.covered or spans[0].base_offset < wanted.start):
-        start = reader.position_for(None if look.covered else what.from_ms, wanted.start)
+        start = reader.position_for(None if look.covered else from_ms, wanted.start)
     for span in spans:
-        if span.end > start:
-            yield max(span.position, start), span.end
+        end = min(span.end, wanted.size)
+        if end > max(span.position, start):
+            yield max(span.position, start), end
 
 
 def _where(buffer: Buffer, error: CorruptBatch) -> str:
@@ -152,7 +146,23 @@ def _where(buffer: Buffer, error: CorruptBatch) -> str:
 class _BatchTest:
     """Which batches are worth reading, by their headers alone."""
 
-    def __init__(self, wanted: SegmentRange, what: Wanted) -> None:
+    def __init__(
+        self,
+        wanted: SegmentRange,
+        what: Wanted,
+        reader: SegmentReader,
+        appended: Interval | None,
+    ) -> None:
+        """Of a stretch of a segment.
+
+        Args:
+            wanted: the stretch.
+            what: is wanted of it.
+            reader: of the segment.
+            appended: the wanted append times, where the batches themselves must say theirs.
+        """
+        self._appended = appended
+        self._has_append_times = appended is not None and reader.has_append_times
         self._start = wanted.start
         self._from_ms = what.from_ms
         self._to_ms = what.to_ms
@@ -170,6 +180,12 @@ class _BatchTest:
             and header.timestamp_type is TimestampType.LOG_APPEND_TIME
         ):
             return False
+        if self._appended is not None:
+            if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+                if header.max_timestamp not in self._appended:
+                    return False
+            elif not self._has_append_times:
+                return False  # when it was appended is not known
         return not (self._aborted and header.is_transactional and self._is_aborted(header))
 
     def _is_aborted(self, header: BatchHeader) -> bool:

@@ -224,6 +224,17 @@ class Wanted:
             return None
         return Window(times_ms.first, times_ms.last, with_untimed=NO_TIMESTAMP in times_ms)
 
+    @property
+    def append_window(self) -> Window | None:
+        """The append times between which all wanted ones lie, None if unknown ones are wanted."""
+        times_ms = self.append_times_ms
+        return None if times_ms is None else Window(times_ms.first, times_ms.last, of_append=True)
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """What of either clock is wanted: blocks that lack one of these hold nothing wanted."""
+        return tuple(each for each in (self.window, self.append_window) if each is not None)
+
     def _numbers(self, name: str) -> Numbers:
         narrowing = self.of.get(name, _ANY)
         assert isinstance(narrowing, Numbers)

@@ -96,6 +96,38 @@ def find_by_append_time(
     return None
 
 
+class AppendedWithin(NamedTuple):
+    """The offsets of a segment that may hold records appended between two times."""
+
+    start: int
+    end: int
+    is_exact: bool
+    """Whether no other record is among them: their append times are all known."""
+
+
+def appended_within(
+    segment: SegmentReader, first_ms: int, last_ms: int, from_offset: int, to_offset: int
+) -> AppendedWithin | None:
+    """Where the records of a segment are that were appended from `first_ms` up to `last_ms`.
+
+    Append times do not go back within a segment. Where they are not in its file, batches may be
+    stamped with them. None if there is no such record.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    times = segment.append_times
+    first = times.first_from(first_ms, from_offset, to_offset)
+    if first is None:
+        return None
+    later = times.first_from(last_ms + 1, first.offset, to_offset)
+    is_known = later is None or later.ms is not None
+    end = to_offset if later is None or later.ms is None else later.offset
+    if first.offset >= end:
+        return None
+    return AppendedWithin(first.offset, end, first.ms is not None and is_known)
+
+
 def with_ends(segments: Sequence[SegmentReader]) -> Iterator[tuple[SegmentReader, int, int]]:
     """Consecutive segments that hold anything, the offsets after them, and their sizes.
 

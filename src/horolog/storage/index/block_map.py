@@ -12,7 +12,7 @@ this process may write there, otherwise in a cache directory (block_cache.py).
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from struct import Struct
 from typing import Final, Protocol
@@ -91,9 +91,9 @@ class MapLook:
         missing = self._size - self.covered
         return missing > 0 and (not self.covered or missing > _SHORT_GAP)
 
-    def spans(self, window: Window, next_offset: int | None) -> list[Span]:
-        """As `BlockMap.spans`."""
-        return spans(self._entries, window, self._base_offset, self._size, next_offset)
+    def spans(self, windows: Sequence[Window], next_offset: int | None) -> list[Span]:
+        """The stretches that may hold a record in all of the windows; see `BlockMap.spans`."""
+        return spans(self._entries, windows, self._base_offset, self._size, next_offset)
 
 
 class BlockMap:
@@ -197,7 +197,7 @@ class BlockMap:
             return []
         entries = self.entries(size)
         self._summarise(entries, size)
-        return spans(entries, window, self._base_offset, size, next_offset)
+        return spans(entries, (window,), self._base_offset, size, next_offset)
 
     def entries(self, size: int) -> bytes:
         """The proved entries within the first `size` bytes of the log."""

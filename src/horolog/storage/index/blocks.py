@@ -325,13 +325,17 @@ def sound(content: bytes, base_offset: int) -> bytes:
 
 
 def spans(
-    entries: Buffer, window: Window, base_offset: int, size: int, next_offset: int | None
+    entries: Buffer,
+    windows: Sequence[Window],
+    base_offset: int,
+    size: int,
+    next_offset: int | None,
 ) -> list[Span]:
-    """The stretches of the first `size` bytes of a log that may hold a record in a window.
+    """The stretches of the first `size` bytes of a log that may hold a record in all windows.
 
     Args:
         entries: proved ones; what lies between and behind them may hold anything.
-        window: what is looked for.
+        windows: what is looked for.
         base_offset: of the segment.
         size: of its log.
         next_offset: where its offsets end, if that is known.
@@ -347,7 +351,10 @@ def spans(
         if position > at:
             _take(found, Span(at, position, offset, base))
         at, offset = position + length, base + offsets
-        if _overlap(window, low, high, append_low, append_high, untimed, flags):
+        if all(
+            _overlap(window, low, high, append_low, append_high, untimed, flags)
+            for window in windows
+        ):
             _take(found, Span(position, at, base, offset))
     if at < size:
         _take(found, Span(at, size, offset, next_offset))
