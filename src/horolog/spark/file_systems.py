@@ -205,6 +205,7 @@ class ArrowFiles(Files):
     """Files of any pyarrow file system; read only."""
 
     least_read = _REMOTE_LEAST
+    is_local = False
 
     def __init__(self, system: pafs.FileSystem, store: StoreOptions = NO_OPTIONS) -> None:
         super().__init__(max_open=_REMOTE_FILES_OPEN, read_only=True)
@@ -219,13 +220,48 @@ class ArrowFiles(Files):
         except OSError as error:
             raise self._failed("read", file.path, error) from None
 
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or a directory."""
+        return bool(self._info(path).type != pafs.FileType.NotFound)
+
+    def names_in(self, directory: str) -> list[str]:
+        """The names of what is in a directory, in order; none if it is not there."""
+        selector = pafs.FileSelector(directory, allow_not_found=True)
+        try:
+            found = self._system.get_file_info(selector)
+        except OSError as error:
+            raise self._failed("list", directory, error) from None
+        return sorted(info.base_name for info in found)
+
     def size(self, path: str) -> int:
         """The length of a file; 0 if it is not there."""
+        return int(self._info(path).size or 0)
+
+    def modified_ms(self, path: str) -> int:
+        """When a file was last changed, by its file system.
+
+        Raises:
+            FileMissing: it is not there.
+        """
+        changed_ns = self.modified_ns(path)
+        if changed_ns < 0:
+            raise FileMissing(f"{path} is missing")
+        return changed_ns // 1_000_000
+
+    def modified_ns(self, path: str) -> int:
+        """As `modified_ms`; -1 if there is no such file, 0 where the system does not say."""
+        info = self._info(path)
+        return -1 if info.type == pafs.FileType.NotFound else int(info.mtime_ns or 0)
+
+    def inode(self, path: str) -> int:
+        """0: such a file has no number."""
+        return 0
+
+    def _info(self, path: str) -> pafs.FileInfo:
         try:
-            info = self._system.get_file_info(path)
+            return self._system.get_file_info(path)
         except OSError as error:
             raise self._failed("look at", path, error) from None
-        return int(info.size or 0)
 
     def _length(self, file: OpenFile) -> int:
         assert isinstance(file, _ArrowFile)

@@ -2,6 +2,11 @@
 
 It is of the kind that Java takes, but where the system has such locks it belongs to the
 descriptor and not to the process, so that it also holds between two brokers of one process.
+
+A tool whose work is done by several processes keeps the first byte locked, and each of the
+processes shares the bytes behind it. A broker locks the whole file: it starts when the tool and
+the last of its processes are gone. Locks are those of one machine: a file system that several
+machines mount may not pass them on.
 """
 
 import fcntl
@@ -15,11 +20,12 @@ from typing import Final
 
 from horolog.errors import Misconfigured
 from horolog.storage import names
-from horolog.storage.files import NotRegular, failed_to
+from horolog.storage.files import FileMissing, NotRegular, failed_to
 
 _OPEN_FILE_LOCK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
 _OPEN_FILE_LOCK_ASK: Final[int | None] = getattr(fcntl, "F_OFD_GETLK", None)
-_WHOLE_FILE = Struct("hhqqi4x")  # Linux's struct flock on 64 bits
+_RANGE = Struct("hhqqi4x")  # Linux's struct flock on 64 bits
+_SHARED_FROM: Final = 1  # the byte before is the tool's own
 
 
 class DirectoryLock:
@@ -47,7 +53,7 @@ def lock_directory(path: str) -> int:
         if _OPEN_FILE_LOCK is None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         else:
-            fcntl.fcntl(fd, _OPEN_FILE_LOCK, _WHOLE_FILE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            fcntl.fcntl(fd, _OPEN_FILE_LOCK, _range(fcntl.F_WRLCK))
     except OSError:
         os.close(fd)
         raise
@@ -82,32 +88,129 @@ def _ensure_directory(path: Path) -> None:
         )
 
 
+class SharersRemain(Misconfigured):
+    """Processes of a tool that was stopped are still at work; they end by themselves."""
+
+
 @contextmanager
-def lock_offline(log_dir: Path, why: str) -> Iterator[None]:
+def lock_offline(log_dir: Path, why: str, *, is_shared: bool = False) -> Iterator[None]:
     """Keep brokers away from a log directory, if it is one, while a tool changes it.
 
     Args:
         log_dir: the directory.
         why: a broker must not run, for the refusal.
+        is_shared: let processes of the tool share the lock by `share_offline`.
+
+    Raises:
+        Misconfigured: a broker is at work there.
+        SharersRemain: processes that shared the lock of another tool are.
+        StorageFailed: as `lock_directory`.
+    """
+    path = _lock_of(log_dir)
+    if path is None:
+        yield
+        return
+    try:
+        fd = lock_directory(path)
+    except BlockingIOError:
+        if _is_shared(path):
+            raise SharersRemain(
+                f"{path} is locked by tasks of a job that was stopped. Wait until they end"
+            ) from None
+        raise _at_work(path, why) from None
+    try:
+        if is_shared and _OPEN_FILE_LOCK is not None:
+            fcntl.fcntl(fd, _OPEN_FILE_LOCK, _range(fcntl.F_UNLCK, _SHARED_FROM))
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def share_offline(log_dir: Path, why: str) -> Iterator[None]:
+    """Share the lock of a tool that called `lock_offline`, or keep it should that tool be gone.
 
     Raises:
         Misconfigured: a broker is at work there.
         StorageFailed: as `lock_directory`.
     """
-    path = log_dir / names.LOCK
-    if not path.exists() and not (log_dir / names.META_PROPERTIES).exists():
+    path = _lock_of(log_dir)
+    if path is None or _OPEN_FILE_LOCK is None:
         yield
         return
+    fd = _opened(path, os.O_RDWR | os.O_CREAT)
     try:
-        fd = lock_directory(str(path))
-    except BlockingIOError:
-        raise Misconfigured(
-            f"{path} is locked: a broker is at work in this directory. Stop it first; {why}"
-        ) from None
+        try:
+            fcntl.fcntl(fd, _OPEN_FILE_LOCK, _range(fcntl.F_RDLCK, _SHARED_FROM))
+        except BlockingIOError:
+            raise _at_work(path, why) from None
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def lock_against_others(path: str) -> Iterator[None]:
+    """Keep other processes that call this from a file or directory, as long as it has its name.
+
+    Waits for them. A process that dies lets go.
+
+    Raises:
+        FileMissing: it is not there.
+        StorageFailed: it cannot be opened or locked.
+    """
+    fd = _waited_for(path)
+    while not still_locks(path, fd):  # meanwhile another may have taken its place
+        os.close(fd)
+        fd = _waited_for(path)
     try:
         yield
     finally:
         os.close(fd)
+
+
+def _waited_for(path: str) -> int:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise FileMissing(f"{path} is not there") from None
+    except OSError as error:
+        raise failed_to("open", path, error) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    except OSError as error:
+        os.close(fd)
+        raise failed_to("lock", path, error) from error
+    return fd
+
+
+def _lock_of(log_dir: Path) -> str | None:
+    """The lock of a directory that is, or was, a broker's."""
+    path = log_dir / names.LOCK
+    is_log_dir = path.exists() or (log_dir / names.META_PROPERTIES).exists()
+    return str(path) if is_log_dir else None
+
+
+def _at_work(path: str, why: str) -> Misconfigured:
+    return Misconfigured(
+        f"{path} is locked: a broker is at work in this directory. Stop it first; {why}"
+    )
+
+
+def _is_shared(path: str) -> bool:
+    if _OPEN_FILE_LOCK_ASK is None:
+        return False
+    fd = _opened(path, os.O_RDONLY)
+    try:
+        kind, *_ = _RANGE.unpack(fcntl.fcntl(fd, _OPEN_FILE_LOCK_ASK, _range(fcntl.F_WRLCK)))
+        return bool(kind == fcntl.F_RDLCK)
+    finally:
+        os.close(fd)
+
+
+def _range(kind: int, start: int = 0) -> bytes:
+    """A lock from a byte to the end, whatever the file's length."""
+    return _RANGE.pack(kind, os.SEEK_SET, start, 0, 0)
 
 
 def _opened(path: str, flags: int) -> int:
@@ -140,8 +243,8 @@ def is_locked(path: str) -> bool:
     fd = _opened(path, os.O_RDONLY)
     try:
         if _OPEN_FILE_LOCK_ASK is not None:
-            asked = _WHOLE_FILE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            kind, *_ = _WHOLE_FILE.unpack(fcntl.fcntl(fd, _OPEN_FILE_LOCK_ASK, asked))
+            asked = _range(fcntl.F_WRLCK)
+            kind, *_ = _RANGE.unpack(fcntl.fcntl(fd, _OPEN_FILE_LOCK_ASK, asked))
             return bool(kind != fcntl.F_UNLCK)
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go of with the descriptor
     except BlockingIOError:

@@ -74,6 +74,8 @@ class Files:
 
     least_read = 0
     """Bytes that cost no more to read than a few of them do."""
+    is_local = True
+    """Whether the paths are those of this machine, with its locks."""
 
     def __init__(self, *, max_open: int = DEFAULT_MAX_OPEN, read_only: bool = False) -> None:
         self.read_only = read_only
@@ -201,6 +203,17 @@ class Files:
     def exists(self, path: str) -> bool:
         """Whether something has this name, a symbolic link to nothing included."""
         return os.path.lexists(path)
+
+    def names_in(self, directory: str) -> list[str]:
+        """The names of what is in a directory, in order.
+
+        Raises:
+            StorageFailed: it cannot be listed.
+        """
+        try:
+            return sorted(os.listdir(directory))
+        except OSError as error:
+            raise failed_to("list", directory, error) from error
 
     def size(self, path: str) -> int:
         """The length of a file; 0 if it is not there.

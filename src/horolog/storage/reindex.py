@@ -2,20 +2,23 @@
 
 What is written is what Apache Kafka's recovery would write: an entry where more than
 `index.interval.bytes` are before a batch, times as far as they grow, the largest of all
-at the end. No `.log` is changed. Each file is replaced at once, so that a kill leaves
-the old or the new one; its owner and mode are kept.
+at the end. No `.log` is changed. Each file is written beside the old one, read again and compared
+with all batch headers, and only then replaces it at once, so that a kill leaves the old or the new
+one; its owner and mode are kept. Two processes at one segment take turns.
 
 A segment with damage in it is left alone, since its indexes could only cover the batches
 before that; except for a torn end of a partition's last segment, which any start cuts off.
 """
 
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 
 from horolog.errors import CorruptBatch, StorageFailed
 from horolog.storage import names
-from horolog.storage.directory_lock import lock_offline
+from horolog.storage.directory_lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files
 from horolog.storage.index.block_map import LONGEST_MAP
 from horolog.storage.index.builder import IndexBuilder
@@ -23,6 +26,7 @@ from horolog.storage.index.seal import read_seal, seal_of, write_seal
 from horolog.storage.leftovers import base_offsets
 from horolog.storage.segment_reader import SegmentReader
 from horolog.storage.verify import Checked, Finding, Severity, Target
+from horolog.storage.verify.entries import check_offset_index, check_time_index
 from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Steps
 from horolog.storage.verify.partition import situation_of
@@ -36,6 +40,7 @@ _INDEX_SUFFIXES = (
     names.BLOCKS,
     names.APPEND_TIMES,
 )
+_WHY = "it rebuilds its indexes itself where one is wrong"
 
 
 @dataclass(slots=True)
@@ -67,8 +72,11 @@ class Reindexing:
         Raises:
             Misconfigured: a broker is at work there.
         """
-        why = "it rebuilds its indexes itself where one is wrong"
-        return lock_offline(self.target.log_dir, why)
+        return lock_offline(self.target.log_dir, _WHY)
+
+    def shared(self) -> AbstractContextManager[None]:
+        """The same for one of several processes at work in the directory; see `share_offline`."""
+        return share_offline(self.target.log_dir, _WHY)
 
     def steps(self) -> Steps[list[Reindexed]]:
         """Check every segment and rebuild its indexes; returns what was done about each."""
@@ -76,7 +84,7 @@ class Reindexing:
         around = around._replace(is_live=False)  # the lock is ours
         done = []
         for directory in self.target.partitions:
-            bases = base_offsets(os.listdir(directory), names.LOG)
+            bases = base_offsets(self.writer.names_in(str(directory)), names.LOG)
             paths = [directory / names.segment_file(base, names.LOG) for base in bases]
             sizes = [path.lstat().st_size for path in paths]
             for index, (base, path) in enumerate(zip(bases, paths, strict=True)):
@@ -112,13 +120,18 @@ class Reindexing:
         if facts is None:
             done.refused = "it was taken away meanwhile"
         elif facts.is_sound:
-            self._rebuild(files, facts, facts.whole_bytes, done)
+            with self._alone(path):
+                self._rebuild(files, facts, facts.whole_bytes, done)
         elif situation.is_active and situation.is_recovered and damage is not None:
-            self._rebuild(files, facts, damage.position or 0, done)
+            with self._alone(path):
+                self._rebuild(files, facts, damage.position or 0, done)
         else:
             what = "" if damage is None else f" at byte {damage.position}: {damage.what}"
             done.refused = f"its log is damaged{what}"
         return done
+
+    def _alone(self, path: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.dry_run else lock_against_others(path)
 
     def _rebuild(self, files: Files, facts: SegmentFacts, end: int, done: Reindexed) -> None:
         """Write what batches before byte `end` ask for, where that is not there."""
@@ -130,15 +143,16 @@ class Reindexing:
             done.refused = f"it changed while it was read: {error}"
             return
         log, writer = reader.log.open(), self.writer
-        for suffix, content in (
-            (names.OFFSET_INDEX, bytes(builder.offset_entries)),
-            (names.TIME_INDEX, bytes(builder.time_entries)),
+        for suffix, content, check in (
+            (names.OFFSET_INDEX, bytes(builder.offset_entries), check_offset_index),
+            (names.TIME_INDEX, bytes(builder.time_entries), check_time_index),
         ):
             index = reader.path_of(suffix)
             if not _is_already(files, index, content):
                 done.written.append(index)
                 if not self.dry_run:
-                    writer.replace(index, content, like=log)
+                    prove = partial(_prove, content, check, reader, end)
+                    writer.replace(index, content, like=log, before=prove)
         seal_path = reader.path_of(names.SEAL)
         if self.dry_run:
             return
@@ -178,6 +192,29 @@ class Reindexing:
         reader.blocks.complete(end)
         if self.writer.read_whole(path, LONGEST_MAP) != before:
             done.written.append(path)
+
+
+def _prove(
+    content: bytes,
+    check: Callable[[Files, str, SegmentReader, int], list[Finding]],
+    reader: SegmentReader,
+    end: int,
+    written: str,
+) -> None:
+    """Compare what is on disk with what was to be written, and with the log.
+
+    Raises:
+        StorageFailed: they differ; the file has not taken the place of the old one.
+    """
+    files = Files(read_only=True)
+    if not _is_already(files, written, content):
+        raise StorageFailed(f"{written} does not hold what was written: see to the disk")
+    wrong = next(iter(check(files, written, reader, end)), None)
+    if wrong is not None:
+        raise StorageFailed(
+            f"{written} does not fit the log: {wrong.what}. That is a defect of horolog, and the "
+            "old index is unchanged"
+        )
 
 
 def _is_already(files: Files, path: str, content: bytes) -> bool:

@@ -8,16 +8,21 @@ At a log directory, a partition's directory or a single `.log`. What is held in 
 does not grow with the log: batches are read one at a time, together with their index entries.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from horolog.errors import Misconfigured, StorageFailed
+from horolog.errors import Misconfigured
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.leftovers import base_offsets
-from horolog.storage.verify.findings import Checked, Finding, Severity, Steps, damage
-from horolog.storage.verify.partition import check_partition, situation_of
-from horolog.storage.verify.segment import check_segment
+from horolog.storage.verify.facts import SegmentFacts
+from horolog.storage.verify.findings import Checked, Finding, Severity, Steps
+from horolog.storage.verify.partition import (
+    check_around_segments,
+    check_partition,
+    check_segments,
+)
 from horolog.storage.verify.surroundings import check_log_dir, surroundings_of
 
 __all__ = ["Checked", "Finding", "Severity", "Target", "Verification", "find_target"]
@@ -102,23 +107,33 @@ class Verification:
         """Check all; yield findings and progress."""
         target, files = self.target, self._files
         if target.segment is not None:
-            yield from self._segment(target.segment)
+            yield from self.segments()
             return
         if target.is_log_dir:
-            yield from self._findings
-            yield from check_log_dir(files, target.log_dir, self.around)
+            yield from self.log_dir()
         for directory in target.partitions:
             yield from check_partition(files, directory, self.around)
 
-    def _segment(self, path: Path) -> Steps[None]:
-        base = names.base_offset_of(path.name, names.LOG)
-        assert base is not None
-        bases = base_offsets((each.name for each in path.parent.iterdir()), names.LOG)
-        paths = [str(path.parent / names.segment_file(each, names.LOG)) for each in bases]
-        sizes = [self._files.size(each) for each in paths]
-        name = path.parent.name
-        situation = situation_of(bases, bases.index(base), sizes, name, self.around)
-        try:
-            yield from check_segment(self._files, str(path), base, situation)
-        except StorageFailed as error:
-            yield damage(str(path), f"It cannot be read: {error}", "see to the disk or the rights")
+    def segments(self) -> Steps[list[SegmentFacts]]:
+        """Check the segments alone; returns their facts, which `around_segments` asks for.
+
+        Raises:
+            StorageFailed: a directory cannot be listed.
+        """
+        base, found = None, []
+        if self.target.segment is not None:
+            base = names.base_offset_of(self.target.segment.name, names.LOG)
+        wanted = None if base is None else {base}
+        for directory in self.target.partitions:
+            found += yield from check_segments(self._files, directory, self.around, wanted)
+        return found
+
+    def around_segments(self, segments: Sequence[SegmentFacts]) -> Steps[None]:
+        """Check the rest of the one partition, by the facts of all its segments, in order."""
+        (directory,) = self.target.partitions
+        yield from check_around_segments(self._files, directory, segments, self.around)
+
+    def log_dir(self) -> Steps[None]:
+        """Check the files of the log directory itself."""
+        yield from self._findings
+        yield from check_log_dir(self._files, self.target.log_dir, self.around)

@@ -11,11 +11,13 @@ from struct import Struct
 from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.files import FileMissing, Files
+from horolog.storage.segment_reader import SegmentReader
 from horolog.storage.verify.findings import Finding, fault
 
 _BLOCK_ENTRIES = 4096
 _CHUNK_BYTES = 1 << 20
 _NEVER = 1 << 63
+_LEAST = -(1 << 63)
 REINDEX = "horolog log reindex {path} rebuilds it from the log"
 
 
@@ -252,3 +254,30 @@ class TimeEntries:
                 f"before (timestamp {self.last_timestamp}, relative offset {self._last_offset})",
             )
         self._number, self.next_offset = -1, _NEVER
+
+
+def check_offset_index(files: Files, path: str, reader: SegmentReader, end: int) -> list[Finding]:
+    """What is wrong with a finished offset index of the whole batches before byte `end`."""
+    offsets = OffsetEntries(
+        IndexFile(files, path, OffsetEntries.LAYOUT, reader.log.path), reader.base_offset
+    )
+    for position, header in reader.headers(0, end):
+        if position >= offsets.next_position:
+            offsets.meet(position, header, judge=True)
+    offsets.finish(end, judge=True)
+    return list(offsets.file.faults(may_have_room=False))
+
+
+def check_time_index(files: Files, path: str, reader: SegmentReader, end: int) -> list[Finding]:
+    """What is wrong with a finished time index of the whole batches before byte `end`."""
+    times = TimeEntries(
+        IndexFile(files, path, TimeEntries.LAYOUT, reader.log.path), reader.base_offset
+    )
+    largest: int | None = None
+    for _, header in reader.headers(0, end):
+        if header.last_offset >= times.next_offset:
+            times.meet(header, largest, judge=True)
+        if header.max_timestamp != NO_TIMESTAMP:
+            largest = max(header.max_timestamp, largest if largest is not None else _LEAST)
+    times.finish(judge=True)
+    return list(times.file.faults(may_have_room=False))

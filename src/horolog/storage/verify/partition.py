@@ -1,8 +1,7 @@
 """One partition: its segments in order, and the files about all of them."""
 
-import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -37,10 +36,23 @@ _FORGET_RESETS = (
 
 def check_partition(files: Files, directory: Path, around: Surroundings) -> Steps[None]:
     """Everything about one partition's directory."""
+    segments: list[SegmentFacts] = []
     try:
-        present = sorted(os.listdir(directory))
+        segments = yield from check_segments(files, directory, around)
+    except (OSError, StorageFailed) as error:
+        yield _unreadable(directory, error)
+        yield Checked(partitions=1)
+        return
+    yield from check_around_segments(files, directory, segments, around)
+
+
+def check_around_segments(
+    files: Files, directory: Path, segments: Sequence[SegmentFacts], around: Surroundings
+) -> Steps[None]:
+    """What there is about a partition besides its segments, by the facts of all of them."""
+    try:
+        present = files.names_in(str(directory))
         yield from _beside(files, directory, present)
-        segments = yield from _segments(files, directory, present, around)
         yield from check_order(directory, present, segments, around)
         if segments:
             yield from check_epochs(files, directory, segments, is_live=around.is_live)
@@ -52,8 +64,38 @@ def check_partition(files: Files, directory: Path, around: Surroundings) -> Step
         for name in set_aside_in(present):
             yield from check_set_aside(files, directory, name)
     except (OSError, StorageFailed) as error:
-        yield damage(str(directory), f"It cannot be read: {error}", "see to the disk or the rights")
+        yield _unreadable(directory, error)
     yield Checked(partitions=1)
+
+
+def check_segments(
+    files: Files, directory: Path, around: Surroundings, wanted: Collection[int] | None = None
+) -> Steps[list[SegmentFacts]]:
+    """The segments with the base offsets `wanted`, or all; returns the facts of those there are.
+
+    Raises:
+        StorageFailed: the directory cannot be listed, or the size of a segment be asked.
+    """
+    bases = base_offsets(files.names_in(str(directory)), names.LOG)
+    paths = [str(directory / names.segment_file(base, names.LOG)) for base in bases]
+    sizes = [files.size(path) for path in paths]
+    found = []
+    for index, (base, path) in enumerate(zip(bases, paths, strict=True)):
+        if wanted is not None and base not in wanted:
+            continue
+        situation = situation_of(bases, index, sizes, directory.name, around)
+        try:
+            facts = yield from check_segment(files, path, base, situation)
+        except StorageFailed as error:
+            yield _unreadable(path, error)
+            continue
+        if facts is not None:
+            found.append(facts)
+    return found
+
+
+def _unreadable(path: Path | str, error: Exception) -> Finding:
+    return damage(str(path), f"It cannot be read: {error}", "see to the disk or the rights")
 
 
 def situation_of(
@@ -71,25 +113,6 @@ def situation_of(
         is_recovered=not around.is_clean and index >= first_unsure,
         later_bytes=sum(sizes[index + 1 :]),
     )
-
-
-def _segments(
-    files: Files, directory: Path, present: Sequence[str], around: Surroundings
-) -> Steps[list[SegmentFacts]]:
-    bases = base_offsets(present, names.LOG)
-    paths = [str(directory / names.segment_file(base, names.LOG)) for base in bases]
-    sizes = [files.size(path) for path in paths]
-    found = []
-    for index, (base, path) in enumerate(zip(bases, paths, strict=True)):
-        situation = situation_of(bases, index, sizes, directory.name, around)
-        try:
-            facts = yield from check_segment(files, path, base, situation)
-        except StorageFailed as error:
-            yield damage(path, f"It cannot be read: {error}", "see to the disk or the rights")
-            continue
-        if facts is not None:
-            found.append(facts)
-    return found
 
 
 def _beside(files: Files, directory: Path, present: Sequence[str]) -> Iterator[Finding]:

@@ -41,7 +41,7 @@ class Surroundings(NamedTuple):
 def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Finding]]:
     """The checkpoints of a directory that may be a log directory, and what is wrong with them."""
     findings: list[Finding] = []
-    is_live = is_locked(str(log_dir / names.LOCK))
+    is_live = files.is_local and is_locked(str(log_dir / names.LOCK))
     offsets = {}
     for name, mend in _OFFSET_FILES.items():
         path = str(log_dir / name)
