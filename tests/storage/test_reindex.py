@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faultyfiles import FaultyFiles, Killed
 from storelogs import NOW, append, new_log, partition_dir, reopened
 
 from golden import GOLDEN, copy_directory, extract_killed, partitions
+from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import Misconfigured
 from horolog.storage.files import Files
+from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.reindex import Reindexed, Reindexing
 from horolog.storage.verify import Checked, Severity, Verification, find_target
 
@@ -199,3 +203,42 @@ def test_damaged_append_times_are_taken_out_and_the_others_kept(tmp_path: Path, 
         assert all(truth[stretch.offset] == stretch.ms for stretch in found)
         in_segment = log.segments[1].base_offset
         assert len(found) >= 30 - (in_segment if at < 24 else 2)
+
+
+class LosingDisk(Files):
+    """Says that it has written what it has not."""
+
+    def _pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
+        written = super()._pwritev(fd, parts, position)
+        if written > 8:
+            os.pwrite(fd, b"\x7f", position + written - 5)
+        return written
+
+
+def test_a_new_index_that_is_not_right_does_not_replace_the_old_one(log_dir: Path) -> None:
+    wrong = min(log_dir.rglob("*.index"))
+    wrong.write_bytes(b"\xff" * 16)
+    before = files_of(log_dir, *SUFFIXES)
+    done = reindexed(log_dir, interval=0, files=LosingDisk())
+    assert "does not hold what was written" in str(done[0].refused)
+    assert files_of(log_dir, *SUFFIXES) == before
+    reindexed(log_dir, interval=0)
+    assert faults(log_dir) == []
+
+
+def test_a_new_index_is_compared_with_the_log(
+    log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A defect of the builder is found before it does harm."""
+    before = files_of(log_dir, *SUFFIXES)
+    add_all = IndexBuilder.add_all
+
+    def add_all_wrongly(builder: IndexBuilder, headers: Any) -> None:
+        add_all(builder, headers)
+        if builder.offset_entries:
+            builder.offset_entries[-1] ^= 1
+
+    monkeypatch.setattr(IndexBuilder, "add_all", add_all_wrongly)
+    done = reindexed(log_dir, interval=0, rebuild_all=True)
+    assert sum("does not fit the log" in str(each.refused) for each in done) > 1
+    assert files_of(log_dir, *SUFFIXES) == before

@@ -1,7 +1,8 @@
 """`horolog log verify` and `horolog log reindex`: run the checks of storage and print them."""
 
 import os
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -100,9 +101,9 @@ def verify(path: LogPath, as_json: Json = False) -> None:
             }
         )
     else:
-        for each in sorted(tally.findings, key=lambda each: list(Severity).index(each.severity)):
-            _show_finding(each, path.absolute())
-        typer.echo(_summary(tally, state))
+        for each in by_severity(tally.findings):
+            show_finding(each, path.absolute())
+        typer.echo(summary_of(tally.checked, tally.findings, f" (log directory {state})"))
     if wrong:
         raise typer.Exit(1)
 
@@ -144,12 +145,12 @@ def reindex(
                 "ok": not refused,
                 "dry_run": dry_run,
                 "segments": len(done),
-                "reindexed": [_json(each) for each in done if each.wrong or each.written],
+                "reindexed": [reindexed_json(each) for each in done if each.wrong or each.written],
             }
         )
     else:
         for each in done:
-            _show_reindexed(each, dry_run=dry_run)
+            show_reindexed(each, dry_run=dry_run)
         changed = sum(1 for each in done if each.written)
         typer.echo(
             f"{len(done)} segments checked, the indexes of {changed} "
@@ -170,8 +171,14 @@ def bytes_of(target: Target) -> int:
     return total
 
 
-def _show_finding(finding: Finding, root: Path) -> None:
-    place = os.path.relpath(finding.path, root.parent)
+def by_severity(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, the most serious first."""
+    return sorted(findings, key=lambda each: list(Severity).index(each.severity))
+
+
+def show_finding(finding: Finding, root: Path | None = None) -> None:
+    """Print a finding, with its path relative to where `root` is, if that is given."""
+    place = finding.path if root is None else os.path.relpath(finding.path, root.parent)
     if finding.position is not None:
         place += f", byte {finding.position}"
     if finding.offset is not None:
@@ -181,22 +188,24 @@ def _show_finding(finding: Finding, root: Path) -> None:
         typer.echo(f"        repair: {finding.mend}")
 
 
-def _summary(tally: Tally, state: str) -> str:
-    checked = tally.checked
+def summary_of(checked: Checked, findings: Iterable[Finding], where: str = "") -> str:
+    """One line on how much was checked, and how many findings of which severity there are."""
+    counts = Counter(each.severity for each in findings)
     found = [
         f"{count} {severity}{'s' if count != 1 else ''}"
         for severity in Severity
-        if (count := tally.count(severity))
+        if (count := counts[severity])
     ]
     wrong = ", ".join(found) if found else "no findings"
     parts = f"{checked.partitions} partitions, " if checked.partitions else ""
     return (
         f"{parts}{checked.segments} segments, {checked.batches} batches, "
-        f"{checked.records} records, {size(checked.bytes)} checked (log directory {state}): {wrong}"
+        f"{checked.records} records, {size(checked.bytes)} checked{where}: {wrong}"
     )
 
 
-def _show_reindexed(done: Reindexed, *, dry_run: bool) -> None:
+def show_reindexed(done: Reindexed, *, dry_run: bool) -> None:
+    """Print what was wrong with a segment's indexes and what was written; else nothing."""
     if not done.wrong and not done.written and not done.refused:
         return
     typer.echo(done.path)
@@ -208,7 +217,8 @@ def _show_reindexed(done: Reindexed, *, dry_run: bool) -> None:
         typer.echo(f"  left unchanged: {done.refused}")
 
 
-def _json(done: Reindexed) -> dict[str, Any]:
+def reindexed_json(done: Reindexed) -> dict[str, Any]:
+    """What was done about a segment, for JSON."""
     return {
         "path": done.path,
         "wrong": done.wrong,

@@ -55,7 +55,7 @@ def spread(
     Raises:
         PySparkException: a task failed with a bug, or could not be run.
     """
-    size = wave or UNITS_PER_CORE * (_cores(spark) or _FALLBACK_CORES)
+    size = wave or UNITS_PER_CORE * cores_of(spark)
     for start in range(0, len(units), size):
         chosen = units[start : start + size]
         task = _Task([pickle.dumps(unit) for unit in chosen], work)
@@ -100,5 +100,6 @@ class _Task(SentToWorkers):
                 )
 
 
-def _cores(spark: SparkSession) -> int | None:
-    return parallelism(lambda name: spark.conf.get(name, None))
+def cores_of(spark: SparkSession) -> int:
+    """How many tasks run at a time, by the session's settings; a guess where they do not say."""
+    return parallelism(lambda name: spark.conf.get(name, None)) or _FALLBACK_CORES

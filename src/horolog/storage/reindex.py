@@ -40,7 +40,7 @@ _INDEX_SUFFIXES = (
     names.BLOCKS,
     names.APPEND_TIMES,
 )
-_WHY = "it rebuilds its indexes itself where one is wrong"
+REINDEXING_REASON = "it rebuilds its indexes itself where one is wrong"
 
 
 @dataclass(slots=True)
@@ -72,11 +72,11 @@ class Reindexing:
         Raises:
             Misconfigured: a broker is at work there.
         """
-        return lock_offline(self.target.log_dir, _WHY)
+        return lock_offline(self.target.log_dir, REINDEXING_REASON)
 
     def shared(self) -> AbstractContextManager[None]:
         """The same for one of several processes at work in the directory; see `share_offline`."""
-        return share_offline(self.target.log_dir, _WHY)
+        return share_offline(self.target.log_dir, REINDEXING_REASON)
 
     def steps(self) -> Steps[list[Reindexed]]:
         """Check every segment and rebuild its indexes; returns what was done about each."""

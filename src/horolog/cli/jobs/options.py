@@ -23,6 +23,14 @@ Source = Annotated[
         help="Read from this broker (horolog or Apache Kafka), or from these segment files.",
     ),
 ]
+Paths = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATH...",
+        show_default=False,
+        help="Log directories, partition directories, .log files, or URIs of an object store.",
+    ),
+]
 Topics = Annotated[
     str | None,
     typer.Option("--topics", metavar="NAME,NAME", show_default=False, help="The topics to read."),
@@ -136,6 +144,11 @@ def _defaults(ctx: typer.Context, path: Path) -> dict[str, Any]:
         for option in parameter.opts
         if option.startswith("--") and option not in ("--config", "--help")
     }
+    known |= {
+        str(parameter.name): parameter
+        for parameter in ctx.command.params
+        if parameter.param_type_name == "argument"
+    }
     found: dict[str, Any] = {}
     for name, value in given.items():
         parameter = known.get(name)
@@ -147,7 +160,7 @@ def _defaults(ctx: typer.Context, path: Path) -> dict[str, Any]:
             value = [f"{key}={_text(each)}" for key, each in value.items()]
         elif isinstance(value, list):
             value = [_text(each) for each in value]
-            if not parameter.multiple:
+            if not parameter.multiple and parameter.nargs == 1:
                 value = ",".join(value)
         elif not isinstance(value, bool):
             value = _text(value)

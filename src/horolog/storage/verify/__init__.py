@@ -128,10 +128,18 @@ class Verification:
             found += yield from check_segments(self._files, directory, self.around, wanted)
         return found
 
-    def around_segments(self, segments: Sequence[SegmentFacts]) -> Steps[None]:
-        """Check the rest of the one partition, by the facts of all its segments, in order."""
+    def around_segments(
+        self, segments: Sequence[SegmentFacts], *, was_live: bool = False
+    ) -> Steps[None]:
+        """Check the rest of the one partition.
+
+        Args:
+            segments: the facts of all its segments, in order.
+            was_live: a broker was at work when they were read, though it may be gone now.
+        """
         (directory,) = self.target.partitions
-        yield from check_around_segments(self._files, directory, segments, self.around)
+        around = self.around._replace(is_live=self.around.is_live or was_live)
+        yield from check_around_segments(self._files, directory, segments, around)
 
     def log_dir(self) -> Steps[None]:
         """Check the files of the log directory itself."""

@@ -52,6 +52,8 @@ def check_around_segments(
     """What there is about a partition besides its segments, by the facts of all of them."""
     try:
         present = files.names_in(str(directory))
+        # A running broker may have removed some since they were read.
+        segments = [each for each in segments if Path(each.path).name in present]
         yield from _beside(files, directory, present)
         yield from check_order(directory, present, segments, around)
         if segments:

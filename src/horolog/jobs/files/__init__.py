@@ -1,0 +1,7 @@
+"""Jobs on segment files, offline: verify and rebuild indexes, convert record formats.
+
+parts     what is below the paths, as units of work
+work      runs the work on parts: resumes, spreads, writes down what is done
+offline   keeps brokers away from directories that are changed
+index     verifies or rebuilds indexes
+"""

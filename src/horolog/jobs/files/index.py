@@ -1,0 +1,325 @@
+"""Verifies or rebuilds the indexes of many partitions in parallel (KIP-33's migration).
+
+What `horolog log verify` and `horolog log reindex` do to one log directory, by the same
+functions: a task checks or rebuilds whole segments. What is about a partition as a whole (the
+order of its segments, leader epochs, checkpoints) is checked from the facts of its segments once
+all are known.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pyspark.sql import SparkSession
+
+from horolog.config import TopicConfig
+from horolog.jobs.files.offline import locked_offline
+from horolog.jobs.files.parts import (
+    Found,
+    Part,
+    Request,
+    find_parts,
+    fingerprint_now,
+    refuse_remote,
+)
+from horolog.jobs.files.work import Progress, Worked, work_on
+from horolog.jobs.spread import spread
+from horolog.jobs.state import JobState
+from horolog.metadata.verify import check_store
+from horolog.spark.file_systems import Root
+from horolog.spark.object_stores import StoreOptions
+from horolog.storage import names
+from horolog.storage.directory_lock import is_locked
+from horolog.storage.index.time import TimeEntry
+from horolog.storage.reindex import REINDEXING_REASON, Reindexed, Reindexing
+from horolog.storage.verify import Checked, Finding, Severity, Target, Verification
+from horolog.storage.verify.facts import EpochRun, SegmentFacts
+from horolog.storage.verify.findings import Steps
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexReport:
+    """What was found or done; all of it, what an earlier run with this state did included."""
+
+    rebuilt: bool
+    """Whether indexes were to be rebuilt; otherwise all was verified, and nothing changed."""
+    dry_run: bool
+    checked: Checked
+    findings: tuple[Finding, ...] = ()
+    """Of a verification, in the order of their paths."""
+    reindexed: tuple[Reindexed, ...] = ()
+    """The segments whose indexes were wrong, rebuilt, or left as they are."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """What could not be worked on, by path; the next run tries it again."""
+    resumed: int = 0
+    """Partitions and segments that an earlier run had done."""
+
+    @property
+    def wrong(self) -> int:
+        """How many findings are no mere notes."""
+        return sum(1 for each in self.findings if each.severity is not Severity.NOTE)
+
+    @property
+    def refused(self) -> tuple[Reindexed, ...]:
+        """The segments whose indexes could not be rebuilt."""
+        return tuple(each for each in self.reindexed if each.refused)
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether nothing is wrong, or was left wrong."""
+        return not (self.wrong or self.refused or self.failed)
+
+
+def index(
+    spark: SparkSession,
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    topics: str | Iterable[str] | None = None,
+    topics_pattern: str | None = None,
+    rebuild: bool = False,
+    rebuild_all: bool = False,
+    interval_bytes: int = TopicConfig().index_interval_bytes,
+    settings: Mapping[str, str] | None = None,
+    state: str | os.PathLike[str] | None = None,
+    dry_run: bool = False,
+    on_progress: Progress = lambda done, total: None,
+) -> IndexReport:
+    """Verify every byte of logs, or rebuild their indexes and block maps where they are wrong.
+
+    A verification changes nothing, works beside a running broker, and on object stores. To rebuild,
+    brokers of the directories must be stopped: their lock is held meanwhile. It is a lock of this
+    machine; a broker elsewhere that shares the disk is not kept away by it. The tasks need the
+    paths: with executors on several machines, they must be on a file system that all share.
+
+    Args:
+        spark: the session.
+        paths: log directories, partition directories or segments; URIs of object stores.
+        topics: only partitions of these topics.
+        topics_pattern: only topics whose whole name matches.
+        rebuild: rebuild indexes that are missing or wrong, instead of verifying all.
+        rebuild_all: also those that are correct.
+        interval_bytes: `index.interval.bytes` of what is written.
+        settings: options of object stores, `fs.*`.
+        state: directory of what is done; with it a killed run is continued.
+        dry_run: change nothing; tell what would be rebuilt.
+        on_progress: called with the bytes that are done, and all.
+
+    Raises:
+        Misconfigured: an argument that cannot be; a broker is at work; another run has the state.
+        StorageFailed: a path or the state cannot be read.
+    """
+    request = Request.of(paths, topics, topics_pattern, settings)
+    found = find_parts(request)
+    rebuild = rebuild or rebuild_all
+    if rebuild:
+        refuse_remote(found, "indexes are only verified there, and rebuilt on disks")
+    work = _Work(request.store, rebuild, rebuild_all, dry_run, interval_bytes)
+    arguments = {
+        "paths": request.shown,
+        "rebuild": rebuild,
+        "rebuild_all": rebuild_all,
+        "interval_bytes": interval_bytes,
+    }
+    with ExitStack() as held:
+        kept = None
+        if state is not None and not dry_run:
+            kept = held.enter_context(JobState(state, "index", arguments))
+        if rebuild:
+            log_dirs = [part.target.log_dir for part in found.parts]
+            held.enter_context(locked_offline(log_dirs, REINDEXING_REASON))
+            found = find_parts(request)  # again: a broker may have been at work until now
+        live = {
+            log_dir
+            for log_dir in {part.target.log_dir for part in found.parts if part.is_local}
+            if is_locked(str(log_dir / names.LOCK))
+        }
+        worked = work_on(spark, found, work, _Done.of_json, kept, on_progress)
+        return _report(spark, found, work, worked, live)
+
+
+# On the driver.
+
+
+def _report(
+    spark: SparkSession,
+    found: Found,
+    work: "_Work",
+    worked: Worked["_Done"],
+    live: Collection[Path],
+) -> IndexReport:
+    results, failed = [*worked.done.values()], dict(worked.failed)
+    if not work.rebuild:
+        around, failed_around = _around_split_partitions(spark, found, worked, work.store, live)
+        results += around
+        results += map(_log_dir, found.log_dirs)
+        failed |= failed_around
+    return IndexReport(
+        rebuilt=work.rebuild,
+        dry_run=work.dry_run,
+        checked=_sum(each.checked for each in results),
+        findings=tuple(
+            sorted((each for done in results for each in done.findings), key=lambda each: each.path)
+        ),
+        reindexed=tuple(
+            sorted((each for done in results for each in done.segments), key=lambda each: each.path)
+        ),
+        failed=failed,
+        resumed=worked.resumed,
+    )
+
+
+def _around_split_partitions(
+    spark: SparkSession,
+    found: Found,
+    worked: Worked["_Done"],
+    store: StoreOptions,
+    live: Collection[Path],
+) -> tuple[list["_Done"], dict[str, str]]:
+    """Check what is about the partitions whose segments were checked each by itself."""
+    by_directory: dict[Path, list[Part]] = defaultdict(list)
+    for part in found.parts:
+        if part.target.segment is not None:
+            by_directory[part.directory].append(part)
+    units = []
+    for directory, parts in sorted(by_directory.items()):
+        whole = [part.uri for part in parts if not part.uri.endswith(names.LOG)]
+        if whole and all(part.key in worked.done for part in parts):
+            facts = [facts for part in parts for facts in worked.done[part.key].facts]
+            target = Target(directory.parent, (directory,))
+            facts.sort(key=lambda each: each.base_offset)
+            units.append((whole[0], target, facts, directory.parent in live))
+    results, failed = [], {}
+    for wave in spread(spark, units, _Around(store)):
+        for outcome in wave:
+            if outcome.result is None:
+                failed[str(outcome.unit[1].partitions[0])] = str(outcome.error)
+            else:
+                results.append(outcome.result)
+    return results, failed
+
+
+def _log_dir(target: Target) -> "_Done":
+    """Check the files of a log directory itself."""
+    verification = Verification(target)
+    around, done = verification.around, _Done()
+    _finish(verification.log_dir(), done)
+    _finish(check_store(target.log_dir, is_live=around.is_live, is_clean=around.is_clean), done)
+    return done
+
+
+@dataclass(slots=True)
+class _Done:
+    """What became of one part."""
+
+    checked: Checked = field(default_factory=Checked)
+    findings: list[Finding] = field(default_factory=list)
+    facts: list[SegmentFacts] = field(default_factory=list)
+    segments: list[Reindexed] = field(default_factory=list)
+    fingerprint: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "checked": list(self.checked),
+            "findings": [list(each) for each in self.findings],
+            "facts": [asdict(each) for each in self.facts],
+            "segments": [asdict(each) for each in self.segments],
+        }
+
+    @classmethod
+    def of_json(cls, kept: Mapping[str, Any]) -> "_Done":
+        return cls(
+            Checked(*kept["checked"]),
+            [Finding(Severity(each[0]), *each[1:]) for each in kept["findings"]],
+            [_facts_of(each) for each in kept["facts"]],
+            [Reindexed(**each) for each in kept["segments"]],
+            kept["fingerprint"],
+        )
+
+
+def _facts_of(kept: Mapping[str, Any]) -> SegmentFacts:
+    largest = kept["largest"]
+    return SegmentFacts(
+        **{
+            **kept,
+            "largest": None if largest is None else TimeEntry(*largest),
+            "epochs": [EpochRun(*each) for each in kept["epochs"]],
+        }
+    )
+
+
+# In a task.
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a task does with a part."""
+
+    store: StoreOptions
+    rebuild: bool
+    rebuild_all: bool
+    dry_run: bool
+    interval_bytes: int
+
+    def __call__(self, part: Part) -> _Done:
+        return self._reindex(part) if self.rebuild else self._verify(part)
+
+    def _verify(self, part: Part) -> _Done:
+        done = _Done(fingerprint=part.fingerprint)
+        with Root(part.uri, self.store) as root:
+            verification = Verification(part.target, root.files)
+            if part.target.segment is None:
+                _finish(verification.steps(), done)
+            else:
+                done.facts = _finish(verification.segments(), done)
+        return done
+
+    def _reindex(self, part: Part) -> _Done:
+        work = Reindexing(
+            part.target, self.interval_bytes, rebuild_all=self.rebuild_all, dry_run=self.dry_run
+        )
+        done = _Done()
+        with work.shared(), closing(work.writer):
+            found = _finish(work.steps(), done)
+        done.segments = [each for each in found if each.wrong or each.written or each.refused]
+        done.fingerprint = part.fingerprint if self.dry_run else fingerprint_now(part)
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What a task does with a partition whose segments are known."""
+
+    store: StoreOptions
+
+    def __call__(self, unit: tuple[str, Target, list[SegmentFacts], bool]) -> _Done:
+        uri, target, facts, was_live = unit
+        done = _Done()
+        with Root(uri, self.store) as root:
+            _finish(
+                Verification(target, root.files).around_segments(facts, was_live=was_live), done
+            )
+        return done
+
+
+def _finish(steps: Steps[_T] | Iterator[Finding], done: _Done) -> _T:
+    """Run all steps; findings and counts are added to what was done."""
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as ended:
+            result: _T = ended.value
+            return result
+        if isinstance(step, Finding):
+            done.findings.append(step)
+        else:
+            done.checked = _sum((done.checked, step))
+
+
+def _sum(counts: Iterable[Checked]) -> Checked:
+    return Checked(*map(sum, zip(Checked(), *counts, strict=True)))

@@ -1,0 +1,275 @@
+"""Segment files as units of work: small partitions together, segments of large ones alone.
+
+A part is what one task does as a whole: a partition, or one segment of a partition that is larger
+than a unit, so that one huge partition is spread like any other. A unit is one large part or
+several small ones.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from horolog.errors import Misconfigured
+from horolog.spark.file_systems import Root
+from horolog.spark.limits import Subscription, subscribed, subscription_of
+from horolog.spark.object_stores import StoreOptions, shown
+from horolog.spark.uris import absolute, local_path
+from horolog.storage import names
+from horolog.storage.files import failed_to
+from horolog.storage.leftovers import base_offsets
+from horolog.storage.names import TopicPartition
+from horolog.storage.verify import Target, find_target
+
+UNIT_BYTES: Final = 64 << 20
+_LEAST_UNIT_BYTES = 1 << 20
+_MAX_PARTS = 500
+_UNITS_PER_CORE = 4
+
+
+class File(NamedTuple):
+    """A file of a partition: its name, its size in bytes, when it was changed (ns since 1970)."""
+
+    name: str
+    size: int
+    changed_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A partition, or a segment of one, as it was listed."""
+
+    uri: str
+    """The path or URI that was given, which opens its file system."""
+    target: Target
+    size: int
+    """Bytes of its segments."""
+    fingerprint: str
+    """Changes when one of its files is written, added or removed."""
+
+    @property
+    def directory(self) -> Path:
+        """Of its partition."""
+        return self.target.partitions[0]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on a disk, and not in an object store."""
+        return local_path(self.uri) is not None
+
+    @property
+    def key(self) -> str:
+        """What names it in a state directory: no two parts have the same."""
+        path = str(self.target.segment or self.directory)
+        return path if self.is_local else f"{self.uri.partition(':')[0]}:{path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is below the paths."""
+
+    parts: tuple[Part, ...]
+    log_dirs: tuple[Target, ...] = ()
+    """Local log directories that were given as a whole."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(part.size for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The paths and topics that a job on files is asked for."""
+
+    uris: tuple[str, ...]
+    store: StoreOptions
+    subscription: Subscription | None
+
+    @classmethod
+    def of(
+        cls,
+        paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        topics: str | Iterable[str] | None,
+        topics_pattern: str | None,
+        settings: Mapping[str, str] | None,
+    ) -> "Request":
+        """What a job's arguments name.
+
+        Raises:
+            Misconfigured: an argument that cannot be, or a combination.
+        """
+        given = [paths] if isinstance(paths, str | os.PathLike) else [*paths]
+        if not given:
+            raise Misconfigured("give a path: a log directory, a partition or a segment")
+        lowered = {name.lower(): value for name, value in (settings or {}).items()}
+        for name in lowered:
+            if not name.startswith("fs."):
+                raise Misconfigured(f"{name} is no option of an object store: fs.NAME=VALUE")
+        asked: dict[str, str] = {}
+        if topics is not None:
+            asked["subscribe"] = topics if isinstance(topics, str) else ",".join(topics)
+        if topics_pattern is not None:
+            if asked:
+                raise Misconfigured("give topics or topics-pattern, not both")
+            asked["subscribepattern"] = topics_pattern
+        uris = tuple(absolute(os.fspath(each)) for each in given)
+        return cls(uris, StoreOptions.parse(lowered), subscription_of(asked))
+
+    @property
+    def shown(self) -> list[str]:
+        """The paths without credentials, for messages and state."""
+        return [shown(uri) for uri in self.uris]
+
+
+def find_parts(request: Request) -> Found:
+    """The parts at log directories, partition directories or segments, on disks or in stores.
+
+    In an object store partitions are found at any depth.
+
+    Raises:
+        Misconfigured: a path holds nothing of a log, or a topic is nowhere.
+        StorageFailed: it cannot be listed.
+    """
+    found: dict[str, Part] = {}
+    log_dirs = []
+    for uri in request.uris:
+        local = local_path(uri)
+        if local is None:
+            targets = _remote_targets(uri, request.store)
+        else:
+            target = find_target(Path(local))
+            if target.is_log_dir:
+                log_dirs.append(target)
+            targets = [
+                (Target(target.log_dir, (each,), target.segment), _files_in(each))
+                for each in target.partitions
+            ]
+        for target, files in targets:
+            for part in _parts_of(uri, target, files):
+                found[part.key] = part
+    return Found(_subscribed(found, request), tuple(log_dirs))
+
+
+def refuse_remote(found: Found, why: str) -> None:
+    """Refuse parts in object stores.
+
+    Raises:
+        Misconfigured: there are some.
+    """
+    remote = next((part for part in found.parts if not part.is_local), None)
+    if remote is not None:
+        raise Misconfigured(f"{shown(remote.uri)} is in an object store: {why}")
+
+
+def units_of(parts: Iterable[Part], cores: int) -> list[tuple[Part, ...]]:
+    """The parts as units for so many cores, the largest first, so that a wave ends together."""
+    ordered = sorted(parts, key=lambda part: (-part.size, part.key))
+    share = sum(part.size for part in ordered) // (cores * _UNITS_PER_CORE)
+    limit = min(UNIT_BYTES, max(_LEAST_UNIT_BYTES, share))
+    units: list[tuple[Part, ...]] = []
+    pending: list[Part] = []
+    size = 0
+    for part in ordered:
+        if pending and (size + part.size > limit or len(pending) == _MAX_PARTS):
+            units.append(tuple(pending))
+            pending, size = [], 0
+        pending.append(part)
+        size += part.size
+    return [*units, tuple(pending)] if pending else units
+
+
+def fingerprint_now(part: Part) -> str:
+    """The fingerprint of a local part as its files are now.
+
+    Raises:
+        StorageFailed: its directory cannot be listed.
+    """
+    return _fingerprint(_of_segment(part.target, _files_in(part.directory)))
+
+
+def _parts_of(uri: str, target: Target, files: Sequence[File]) -> list[Part]:
+    sizes = {
+        base: size
+        for name, size, _ in files
+        if (base := names.base_offset_of(name, names.LOG)) is not None
+    }
+    if target.segment is None and (len(sizes) < 2 or sum(sizes.values()) < UNIT_BYTES):
+        return [Part(uri, target, sum(sizes.values()), _fingerprint(files))]
+    (directory,) = target.partitions
+    wanted = sorted(sizes)
+    if target.segment is not None:
+        wanted = base_offsets([target.segment.name], names.LOG)
+    parts = []
+    for base in wanted:
+        of_segment = Target(
+            target.log_dir, target.partitions, directory / names.segment_file(base, names.LOG)
+        )
+        fingerprint = _fingerprint(_of_segment(of_segment, files))
+        parts.append(Part(uri, of_segment, sizes.get(base, 0), fingerprint))
+    return parts
+
+
+def _of_segment(target: Target, files: Sequence[File]) -> Sequence[File]:
+    if target.segment is None:
+        return files
+    return [file for file in files if file.name.startswith(target.segment.stem)]
+
+
+def _fingerprint(files: Sequence[File]) -> str:
+    text = "\n".join(f"{name}\t{size}\t{changed}" for name, size, changed in sorted(files))
+    return f"{crc32c(text.encode(errors='surrogateescape')):08x}"
+
+
+def _files_in(directory: Path) -> list[File]:
+    try:
+        with os.scandir(directory) as entries:
+            found = []
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    status = entry.stat(follow_symlinks=False)
+                    found.append(File(entry.name, status.st_size, status.st_mtime_ns))
+            return found
+    except OSError as error:
+        raise failed_to("list", str(directory), error) from error
+
+
+def _remote_targets(uri: str, store: StoreOptions) -> list[tuple[Target, list[File]]]:
+    with Root(uri, store) as root:
+        if root.path.endswith(names.LOG):  # the files beside it decide whether its indexes fit
+            with Root(uri.rpartition("/")[0], store) as beside:
+                entries = beside.entries()
+            segment = Path(root.path)
+        else:
+            entries, segment = root.entries(), None
+    by_directory: dict[Path, list[File]] = defaultdict(list)
+    for path, size, changed_ns in entries:
+        by_directory[Path(path).parent].append(File(Path(path).name, size, changed_ns))
+    if segment is not None:
+        files = by_directory[segment.parent]
+        return [(Target(segment.parent.parent, (segment.parent,), segment), files)]
+    found = [
+        (Target(directory.parent, (directory,)), files)
+        for directory, files in sorted(by_directory.items())
+        if names.partition_of(directory.name) or base_offsets((f.name for f in files), names.LOG)
+    ]
+    if not found:
+        raise Misconfigured(f"There is no log below {shown(uri)}")
+    return found
+
+
+def _subscribed(found: Mapping[str, Part], request: Request) -> tuple[Part, ...]:
+    if request.subscription is None:
+        return tuple(found.values())
+    by_partition: dict[TopicPartition, list[Part]] = defaultdict(list)
+    for part in found.values():
+        partition = names.partition_of(part.directory.name)
+        if partition is not None:
+            by_partition[partition].append(part)
+    where = f"below {', '.join(request.shown)}"
+    chosen = subscribed(request.subscription, by_partition.keys(), where)
+    return tuple(part for partition in chosen for part in by_partition[partition])

@@ -1,0 +1,119 @@
+"""Runs the work of a job on parts of logs: resumes, spreads, writes down what is done."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from pyspark.sql import SparkSession
+
+from horolog.errors import HorologError
+from horolog.jobs.files.parts import Found, Part, units_of
+from horolog.jobs.spread import Outcome, cores_of, spread
+from horolog.jobs.state import JobState
+from horolog.record.scan import load_kernels
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes that are done, and with all."""
+_WORTH_KERNELS_BYTES: Final = 4 << 20
+
+
+class PartDone(Protocol):
+    """What became of one part."""
+
+    fingerprint: str
+    """Of the part when the work on it ended; with another one it is worked on again."""
+
+    def to_json(self) -> Mapping[str, Any]:
+        """What the state directory keeps of it."""
+        ...
+
+
+Done = TypeVar("Done", bound=PartDone)
+
+
+@dataclass(frozen=True, slots=True)
+class Worked(Generic[Done]):
+    """What became of all parts, by their keys."""
+
+    done: Mapping[str, Done]
+    failed: Mapping[str, str]
+    """The sentence of what a part failed with; the next run tries it again."""
+    resumed: int
+    """How many parts an earlier run had done."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Task(Generic[Done]):
+    """What a task does with the parts of a unit: one that fails leaves the others alone."""
+
+    work: Callable[[Part], Done]
+
+    def __call__(self, unit: tuple[Part, ...]) -> list[Done | str]:
+        if sum(part.size for part in unit) >= _WORTH_KERNELS_BYTES:
+            load_kernels()
+        results: list[Done | str] = []
+        for part in unit:
+            try:
+                results.append(self.work(part))
+            except (HorologError, OSError) as error:
+                results.append(str(error))
+        return results
+
+
+def work_on(
+    spark: SparkSession,
+    found: Found,
+    work: Callable[[Part], Done],
+    of_json: Callable[[Mapping[str, Any]], Done],
+    kept: JobState | None,
+    on_progress: Progress,
+) -> Worked[Done]:
+    """Work on each part that is not done yet; what is done is on disk before the next wave.
+
+    Args:
+        spark: the session.
+        found: the parts.
+        work: what a task does with one; it is pickled.
+        of_json: what was kept of a part that is done.
+        kept: the state; None to keep none.
+        on_progress: see `Progress`.
+    """
+    done: dict[str, Done] = {}
+    failed: dict[str, str] = {}
+    waiting = []
+    for part in found.parts:
+        before = None if kept is None else kept.done.get(part.key)
+        if before is not None and before.get("fingerprint") == part.fingerprint:
+            done[part.key] = of_json(before)
+        else:
+            waiting.append(part)
+    resumed, total = len(done), found.size
+    bytes_done = total - sum(part.size for part in waiting)
+    on_progress(bytes_done, total)
+    for wave in spread(spark, units_of(waiting, cores_of(spark)), _Task(work)):
+        news: dict[str, Done] = {}
+        for part, result in _results(wave):
+            if isinstance(result, str):
+                failed[part.key] = result
+            else:
+                news[part.key] = result
+            bytes_done += part.size
+        if kept is not None:
+            kept.record(
+                (key, {**each.to_json(), "fingerprint": each.fingerprint})
+                for key, each in news.items()
+            )
+        done |= news
+        on_progress(bytes_done, total)
+    return Worked(done, dict(sorted(failed.items())), resumed)
+
+
+def _results(
+    wave: list[Outcome[tuple[Part, ...], list[Done | str]]],
+) -> Iterator[tuple[Part, Done | str]]:
+    for outcome in wave:
+        for number, part in enumerate(outcome.unit):
+            if outcome.result is None:
+                yield part, outcome.error or "its task ended without a result"
+            else:
+                yield part, outcome.result[number]
