@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from certificates import PASSWORD, Certificates, make_certificates
+from command_runner import run_command
 from pyspark.errors import PySparkException
-from tools.peers.kafka import Kafka
+from tools.peers.kafka import Kafka, run_tool
 
 from horolog.client import EARLIEST, LATEST, AuthenticationFailed, Client, NoAnswer, scan
 from horolog.record.builder import Record, build_batch, read_records
@@ -163,6 +164,40 @@ def test_scram_over_tls(
     ):
         client.metadata()
     assert '"pen"' not in str(refused.value)
+
+
+def test_commands_take_the_properties_file_of_kafkas_own_tools(
+    kafka: Kafka, certificates: Certificates, topic: Any, tmp_path: Path
+) -> None:
+    """The same file serves Kafka's console producer and horolog's commands."""
+    name, file = topic("commands"), tmp_path / "client.properties"
+    given = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": SCRAM_USER,
+        **trust(certificates),
+        "linger.ms": "1",
+    }
+    file.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
+    servers = kafka.address_of("SCRAM")
+
+    def run(*args: object, stdin: str | None = None) -> str:
+        done = run_command(*args, "-b", servers, "--command-config", file, stdin=stdin)
+        assert done.code == 0, done.err
+        assert "linger.ms" in done.err
+        assert "pencil" not in done.out + done.err
+        return done.out
+
+    assert run("topics", "create", name, "--partitions", 1) == f"created {name}\n"
+    run("produce", name, "--timestamp", 1000, stdin="from horolog\n")
+    to_servers = "--bootstrap-server", servers, "--topic", name, "--command-config", str(file)
+    run_tool("producer", *to_servers, stdin=b"from kafka\n")
+    values = [line.split("\t")[3] for line in run("consume", name).splitlines()]
+    assert values == ["from horolog", "from kafka"]
+    assert "retention.ms" in run("topics", "describe", name, "--all")
+    assert run("offsets", name, "--at", 1000, "--json")
+    without = run_command("topics", "list", "-b", servers)
+    assert (without.code, "security.protocol" in without.err) == (1, True)
 
 
 def test_plain_goes_on_after_a_session_has_ended(kafka: Kafka, topic: Any) -> None:

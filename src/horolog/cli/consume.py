@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from horolog.cli.connecting import CommandConfig, CommandProperties, connect
 from horolog.cli.options import (
     LOCAL,
     Bootstrap,
@@ -35,6 +36,8 @@ def consume(
     context: typer.Context,
     what: PathOrTopic,
     bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
     from_time: Annotated[
         str | None,
         typer.Option("--from-time", metavar="TIME", help="Print records at or after it."),
@@ -95,7 +98,7 @@ def consume(
     topic = what
     make_line = line_maker(shape, topic, zone_shown, shows_append=clock is RecordClock.APPEND)
     out = sys.stdout.buffer
-    with Client(bootstrap) as client:
+    with connect(bootstrap, client_config, client_properties) as client:
         spans, ends = plan(
             client,
             topic,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from horolog.cli.connecting import CommandConfig, CommandProperties, connect
 from horolog.cli.explaining import explain, explain_append_time
 from horolog.cli.options import LOCAL, Bootstrap, ByClock, Json, Partitions, Topic, Zone
 from horolog.cli.screen import show_json, show_table
@@ -22,6 +23,8 @@ app = typer.Typer(no_args_is_help=True)
 def offsets(
     topic: Topic,
     bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
     at: Annotated[
         str | None,
         typer.Option("--at", metavar="TIME", help="Find the first record at or after this time."),
@@ -56,7 +59,7 @@ def offsets(
     if target is not None and skew is not None:
         target = max(target - parse_duration(skew), -(1 << 63))
     shown_zone = where or UTC
-    with Client(bootstrap) as client:
+    with connect(bootstrap, client_config, client_properties) as client:
         if target is None:
             _show_bounds(partition_facts(client, topic, partitions), shown_zone, as_json)
             return

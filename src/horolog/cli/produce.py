@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from horolog.cli.connecting import CommandConfig, CommandProperties, connect
 from horolog.cli.lines import Input, LineFormat, read_chunks
 from horolog.cli.options import LOCAL, Bootstrap, Topic, Zone, pairs
 from horolog.cli.screen import progress, say
 from horolog.cli.sender import Sender
-from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.record.compression import Codec
@@ -71,6 +71,8 @@ def produce(
         ),
     ] = None,
     bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
     shape: Annotated[
         Input,
         typer.Option("--format", help="text: a value per line; json: as consume prints."),
@@ -137,7 +139,7 @@ def produce(
                 f"--from needs pyarrow ({error}): pip install 'horolog[arrow]'"
             ) from error
         names = pairs(column, "--column")
-        with Client(bootstrap) as client:
+        with connect(bootstrap, client_config, client_properties) as client:
             produce_tables(client, topic, tables, names, partition, Codec[codec.name], acks.number)
         return
     if column:
@@ -156,7 +158,7 @@ def produce(
         headers=tuple((name, value.encode()) for name, value in pairs(header, "--header").items()),
         zone=where,
     )
-    with Client(bootstrap) as client:
+    with connect(bootstrap, client_config, client_properties) as client:
         sender = Sender(client, topic, partition, Codec[codec.name], acks.number)
         try:
             with progress(f"sending to {topic}", _total(files), "bytes") as advance:

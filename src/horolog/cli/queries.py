@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
+from horolog.cli.connecting import CommandConfig, CommandProperties, connect
 from horolog.cli.options import LOCAL, Bootstrap, Json, Zone
 from horolog.cli.screen import show_json, show_table
-from horolog.client import Client
 from horolog.times import format_time, parse_zone
 
 app = typer.Typer(no_args_is_help=True, help="List and forget the queries that write exactly once.")
@@ -15,13 +15,19 @@ Names = Annotated[list[str], typer.Argument(metavar="QUERY...", show_default=Fal
 
 
 @app.command("list")
-def list_queries(bootstrap: Bootstrap = LOCAL, zone: Zone = None, as_json: Json = False) -> None:
+def list_queries(
+    bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
+    zone: Zone = None,
+    as_json: Json = False,
+) -> None:
     """List queries with their last batches.
 
     A broker remembers the last batch of each query, however long the query is stopped, until it is
     forgotten.
     """
-    with Client(bootstrap) as client:
+    with connect(bootstrap, client_config, client_properties) as client:
         queries = client.queries()
     if as_json:
         show_json(
@@ -57,13 +63,18 @@ def list_queries(bootstrap: Bootstrap = LOCAL, zone: Zone = None, as_json: Json 
 
 
 @app.command()
-def forget(queries: Names, bootstrap: Bootstrap = LOCAL) -> None:
+def forget(
+    queries: Names,
+    bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
+) -> None:
     """Forget queries that have ended.
 
     Do this only where a query will not run again: a batch that it repeats would be appended again.
     Its records stay where they are.
     """
-    with Client(bootstrap) as client:
+    with connect(bootstrap, client_config, client_properties) as client:
         for query in queries:
             client.forget_query(query)
             typer.echo(f"forgot {query}")

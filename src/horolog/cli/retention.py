@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from horolog.broker.offline_settings import OfflineSettings, OfflineTopic
+from horolog.cli.connecting import CommandConfig, CommandProperties, connect
 from horolog.cli.options import (
     LOCAL,
     Bootstrap,
@@ -45,6 +46,8 @@ def explain(
     context: typer.Context,
     what: PathOrTopic,
     bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
     tried: Annotated[
         list[str] | None,
         typer.Option(
@@ -76,7 +79,8 @@ def explain(
     at_ms = None if at is None else parse_time(at, now_ms=now_ms, zone=where)
     path = path_of(context, what)
     if path is None:
-        found = list(_of_broker(bootstrap, what, partitions, at_ms, settings))
+        with connect(bootstrap, client_config, client_properties) as client:
+            found = list(_of_broker(client, what, partitions, at_ms, settings))
     else:
         found = list(_of_files(path, partitions, now_ms if at_ms is None else at_ms, settings))
     if is_json:
@@ -95,33 +99,34 @@ def _odd(explained: Explained) -> Iterator[bool]:
 
 
 def _of_broker(
-    bootstrap: str,
+    client: Client,
     topic: str,
     partitions: Sequence[int] | None,
     at_ms: int | None,
     settings: Mapping[str, str],
 ) -> Iterator[Explained]:
-    with Client(bootstrap) as client:
-        for number in partition_numbers(client, topic, partitions):
-            found = client.retention(topic, number, now_ms=at_ms, settings=settings)
-            if found is None:
-                raise RequestRefused(
-                    ErrorCode.unsupported_version,
-                    f"the broker at {bootstrap} does not explain retention, as only horolog does: "
-                    "give the path of its log directory instead",
-                )
-            try:
-                segments = [SegmentRetention.from_json(each) for each in found.segments]
-            except (TypeError, ValueError, KeyError):
-                raise StorageFailed(f"{bootstrap} explains retention in another way") from None
-            yield Explained(
-                f"{topic}-{number}",
-                found.now_ms,
-                found.settings,
-                "the broker",
-                found.is_exempt,
-                segments,
+    for number in partition_numbers(client, topic, partitions):
+        found = client.retention(topic, number, now_ms=at_ms, settings=settings)
+        if found is None:
+            raise RequestRefused(
+                ErrorCode.unsupported_version,
+                f"the broker at {client.config.bootstrap_servers} does not explain retention, as "
+                "only horolog does: give the path of its log directory instead",
             )
+        try:
+            segments = [SegmentRetention.from_json(each) for each in found.segments]
+        except (TypeError, ValueError, KeyError):
+            raise StorageFailed(
+                f"{client.config.bootstrap_servers} explains retention in another way"
+            ) from None
+        yield Explained(
+            f"{topic}-{number}",
+            found.now_ms,
+            found.settings,
+            "the broker",
+            found.is_exempt,
+            segments,
+        )
 
 
 def _of_files(

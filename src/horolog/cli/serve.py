@@ -10,8 +10,9 @@ import typer
 from horolog.broker import service
 from horolog.cli.log_lines import LogLines
 from horolog.cli.options import pairs
+from horolog.cli.properties_files import read_properties
 from horolog.clock import ManualClock, SystemClock
-from horolog.config import Endpoint, Settings, host_port, parse_properties
+from horolog.config import Endpoint, Settings, host_port
 from horolog.errors import Misconfigured
 from horolog.testing.settings import for_tests
 from horolog.times import parse_time
@@ -78,7 +79,7 @@ def serve(
     Once it accepts connections it prints a line that starts with "ready" and has host:port.
     SIGTERM and Ctrl-C stop it cleanly. docs/settings.md has all settings.
     """
-    given = _file(config) | pairs(assignments, "--set")
+    given = ({} if config is None else read_properties(config)) | pairs(assignments, "--set")
     given |= listener_settings(host, port, listen or (), advertise or (), given)
     if log_dir is not None:
         given["log.dirs"] = str(log_dir)
@@ -179,12 +180,3 @@ def _endpoints(names: Sequence[str], addresses: Sequence[str], option: str) -> s
             )
         endpoints.append(f"{name}://{address}")
     return ",".join(endpoints)
-
-
-def _file(path: Path | None) -> dict[str, str]:
-    if path is None:
-        return {}
-    try:
-        return parse_properties(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError:
-        raise Misconfigured(f"{path} is not UTF-8 text") from None

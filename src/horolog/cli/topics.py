@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
+from horolog.cli.connecting import CommandConfig, CommandProperties, connect
 from horolog.cli.options import LOCAL, Bootstrap, Json, Partitions, Topic, Zone, pairs
 from horolog.cli.screen import show_json, show_table
 from horolog.cli.topic_facts import PartitionFacts, partition_facts
-from horolog.client import Client, ResourceType, TopicMetadata
+from horolog.client import ResourceType, TopicMetadata
 from horolog.clock import format_duration
 from horolog.storage.checkpoints import kafka_uuid
 from horolog.times import format_time, parse_zone
@@ -24,11 +25,13 @@ Config = Annotated[
 @app.command("list")
 def list_topics(
     bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
     internal: Annotated[bool, typer.Option(help="Include Kafka's internal topics.")] = False,
     as_json: Json = False,
 ) -> None:
     """List topics with their partitions."""
-    with Client(bootstrap) as client:
+    with connect(bootstrap, client_config, client_properties) as client:
         topics = client.metadata().topics
     shown = [topics[name] for name in sorted(topics) if internal or not topics[name].is_internal]
     if as_json:
@@ -47,6 +50,8 @@ def list_topics(
 def create(
     topics: Names,
     bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
     partitions: Annotated[
         int,
         typer.Option("--partitions", help="How many; -1 for the broker's default."),
@@ -62,7 +67,7 @@ def create(
 ) -> None:
     """Create topics with the given settings."""
     settings = pairs(config, "--config")
-    with Client(bootstrap) as client:
+    with connect(bootstrap, client_config, client_properties) as client:
         existing = set(client.metadata().topics) if if_not_exists else set()
         wanted = {name: partitions for name in topics if name not in existing}
         if wanted:
@@ -72,9 +77,14 @@ def create(
 
 
 @app.command()
-def delete(topics: Names, bootstrap: Bootstrap = LOCAL) -> None:
+def delete(
+    topics: Names,
+    bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
+) -> None:
     """Delete topics and all their records."""
-    with Client(bootstrap) as client:
+    with connect(bootstrap, client_config, client_properties) as client:
         client.delete_topics(topics)
     for name in topics:
         typer.echo(f"deleted {name}")
@@ -84,6 +94,8 @@ def delete(topics: Names, bootstrap: Bootstrap = LOCAL) -> None:
 def describe(
     topic: Topic,
     bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Include settings with default values.")
     ] = False,
@@ -91,7 +103,7 @@ def describe(
     as_json: Json = False,
 ) -> None:
     """Show a topic's partitions, timestamps and settings."""
-    with Client(bootstrap) as client:
+    with connect(bootstrap, client_config, client_properties) as client:
         facts = partition_facts(client, topic)
         resource = (ResourceType.TOPIC, topic)
         entries = client.describe_configs([resource])[resource]
@@ -136,6 +148,8 @@ def describe(
 def alter(
     topic: Topic,
     bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
     config: Config = None,
     unset: Annotated[
         list[str] | None,
@@ -151,7 +165,7 @@ def alter(
     changes |= dict.fromkeys(unset or ())
     if not changes and partitions is None:
         raise typer.BadParameter("nothing to change: give --config, --unset or --partitions")
-    with Client(bootstrap) as client:
+    with connect(bootstrap, client_config, client_properties) as client:
         if changes:
             client.alter_configs({(ResourceType.TOPIC, topic): changes})
         if partitions is not None:
@@ -163,6 +177,8 @@ def alter(
 def reset_append_time(
     topic: Topic,
     bootstrap: Bootstrap = LOCAL,
+    client_config: CommandConfig = None,
+    client_properties: CommandProperties = None,
     partitions: Partitions = None,
     as_json: Json = False,
 ) -> None:
@@ -176,7 +192,7 @@ def reset_append_time(
     A partition without records needs no reset. Apache Kafka has no such command: its append times
     follow its clock back.
     """
-    with Client(bootstrap) as client:
+    with connect(bootstrap, client_config, client_properties) as client:
         before = client.append_times_ahead(topic)
         client.reset_append_times(topic, partitions)
         after = client.append_times_ahead(topic)

@@ -1,0 +1,63 @@
+"""TLS before a broker that has none: what an operator puts there is stunnel or a load balancer."""
+
+import socket
+import ssl
+import threading
+from contextlib import suppress
+from typing import Self
+
+from certificates import Certificates
+
+
+class TlsProxy:
+    """Accepts TLS while its `with` block lasts, and passes the bytes on to `target`."""
+
+    def __init__(self, certificates: Certificates) -> None:
+        self.target: tuple[str, int] | None = None
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificates.pem("broker"))
+        self._context.load_verify_locations(certificates.authority)
+        self._context.verify_mode = ssl.CERT_REQUIRED
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        for each in self._open:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        assert self.target is not None
+        try:
+            secured = self._context.wrap_socket(connection, server_side=True)
+        except (OSError, ssl.SSLError):  # a client that speaks no TLS, or is not known
+            connection.close()
+            return
+        behind = socket.create_connection(self.target)
+        self._open += secured, behind
+        back = threading.Thread(target=self._copy, args=(behind, secured), daemon=True)
+        back.start()
+        self._copy(secured, behind)
+
+    @staticmethod
+    def _copy(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+        for each in (source, sink):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
