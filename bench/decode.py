@@ -5,8 +5,8 @@
 Both sides read the same bytes, check the CRCs, and touch every key, value, offset and
 timestamp: in columns here, in objects there. Medians of 5 interleaved runs in one
 process; the ratio is what counts, and 3x is to be reached. The bytes are those of a
-large fetch, over and over: whoever decodes has just received them, or read them from
-a file, so they lie in the cache. Also printed, without a peer: validation
+large fetch, over and over: they have just been received, or read from
+a file, so they are in the cache. Also printed, without a peer: validation
 (`scan_batch`) and the way back (`encode_batches`).
 """
 

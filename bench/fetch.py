@@ -1,4 +1,4 @@
-"""How fast does a broker hand records out? 1 kB records that lie in the page cache."""
+"""How fast does a broker hand records out? 1 kB records that are in the page cache."""
 
 from collections.abc import Mapping
 

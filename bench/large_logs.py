@@ -80,7 +80,7 @@ def _write_log(path: Path, base: int, sample: bytes) -> IndexBuilder:
 
 
 def forget_cached(directories: Sequence[Path]) -> None:
-    """Have the page cache forget these partitions, as far as nobody has them mapped."""
+    """Have the page cache forget these partitions, as far as no process has them mapped."""
     for directory in directories:
         for path in directory.iterdir():
             fd = os.open(path, os.O_RDONLY)

@@ -73,7 +73,7 @@ def fill(side: Side, partitions: int) -> Mapping[str, float]:
 
 
 def await_all(bootstrap: str, partitions: int) -> None:
-    """Wait until every partition is served: Kafka takes up one after the other."""
+    """Wait until every partition is served: Kafka loads one after the other."""
     with raw.Connection(bootstrap) as connection:
         for partition in range(partitions):
             request = raw.list_offsets_request(TOPIC, -1, partition=partition)

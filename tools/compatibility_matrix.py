@@ -154,7 +154,7 @@ FEATURES = (
             f"{_RECORDS}::test_a_record_out_of_bounds_is_rejected_with_error_32[kafka-python]",
             f"{_MORE}::test_kafka_python_names_the_record_at_fault",
         ),
-        remark="Java and kafka-python tell the record at fault from those refused with it",
+        remark="Java and kafka-python distinguish the record at fault from those refused with it",
     ),
     _feature(
         "idempotent producer",
@@ -165,7 +165,7 @@ FEATURES = (
         "LogAppendTime",
         (f"{_RECORDS}::test_append_time_reaches_producer_and_consumer[{{}}]",),
         (f"{_INTEROP}::test_append_time_reaches_producer_and_consumer[horolog-{{}}]",),
-        "franz-go's producer keeps the time it was given; KafkaJS does not tell a time's type",
+        "franz-go's producer keeps the time it was given; KafkaJS does not return a time's type",
     ),
 )
 
@@ -253,7 +253,7 @@ NOT_SERVED: Mapping[str, tuple[str, ...]] = {
         "AlterShareGroupOffsets",
         "DeleteShareGroupOffsets",
     ),
-    "Metadata and DescribeConfigs tell the same": (
+    "Metadata and DescribeConfigs return the same": (
         "ListConfigResources",
         "DescribeTopicPartitions",
     ),

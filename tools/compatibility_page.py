@@ -71,7 +71,7 @@ several replicas or brokers turned into one). Left out: TLS, SASL, KIP-848, shar
 - sarama (bd98b3a), functional tests: 43 passed, 8 failed: they want Docker, several brokers,
   transactions, or APIs that are not served.
 - librdkafka (4c3b017), with `-Q`: 66 passed, 12 failed: 5 want compaction, access rights, TLS or
-  scripts that were not there; 7 failed beside a test that cuts sockets. Of these 6 passed by
+  scripts that were not there; 7 failed while a test that cuts sockets ran. Of these 6 passed by
   themselves, and of 0113 what was run.
 """
 

@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def add_compiled(path: Path) -> None:
-    new = path.with_suffix(".new")  # whoever is interrupted leaves the zip file as it was
+    new = path.with_suffix(".new")  # an interrupt leaves the zip file as it was
     shutil.copyfile(path, new)
     with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(new, "a") as archive:
         have = set(archive.namelist())

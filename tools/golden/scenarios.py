@@ -98,7 +98,7 @@ def producer(bootstrap: str, **settings: Any) -> Producer:
 
 
 def transactional(bootstrap: str, name: str) -> Producer:
-    """A producer whose transactions nobody ends for it."""
+    """A producer whose transactions stay open until it ends them."""
     settings = {"transactional_id": name, "transaction_timeout_ms": PATIENCE_S * 1000}
     return producer(bootstrap, acks="all", **settings)
 
@@ -263,7 +263,7 @@ def transactions(bootstrap: str, topic: str) -> None:
 
 
 class OpenTransaction:
-    """A transaction nobody ends: its producer stays until the broker is gone."""
+    """A transaction that is not ended: its producer stays until the broker is gone."""
 
     def __init__(self) -> None:
         self._producers: list[Producer] = []
@@ -299,7 +299,7 @@ def compacted(bootstrap: str, topic: str) -> None:
         topic,
         [Sent(T0_MS + 32 * MINUTE_MS, b"key-%d" % n, b"last of %d" % n) for n in range(3)],
     )
-    # What lies in the active segment is not compacted: enough to push all of the above out of it.
+    # What is in the active segment is not compacted: enough to push all of the above out of it.
     for number in range(8):
         send(to, topic, [Sent(T0_MS + (40 + number) * MINUTE_MS, b"filler-%d" % number, b"f" * 90)])
 

@@ -1,6 +1,6 @@
 """Which clients make the broker convert records, so that one knows when none does (KIP-32).
 
-Counted under the names of Kafka's metrics, as totals, and told in the broker's log: the first time
+Counted under the names of Kafka's metrics, as totals, and logged: the first time
 and then at most once a minute for each client and topic.
 """
 

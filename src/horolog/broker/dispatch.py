@@ -47,7 +47,7 @@ BodyT = TypeVar("BodyT")
 
 
 class Request(Generic[BodyT]):
-    """One request: who asks, in which version, and the decoded body, a view of `wire.requests`."""
+    """One request: the client, the version, and the decoded body, a view of `wire.requests`."""
 
     __slots__ = ("_slice", "body", "client_id", "is_large", "peer", "version")
 

@@ -50,7 +50,7 @@ def read_converted(
 ) -> DownConverted:
     """Records from `offset` on in format `magic` or an older one; may block, and take long.
 
-    Control batches have no form in older formats and are passed over.
+    Control batches have no form in older formats and are skipped.
 
     Args:
         partition: to read from.

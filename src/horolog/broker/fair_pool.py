@@ -46,7 +46,7 @@ class FairPool:
             return
         try:
             result = call()
-        except BaseException as error:  # noqa: BLE001 - handed to who asked for the job
+        except BaseException as error:  # noqa: BLE001 - set on the job's future
             future.set_exception(error)
             # The error has this frame, and the frame the future: else only the collector of
             # garbage would free what the job had in hand.

@@ -26,7 +26,7 @@ class OpenFiles(NamedTuple):
     """How many each may have open."""
 
     logs: int
-    """Files of segments that stay open for the next who asks."""
+    """Files of segments that stay open for later requests."""
     answers: int
     """Stretches of segments in answers that are not sent yet; each may hold a file of its own."""
     connections: int

@@ -340,7 +340,7 @@ class Partition:
         return [AbortedTransaction(entry.producer_id, entry.first_offset) for entry in found]
 
     def _tell(self, size: int) -> None:
-        """Take note of growth, and pass it on to those who wait for it."""
+        """Note that the log has grown, and notify the listeners."""
         self._bytes_since_hot += size
         if self._bytes_since_hot >= HOT_BYTES:
             self._bytes_since_hot = 0

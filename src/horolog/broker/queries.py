@@ -197,7 +197,7 @@ class Queries:
         for name in wanted:
             topic = self._topics.named(name)
             if pinned.get(name, (None, 0))[0] != topic.topic_id:
-                # New to the batch; or made again, and then nothing of the batch is left in it.
+                # New to the batch; or created again, and then nothing of the batch is left in it.
                 pinned[name] = (topic.topic_id, len(topic.partitions))
         text = topics_text(pinned)
         if len(text) > MOST_TOPICS_CHARACTERS:

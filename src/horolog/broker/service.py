@@ -175,7 +175,7 @@ async def _serve(
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """An event loop: uvloop's where it is installed."""
     try:
-        import uvloop  # noqa: PLC0415 - optional, and 60 ms that not everyone has to wait
+        import uvloop  # noqa: PLC0415 - optional, and 60 ms only where it is used
     except ImportError:
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()

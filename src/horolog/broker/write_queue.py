@@ -208,7 +208,7 @@ class WriteQueue:
             outcome: Appended | Failure | None
             try:
                 outcome = self._append_nowait(append)
-            except Exception as error:  # noqa: BLE001 - handed to who asked for it
+            except Exception as error:  # noqa: BLE001 - set on its future
                 outcome = Failure(error)
             if outcome is not None:
                 self._jobs.popleft()

@@ -52,7 +52,7 @@ def explain(
 
 
 def _way(client: Client, topic: str, partition: int, target_ms: int, zone: tzinfo) -> Iterator[str]:
-    """What the broker looked at, if it can tell."""
+    """What the broker read, if it reports that."""
     way = client.lookup_way(topic, partition, target_ms)
     if way is None:
         return

@@ -103,7 +103,7 @@ def plan(
 ) -> Plan:
     """The offsets to read of each partition, up to its present end.
 
-    Of a time range only those that may hold it, as far as the broker can tell.
+    Of a time range only those that may hold it, as far as the broker knows.
 
     Raises:
         RequestRefused: the topic, the partition or the offset does not exist.
@@ -140,7 +140,7 @@ def _in_time(
     times: TimeRange,
     clock: RecordClock,
 ) -> list[Span] | None:
-    """The offsets that may hold a time range; None if the broker cannot tell (Apache Kafka)."""
+    """The offsets that may hold a time range; None if the broker does not know (Apache Kafka)."""
     spans = []
     last_ms = None if times.to_ms is None else times.to_ms - 1
     whose = RangeClock.APPEND if clock is RecordClock.APPEND else RangeClock.RECORD

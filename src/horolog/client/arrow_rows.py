@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_OVERHEAD_BYTES: Final = 8  # about, of a record or a header beside its bytes
+_OVERHEAD_BYTES: Final = 8  # about, of a record or a header in addition to its bytes
 _TAKEN: Final = frozenset({"key", "value", "headers", "partition", "timestamp", "timestamp_ms"})
 _IGNORED: Final = frozenset({"topic", "offset", "timestamp_type", "timestampType"})
 

@@ -1,4 +1,4 @@
-"""The brokers that a client is connected to, and what it remembers of who leads what.
+"""The brokers that a client is connected to, and their cached partition leaders.
 
     bootstrap addresses ── first contact ──> metadata ──> a link per broker, opened when needed
 
@@ -139,7 +139,7 @@ class Brokers:
         return self.node(self._coordinators[group_id], deadline)
 
     def find_coordinator(self, group_id: str, deadline: Deadline) -> tuple[int, Address]:
-        """Ask who coordinates a group: node id and address.
+        """Find the coordinator of a group: node id and address.
 
         Raises:
             RequestRefused: there is none, at least now.
@@ -191,7 +191,7 @@ class Brokers:
         return link.ask(api_key, link.version(api_key), request, deadline)
 
     def forget(self, topic: str | None = None) -> None:
-        """Ask again who leads what and who coordinates whom: the last answer was out of date."""
+        """Drop cached leaders and coordinators: the last response was out of date."""
         if topic is not None:
             self._topics.pop(topic, None)
             return

@@ -85,7 +85,7 @@ class Link:
             {"client_software_name": "horolog", "client_software_version": __version__},
         )
         frame, position = connection.ask(ApiKey.API_VERSIONS, version, request, deadline)
-        # A broker that does not know this version says so in version 0.
+        # A broker that does not know this version answers in version 0.
         is_refused = frame[position : position + 2] == _UNSUPPORTED
         return decode_response(ApiKey.API_VERSIONS, 0 if is_refused else version, frame, position)
 

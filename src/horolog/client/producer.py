@@ -116,7 +116,7 @@ class Producer(Closeable):
         first_turn: Which partition, modulo their number, rows without a key begin with.
         on_rejected: What to append in place of a batch that is refused because of some of its
             records. It runs in a thread of the producer and may raise, which ends the call.
-            `metadata` cannot be had beside it.
+            `metadata` cannot be combined with it.
     """
 
     def __init__(

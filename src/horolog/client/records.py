@@ -366,7 +366,7 @@ def _fetch_request(
         "max_bytes": max_bytes,
         "isolation_level": level,
         "session_id": 0,
-        "session_epoch": -1,  # no session: each fetch says all that it wants
+        "session_epoch": -1,  # no session: each fetch names all partitions
         "topics": topics,
         "forgotten_topics_data": (),
         "rack_id": "",
@@ -423,7 +423,7 @@ def require_append_times(link: Link) -> None:
     if APPEND_TIME not in link.features:
         raise RequestRefused(
             ErrorCode.unsupported_version,
-            f"the broker at {link.connection.address} keeps no append times beside records: Apache "
+            f"the broker at {link.connection.address} keeps no append times of records: Apache "
             "Kafka does not, and horolog does where it announces the feature horolog.append.time",
         )
 

@@ -89,7 +89,7 @@ class TimeRangeCalls(RetriedCalls):
             end: where to stop.
 
         Returns:
-            None from a broker that cannot tell (Apache Kafka's): every offset may.
+            None from a broker that does not know (Apache Kafka's): every offset may.
 
         Raises:
             RequestRefused: there is no such partition, or another refusal.
@@ -143,7 +143,7 @@ class TimeRangeCalls(RetriedCalls):
         return found
 
     def lookup_way(self, topic: str, partition: int, timestamp_ms: int) -> LookupWay | None:
-        """How the broker finds the offset of a time; None from one that cannot tell.
+        """How the broker finds the offset of a time; None from one that does not report it.
 
         Raises:
             RequestRefused: there is no such partition, or another refusal.
@@ -160,7 +160,7 @@ class TimeRangeCalls(RetriedCalls):
         now_ms: int | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> RetentionReport | None:
-        """What retention does about each segment, and when; None from a broker that cannot tell.
+        """What retention does about each segment, and when; None if the broker cannot report it.
 
         Args:
             topic: its name.

@@ -2,7 +2,7 @@
 
 A unit is a plain value that can be pickled (a range of offsets, a segment file); the work is a
 function of a module. Spark may run a unit twice (a lost executor, speculation), so that the work
-must be safe to repeat, also beside itself.
+must be safe to repeat, also concurrently.
 """
 
 import pickle

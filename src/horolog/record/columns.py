@@ -359,7 +359,7 @@ class _Decoder:
         return status
 
     def _malformed(self, position: int) -> CorruptBatch:
-        """What is wrong, in the words of the one function that says so."""
+        """What is wrong, as `scan_batch` words it."""
         header = parse_header(self._buffer, position)
         batch = self._buffer[position : position + header.size]
         try:

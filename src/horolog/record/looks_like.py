@@ -33,7 +33,7 @@ _UNITS: Final = tuple(
     )
 )
 OTHER_UNITS: Final = tuple(each.name for each in _UNITS)
-"""The units beside milliseconds that a number can look like."""
+"""The units other than milliseconds that a number can look like."""
 
 
 def looks_like(timestamp: int) -> str | None:

@@ -45,7 +45,7 @@ def ahead(items: Iterator[_Item]) -> Iterator[Iterator[_Item]]:
                 if stopped.is_set():
                     return
             offer(_Done())
-        except BaseException as error:  # noqa: BLE001 - raised by the one who waits
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
             offer(_Failed(error))
 
     def take() -> Iterator[_Item]:

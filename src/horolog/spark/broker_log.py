@@ -225,7 +225,7 @@ class BrokerLog:
     def largest(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, FoundOffset | None]:
-        """The record with the largest time of each; None where it is not told."""
+        """The record with the largest time of each; None where it is unknown."""
         if not partitions:
             return {}
         try:

@@ -1,4 +1,4 @@
-"""When records were created and appended, beside what `decode` gives.
+"""When records were created and appended, in addition to what `decode` gives.
 
 append_ms   when the broker appended a record; null where that is unknown
 create_ms   its producer's time as the bytes hold it, also under LogAppendTime: stamping a

@@ -226,7 +226,7 @@ class FileLog:
             try:
                 return _narrowed_in_time(piece, segment, wanted)
             except (FileMissing, CorruptBatch):
-                return piece  # the task that reads it says so
+                return piece  # the task that reads it reports it
 
         found = pieces[0].root.map(narrowed, pieces)
         return [piece for piece in found if piece is not None]
@@ -343,7 +343,7 @@ def _ended(piece: Piece) -> tuple[Segment, int | None]:
     """The segment of a piece in full, and its end where that is cheap to find.
 
     That takes an index: without one, all headers would be read for it. If the segment is damaged or
-    gone, the task that reads it says so.
+    gone, the task that reads it reports it.
     """
     segment, files = piece.segment, piece.root.files
     reader = segment.open(files)

@@ -64,7 +64,7 @@ class Root:
 
     @cached_property
     def block_cache(self) -> BlockCache | None:
-        """Where maps of logs by time are kept, since none is written beside them."""
+        """Where maps of logs by time are kept, since none is written next to them."""
         return block_cache("" if self.is_local else self.uri.partition(":")[0])
 
     def __enter__(self) -> "Root":

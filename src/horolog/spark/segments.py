@@ -21,6 +21,6 @@ class Segment(NamedTuple):
     size: int
 
     def open(self, files: Files, block_cache: BlockCache | None = None) -> SegmentReader:
-        """Read it; nothing is opened before that is needed, and nothing written beside it."""
+        """Read it; nothing is opened before that is needed, and nothing written next to it."""
         stem = self.path.removesuffix(names.LOG)
         return SegmentReader(files, stem, self.base_offset, self.size, block_cache=block_cache)

@@ -131,7 +131,7 @@ def _write_name(given: Mapping[str, str], *, is_used: bool) -> str | None:
 
 
 def _refuse_misspelt(given: Mapping[str, str]) -> None:
-    """An option that is nearly one of ours is a mistake; others may belong to someone else."""
+    """An option that is nearly one of ours is a mistake; others may belong to another format."""
     for name in given:
         if name in _KNOWN or name.startswith("kafka."):
             continue

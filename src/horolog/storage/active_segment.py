@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Arrival(NamedTuple):
-    """What is known of a batch when it arrives, for the files beside its log."""
+    """What is known of a batch when it arrives, for the companion files of its log."""
 
     facts: RecordFacts
     append_ms: int
@@ -148,7 +148,7 @@ class ActiveSegment:
         max_timestamp: int,
         arrival: Arrival,
     ) -> None:
-        """Write one batch: its header and its records; what arrived goes to the files beside them.
+        """Write one batch: its header and records; its facts go to the companion files.
 
         Raises:
             StorageFailed: the disk refused; nothing of the batch is in the log.

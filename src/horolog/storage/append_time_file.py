@@ -6,7 +6,7 @@ about, so that a kill leaves at most an entry too many. It holds for its batch a
 until the next entry. Append times never go back, so that times and offsets are both sorted.
 
 The format is in append_time_format.py. What is true of the log is proved when the file is opened
-(append_time_proof.py), and while it is appended to a marker is beside it (append_time_marker.py).
+(append_time_proof.py), and while it is appended to a marker is next to it (append_time_marker.py).
 
 Invariant: what is answered is proved. What is not covered has no append time, except in batches
 stamped with LogAppendTime. Where a log is appended to after such records, an entry marks them as

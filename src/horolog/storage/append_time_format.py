@@ -57,7 +57,7 @@ class Covered(NamedTuple):
 
 
 def identity_of(batch: bytes | memoryview) -> int:
-    """What tells a batch from any other, by its first `IDENTITY_SIZE` bytes."""
+    """Identifies a batch, by its first `IDENTITY_SIZE` bytes."""
     return crc32c.crc32c(memoryview(batch)[:IDENTITY_SIZE])
 
 

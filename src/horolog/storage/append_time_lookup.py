@@ -1,6 +1,6 @@
 """When records were appended, and which was the first at or after a moment.
 
-Append times come from the file beside each segment (append_time_file.py). Where that knows
+Append times come from the companion file of each segment (append_time_file.py). Where that knows
 nothing (another broker has appended), a batch stamped with LogAppendTime says its own; the
 append time of any other record is unknown there.
 """

@@ -3,7 +3,7 @@
 Apache Kafka may have appended or truncated since the file was written, at the same offsets. So:
 
 - A finished file covers the log as far as it says, if the last covered batch is there.
-- A file that was appended to, with a valid marker beside it, covers all of the log
+- A file that was appended to, with a valid marker, covers all of the log
   (append_time_marker.py).
 - Else each entry counts whose batch is in the log, and that batch alone after the last of them.
 

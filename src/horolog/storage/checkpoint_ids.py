@@ -1,4 +1,4 @@
-"""Which topic the lines of Kafka's checkpoints were written for: a file of ours beside them.
+"""Which topic the lines of Kafka's checkpoints were written for: a file of ours next to them.
 
 Kafka's lines name a topic and a partition. A topic that is deleted and created again has the
 same name, and a partition's directory can be replaced by a backup while no broker runs; so

@@ -91,7 +91,7 @@ def clear_the_way(files: Files, log_dir: str) -> list[str]:
 
 
 def set_aside(files: Files, path: str) -> str:
-    """Keep a copy of a small file beside it, or the file itself if it is too long; its path.
+    """Keep a copy of a small file next to it, or the file itself if it is too long; its path.
 
     Raises:
         StorageFailed: the disk refused.

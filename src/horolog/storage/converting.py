@@ -3,7 +3,7 @@
 A segment is written anew in `<partition>/converting/`, synced, read again and compared record for
 record, and only then takes the place of the old one, by the names that a compaction of Kafka's
 uses: its files get `.cleaned`, then `.swap`, then their own names. A kill before the first `.swap`
-leaves the old segment, one after that the new one, whoever starts next: this, horolog's broker or
+leaves the old segment, one after that the new one, whatever starts next: this, horolog's broker or
 Kafka's. A segment that has the format is left as it is, so that the work goes on where it ended.
 
 Offsets stay as they are, and modification times, by which segments without timestamps expire. A
@@ -36,7 +36,7 @@ from horolog.storage.verify import Target
 from horolog.storage.verify.findings import Checked, Steps
 
 MAX_SEGMENT_BYTES = 1 << 30
-_CARRIED = (names.TXN_INDEX,)  # beside a log, and true of it in any format: they name offsets
+_CARRIED = (names.TXN_INDEX,)  # true of a log in any format: they name offsets
 _WRITE_BYTES = 4 << 20
 
 
@@ -254,7 +254,7 @@ class _Segment:
                 "was changed"
             )
 
-    # Beside the new log.
+    # Companion files of the new log.
 
     def _put_beside(self) -> None:
         if len(self._new) > 1 and self._old.has_aborted:

@@ -375,7 +375,7 @@ class Files:
     ) -> None:
         """Put a whole small file in place at once: readers see the old or the new content.
 
-        It belongs to whom the file `like` belongs, with the same rights, as far as we may.
+        It gets the owner and the rights of the file `like`, as far as that is permitted.
         `before` is called with the path of the new file before it is renamed.
         """
         temporary = path + names.TEMPORARY

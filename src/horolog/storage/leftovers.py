@@ -8,7 +8,7 @@
     indexes without log   removed
     converting/           of a conversion that had not ended: removed
 
-`<base>.appending.deleted` beside its log stays: it is no leftover (append_time_marker.py). In an
+`<base>.appending.deleted` next to its log stays: it is no leftover (append_time_marker.py). In an
 adopted directory `.deleted` and `.cleaned` files and lone indexes stay: they do no harm, and a
 backup must stay as it is.
 """

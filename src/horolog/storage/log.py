@@ -409,7 +409,7 @@ class Log(LogReader):
         return self.log_start_offset
 
     def deletable(self, now_ms: int) -> list[DeletedSegment]:
-        """What retention would take away, and why; may run beside appends.
+        """What retention would take away, and why; may run concurrently with appends.
 
         Of a segment without a seal this walks all headers, and then seals it, so
         that `apply_retention`, which holds up appends, need not.
@@ -433,7 +433,7 @@ class Log(LogReader):
     def retention_report(
         self, now_ms: int, config: TopicConfig | None = None
     ) -> list[SegmentRetention]:
-        """What retention does about each segment; may run beside appends. See retention_report.py.
+        """What retention does about each segment; see retention_report.py. May run during appends.
 
         Args:
             now_ms: the clock.

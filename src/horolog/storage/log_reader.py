@@ -162,7 +162,7 @@ class LogReader:
 
     @property
     def has_open_transactions(self) -> bool:
-        """Whether there are any that count as aborted though no marker says so."""
+        """Whether there are any that count as aborted without a marker."""
         return bool(self._unended)
 
     def take_as_committed(self, producer_ids: Container[int]) -> None:
@@ -265,7 +265,7 @@ class LogReader:
     def check_indexes(self) -> bool:
         """Check the next unsealed indexes against their log; return whether more remain.
 
-        May run beside anything else, in another thread; reads all batch headers of one segment.
+        May run at any time, in another thread; reads all batch headers of one segment.
 
         Raises:
             StorageFailed: the disk refused.

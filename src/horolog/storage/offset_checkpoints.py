@@ -1,7 +1,7 @@
 """The checkpoints of a log directory, which the next start reads.
 
 Three files of Kafka's: up to where the disk has each log for sure, where it starts, its high
-watermark. Beside them one of ours: for which topic they were written (checkpoint_ids.py).
+watermark. Next to them is one of ours: for which topic they were written (checkpoint_ids.py).
 
 A partition that is there and was not opened keeps the lines that were found about it. Those
 of a partition that is not there are removed, at a start, at its deletion, and at the latest
@@ -62,7 +62,7 @@ class OffsetCheckpoints:
         self._starts_are_ours = written_ns == self._found_ids.starts_written_ns
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
-        """Every line that can be read; of a damaged file a copy is kept beside it."""
+        """Every line that can be read; of a damaged file a copy is kept next to it."""
         path, damage = self._path(name), list[str]()
         try:
             offsets = read_offsets(self._files, path, damage)
@@ -157,7 +157,7 @@ class OffsetCheckpoints:
             offset = offset_of(log)
             if offset is not None:
                 offsets[key] = offset
-        self._on_disk[name] = {*self._on_disk.get(name, ()), *offsets}  # if it fails, who knows
+        self._on_disk[name] = {*self._on_disk.get(name, ()), *offsets}  # a failure may leave either
         before = None
         if name == names.LOG_START_OFFSETS:
             before = partial(self._write_ids, logs)

@@ -1,8 +1,8 @@
 """What the page cache has of a file: read, or sent, without waiting for the disk.
 
-Linux says so in two ways: `preadv2` with RWF_NOWAIT reads what is cached and fails otherwise;
+Linux reports it in two ways: `preadv2` with RWF_NOWAIT reads what is cached and fails otherwise;
 `cachestat` (Linux 6.5) counts the cached pages of a stretch without reading them. Where the
-kernel or the file system cannot tell, everything counts as not cached.
+kernel or the file system does not report it, everything counts as not cached.
 """
 
 import os

@@ -42,7 +42,7 @@ class PartitionReader:
             files: the way to the disk; read-only.
             directory: of the partition; another name than topic-0 is a topic's with partition 0.
             segment: the only one to be read; the others are as if they were not there.
-            cache: for block maps that are not beside their logs.
+            cache: for block maps that are not next to their logs.
 
         Raises:
             StorageFailed: the disk refused, or something that is no regular file has the name of
@@ -51,7 +51,7 @@ class PartitionReader:
         self.directory = directory
         self.partition = names.partition_of(directory.name) or TopicPartition(directory.name, 0)
         self.notes: list[str] = []
-        """What cannot be read beside the segments."""
+        """What cannot be read in addition to the segments."""
         self._files = files
         present = files_of(str(directory)) if segment is None else {segment.name}
         readers = []

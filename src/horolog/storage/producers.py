@@ -203,7 +203,7 @@ class Producers:
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget who has not been heard of for that long and has nothing open; how many."""
+        """Forget producers inactive for that long without an open transaction; how many."""
         gone = [
             producer_id
             for producer_id, state in self._states.items()

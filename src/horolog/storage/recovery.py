@@ -147,7 +147,7 @@ class _Loader:
         return max(line, ours)
 
     def _find_last_append_time(self, segments: Sequence[Segment]) -> None:
-        """Let the floor be at least the last append time that is kept beside a segment."""
+        """Let the floor be at least the last append time that a companion file of a segment has."""
         for segment, end_offset, _ in reversed(list(with_ends(segments))):
             last_ms = segment.append_times.latest_ms
             if last_ms is not None:

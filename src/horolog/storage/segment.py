@@ -77,7 +77,7 @@ class Segment(SegmentReader):
         return [self._stem + suffix for suffix in names.SYNCED_BESIDE]
 
     def sync(self, *, indexes: bool) -> None:
-        """Wait until the disk has the log, and the files beside it if they must outlive a crash."""
+        """Wait until the disk has the log; with `indexes`, also what must outlive a crash."""
         self._files.sync(self.log.open())
         if indexes:
             for path in self._beside:
@@ -120,7 +120,7 @@ class Segment(SegmentReader):
         self._files.forget(*(self._stem + suffix for suffix in names.SEGMENT_SUFFIXES))
 
     def mark_deleted(self) -> list[str]:
-        """Give the files names that say so, readers not disturbed; the paths to remove later."""
+        """Rename the files to `.deleted`, unnoticed by readers; the paths to remove later."""
         self.indexes.abandon()
         self.blocks.abandon()
         paths = []

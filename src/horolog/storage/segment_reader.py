@@ -1,4 +1,4 @@
-"""One segment, read: its `.log` and the files beside it.
+"""One segment, read: its `.log` and its companion files.
 
     <base>.log         batches of any format, one after the other (batch_reader.py)
     <base>.index       where offsets are in it (index/offset.py)
@@ -68,7 +68,7 @@ class SegmentReader:
             trust: what is done about indexes that are neither sealed nor checked.
             max_index_bytes: an index gets, if it is appended to.
             has_aborted: whether there is a file of aborted transactions; if None, it is looked for.
-            block_cache: for the block map, where none is to be written beside the log.
+            block_cache: for the block map, where none is to be written next to the log.
         """
         self.base_offset = base_offset
         self.end = SegmentEnd(size, base_offset)
@@ -277,7 +277,7 @@ class SegmentReader:
                 return SegmentEnd(position, header.base_offset)
         return end
 
-    # Files beside the log, written from the facts of its appends.
+    # Companion files, written from the facts of appends.
 
     @property
     def has_aborted(self) -> bool:

@@ -49,7 +49,7 @@ def set_aside_in(present: Iterable[str]) -> list[str]:
 
 
 def keep_stretch(files: Files, log: OpenFile, start: int, end: int, now_ms: int) -> str:
-    """Copy a stretch of a log into a file beside it, before it is cut off; its path.
+    """Copy a stretch of a log into a file next to it, before it is cut off; its path.
 
     Raises:
         StorageFailed: the disk refused, or is full; the log is as it was.

@@ -219,7 +219,7 @@ def _too_large(size: int, config: TopicConfig, partition: str) -> RequestRefused
 
 
 def _codec(header: BatchHeader, produce_version: int | None) -> Codec:
-    """The codec, if there is such a one; 76 says so where Kafka answers a meaningless -1."""
+    """The codec; an unknown one is refused with 76, in Kafka with UNKNOWN_SERVER_ERROR (-1)."""
     number = header.codec_number
     if number < _ZSTD:
         return _CODECS[number]

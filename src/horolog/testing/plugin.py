@@ -1,7 +1,7 @@
 """The pytest plugin: a broker as a fixture. See docs/testing.md.
 
 pytest imports this at every start, so it imports nothing but pytest; the broker is imported
-by the first test that wants one.
+by the first test that needs one.
 """
 
 from collections.abc import Iterator, Mapping

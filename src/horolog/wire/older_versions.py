@@ -1,6 +1,6 @@
 """The versions that kio lacks: those that Apache Kafka 4.0 removed (KIP-896), except for groups.
 
-Each is told by what sets it apart from the version after it: fields that it lacks, and fields that
+Each is described by how it differs from the version after it: fields that it lacks, and fields that
 later versions lack. The layouts are those of Apache Kafka 3.9's protocol guide.
 """
 

@@ -1,7 +1,7 @@
 """DeleteTopics: deletes topics with their records, settings and committed offsets.
 
 v1  throttle time; v0 differs in that alone
-v3  TOPIC_DELETION_DISABLED; before, INVALID_REQUEST says so
+v3  TOPIC_DELETION_DISABLED; before, INVALID_REQUEST
 v4  flexible
 v5  error messages
 v6  topics by name or id

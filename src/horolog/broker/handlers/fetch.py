@@ -5,7 +5,7 @@ v2   format v1, up to v3
 v3   max_bytes of the whole response (KIP-74); before, each partition has its own limit
 v4   format v2; isolation level (KIP-98)
 v5   log start offset
-v7   sessions (KIP-227), always declined: session id 0, every fetch names all it wants
+v7   sessions (KIP-227), always declined: session id 0, every fetch names all partitions
 v9   the client's leader epoch is checked (KIP-320)
 v10  zstd (KIP-110)
 v11  rack, no other replica to prefer (KIP-392)

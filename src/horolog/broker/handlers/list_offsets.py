@@ -186,7 +186,7 @@ def _look_by_clock(partition: Partition, time_ms: int, flags: int, committed: bo
     if flags == BY_CREATE_TIME:
         return _before(end_offset, partition.find_by_timestamp(time_ms))
     if flags != BY_APPEND_TIME:
-        raise RequestRefused(ErrorCode.invalid_request, "a lookup goes by one of two clocks")
+        raise RequestRefused(ErrorCode.invalid_request, "a lookup uses one clock, not two")
     found = partition.find_by_append_time(time_ms)
     if found is None or found.offset >= end_offset:
         return _NOTHING

@@ -55,7 +55,7 @@ def trusted_of(security: Security) -> str | None:
 
 
 def identity_of(security: Security) -> Identity | None:
-    """The key and certificates with which this client proves who it is; None without any.
+    """The key and certificates with which this client authenticates; None without any.
 
     Raises:
         Misconfigured: the store cannot be read or holds no private key.

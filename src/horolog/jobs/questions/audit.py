@@ -260,7 +260,7 @@ def added_up(parts: DataFrame) -> DataFrame:
     largest = [F.max(name).alias(name) for name in ("max_ms", "late_max_ms")]
     sums = [F.sum(name).alias(name) for name in (*COUNTS, *_AHEAD, *_BEHIND)]
     whole = parts.groupBy("topic", "partition", *KEYS).agg(*sums, *smallest, *largest)
-    # Rows that only tell apart records in order have no records.
+    # Rows that only separate records in order have no records.
     whole = whole.where("records > 0")
     return whole.select(
         "topic",

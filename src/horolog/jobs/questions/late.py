@@ -3,7 +3,7 @@
 A record is out of order if a record before it in its partition has a larger time. A task knows that
 of the records that it reads itself: a run of the partition. What is in order there rises, so that
 the largest time before the run makes late what is at its start, up to that time. The first records
-in order are told apart, the others are sums with their smallest and largest time; so the sums that
+in order are kept apart, the others are sums with their smallest and largest time; so the sums that
 Spark gets decide nearly always. Where the largest time before a run falls amid a sum, that run is
 read once more.
 """
@@ -25,7 +25,7 @@ from horolog.spark.workers import SentToWorkers
 
 IN_ORDER: Final = "in_order"
 TOLD_APART: Final = 256
-"""How many records in order are told apart at the start of a run."""
+"""How many records in order are kept apart at the start of a run."""
 
 _BEFORE = "before_ms"
 _LATE = "late_in_order"
@@ -41,7 +41,7 @@ class InOrder:
         self._left = told_apart
 
     def add(self, created_ms: Numbers, counted: Flags) -> tuple[Numbers, npt.NDArray[np.intp]]:
-        """How late each is, and the places of those in order that are told apart."""
+        """How late each is, and the places of those in order that are kept apart."""
         late_ms, self.largest_ms = late_by(created_ms, counted, self.largest_ms)
         alone = np.flatnonzero(counted & (late_ms == 0))[: self._left]
         self._left -= len(alone)

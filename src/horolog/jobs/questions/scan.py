@@ -142,7 +142,7 @@ class Scan:
 
     @property
     def knows_append_times(self) -> bool:
-        """Whether the log may know append times beside the records' own."""
+        """Whether the log may know append times in addition to the records' own."""
         return columns.APPEND_TIME_MS in self.names
 
     def frame(self, spark: SparkSession, summary: Summary, schema: str) -> DataFrame:
@@ -177,7 +177,7 @@ class _Run(SentToWorkers):
 
 
 def knows_append_times(selection: Selection) -> bool:
-    """Whether a log can tell append times beside the records' own: files, and horolog's brokers."""
+    """Whether a log can have append times of its own: files, and horolog's brokers."""
     if not selection.source.is_broker:
         return True
     with task_client(selection.read_options()) as client:

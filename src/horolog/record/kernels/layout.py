@@ -181,7 +181,7 @@ INNER: Final = 0  # messages of a compressed one: none is compressed
 PLAIN: Final = 1  # a run of plain messages: it ends before one that is different
 WITH_CRCS: Final = 2  # added to the mode
 RENUMBER: Final = 4  # added to it: offset deltas are 0, 1, 2, ... whatever the offsets say
-KEEP_TIMES: Final = 1  # each message has its record's own time, beside an append time of them all
+KEEP_TIMES: Final = 1  # each message has its record's own time, not the append time of all
 
 # What reading messages answers; DONE, CUT_OFF and FULL too, and MALFORMED for records.
 SMALL_MESSAGE: Final = 4

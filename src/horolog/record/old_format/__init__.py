@@ -4,7 +4,7 @@
     writing   records of v2 as a message set
     fields    what a message is, one object each: for tools, tests and small writes
 
-A message is 14 (v0) or 22 bytes (v1) beside its key and value, after 12 bytes of offset and size:
+A message is 14 (v0) or 22 bytes (v1) without its key and value, after 12 bytes of offset and size:
 
     u32 crc (CRC-32 of all that follows) · i8 magic · i8 attributes · v1: i64 timestamp
     i32 key length (-1 null), key · i32 value length (-1 null), value

@@ -1,4 +1,4 @@
-"""Block maps of logs beside which nothing is to be written: backups, other brokers' directories.
+"""Block maps of logs whose directories are not written to: backups, other brokers' directories.
 
 One small file for each segment in a directory of the user's own, named after the path of the
 log. A map is proved by its log whenever it is used, so an outdated file does no harm.
@@ -19,7 +19,7 @@ _LONGEST_MAP = 64 << 20
 
 
 class BlockCache:
-    """Maps by the path of their log; `where` tells apart the file systems that have that path."""
+    """Maps by the path of their log; `where` distinguishes file systems that have that path."""
 
     def __init__(self, directory: Path, where: str = "") -> None:
         self._directory = directory
@@ -72,7 +72,7 @@ def block_cache(where: str = "") -> BlockCache | None:
 
 
 def _is_ours(directory: Path) -> bool:
-    """Whether a directory is there, or can be made, that nobody else writes to.
+    """Whether a directory is there, or can be made, that no other user writes to.
 
     Another user's map could hide records.
     """

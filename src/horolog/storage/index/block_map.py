@@ -1,12 +1,12 @@
 """The block map of one segment: which stretches of its log may hold a time (blocks.py).
 
-    <base>.blocks      beside the log, written by the broker and by `horolog log reindex`
+    <base>.blocks      next to the log, written by the broker and by `horolog log reindex`
 
 Nothing is kept in memory but a summary of a finished segment. An entry is used once it is
 proved by the header of its last batch in the log; what no proved entry covers may hold
 anything. So a missing, torn, outdated or foreign map costs time, never a record.
 
-A map that lacks something is completed from the records (`complete`): beside the log where
+A map that lacks something is completed from the records (`complete`): next to the log where
 this process may write there, otherwise in a cache directory (block_cache.py).
 """
 
@@ -66,7 +66,7 @@ _PROOF: Final = Struct(">III128xI8x")  # position, size, position and CRC of the
 
 
 class Cache(Protocol):
-    """Where maps are kept of logs beside which nothing is to be written."""
+    """Where maps are kept of logs whose directories are not written to."""
 
     def read(self, path: str) -> bytes | None:
         """The map of the log at a path."""
@@ -133,7 +133,7 @@ class BlockMap:
 
     def reopen(self, size: int, append_time_of: AppendTimeOf | None = None) -> BlockWriter:
         """Go on where the log ends. A short stretch at its end that is not covered is scanned."""
-        with self._replacing:  # nobody replaces the file from here on
+        with self._replacing:  # no other thread replaces the file from here on
             self._writer = BlockWriter(self._log.files, self.path, self._base_offset)
         self._summary = None
         entries = self._proved(self._in_file(), size)

@@ -1,7 +1,7 @@
 """The block map's entries: what one stretch of a log holds, by time.
 
 A v2 header has the largest timestamp of its batch and not the smallest, and Kafka's time index
-only the largest so far: neither excludes the batches behind a range of time. So beside each
+only the largest so far: neither excludes the batches behind a range of time. So next to each
 segment there is a file of ours, which Kafka ignores, with an entry for each block of whole
 batches, about 256 KiB of log. All numbers are big-endian.
 
@@ -334,7 +334,7 @@ def spans(
     """The stretches of the first `size` bytes of a log that may hold a record in all windows.
 
     Args:
-        entries: proved ones; what lies between and behind them may hold anything.
+        entries: proved ones; what is between and behind them may hold anything.
         windows: what is looked for.
         base_offset: of the segment.
         size: of its log.

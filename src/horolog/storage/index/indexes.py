@@ -76,7 +76,7 @@ class Indexes:
         *,
         max_bytes: int = ANY_SIZE,
     ) -> None:
-        """The indexes beside a log.
+        """The indexes of a log.
 
         Args:
             log: they are about.

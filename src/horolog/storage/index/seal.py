@@ -2,7 +2,7 @@
 
 Kafka's index files have no checksum. When a segment is rolled or closed, when its
 indexes were rebuilt, or when a scan of its headers has confirmed them, this file is
-put beside it, which Kafka ignores. 72 bytes, big-endian:
+put next to it, which Kafka ignores. 72 bytes, big-endian:
 
      0  4   "hsl1"
      4  4   flags: bit 0, the segment has a largest timestamp

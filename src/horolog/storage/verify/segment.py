@@ -1,4 +1,4 @@
-"""One segment: its `.log` from the first byte to the last, and the files beside it.
+"""One segment: its `.log` from the first byte to the last, and its companion files.
 
 The log is checked first, the indexes are compared with it. After damage, reading continues
 at the next whole batch that the offset index names.
@@ -18,8 +18,8 @@ from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.builder import is_later
 from horolog.storage.index.time import TimeEntry
 from horolog.storage.segment_reader import SegmentReader
-from horolog.storage.verify.beside import AbortedEntries, check_append_times, check_seal
 from horolog.storage.verify.blocks import BlockEntries
+from horolog.storage.verify.companions import AbortedEntries, check_append_times, check_seal
 from horolog.storage.verify.entries import IndexFile, OffsetEntries, TimeEntries
 from horolog.storage.verify.facts import EpochRun, SegmentFacts
 from horolog.storage.verify.findings import (
@@ -101,7 +101,7 @@ class SegmentWalk:
         self._scanned: RecordFacts | None = None  # of the batch that was met last
 
     def run(self) -> Steps[SegmentFacts | None]:
-        """Read the log, then check the files beside it."""
+        """Read the log, then check its companion files."""
         facts = self.facts
         try:
             reader = SegmentReader.at(self._files, facts.path, facts.base_offset)

@@ -1,4 +1,4 @@
-"""The files beside a segment besides its indexes: seal, append times, aborted transactions."""
+"""Companion files of a segment but for its indexes: seal, append times, aborted transactions."""
 
 from collections.abc import Iterator
 
