@@ -7,6 +7,7 @@ from horolog.cli.lazy import Entry, LazyGroup
 JOBS = {
     "audit": Entry("horolog.cli.jobs.audit", "Find wrong times, and bounds that refuse them."),
     "index": Entry("horolog.cli.jobs.index", "Verify or rebuild indexes of many partitions."),
+    "archive": Entry("horolog.cli.jobs.archive", "Archive topics as Parquet, by date and hour."),
     "script": Entry("horolog.cli.jobs.script", "Print the path of the script for spark-submit."),
 }
 

@@ -31,6 +31,7 @@ from typing import Any
 _JOBS: dict[str, str] = {
     "audit": "horolog.jobs.questions.audit",
     "index": "horolog.jobs.files.index",
+    "archive": "horolog.jobs.archives.archiving",
 }
 
 __all__ = list(_JOBS)

@@ -29,7 +29,7 @@ _ASK_AGAIN_S = 0.1
 _GONE = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
 
 
-class _Piece(NamedTuple):
+class FetchedPiece(NamedTuple):
     """What one fetch from `offset` on gave; its first batch may hold records before that."""
 
     offset: int
@@ -90,7 +90,7 @@ def read_offsets(
         if appended is None:
             return
         wanted = appended
-    with ahead(_fetches(client, wanted, options, APPEND in columns)) as pieces:
+    with ahead(fetches(client, wanted, options, APPEND in columns)) as pieces:
         for offset, fetched in pieces:
             yield from decode_with_clocks(
                 fetched.records,
@@ -126,10 +126,12 @@ def _appended_then(client: Client, wanted: OffsetRange, times_ms: Interval) -> O
     return replace(wanted, start=start, end=end) if start < end else None
 
 
-def _fetches(
+def fetches(
     client: Client, wanted: OffsetRange, options: ReadOptions, with_append_times: bool
-) -> Iterator[_Piece]:
+) -> Iterator[FetchedPiece]:
     """What the broker has from the first to the last wanted offset, each batch once.
+
+    The batch that holds the last wanted offset is among them, and comes whole.
 
     Where the log start offset has moved past the wanted one, reading goes on from there.
     """
@@ -161,7 +163,7 @@ def _fetches(
         following = _next_offset(fetched, offset)
         if following > offset:
             size = None if size is None else size - len(fetched.records)
-            yield _Piece(offset, fetched)
+            yield FetchedPiece(offset, fetched)
             offset, empty = following, 0
             give_up = time.monotonic() + fetching.poll_timeout_ms / 1000
             continue

@@ -56,7 +56,7 @@ class Root:
         self.uri = uri
         self.name = shown(uri)
         """The URI without credentials, for messages."""
-        system, self.path = _system(uri, store)
+        system, self.path = system_of(uri, store)
         self._system = system
         self._store = store
         self.is_local = isinstance(system, pafs.LocalFileSystem)
@@ -172,7 +172,12 @@ def _refuse_if_wanted(entry: "os.DirEntry[str]") -> None:
         raise Misconfigured(f"{entry.path} is not a regular file, and cannot be read")
 
 
-def _system(uri: str, store: StoreOptions) -> tuple[pafs.FileSystem, str]:
+def system_of(uri: str, store: StoreOptions = NO_OPTIONS) -> tuple[pafs.FileSystem, str]:
+    """The file system of a path or URI, and the path within it.
+
+    Raises:
+        Misconfigured: pyarrow has no such file system, or cannot open it so.
+    """
     local = local_path(uri)
     if local is not None:
         return pafs.LocalFileSystem(), local

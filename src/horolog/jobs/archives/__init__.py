@@ -1,0 +1,11 @@
+"""Archives: topics as Parquet files by date and hour, from which the same logs can be made again.
+
+    manifest/<number>.json          what is in the archive; the newest one decides (manifest.py)
+    records/<topic>/date=2026-11-17/hour=09/*.parquet       records, by their times (hours.py)
+    batches/<topic>/*.parquet       the headers of their batches (facts.py)
+
+    archiving ──> sources ──> reading ──> parts      a topic into an archive, in units
+
+`reading` takes whole batches apart and computes the checksums (digests.py) that the manifest has
+of each range of offsets.
+"""

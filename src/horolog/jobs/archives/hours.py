@@ -1,0 +1,81 @@
+"""In which partition of an archive a record is: `date=2026-11-17/hour=09`, by its time, in UTC.
+
+date=untimed    records without a timestamp (-1)
+date=outside    times outside the archive's window; of those, years before 1 and after 9999 in
+                any case, since no date has a name there
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from horolog.errors import Misconfigured
+from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.times import parse_time
+
+HOUR_MS: Final = 3_600_000
+FIRST_MS: Final = -62_135_596_800_000  # 0001-01-01T00:00:00Z
+END_MS: Final = 253_402_300_800_000  # 10000-01-01T00:00:00Z
+UNTIMED: Final = -(1 << 62)
+OUTSIDE: Final = 1 << 62
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAMES = {UNTIMED: "untimed", OUTSIDE: "outside"}
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """Gives records their hours: whole hours since 1970, `UNTIMED` or `OUTSIDE`.
+
+    `from_ms` is in the window, `to_ms` is not.
+    """
+
+    from_ms: int = FIRST_MS
+    to_ms: int = END_MS
+
+    @classmethod
+    def parse(cls, window: str | None, now_ms: int) -> "Hours":
+        """Of `FROM..TO`, where either may be left out.
+
+        Raises:
+            Misconfigured: it is no such window, or an empty one.
+        """
+        if window is None or not window.strip():
+            return cls()
+        first, dots, last = window.partition("..")
+        if not dots:
+            raise Misconfigured(
+                f"window is FROM..TO, as 2020-01-01T00:00Z..2030-01-01T00:00Z, and not {window}"
+            )
+        from_ms = parse_time(first.strip(), now_ms=now_ms) if first.strip() else FIRST_MS
+        to_ms = parse_time(last.strip(), now_ms=now_ms) if last.strip() else END_MS
+        if from_ms >= to_ms:
+            raise Misconfigured(f"window {window} is empty: it ends before it starts")
+        return cls(max(from_ms, FIRST_MS), min(to_ms, END_MS))
+
+    def of(self, times_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The hour of each time."""
+        hours = times_ms // HOUR_MS
+        outside = (times_ms < self.from_ms) | (times_ms >= self.to_ms)
+        if outside.any():
+            hours[outside] = OUTSIDE
+        untimed = times_ms == NO_TIMESTAMP
+        if untimed.any():
+            hours[untimed] = UNTIMED
+        return hours
+
+
+def name_of(hour: int) -> str:
+    """The hour in manifests: `2026-11-17T09`, `untimed` or `outside`."""
+    if hour in _NAMES:
+        return _NAMES[hour]
+    moment = _EPOCH + timedelta(hours=hour)
+    return f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}T{moment.hour:02d}"
+
+
+def directory_of(name: str) -> str:
+    """The directory of an hour, by its name."""
+    date, has_hour, hour = name.partition("T")
+    return f"date={date}/hour={hour}" if has_hour else f"date={name}"

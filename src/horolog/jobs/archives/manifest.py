@@ -1,0 +1,288 @@
+"""The manifest of an archive: it alone decides what is in it.
+
+`manifest/<20 digits>.json`, each a whole manifest and never changed; the one with the largest
+number counts. It is one line of JSON after its CRC-32C:
+
+    {"version": 1, "number": 7, "id": "...", "topics": {"clicks": {
+        "topic_id": "...", "from_ms": null, "to_ms": null,
+        "partitions": {"0": {
+            "ranges": [{"start": 0, "end": 500, "records": 500, "digest": "...", ...}],
+            "records": [{"path": "records/clicks/date=.../hour=09/0-...parquet", "rows": 500, ...}],
+            "batches": [...]}}}}}
+
+Ranges lie side by side: offsets from the first one's start to the last one's end are archived. A
+commit writes the next number, unless there is one: of two runs that write at a time one has to
+begin again. Files that no manifest names are of runs that were killed; readers ignore them.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from crc32c import crc32c
+
+from horolog.errors import CorruptFile, Misconfigured
+from horolog.jobs.archives.reading import Range
+from horolog.jobs.archives.store import ArchiveStore
+from horolog.storage.names import TopicPartition
+
+VERSION: Final = 1
+_DIRECTORY: Final = "manifest"
+_NAME = re.compile(r"manifest/(\d{20})\.json")
+_LINE = re.compile(rb"([0-9a-f]{8}) (\{.*\})\n", re.DOTALL)
+_PATH = re.compile(r"(?:records|batches)(?:/[A-Za-z0-9._=-]+)+\.parquet")
+_KEPT = 16  # manifests, for readers that have listed them
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """A Parquet file: of records, or of the facts of batches (without an hour)."""
+
+    path: str
+    hour: str | None
+    rows: int
+    first_offset: int
+    last_offset: int
+    first_ms: int | None
+    """The smallest time of its records, -1 included."""
+    last_ms: int | None
+    size: int
+    crc: int
+    """CRC-32C of its bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedPartition:
+    """What the archive has of one partition."""
+
+    ranges: tuple[Range, ...] = ()
+    records: tuple[ArchivedFile, ...] = ()
+    batches: tuple[ArchivedFile, ...] = ()
+
+    @property
+    def start(self) -> int:
+        """The first offset."""
+        return self.ranges[0].start
+
+    @property
+    def end(self) -> int:
+        """The offset after the last one: where the next run goes on."""
+        return self.ranges[-1].end
+
+    def extended(
+        self, ranges: Iterable[Range], files: Iterable[ArchivedFile]
+    ) -> "ArchivedPartition":
+        """With ranges that follow, and their files.
+
+        Raises:
+            Misconfigured: they do not follow, since another run was here.
+        """
+        ranges, files = tuple(ranges), tuple(files)
+        position = self.ranges[-1].end if self.ranges else None
+        for each in ranges:
+            if position not in (None, each.start):
+                raise Misconfigured(
+                    f"offsets {each.start} to {each.end - 1} do not follow the archive, which ends "
+                    f"at {position}: another run has written to it. Run this one again"
+                )
+            position = each.end
+        return replace(
+            self,
+            ranges=(*self.ranges, *ranges),
+            records=(*self.records, *(file for file in files if file.hour is not None)),
+            batches=(*self.batches, *(file for file in files if file.hour is None)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedTopic:
+    """One topic; `from_ms` and `to_ms` limit what is archived of it."""
+
+    topic_id: str | None = None
+    """At the broker, where that is known."""
+    from_ms: int | None = None
+    to_ms: int | None = None
+    partitions: Mapping[int, ArchivedPartition] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What is in an archive, as of one commit."""
+
+    number: int
+    id: str
+    topics: Mapping[str, ArchivedTopic] = field(default_factory=dict)
+
+    def partition(self, partition: TopicPartition) -> ArchivedPartition | None:
+        """What there is of one partition; None if nothing."""
+        topic = self.topics.get(partition.topic)
+        found = None if topic is None else topic.partitions.get(partition.partition)
+        return found if found is not None and found.ranges else None
+
+    def partitions(self) -> dict[TopicPartition, ArchivedPartition]:
+        """All partitions of which there is anything."""
+        return {
+            TopicPartition(name, index): found
+            for name, topic in sorted(self.topics.items())
+            for index, found in sorted(topic.partitions.items())
+            if found.ranges
+        }
+
+    def with_topic(self, name: str, topic: ArchivedTopic) -> "Manifest":
+        """With another state of a topic."""
+        return replace(self, topics={**self.topics, name: topic})
+
+    def with_partition(self, partition: TopicPartition, state: ArchivedPartition) -> "Manifest":
+        """With another state of a partition."""
+        topic = self.topics.get(partition.topic, ArchivedTopic())
+        partitions = {**topic.partitions, partition.partition: state}
+        return self.with_topic(partition.topic, replace(topic, partitions=partitions))
+
+    def paths(self) -> set[str]:
+        """The files that are in the archive."""
+        return {
+            file.path
+            for state in self.partitions().values()
+            for file in (*state.records, *state.batches)
+        }
+
+    def to_bytes(self) -> bytes:
+        """As it is written."""
+        document = {"version": VERSION, **asdict(self)}
+        text = json.dumps(document, separators=(",", ":"), ensure_ascii=True).encode()
+        return b"%08x %s\n" % (crc32c(text), text)
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str) -> "Manifest":
+        """What `to_bytes` wrote.
+
+        Raises:
+            CorruptFile: it is damaged.
+            Misconfigured: it is of a later version.
+        """
+        match = _LINE.fullmatch(content)
+        if match is None or int(match[1], 16) != crc32c(match[2]):
+            raise CorruptFile(
+                f"{name} is damaged. Restore it, or remove it if it is the newest one: the archive "
+                "is then what the manifest before it says, and the next run goes on from there"
+            )
+        document = json.loads(match[2])
+        if document.get("version") != VERSION:
+            raise Misconfigured(
+                f"{name} is of version {document.get('version')}, and this horolog reads {VERSION}"
+            )
+        try:
+            return cls(
+                int(document["number"]),
+                str(document["id"]),
+                {topic: _topic(of) for topic, of in document["topics"].items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptFile(f"{name} is no manifest: {error!r}") from None
+
+
+def _topic(document: Any) -> ArchivedTopic:
+    partitions = {
+        int(index): ArchivedPartition(
+            ranges=tuple(Range(**each) for each in state["ranges"]),
+            records=tuple(_file(each) for each in state["records"]),
+            batches=tuple(_file(each) for each in state["batches"]),
+        )
+        for index, state in document["partitions"].items()
+    }
+    return ArchivedTopic(document["topic_id"], document["from_ms"], document["to_ms"], partitions)
+
+
+def _file(document: Any) -> ArchivedFile:
+    file = ArchivedFile(**document)
+    if _PATH.fullmatch(file.path) is None or "/../" in file.path or "/./" in file.path:
+        raise ValueError(f"{file.path} is no path of an archive")
+    return file
+
+
+def read_manifest(store: ArchiveStore) -> Manifest | None:
+    """The newest manifest; None if there is none.
+
+    Raises:
+        CorruptFile: it is damaged.
+        StorageFailed: it cannot be read.
+    """
+    for _ in range(3):  # a commit removes old ones
+        number = max(_numbers(store), default=None)
+        if number is None:
+            return None
+        path = _path(number)
+        content = store.read(path)
+        if content is not None:
+            found = Manifest.from_bytes(content, f"{store.name}/{path}")
+            if found.number != number:
+                raise CorruptFile(f"{store.name}/{path} is a manifest of number {found.number}")
+            return found
+    raise CorruptFile(f"The manifests of {store.name} vanish while they are read")
+
+
+def require_manifest(store: ArchiveStore) -> Manifest:
+    """The newest manifest.
+
+    Raises:
+        Misconfigured: there is no archive.
+    """
+    found = read_manifest(store)
+    if found is None:
+        raise Misconfigured(f"There is no archive at {store.name}")
+    return found
+
+
+def create_archive(store: ArchiveStore) -> Manifest:
+    """The newest manifest; that of an empty archive, which is made where there is none.
+
+    Raises:
+        Misconfigured: the directory holds other files.
+    """
+    found = read_manifest(store)
+    if found is not None:
+        return found
+    refuse_foreign(store)
+    store.put_new(_path(0), Manifest(0, uuid.uuid4().hex).to_bytes())
+    return require_manifest(store)
+
+
+def refuse_foreign(store: ArchiveStore) -> None:
+    """Refuse a directory that holds something and is no archive.
+
+    Raises:
+        Misconfigured: it is one.
+    """
+    if not store.is_empty() and any(
+        not each.path.startswith(f"{_DIRECTORY}/") for each in store.listed()
+    ):
+        raise Misconfigured(f"{store.name} is no archive and not empty: give another path")
+
+
+def commit(store: ArchiveStore, manifest: Manifest) -> Manifest | None:
+    """Make a manifest the newest one; None if another run has written one since.
+
+    Args:
+        store: the archive.
+        manifest: what is to be in it, with the number of the one that it was made of.
+    """
+    following = replace(manifest, number=manifest.number + 1)
+    if max(_numbers(store), default=None) != manifest.number:
+        return None  # or a number could be taken again that was removed since
+    if not store.put_new(_path(following.number), following.to_bytes()):
+        return None
+    if following.number >= _KEPT:
+        store.remove(_path(following.number - _KEPT))
+    return following
+
+
+def _numbers(store: ArchiveStore) -> list[int]:
+    matches = (_NAME.fullmatch(each.path) for each in store.listed(_DIRECTORY))
+    return [int(match[1]) for match in matches if match is not None]
+
+
+def _path(number: int) -> str:
+    return f"{_DIRECTORY}/{number:020d}.json"

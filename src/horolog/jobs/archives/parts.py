@@ -1,0 +1,303 @@
+"""The Parquet files that a task writes for a stretch of a partition, one or more for each hour.
+
+Rows wait in memory until there are enough of an hour for a row group, and all of them together
+take no more than `WAITING_BYTES`: then the hour that has most is written.
+
+    key, value          binary, as they are
+    topic, partition    of the record
+    offset              int64
+    timestamp           UTC, null without a time and for years before 1 and after 9999
+    timestampMs         the same, exactly; -1 is no time
+    timestampType       0 CreateTime, 1 LogAppendTime
+    headers             list of key and value
+    appendTimeMs        when the broker appended it; null where that is unknown
+    createTimeMs        the producer's time, where it is not timestampMs; else null
+"""
+
+import uuid
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from horolog.jobs.archives import facts as of_batches
+from horolog.jobs.archives.hours import END_MS, FIRST_MS, Hours, directory_of, name_of
+from horolog.jobs.archives.manifest import ArchivedFile
+from horolog.jobs.archives.store import ArchiveStore, Sink
+from horolog.record.columns import batch_schema
+from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.storage.names import TopicPartition
+
+TARGET_BYTES: Final = 128 << 20
+ROW_GROUP_BYTES: Final = 16 << 20
+WAITING_BYTES: Final = 48 << 20
+_MOST_OPEN = 64
+_NUMBERS = ("offset", "timestamp", "timestampMs", "appendTimeMs", "createTimeMs")
+_FEW_VALUES = ("topic", "partition", "timestampType")
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string(), False),
+        pa.field("partition", pa.int32(), False),
+        pa.field("offset", pa.int64(), False),
+        pa.field("timestamp", pa.timestamp("ms", tz="UTC")),
+        pa.field("timestampMs", pa.int64(), False),
+        pa.field("timestampType", pa.int32(), False),
+        pa.field("headers", batch_schema(("headers",)).field("headers").type),
+        pa.field("appendTimeMs", pa.int64()),
+        pa.field("createTimeMs", pa.int64()),
+    ]
+)
+
+
+def writer_of(sink: Sink, schema: pa.Schema) -> pq.ParquetWriter:
+    """A writer of a file of the archive."""
+    names = [name for name in _FEW_VALUES if name in schema.names]
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=names or False,
+        column_encoding={
+            field.name: "DELTA_BINARY_PACKED"
+            for field in schema
+            if field.name not in names and _is_number(field.type)
+        },
+        write_page_checksum=True,
+        store_schema=False,
+        version="2.6",
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_int64(kind) or pa.types.is_timestamp(kind))
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file that is being written, with what is known of its rows."""
+
+    path: str
+    hour: str
+    sink: Sink
+    writer: pq.ParquetWriter
+    rows: int = 0
+    first_offset: int = 0
+    last_offset: int = 0
+    first_ms: int | None = None
+    last_ms: int | None = None
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        offsets = rows.column("offset")
+        if not self.rows:
+            self.first_offset = offsets[0].as_py()
+        self.last_offset = offsets[-1].as_py()
+        times = rows.column("timestampMs").to_numpy()
+        first, last = int(times.min()), int(times.max())
+        self.first_ms = first if self.first_ms is None else min(first, self.first_ms)
+        self.last_ms = last if self.last_ms is None else max(last, self.last_ms)
+        self.rows += rows.num_rows
+
+
+@dataclass(slots=True)
+class _Waiting:
+    tables: list[pa.RecordBatch] = field(default_factory=list)
+    bytes: int = 0
+
+
+class HourFiles:
+    """The files of one partition's rows, which come in offset order."""
+
+    def __init__(
+        self,
+        store: ArchiveStore,
+        partition: TopicPartition,
+        hours: Hours,
+        *,
+        target_bytes: int = TARGET_BYTES,
+    ) -> None:
+        self._store = store
+        self._partition = partition
+        self._hours = hours
+        self._target_bytes = target_bytes
+        self._token = uuid.uuid4().hex[:12]
+        self._number = 0
+        self._waiting: dict[int, _Waiting] = {}
+        self._bytes = 0
+        self._open: OrderedDict[int, _Open] = OrderedDict()
+        self._done: list[ArchivedFile] = []
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows of `reading.SCHEMA`.
+
+        Raises:
+            StorageFailed: the archive cannot be written.
+        """
+        times: npt.NDArray[np.int64] = rows.column("timestamp_ms").to_numpy()
+        hours = self._hours.of(times)
+        shaped = shaped_rows(rows, self._partition)
+        first = int(hours[0])
+        if (hours == first).all():
+            self._wait(first, shaped)
+            return
+        order = np.argsort(hours, kind="stable")
+        ordered = hours[order]
+        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        for start, end in zip(starts, [*starts[1:], len(ordered)], strict=True):
+            self._wait(int(ordered[start]), shaped.take(pa.array(order[start:end])))
+
+    def add_facts(self, tables: list[pa.RecordBatch]) -> None:
+        """Write the facts of all batches, to a file of their own."""
+        if not tables or not sum(table.num_rows for table in tables):
+            return
+        table = pa.Table.from_batches(tables)
+        path = f"batches/{self._partition.topic}/{self._name()}"
+        sink = self._store.create(path)
+        writer = writer_of(sink, of_batches.SCHEMA)
+        writer.write_table(table)
+        writer.close()
+        sink.close()
+        self._store.settle(path)
+        self._done.append(
+            ArchivedFile(
+                path=path,
+                hour=None,
+                rows=table.num_rows,
+                first_offset=table.column("base_offset")[0].as_py(),
+                last_offset=table.column("last_offset")[-1].as_py(),
+                first_ms=None,
+                last_ms=None,
+                size=sink.size,
+                crc=sink.crc,
+            )
+        )
+
+    def close(self) -> list[ArchivedFile]:
+        """Write what waits, and close all files: they are on the disk."""
+        for hour in list(self._waiting):
+            self._write(hour)
+        for hour in list(self._open):
+            self._close(hour)
+        return self._done
+
+    def abandon(self) -> None:
+        """Close what is open and remove what was written: it is in no manifest."""
+        for opened in self._open.values():
+            opened.writer.close()
+            opened.sink.close()
+            self._store.remove(opened.path)
+        for file in self._done:
+            self._store.remove(file.path)
+
+    def _wait(self, hour: int, rows: pa.RecordBatch) -> None:
+        waiting = self._waiting.setdefault(hour, _Waiting())
+        waiting.tables.append(rows)
+        size = rows.get_total_buffer_size()
+        waiting.bytes += size
+        self._bytes += size
+        if waiting.bytes >= ROW_GROUP_BYTES:
+            self._write(hour)
+        while self._bytes > WAITING_BYTES:
+            self._write(max(self._waiting, key=lambda each: self._waiting[each].bytes))
+
+    def _write(self, hour: int) -> None:
+        waiting = self._waiting.pop(hour)
+        self._bytes -= waiting.bytes
+        opened = self._open.get(hour)
+        if opened is None:
+            while len(self._open) >= _MOST_OPEN:
+                self._close(next(iter(self._open)))
+            opened = self._open[hour] = self._created(hour)
+        self._open.move_to_end(hour)
+        for table in waiting.tables:
+            opened.add(table)
+        opened.writer.write_table(pa.Table.from_batches(waiting.tables), row_group_size=1 << 40)
+        if opened.sink.size >= self._target_bytes:
+            self._close(hour)
+
+    def _created(self, hour: int) -> _Open:
+        name = name_of(hour)
+        path = f"records/{self._partition.topic}/{directory_of(name)}/{self._name()}"
+        sink = self._store.create(path)
+        return _Open(path, name, sink, writer_of(sink, SCHEMA))
+
+    def _close(self, hour: int) -> None:
+        opened = self._open.pop(hour)
+        opened.writer.close()
+        opened.sink.close()
+        self._store.settle(opened.path)
+        self._done.append(
+            ArchivedFile(
+                path=opened.path,
+                hour=opened.hour,
+                rows=opened.rows,
+                first_offset=opened.first_offset,
+                last_offset=opened.last_offset,
+                first_ms=opened.first_ms,
+                last_ms=opened.last_ms,
+                size=opened.sink.size,
+                crc=opened.sink.crc,
+            )
+        )
+
+    def _name(self) -> str:
+        self._number += 1
+        return f"{self._partition.partition}-{self._token}-{self._number}.parquet"
+
+
+def shaped_rows(rows: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBatch:
+    """Rows of `reading.SCHEMA` as the archive has them."""
+    count = rows.num_rows
+    times = rows.column("timestamp_ms").to_numpy()
+    created = rows.column("create_ms").to_numpy()
+    hidden = (times == NO_TIMESTAMP) | (times < FIRST_MS) | (times >= END_MS)
+    shown = pa.array(times, pa.timestamp("ms", tz="UTC"), mask=hidden if hidden.any() else None)
+    same = created == times
+    creates = pa.nulls(count, pa.int64()) if same.all() else pa.array(created, mask=same)
+    return pa.RecordBatch.from_arrays(
+        [
+            rows.column("key"),
+            rows.column("value"),
+            pa.repeat(pa.scalar(partition.topic), count),
+            pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
+            rows.column("offset"),
+            shown,
+            rows.column("timestamp_ms"),
+            rows.column("timestamp_type"),
+            rows.column("headers"),
+            rows.column("append_ms"),
+            creates,
+        ],
+        schema=SCHEMA,
+    )
+
+
+def rows_of(shaped: pa.RecordBatch) -> pa.RecordBatch:
+    """Back to rows of `reading.SCHEMA`."""
+    from horolog.jobs.archives import reading  # noqa: PLC0415
+
+    times = shaped.column("timestampMs")
+    creates = shaped.column("createTimeMs")
+    if creates.null_count:
+        creates = creates.fill_null(0) if creates.null_count < len(creates) else times
+        if creates is not times:
+            is_null = shaped.column("createTimeMs").is_null().to_numpy(zero_copy_only=False)
+            creates = pa.array(np.where(is_null, times.to_numpy(), creates.to_numpy()))
+    names = ("key", "value", "headers", "offset")
+    return pa.RecordBatch.from_arrays(
+        [
+            *(shaped.column(name) for name in names),
+            times,
+            shaped.column("timestampType"),
+            creates,
+            shaped.column("appendTimeMs"),
+        ],
+        schema=reading.SCHEMA,
+    )

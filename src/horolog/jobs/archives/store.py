@@ -1,0 +1,278 @@
+"""The files of an archive: on a file system that all machines see, or in an object store."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+from crc32c import crc32c
+
+from horolog.errors import CorruptFile, Misconfigured, StorageFailed
+from horolog.spark.file_systems import system_of
+from horolog.spark.object_stores import NO_OPTIONS, StoreOptions, shown
+from horolog.storage.files import FileMissing, failed_to
+
+_CHUNK_BYTES: Final = 4 << 20
+
+
+class Listed(NamedTuple):
+    """A file of an archive, by its path within it."""
+
+    path: str
+    size: int
+    changed_ns: int
+    """When it was last changed, nanoseconds since 1970; 0 where the file system does not say."""
+
+
+class Sink:
+    """A file that is being written, once from its beginning to its end; counts and checks."""
+
+    def __init__(self, raw: Any, path: str, scrub: Any) -> None:
+        self.size = 0
+        self.crc = 0
+        self.closed = False
+        self._raw = raw
+        self._path = path
+        self._scrub = scrub
+
+    def write(self, data: Any) -> int:
+        """Append bytes."""
+        view = memoryview(data)
+        try:
+            self._raw.write(view)
+        except OSError as error:
+            raise StorageFailed(f"Cannot write {self._path}: {self._scrub(error)}") from None
+        self.crc = crc32c(view, self.crc)
+        self.size += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self.size
+
+    def flush(self) -> None:
+        """Nothing: the file counts once it is closed."""
+
+    def writable(self) -> bool:
+        """Whether it can be written to."""
+        return True
+
+    def readable(self) -> bool:
+        """Whether it can be read."""
+        return False
+
+    def seekable(self) -> bool:
+        """Whether it can be written elsewhere than at its end."""
+        return False
+
+    def close(self) -> None:
+        """Let the disk have it.
+
+        Raises:
+            StorageFailed: it has it not.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            if hasattr(self._raw, "fileno") and not isinstance(self._raw, pa.NativeFile):
+                self._raw.flush()
+                os.fsync(self._raw.fileno())
+            self._raw.close()
+        except OSError as error:
+            raise StorageFailed(f"Cannot write {self._path}: {self._scrub(error)}") from None
+
+
+class ArchiveStore:
+    """A directory of files. Paths are relative to it, with slashes."""
+
+    def __init__(self, uri: str | os.PathLike[str], store: StoreOptions = NO_OPTIONS) -> None:
+        self.uri = os.fspath(uri)
+        self.name = shown(self.uri)
+        """The URI without credentials, for messages."""
+        self._store = store
+        system, root = system_of(self.uri, store)
+        self._system = system
+        self.root = root.rstrip("/") or "/"
+        self.is_local = isinstance(system, pafs.LocalFileSystem)
+
+    def path_of(self, path: str) -> str:
+        """The path within the file system."""
+        return f"{self.root}/{path}"
+
+    def exists(self) -> bool:
+        """Whether there is anything at the archive's path."""
+        return bool(self._info(self.root).type != pafs.FileType.NotFound)
+
+    def is_empty(self) -> bool:
+        """Whether the directory is missing or holds nothing.
+
+        Raises:
+            Misconfigured: the path is a file.
+        """
+        kind = self._info(self.root).type
+        if kind == pafs.FileType.File:
+            raise Misconfigured(f"{self.name} is a file: an archive is a directory")
+        if kind == pafs.FileType.NotFound:
+            return True
+        try:
+            return not self._system.get_file_info(pafs.FileSelector(self.root))
+        except OSError as error:
+            raise self._failed("list", "", error) from None
+
+    def create(self, path: str) -> Sink:
+        """A new file, to be written from its beginning to its end.
+
+        Raises:
+            StorageFailed: it cannot be made.
+        """
+        full = self.path_of(path)
+        try:
+            if self.is_local:
+                self._make_directories(os.path.dirname(full))
+                raw: BinaryIO | pa.NativeFile = open(full, "xb")  # noqa: SIM115
+            else:
+                raw = self._system.open_output_stream(full)
+        except OSError as error:
+            raise self._failed("create", path, error) from None
+        return Sink(raw, f"{self.name}/{path}", self._store.scrubbed)
+
+    def settle(self, path: str) -> None:
+        """Have the name of a file that was closed on the disk."""
+        if not self.is_local:
+            return
+        directory = os.path.dirname(self.path_of(path))
+        while len(directory) >= len(self.root):
+            fd = os.open(directory, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            directory = os.path.dirname(directory)
+
+    def put_new(self, path: str, content: bytes) -> bool:
+        """Write a small file unless there is one; whether it was written, as a whole.
+
+        In an object store another writer may come between the look and the write: the last one
+        wins there, and the others are told so where they read what they wrote.
+
+        Raises:
+            StorageFailed: it cannot be written.
+        """
+        full = self.path_of(path)
+        if not self.is_local:
+            if self._info(full).type != pafs.FileType.NotFound:
+                return False
+            with self._system.open_output_stream(full) as out:
+                out.write(content)
+            return self.read(path) == content
+        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+        sink = self.create(temporary)
+        try:
+            sink.write(content)
+            sink.close()
+            os.link(self.path_of(temporary), full)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise failed_to("create", full, error) from None
+        finally:
+            sink.close()
+            with suppress(OSError):
+                os.unlink(self.path_of(temporary))
+        self.settle(path)
+        return True
+
+    def read(self, path: str) -> bytes | None:
+        """All of a small file; None if there is none.
+
+        Raises:
+            StorageFailed: it cannot be read.
+        """
+        try:
+            with self._system.open_input_stream(self.path_of(path)) as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failed("read", path, error) from None
+
+    def open(self, path: str) -> pa.NativeFile:
+        """A file to be read anywhere.
+
+        Raises:
+            FileMissing: it is not there.
+            StorageFailed: it cannot be opened.
+        """
+        try:
+            return self._system.open_input_file(self.path_of(path))
+        except FileNotFoundError:
+            raise FileMissing(f"{self.name}/{path} is not there") from None
+        except OSError as error:
+            raise self._failed("open", path, error) from None
+
+    def checksum(self, path: str) -> tuple[int, int]:
+        """Bytes of a file, and their CRC-32C.
+
+        Raises:
+            FileMissing, StorageFailed: as `open`.
+        """
+        size = crc = 0
+        with self.open(path) as file:
+            try:
+                while chunk := file.read(_CHUNK_BYTES):
+                    crc = crc32c(chunk, crc)
+                    size += len(chunk)
+            except OSError as error:
+                raise self._failed("read", path, error) from None
+        return size, crc
+
+    def listed(self, below: str = "") -> Iterator[Listed]:
+        """The files below a directory of the archive, at any depth.
+
+        Raises:
+            StorageFailed: it cannot be listed.
+        """
+        directory = self.path_of(below).rstrip("/")
+        try:
+            infos = self._system.get_file_info(
+                pafs.FileSelector(directory, recursive=True, allow_not_found=True)
+            )
+        except OSError as error:
+            raise self._failed("list", below, error) from None
+        for info in infos:
+            if info.type == pafs.FileType.File:
+                yield Listed(info.path[len(self.root) + 1 :], info.size, info.mtime_ns or 0)
+
+    def remove(self, path: str) -> None:
+        """Remove a file; nothing if it is gone.
+
+        Raises:
+            StorageFailed: it cannot be removed.
+        """
+        try:
+            self._system.delete_file(self.path_of(path))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise self._failed("remove", path, error) from None
+
+    def damaged(self, path: str, error: Exception) -> CorruptFile:
+        """What a file is that Arrow cannot read."""
+        return CorruptFile(f"{self.name}/{path} is damaged: {self._store.scrubbed(error)}")
+
+    def _make_directories(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def _info(self, path: str) -> pafs.FileInfo:
+        try:
+            return self._system.get_file_info(path)
+        except OSError as error:
+            raise self._failed("look at", "", error) from None
+
+    def _failed(self, what: str, path: str, error: OSError) -> StorageFailed:
+        at = f"{self.name}/{path}" if path else self.name
+        return StorageFailed(f"Cannot {what} {at}: {self._store.scrubbed(error)}")
