@@ -59,6 +59,24 @@ def say(text: str) -> None:
 
 
 @contextmanager
+def growing_progress(what: str, unit: str = "") -> Iterator[Callable[[int, int, str], None]]:
+    """A progress bar whose total changes: takes what is done, the total, and a remark."""
+    if not sys.stderr.isatty() or sys.stdout.isatty():
+        yield lambda done, total, remark: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn(f"{{task.completed:,.0f}}/{{task.total:,.0f}} {unit} {{task.fields[remark]}}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=0, remark="")
+        yield lambda done, total, remark: bar.update(
+            task, completed=done, total=total, remark=remark
+        )
+
+
+@contextmanager
 def progress(what: str, total: int, unit: str = "") -> Iterator[Advance]:
     """A progress bar on standard error if that is a terminal.
 

@@ -27,6 +27,29 @@ class CommittedOffset(NamedTuple):
 class GroupCalls(RetriedCalls):
     """Calls to the coordinators of groups."""
 
+    def list_groups(self) -> list[str]:
+        """The names of all consumer groups that any broker coordinates, in order.
+
+        Raises:
+            RequestRefused: a broker refuses.
+            NoAnswer: a broker does not answer.
+        """
+
+        def attempt(deadline: Deadline) -> list[str]:
+            found: set[str] = set()
+            for node_id in self.brokers.metadata([], deadline).brokers:
+                link = self.brokers.node(node_id, deadline)
+                version = link.version(ApiKey.LIST_GROUPS)
+                request = {"states_filter": (), "types_filter": ()}
+                body = link.ask(ApiKey.LIST_GROUPS, version, request, deadline).body
+                refuse(getattr(body, "error_code", 0), "the list of groups")
+                found |= {
+                    each.group_id for each in body.groups if each.protocol_type in ("", "consumer")
+                }
+            return sorted(found)
+
+        return self._persist(attempt)
+
     def offset_commit(
         self,
         group_id: str,

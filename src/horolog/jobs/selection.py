@@ -111,8 +111,11 @@ class Selection:
         return BrokerLog(options) if self.source.is_broker else FileLog(options)
 
     def client(self, client_id: str = "horolog-jobs") -> Client:
-        """A client of the broker that is read from."""
-        return client_of(self.source, self.settings, client_id)
+        """A client of the broker that is read from; what the format alone knows is left out."""
+        settings = {
+            name: value for name, value in self.settings.items() if name.lower().startswith(PREFIX)
+        }
+        return client_of(self.source, settings, client_id)
 
 
 def client_of(

@@ -22,11 +22,12 @@ from horolog.record.builder import build_batch, read_records
 from horolog.record.timestamps import TimestampType
 from horolog.record.transactions import AbortedTransactions
 
-__all__ = ["NO_PRODUCER", "with_producer"]
+__all__ = ["NO_PRODUCER", "is_left_out", "needs_writing", "renamed", "with_producer"]
 
 NO_PRODUCER = (-1, -1)
 """The id and epoch of batches that no idempotent producer wrote."""
 
+_LOG_APPEND_TIME = 1 << 3
 _TRANSACTIONAL = 1 << 4
 
 
@@ -58,11 +59,10 @@ def with_producer(
     for position, header in iter_headers(view):
         if check_crcs:
             verify_crc(view, position, header)
-        is_aborted = transactions.drop(header, view[position : position + header.size])
-        if is_aborted or header.is_control or header.records_count == 0:
+        batch = view[position : position + header.size]
+        if transactions.drop(header, batch) or is_left_out(header):
             continue
-        if _needs_writing(header):
-            batch = view[position : position + header.size]
+        if needs_writing(header):
             rows = list(read_records(batch, max_bytes=max_batch_bytes))
             yield build_batch(
                 rows,
@@ -74,25 +74,44 @@ def with_producer(
             if sequence >= 0:
                 sequence = next_sequence(sequence, len(rows))
             continue
-        records = view[position + HEADER_SIZE : position + header.size]
-        changed = header._replace(
-            base_offset=0,  # brokers take no other from a producer
-            leader_epoch=-1,
-            attributes=header.attributes & ~_TRANSACTIONAL,
-            producer_id=producer[0],
-            producer_epoch=producer[1],
-            base_sequence=sequence,
-        )
-        yield b"".join((pack_header(changed, records), records))
+        yield renamed(header, batch, producer, sequence)
         if sequence >= 0:
             sequence = next_sequence(sequence, header.records_count)
 
 
-def _needs_writing(header: BatchHeader) -> bool:
-    """Whether brokers refuse such a batch from a producer."""
+def renamed(
+    header: BatchHeader, batch: memoryview, producer: tuple[int, int], base_sequence: int
+) -> bytes:
+    """A batch of v2 as another producer sends it, outside of any transaction.
+
+    What its header says of append times goes; the records stay as they are.
+    """
+    records = batch[HEADER_SIZE : header.size]
+    changed = header._replace(
+        base_offset=0,  # brokers take no other from a producer
+        leader_epoch=-1,
+        attributes=header.attributes & ~(_TRANSACTIONAL | _LOG_APPEND_TIME),
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=base_sequence,
+    )
+    return b"".join((pack_header(changed, records), records))
+
+
+def is_left_out(header: BatchHeader) -> bool:
+    """Whether a batch holds nothing that a consumer sees."""
+    return header.is_control or header.records_count == 0
+
+
+def needs_writing(header: BatchHeader, *, keeps_stamps: bool = True) -> bool:
+    """Whether brokers refuse such a batch from a producer, so that its records are rewritten.
+
+    Without `keeps_stamps` its append times need not become create times: a topic of LogAppendTime
+    replaces them.
+    """
     return (
         header.magic != MAGIC
         or header.last_offset_delta + 1 != header.records_count
-        or header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        or (keeps_stamps and header.timestamp_type is TimestampType.LOG_APPEND_TIME)
         or header.has_delete_horizon
     )

@@ -156,6 +156,26 @@ class FileLog:
                         return first_time(header)
         return None
 
+    def damaged_at(self, partition: TopicPartition) -> int | None:
+        """The offset of a whole batch at the end of the log whose checksum is wrong; None if none.
+
+        The log is read up to there. A part of a batch is none: a broker may be writing it.
+        """
+        pieces = self._pieces.get(partition)
+        if not pieces:
+            return None
+        files, segment = pieces[-1].root.files, pieces[-1].segment
+        with suppress(FileMissing, CorruptBatch):
+            size = files.size(segment.path)
+            walk = SegmentReader.at(files, segment.path, segment.base_offset).log.batches(size)
+            if segment.size < size:
+                header = walk.header(segment.size)
+                try:
+                    walk.check(segment.size, header)
+                except CorruptBatch:
+                    return header.base_offset
+        return None
+
     # What to read.
 
     def ranges(self, bounds: Mapping[TopicPartition, Bounds], wanted: Wanted) -> list[SegmentRange]:

@@ -1,0 +1,167 @@
+"""A cluster as the target of a mirror."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from horolog.client import LATEST, Client
+from horolog.client.appends import ProducerId
+from horolog.errors import Misconfigured
+from horolog.jobs.location import Location
+from horolog.jobs.mirroring.ledger import Ledger, Place
+from horolog.jobs.mirroring.moving import Move, Moved, Target, move
+from horolog.jobs.mirroring.run import Stretch
+from horolog.jobs.mirroring.topics import (
+    Renaming,
+    SourceTopic,
+    TargetTopic,
+    TargetTopics,
+    topic_ids,
+)
+from horolog.jobs.selection import Selection, client_of
+from horolog.jobs.spread import UNITS_PER_CORE, spread
+from horolog.spark.masters import parallelism
+from horolog.storage.names import TopicPartition
+
+_BUNDLE_OFFSETS: Final = 200_000
+_FALLBACK_CORES: Final = 8
+_NO_PRODUCER = ProducerId(-1, -1)
+
+
+class ClusterDestination:
+    """See `run.Destination`."""
+
+    note = (
+        "Over the wire records get new offsets at the target; the state directory maps them, and "
+        "--groups carries committed offsets over"
+    )
+
+    def __init__(
+        self,
+        location: Location,
+        settings: Mapping[str, str],
+        ledger: Ledger,
+        *,
+        topic_settings: Mapping[str, str],
+        replaces_create_times: bool,
+        dry_run: bool,
+    ) -> None:
+        self._location = location
+        self._settings = dict(settings)
+        self._ledger = ledger
+        self._dry_run = dry_run
+        self._client = self.client()
+        self._is_source = False
+        self._topics = TargetTopics(
+            self._client,
+            settings=topic_settings,
+            replaces_create_times=replaces_create_times,
+            dry_run=dry_run,
+        )
+
+    def close(self) -> None:
+        """Close the connections of the driver."""
+        self._client.close()
+
+    def client(self) -> Client:
+        """Another client of the target."""
+        return client_of(self._location, self._settings, "horolog-mirror")
+
+    def check(self, selection: Selection, renaming: Renaming) -> None:
+        """Refuse to mirror a cluster into itself under the same names.
+
+        Raises:
+            Misconfigured: every topic would be mirrored into itself.
+            NoAnswer: a cluster does not answer.
+        """
+        if selection.source.is_broker:
+            with selection.client("horolog-mirror") as source:
+                theirs = source.describe_cluster().cluster_id
+            ours = self._client.describe_cluster().cluster_id
+            self._is_source = theirs is not None and theirs == ours
+        for topic in selection.topics:
+            if self._is_source and renaming(topic) == topic:
+                raise Misconfigured(
+                    f"source and target are one cluster, and {topic} would be mirrored into "
+                    "itself: give --rename"
+                )
+        if self._is_source and not renaming.pattern:
+            raise Misconfigured("source and target are one cluster: give --rename")
+
+    def excluded(self, targets: Collection[str]) -> Collection[str]:
+        """Topics of the source that this mirror writes itself."""
+        return set(targets) if self._is_source else ()
+
+    def prepare(self, source: SourceTopic, name: str) -> TargetTopic:
+        """Create a topic or add partitions, and check its settings."""
+        return self._topics.prepare(source, name)
+
+    def ids(self, names: Collection[str]) -> Mapping[str, str | None]:
+        """The ids of the topics that exist."""
+        return topic_ids(self._client, names) if names else {}
+
+    def first_place(self, partition: TopicPartition, target: str, start: int) -> Place:
+        """From the start of the source's log to the end of the target's."""
+        if self._dry_run:
+            return Place(start)
+        to = (target, partition.partition)
+        found = self._client.list_offsets({to: LATEST})[to]
+        return Place(start, target_offset=0 if found is None else found.offset)
+
+    def move(self, spark: SparkSession, units: Sequence[Stretch]) -> Iterator[list[Moved]]:
+        """Mirror the stretches in tasks."""
+        if self._ledger.producer is None:
+            self._ledger.producer = self._client.init_producer_id()
+            self._ledger.save()  # before a batch has it
+        target = Target(
+            location=self._location, settings=self._settings, producer=self._ledger.producer
+        )
+        moves = [
+            Move(
+                partition=each.partition,
+                target_topic=each.target_topic,
+                place=each.place,
+                end=each.end,
+                ranges=each.ranges,
+                options=each.options,
+                target=target,
+                rule=each.rule,
+                target_compacts=each.target_compacts,
+            )
+            for each in units
+        ]
+        cores = parallelism(lambda name: spark.conf.get(name, None)) or _FALLBACK_CORES
+        for wave in spread(spark, _bundles(moves, cores), _move_all):
+            done: list[Moved] = []
+            for outcome in wave:
+                if outcome.result is not None:
+                    done += outcome.result
+                else:
+                    done += [
+                        Moved(unit.partition, unit.place, error=outcome.error, may_pass=True)
+                        for unit in outcome.unit
+                    ]
+            yield done
+
+
+def _move_all(units: tuple[Move, ...]) -> list[Moved]:
+    return [move(unit) for unit in units]
+
+
+def _bundles(units: Sequence[Move], cores: int) -> list[tuple[Move, ...]]:
+    """Units in tasks; small partitions share one."""
+    most = max(1, -(-len(units) // (UNITS_PER_CORE * cores)))
+    found: list[tuple[Move, ...]] = []
+    current: list[Move] = []
+    offsets = 0
+    for unit in units:
+        weight = unit.end - unit.place.offset
+        if current and (len(current) >= most or offsets + weight > _BUNDLE_OFFSETS):
+            found.append(tuple(current))
+            current, offsets = [], 0
+        current.append(unit)
+        offsets += weight
+    if current:
+        found.append(tuple(current))
+    return found

@@ -1,0 +1,72 @@
+"""Committed offsets of consumer groups, carried over to the target."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from horolog.client import Client, CommittedOffset
+from horolog.errors import RequestRefused
+from horolog.jobs.mirroring.ledger import Ledger
+from horolog.spark import java_patterns
+from horolog.storage.names import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedGroup:
+    """A group and what was committed for it at the target."""
+
+    group: str
+    partitions: int
+    note: str | None = None
+    """Why nothing was committed."""
+
+
+def wanted_groups(client: Client, names: Sequence[str], pattern: str | None) -> list[str]:
+    """The groups that are named, or whose whole name matches a regular expression of Java's."""
+    if pattern is None:
+        return sorted(dict.fromkeys(names))
+    matches = java_patterns.compiled(pattern).fullmatch
+    return [group for group in client.list_groups() if matches(group)]
+
+
+def carry_over(
+    group: str, source: Client, target: Client, ledger: Ledger, targets: Mapping[str, str]
+) -> CarriedGroup:
+    """Commit at the target where a group goes on, by what it has committed at the source.
+
+    A committed offset never goes back, and one behind what is mirrored waits at its end. A group
+    that has members at the target is left to them.
+
+    Args:
+        group: its name.
+        source: a client of the source.
+        target: a client of the target.
+        ledger: the places and the offset maps.
+        targets: names at the target by those at the source.
+    """
+    committed: dict[tuple[str, int], CommittedOffset] = {}
+    for (topic, number), found in source.offset_fetch(group).items():
+        partition = TopicPartition(topic, number)
+        place = ledger.place(partition)
+        if found is None or place is None or topic not in targets:
+            continue
+        offset = ledger.offsets(partition).translate(
+            min(found.offset, place.offset), place.target_offset
+        )
+        if offset is not None:
+            committed[targets[topic], number] = CommittedOffset(offset, found.metadata)
+    if not committed:
+        return CarriedGroup(group, 0, "it has committed nothing of these topics")
+    try:
+        there = target.offset_fetch(group, committed)
+        news = {
+            partition: offset
+            for partition, offset in committed.items()
+            if (known := there.get(partition)) is None or known.offset < offset.offset
+        }
+        if news:
+            target.offset_commit(group, news)
+    except RequestRefused as error:
+        if error.code.retriable:
+            raise
+        return CarriedGroup(group, 0, f"the target refuses: {error}")
+    return CarriedGroup(group, len(committed))

@@ -1,0 +1,142 @@
+"""What a mirror knows of its own work, in its state directory.
+
+    progress.json    the producer id, and of each partition the place up to which it is mirrored
+    NAME.offsets     the offsets of a partition at the source and the target (`OffsetMap`)
+
+A place is written down before a batch behind it is sent (`begin`) and after those of a wave were
+acknowledged (`end`). A kill in between leaves more at the target than is written down: the next
+task finds it there, by the producer id and the sequences of its batches (`moving`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from horolog.client.appends import ProducerId
+from horolog.errors import CorruptFile
+from horolog.jobs.mirroring.offset_map import OffsetMap, Point
+from horolog.jobs.state import JobState
+from horolog.storage.files import Files
+from horolog.storage.names import TopicPartition
+
+_PROGRESS = "progress"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a partition is mirrored."""
+
+    offset: int
+    """The next offset to read at the source."""
+    sequence: int = 0
+    """Of the next record, as the mirror's producer numbers them."""
+    target_offset: int = 0
+    """At the target the mirror's batches behind this place are at or after this offset."""
+    is_sent: bool = False
+    """Whether batches behind this place may have been sent."""
+    last_ms: int | None = None
+    """The largest time of the last mirrored batch."""
+    records: int = 0
+    """Mirrored so far."""
+
+
+@dataclass(slots=True)
+class TopicState:
+    """A topic that is mirrored; ids are None where a broker has none."""
+
+    target: str
+    source_id: str | None
+    target_id: str | None
+    places: dict[int, Place] = field(default_factory=dict)
+
+
+class Ledger:
+    """The progress of a mirror; of a dry run kept in memory alone."""
+
+    def __init__(self, state: JobState | None) -> None:
+        """Read it.
+
+        Raises:
+            CorruptFile: it is damaged.
+        """
+        self.producer: ProducerId | None = None
+        self.topics: dict[str, TopicState] = {}
+        self.range_ms: tuple[int | None, int | None] | None = None
+        self._state = state
+        self._files = Files()
+        self._maps: dict[TopicPartition, OffsetMap] = {}
+        known = None if state is None else state.read(_PROGRESS)
+        if known is not None:
+            try:
+                self._take(known)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise CorruptFile(f"progress.json is damaged: {error!r}") from None
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.close()
+
+    def place(self, partition: TopicPartition) -> Place | None:
+        """How far a partition is mirrored; None if it is new."""
+        topic = self.topics.get(partition.topic)
+        return None if topic is None else topic.places.get(partition.partition)
+
+    def begin(self, places: Mapping[TopicPartition, Place]) -> None:
+        """Write down where batches are about to be sent from."""
+        for (topic, partition), place in places.items():
+            self.topics[topic].places[partition] = replace(place, is_sent=True)
+        self.save()
+
+    def end(
+        self, places: Mapping[TopicPartition, Place], points: Mapping[TopicPartition, list[Point]]
+    ) -> None:
+        """Write down what has been acknowledged, and where it went."""
+        for partition, found in points.items():
+            self.offsets(partition).add(found)
+        for (topic, number), place in places.items():
+            self.topics[topic].places[number] = place
+        self.save()
+
+    def save(self) -> None:
+        """Write it all; it is on disk when this returns."""
+        if self._state is None:
+            return
+        self._state.write(
+            _PROGRESS,
+            {
+                "producer": None if self.producer is None else list(self.producer),
+                "range_ms": None if self.range_ms is None else list(self.range_ms),
+                "topics": {
+                    name: {
+                        "target": topic.target,
+                        "source_id": topic.source_id,
+                        "target_id": topic.target_id,
+                        "places": {str(n): asdict(place) for n, place in topic.places.items()},
+                    }
+                    for name, topic in self.topics.items()
+                },
+            },
+        )
+
+    def offsets(self, partition: TopicPartition) -> OffsetMap:
+        """The offsets of a partition, none beyond its place."""
+        found = self._maps.get(partition)
+        if found is None:
+            assert self._state is not None
+            found = OffsetMap(self._files, str(self._state.path / f"{partition}.offsets"))
+            place = self.place(partition)
+            found.cut(0 if place is None else place.offset)
+            self._maps[partition] = found
+        return found
+
+    def _take(self, known: Any) -> None:
+        producer, range_ms = known["producer"], known["range_ms"]
+        self.producer = None if producer is None else ProducerId(*map(int, producer))
+        self.range_ms = None if range_ms is None else (range_ms[0], range_ms[1])
+        for name, topic in known["topics"].items():
+            self.topics[name] = TopicState(
+                topic["target"],
+                topic["source_id"],
+                topic["target_id"],
+                {int(number): Place(**place) for number, place in topic["places"].items()},
+            )

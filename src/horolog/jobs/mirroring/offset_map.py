@@ -1,0 +1,90 @@
+"""Which offset of the target a record of the source went to, for one partition.
+
+    <topic>-<partition>.offsets: for each point i64 offset at the source, i64 offset at the target
+
+A point is written where the two stop to run in parallel: at the first record, behind what is not
+mirrored (markers, aborted records, gaps that compaction left), and behind records that others wrote
+to the target. Between points both count on. The file is appended to and synced before the place up
+to which it is true is written down (`Ledger`); the next run cuts off what is beyond that place.
+"""
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final
+
+from horolog.errors import CorruptFile
+from horolog.storage.files import Files
+
+Point = tuple[int, int]
+
+_POINT: Final = Struct(">qq")
+
+
+class OffsetMap:
+    """The points of one partition, in a file."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._count = files.size(path) // _POINT.size
+
+    def cut(self, offset: int) -> None:
+        """Forget the points from an offset of the source on."""
+        count = self._first_from(offset)
+        if self._files.exists(self._path):
+            self._files.truncate(self._files.get(self._path), count * _POINT.size)
+        self._count = count
+
+    def add(self, points: Iterable[Point]) -> None:
+        """Append points; they are on disk when this returns.
+
+        Raises:
+            StorageFailed: they are not.
+        """
+        data = b"".join(_POINT.pack(*point) for point in points)
+        if not data:
+            return
+        is_new = not self._files.exists(self._path)
+        file = self._files.create(self._path) if is_new else self._files.get(self._path)
+        self._files.write_at(file, [data], self._count * _POINT.size)
+        self._files.sync(file)
+        if is_new:
+            self._files.sync_path(self._path.rpartition("/")[0])
+        self._count += len(data) // _POINT.size
+
+    def last(self) -> Point | None:
+        """The newest point."""
+        return self._point(self._count - 1) if self._count else None
+
+    def translate(self, offset: int, target_end: int) -> int | None:
+        """Where at the target the records at or after an offset of the source begin.
+
+        `target_end` is the offset after the last mirrored record. None if nothing was mirrored.
+        """
+        if not self._count:
+            return None
+        after = self._first_from(offset + 1)
+        if not after:
+            return self._point(0)[1]
+        source, target = self._point(after - 1)
+        limit = self._point(after)[1] if after < self._count else target_end
+        return min(target + offset - source, limit)
+
+    def _first_from(self, offset: int) -> int:
+        """The number of the first point at or after an offset."""
+        low, high = 0, self._count
+        while low < high:
+            middle = (low + high) // 2
+            if self._point(middle)[0] < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _point(self, index: int) -> Point:
+        file = self._files.get(self._path)
+        data = self._files.read_at(file, _POINT.size, index * _POINT.size)
+        if len(data) < _POINT.size:
+            raise CorruptFile(f"{self._path} became shorter while it was read")
+        source, target = _POINT.unpack(data)
+        return source, target

@@ -1,0 +1,74 @@
+"""Whole batches of one partition, from a broker or from segment files; runs in a task."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import NamedTuple
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch
+from horolog.jobs.mirroring.batches import Drop
+from horolog.record.batch import BatchHeader
+from horolog.record.transactions import AbortedTransactions
+from horolog.spark.broker_reader import fetches, task_client
+from horolog.spark.file_systems import Root
+from horolog.spark.options import ReadOptions
+from horolog.spark.plan import OffsetRange, SegmentRange
+from horolog.spark.segments import Segment
+from horolog.storage.batch_reader import EVERYTHING
+
+Range = OffsetRange | SegmentRange
+
+
+class Stretch(NamedTuple):
+    """Batches that hold offsets from `start` to before `end`; the first may begin before that."""
+
+    data: Buffer
+    start: int
+    end: int
+    drop: Drop
+
+
+def stretches(ranges: Sequence[Range], start: int, options: ReadOptions) -> Iterator[Stretch]:
+    """What is in the ranges from an offset on, as whole batches and in order.
+
+    Raises:
+        DataLost: something of it is gone.
+        CorruptBatch: what is there is no batch.
+        RequestRefused, NoAnswer: the broker refuses, or does not answer.
+    """
+    for each in ranges:
+        if each.end <= start:
+            continue
+        if isinstance(each, OffsetRange):
+            yield from _of_broker(each, max(start, each.start), options)
+        else:
+            yield from _of_segment(each, max(start, each.start), options)
+
+
+def _of_broker(wanted: OffsetRange, start: int, options: ReadOptions) -> Iterator[Stretch]:
+    is_from_earliest = wanted.is_from_earliest and start == wanted.start
+    rest = replace(wanted, start=start, is_from_earliest=is_from_earliest)
+    with closing(task_client(options)) as client:
+        for offset, fetched in fetches(client, rest, options, with_append_times=False):
+            drop = AbortedTransactions(fetched.aborted).drop
+            yield Stretch(fetched.records, offset, wanted.end, drop)
+
+
+def _of_segment(wanted: SegmentRange, start: int, options: ReadOptions) -> Iterator[Stretch]:
+    def drop(header: BatchHeader, _: memoryview) -> bool:
+        return header.is_transactional and any(
+            producer_id == header.producer_id and first <= header.base_offset <= last
+            for producer_id, first, last in wanted.aborted
+        )
+
+    with Root(wanted.root, options.store) as root:
+        segment = Segment(wanted.path, wanted.base_offset, wanted.size).open(root.files)
+        position = segment.position_for(None, start)
+        try:
+            for buffer in segment.log.batches(segment.size, EVERYTHING).wanted(
+                position, wanted.end, None
+            ):
+                yield Stretch(bytes(buffer), start, wanted.end, drop)
+        except CorruptBatch as error:
+            raise CorruptBatch(f"{wanted.path}: {error.reason}") from error

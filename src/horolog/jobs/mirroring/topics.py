@@ -1,0 +1,256 @@
+"""Topics of the source and what they become at a target cluster: names, partitions, settings."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from horolog.client import Client, ResourceType, TopicMetadata
+from horolog.client.deadline import Deadline
+from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefused
+from horolog.wire.features import APPEND_TIME
+
+TIMESTAMP_TYPE = "message.timestamp.type"
+MAX_MESSAGE_BYTES = "message.max.bytes"
+_OURS = "horolog."
+_OF_TOPIC = 1  # the source of a setting that the topic itself has
+_TOPIC_MAX_BYTES = "max.message.bytes"
+_BOUNDS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+_UNLIMITED = str((1 << 63) - 1)
+_COMPARED = (TIMESTAMP_TYPE, _TOPIC_MAX_BYTES, "cleanup.policy", "retention.ms", *_BOUNDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    r"""`PATTERN=REPL`: a regular expression for the whole name, and what replaces it (`\1`)."""
+
+    pattern: str = ""
+    replacement: str = ""
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Renaming":
+        """What `--rename` says.
+
+        Raises:
+            Misconfigured: it is no expression, or nothing comes in its place.
+        """
+        if text is None:
+            return cls()
+        pattern, equals, replacement = text.partition("=")
+        if not equals or not pattern or not replacement:
+            raise Misconfigured(f"rename {text!r}: write PATTERN=REPLACEMENT, as '(.*)=west.\\1'")
+        try:
+            # With an empty alternative the expression matches, and the replacement is checked.
+            re.sub(f"(?:{pattern})|$", replacement, "")
+        except (re.error, IndexError) as error:
+            raise Misconfigured(f"rename {text!r}: {error}") from None
+        return cls(pattern, replacement)
+
+    def __call__(self, topic: str) -> str:
+        """The name at the target; topics that do not match keep theirs."""
+        match = re.fullmatch(self.pattern, topic) if self.pattern else None
+        return topic if match is None else match.expand(self.replacement)
+
+
+@dataclass(slots=True)
+class SourceTopic:
+    """A topic as the source has it."""
+
+    name: str
+    partitions: int
+    topic_id: str | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    """Those that the topic itself has."""
+    stamps: bool = False
+    """Its timestamps are append times."""
+    max_bytes: int | None = None
+
+
+@dataclass(slots=True)
+class TargetTopic:
+    """The topic that it is mirrored to."""
+
+    name: str
+    partitions: int
+    topic_id: str | None
+    stamps: bool
+    compacts: bool
+    notes: list[str] = field(default_factory=list)
+
+
+def source_topics(client: Client, names: Iterable[str]) -> dict[str, SourceTopic]:
+    """What a cluster says of topics; those that are gone are left out."""
+    wanted = sorted(names)
+    found = {
+        name: SourceTopic(name, len(each.partitions), _id(each))
+        for name, each in client.metadata(wanted).topics.items()
+        if each.error == ErrorCode.none
+    }
+    described = client.describe_configs([(ResourceType.TOPIC, name) for name in found])
+    for (_, name), entries in described.items():
+        topic = found[name]
+        topic.settings = {
+            entry.name: entry.value
+            for entry in entries.values()
+            if entry.source == _OF_TOPIC and entry.value is not None and not entry.is_read_only
+        }
+        stamped = entries.get(TIMESTAMP_TYPE)
+        topic.stamps = stamped is not None and stamped.value == "LogAppendTime"
+        largest = entries.get(_TOPIC_MAX_BYTES)
+        topic.max_bytes = None if largest is None else int(largest.value or 0)
+    return found
+
+
+def topic_ids(client: Client, names: Iterable[str]) -> dict[str, str | None]:
+    """The ids of the topics that exist."""
+    found = client.metadata(sorted(names)).topics
+    return {name: _id(each) for name, each in found.items() if each.error == ErrorCode.none}
+
+
+def _id(topic: TopicMetadata) -> str | None:
+    return None if topic.topic_id is None or not topic.topic_id.int else str(topic.topic_id)
+
+
+def is_horolog(client: Client) -> bool:
+    """Whether the cluster keeps append times beside create times: Apache Kafka does not."""
+    link = client.brokers.any(Deadline.after_ms(client.config.timeout_ms))
+    return APPEND_TIME in link.features
+
+
+class TargetTopics:
+    """Makes and checks the topics of a target cluster."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        settings: Mapping[str, str],
+        replaces_create_times: bool,
+        dry_run: bool,
+    ) -> None:
+        """Of a cluster.
+
+        Args:
+            client: of the target.
+            settings: of topics that are created, above the source's; an empty value leaves the
+                source's out.
+            replaces_create_times: a topic of LogAppendTime may take records that have create times.
+            dry_run: create nothing, and let the broker say whether it would.
+        """
+        self._client = client
+        self._settings = settings
+        self._replaces_create_times = replaces_create_times
+        self._dry_run = dry_run
+
+    def prepare(self, source: SourceTopic, name: str) -> TargetTopic:
+        """Create the topic, or add the partitions that it lacks, and check its settings.
+
+        Raises:
+            RequestRefused: the target refuses it, or would.
+            Misconfigured: its settings would change what is mirrored.
+        """
+        notes: list[str] = []
+        known = self._known(name)
+        settings = self._wanted_settings(source, notes)
+        if known is None:
+            self._create(source, name, settings)
+            known = self._known(name)
+            if known is None:  # of a dry run
+                stamps = settings.get(TIMESTAMP_TYPE) == "LogAppendTime"
+                self._check_stamps(source, name, stamps)
+                compacts = "compact" in settings.get("cleanup.policy", "")
+                return TargetTopic(name, 0, None, stamps, compacts, notes)
+        elif len(known.partitions) < source.partitions:
+            self._client.create_partitions({name: source.partitions}, validate_only=self._dry_run)
+        entries = self._client.describe_configs([(ResourceType.TOPIC, name)])[
+            ResourceType.TOPIC, name
+        ]
+        values = {entry.name: entry.value or "" for entry in entries.values()}
+        stamps = values.get(TIMESTAMP_TYPE) == "LogAppendTime"
+        self._check_stamps(source, name, stamps)
+        notes += _warnings(source, name, values)
+        return TargetTopic(
+            name,
+            len(known.partitions),
+            _id(known),
+            stamps,
+            "compact" in values.get("cleanup.policy", ""),
+            notes,
+        )
+
+    def _known(self, name: str) -> TopicMetadata | None:
+        found = self._client.metadata([name]).topics.get(name)
+        return found if found is not None and found.error == ErrorCode.none else None
+
+    def _wanted_settings(self, source: SourceTopic, notes: list[str]) -> dict[str, str]:
+        wanted = dict(source.settings)
+        ours = sorted(name for name in wanted if name.startswith(_OURS))
+        if ours and not is_horolog(self._client):
+            for name in ours:
+                del wanted[name]
+            notes.append(
+                f"{source.name}: {', '.join(ours)} is not carried over: Apache Kafka has no such "
+                "setting"
+            )
+        for name, value in self._settings.items():
+            if value:
+                wanted[name] = value
+            else:
+                wanted.pop(name, None)
+        return wanted
+
+    def _create(self, source: SourceTopic, name: str, settings: Mapping[str, str]) -> None:
+        try:
+            self._client.create_topics(
+                {name: source.partitions}, configs=settings, validate_only=self._dry_run
+            )
+        except RequestRefused as error:
+            if error.code == ErrorCode.topic_already_exists:
+                return  # another run, or a request whose answer was lost
+            hint = ""
+            if error.code in (ErrorCode.invalid_config, ErrorCode.invalid_request) and settings:
+                hint = (
+                    ". --topic-set NAME=VALUE changes a setting of topics that are created, "
+                    "--topic-set NAME= leaves it to the target"
+                )
+            raise RequestRefused(error.code, f"{error}{hint}") from None
+
+    def _check_stamps(self, source: SourceTopic, name: str, stamps: bool) -> None:
+        if stamps and not source.stamps and not self._replaces_create_times:
+            raise Misconfigured(
+                f"{name} of the target has {TIMESTAMP_TYPE}=LogAppendTime, and would replace the "
+                f"create times of {source.name} by the times of mirroring. Change that, or give "
+                "--replace-create-times"
+            )
+
+
+def _warnings(source: SourceTopic, name: str, values: Mapping[str, str]) -> Iterable[str]:
+    """What the target may refuse, or delete soon."""
+    largest = int(values.get(_TOPIC_MAX_BYTES) or 0)
+    if source.max_bytes and largest and largest < source.max_bytes:
+        yield (
+            f"{name}: {_TOPIC_MAX_BYTES} is {largest} at the target and {source.max_bytes} at the "
+            "source; a larger batch would be refused and stop its partition"
+        )
+    for setting in _BOUNDS:
+        limit = values.get(setting, _UNLIMITED)
+        if limit not in (_UNLIMITED, source.settings.get(setting, _UNLIMITED)):
+            yield f"{name}: {setting}={limit} at the target refuses records with times beyond that"
+
+
+def check_names(targets: Mapping[str, str]) -> None:
+    """Refuse to mirror two topics into one.
+
+    Raises:
+        Misconfigured: two have one name at the target.
+    """
+    by_name: dict[str, str] = {}
+    for source, target in sorted(targets.items()):
+        other = by_name.setdefault(target, source)
+        if other != source:
+            raise Misconfigured(f"{other} and {source} would both be mirrored to {target}")
+
+
+def describe(error: HorologError, names: Sequence[str]) -> str:
+    """The sentence of an error, with the topic that it is about."""
+    text = str(error)
+    return text if any(name in text for name in names) else f"{names[0]}: {text}"

@@ -1,0 +1,444 @@
+"""A mirror from broker to broker, or from files to a broker; its tasks run in this process."""
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from batches import generated_record
+from mirror_lab import (
+    T0_MS,
+    MirrorLab,
+    delete_records,
+    produce,
+    records,
+    rows_of,
+    stamped,
+    values,
+    write_log,
+)
+
+from horolog.client import Client, CommittedOffset, ResourceType
+from horolog.errors import Misconfigured
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
+from horolog.record.conversion import convert_all
+
+if TYPE_CHECKING:
+    from running_broker import RunningBroker
+
+    from conftest import MakeBroker
+
+ABORT, COMMIT = b"\x00\x00\x00\x00", b"\x00\x00\x00\x01"
+
+
+@pytest.fixture
+def source(make_broker: "MakeBroker") -> "RunningBroker":
+    return make_broker()
+
+
+@pytest.fixture
+def target(make_broker: "MakeBroker") -> "RunningBroker":
+    return make_broker()
+
+
+def without_offsets(rows: list[Record]) -> list[Record]:
+    return [row._replace(offset=None) for row in rows]
+
+
+def test_records_of_all_kinds_are_the_same_at_the_target(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    unlimited = str((1 << 63) - 1)
+    source.create_topic("t", 3, retention_ms="-1", message_timestamp_after_max_ms=unlimited)
+    rng = random.Random(7)
+    for codec in Codec:
+        for partition in range(3):
+            rows = [generated_record(rng) for _ in range(30)]
+            rows += [Record(-5_000, None, b"before 1970"), Record(-1, b"key", None)]
+            produce(source.address, "t", partition, rows, codec=codec)
+    done = lab.run(source.address, target.address)
+    assert not done.errors
+    assert done.records == 3 * 32 * len(Codec)
+    assert (done.lag, done.lag_ms) == (0, 0)
+    for partition in range(3):
+        assert rows_of(target.address, "t", partition) == rows_of(source.address, "t", partition)
+    batches = [[header[5:9] for header in each.headers("t")] for each in (source, target)]
+    assert batches[0] == batches[1], "batches are passed on as they are compressed"
+
+
+def test_topics_are_made_with_partitions_and_settings_and_renamed(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("a.clicks", 2, retention_ms="-1", segment_bytes="1048576")
+    source.create_topic("views", 1, retention_ms="-1")
+    for topic in ("a.clicks", "views"):
+        produce(source.address, topic, 0, records(0, 3))
+    done = lab.run(
+        source.address,
+        target.address,
+        "a.clicks,views",
+        rename=r"a\.(.*)=west.\1",
+        topic_settings={"max.message.bytes": "2000000", "segment.bytes": ""},
+    )
+    assert not done.errors
+    with Client(target.address) as client:
+        topics = client.metadata().topics
+        assert {name: len(each.partitions) for name, each in topics.items()} == {
+            "west.clicks": 2,
+            "views": 1,
+        }
+        resource = (ResourceType.TOPIC, "west.clicks")
+        entries = client.describe_configs([resource])[resource]
+    own = {name: each.value for name, each in entries.items() if each.source == 1}
+    assert own == {"retention.ms": "-1", "max.message.bytes": "2000000"}
+    assert values(target.address, "west.clicks") == values(source.address, "a.clicks")
+
+
+def test_a_later_run_mirrors_what_is_new_only(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    produce(source.address, "t", 0, records(0, 10))
+    assert lab.run(source.address, target.address).records == 10
+    assert lab.run(source.address, target.address).records == 0
+    produce(source.address, "t", 0, records(10, 5))
+    done = lab.run(source.address, target.address)
+    assert (done.records, done.partitions[0].records) == (5, 15)
+    assert rows_of(target.address, "t") == rows_of(source.address, "t")
+
+
+@pytest.mark.parametrize("after", [0, 1, 4, 9, 1 << 60])
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_killed_run_is_gone_on_with_without_loss_or_doubling(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker", after: int, forgets: bool
+) -> None:
+    source.create_topic("t", 2, retention_ms="-1")
+    target.create_topic("t", 2, retention_ms="-1")
+    for number in range(10):
+        produce(source.address, "t", number % 2, records(10 * number, 10))
+    lab.killed_before_the_end(source.address, target.address, after=after)
+    produce(target.address, "t", 0, [Record(T0_MS, None, b"of others")])
+    if forgets:
+        for partition in range(2):
+            target.call(lambda p=partition: target.log("t", p).producers.clear())
+    done = lab.run(source.address, target.address)
+    assert not done.errors
+    assert done.records == 100
+    for partition in range(2):
+        mirrored = [row for row in rows_of(target.address, "t", partition) if row.key is not None]
+        assert without_offsets(mirrored) == without_offsets(rows_of(source.address, "t", partition))
+
+
+def test_a_run_killed_again_and_again_ends_with_each_record_once(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    for number in range(12):
+        produce(source.address, "t", 0, records(5 * number, 5))
+    for after in (2, 5, 0, 11, 7):
+        lab.killed_before_the_end(source.address, target.address, after=after)
+    assert not lab.run(source.address, target.address).errors
+    assert rows_of(target.address, "t") == rows_of(source.address, "t")
+
+
+def test_what_a_kill_left_and_the_target_deleted_stops_the_partition(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 2, retention_ms="-1")
+    for partition in range(2):
+        produce(source.address, "t", partition, records(0, 10))
+    lab.killed_before_the_end(source.address, target.address, after=1)
+    delete_records(target, "t", 0, 10)
+    done = lab.run(source.address, target.address)
+    assert len(done.errors) == 1
+    assert "t-0 of the target begins at offset 10" in done.errors[0]
+    assert "DeleteRecords" in done.errors[0]
+    assert values(target.address, "t", 1) == values(source.address, "t", 1)
+
+
+def test_records_that_the_target_deleted_in_part_are_not_mirrored_again(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    for number in range(6):
+        produce(source.address, "t", 0, records(10 * number, 10))
+    lab.killed_before_the_end(source.address, target.address, after=4)
+    delete_records(target, "t", 0, 20)
+    done = lab.run(source.address, target.address)
+    assert not done.errors
+    assert values(target.address, "t") == [b"%d" % number for number in range(20, 60)]
+
+
+def test_a_topic_made_again_at_either_side_stops_it(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    for topic in ("a", "b", "c"):
+        source.create_topic(topic, 1, retention_ms="-1")
+        produce(source.address, topic, 0, records(0, 3))
+    lab.run(source.address, target.address, "a,b,c")
+    with Client(source.address) as client:
+        client.delete_topics(["a"])
+    source.create_topic("a", 1, retention_ms="-1")
+    with Client(target.address) as client:
+        client.delete_topics(["b"])
+    for topic in ("a", "b", "c"):
+        produce(source.address, topic, 0, records(3, 3))
+    done = lab.run(source.address, target.address, "a,b,c")
+    assert len(done.errors) == 2
+    assert "a of the source was deleted and created again" in done.errors[0]
+    assert "b of the target was deleted or created again" in done.errors[1]
+    assert len(values(target.address, "a")) == 3
+    assert len(values(target.address, "c")) == 6
+
+
+def test_records_that_the_source_has_lost_stop_a_partition_or_are_skipped(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    produce(source.address, "t", 0, records(0, 4))
+    lab.run(source.address, target.address)
+    produce(source.address, "t", 0, records(4, 4))
+    produce(source.address, "t", 0, records(8, 4))
+    delete_records(source, "t", 0, 8)
+    done = lab.run(source.address, target.address)
+    assert "begins at offset 8 and was mirrored up to 4" in done.errors[0]
+    assert not lab.run(source.address, target.address, skip_lost=True).errors
+    expected = [b"%d" % number for number in (0, 1, 2, 3, 8, 9, 10, 11)]
+    assert values(target.address, "t") == expected
+
+
+def test_a_log_that_begins_within_a_batch_is_mirrored_from_there(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    produce(source.address, "t", 0, records(0, 10))
+    produce(source.address, "t", 0, records(10, 10))
+    delete_records(source, "t", 0, 4)
+    lab.killed_before_the_end(source.address, target.address, after=1)
+    assert not lab.run(source.address, target.address).errors
+    assert values(target.address, "t") == [b"%d" % number for number in range(4, 20)]
+
+
+def test_a_range_of_time_is_exact_and_leaves_out_records_without_a_time(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    rng = random.Random(3)
+    rows = []
+    for _ in range(20):
+        batch = [
+            Record(rng.choice((-1, rng.randrange(-500, 1500))), b"k", rng.randbytes(4))
+            for _ in range(10)
+        ]
+        rows += batch
+        produce(source.address, "t", 0, batch, codec=rng.choice(tuple(Codec)))
+    lab.killed_before_the_end(source.address, target.address, from_=-100, to=700, after=3)
+    assert not lab.run(source.address, target.address, from_=-100, to=700).errors
+    expected = [row for row in rows if -100 <= row.timestamp < 700 and row.timestamp != -1]
+    assert without_offsets(rows_of(target.address, "t")) == expected
+
+
+def test_create_times_are_only_replaced_where_that_is_wanted(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    source.create_topic("u", 1, retention_ms="-1", message_timestamp_type="LogAppendTime")
+    target.create_topic("t", 1, message_timestamp_type="LogAppendTime")
+    for topic in ("t", "u"):
+        produce(source.address, topic, 0, records(0, 3))
+    done = lab.run(source.address, target.address, "t,u")
+    assert len(done.errors) == 1
+    assert "--replace-create-times" in done.errors[0]
+    assert not lab.run(source.address, target.address, "t,u", replace_create_times=True).errors
+    for topic in ("t", "u"):
+        assert values(target.address, topic) == [b"0", b"1", b"2"]
+        times = {row.timestamp for row in rows_of(target.address, topic)}
+        assert min(times) > T0_MS + 1_000_000, "the target stamps its append time"
+
+
+def test_append_times_of_the_source_become_create_times_where_the_target_keeps_those(
+    lab: MirrorLab, tmp_path: Path, target: "RunningBroker"
+) -> None:
+    write_log(tmp_path / "log" / "t-0", [stamped(records(0, 5), T0_MS + 77)])
+    assert not lab.run(tmp_path / "log", target.address).errors
+    assert [row.timestamp for row in rows_of(target.address, "t")] == [T0_MS + 77] * 5
+
+
+def test_transactions_are_mirrored_as_far_as_they_are_committed(
+    lab: MirrorLab, tmp_path: Path, target: "RunningBroker"
+) -> None:
+    def part(start: int, producer: int, offset: int) -> bytes:
+        return build_batch(
+            records(start, 3),
+            base_offset=offset,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=0,
+            is_transactional=True,
+        )
+
+    def marker(kind: bytes, producer: int, offset: int) -> bytes:
+        return build_batch(
+            [Record(T0_MS, kind, b"\x00\x00\x00\x00\x00\x00")],
+            base_offset=offset,
+            producer_id=producer,
+            producer_epoch=0,
+            is_transactional=True,
+            is_control=True,
+        )
+
+    log = [part(0, 1, 0), part(10, 2, 3), marker(COMMIT, 1, 6), marker(ABORT, 2, 7)]
+    log += [build_batch(records(20, 3), base_offset=8), part(30, 1, 11)]
+    write_log(tmp_path / "log" / "t-0", log)
+    done = lab.run(tmp_path / "log", target.address)
+    assert not done.errors
+    assert values(target.address, "t") == [b"0", b"1", b"2", b"20", b"21", b"22"]
+    assert done.partitions[0].offset == 11, "an open transaction is waited for"
+
+
+@pytest.mark.parametrize("kind", ["gaps", "v0", "v1"])
+def test_compacted_logs_and_old_formats_are_mirrored_without_gaps(
+    lab: MirrorLab, tmp_path: Path, target: "RunningBroker", kind: str
+) -> None:
+    batches = [build_batch(records(0, 4)), build_batch(records(4, 4), base_offset=9)]
+    if kind != "gaps":
+        data = b"".join(batches)
+        magic = int(kind[1])
+        batches = [bytes(each.data) for each in convert_all(data, magic, least_offset=0)]
+    write_log(tmp_path / "log" / "t-0", batches)
+    lab.killed_before_the_end(tmp_path / "log", target.address, after=1)
+    assert not lab.run(tmp_path / "log", target.address).errors
+    assert values(target.address, "t") == [b"%d" % number for number in range(8)]
+    times = [row.timestamp for row in rows_of(target.address, "t")]
+    assert times == ([-1] * 8 if kind == "v0" else list(range(T0_MS, T0_MS + 8)))
+
+
+def test_a_damaged_and_an_oversized_batch_stop_their_partitions_alone(
+    lab: MirrorLab, tmp_path: Path, target: "RunningBroker"
+) -> None:
+    good = build_batch(records(0, 5))
+    damaged = bytearray(build_batch(records(5, 5), base_offset=5))
+    damaged[-1] ^= 1
+    large = build_batch([Record(T0_MS, b"k", bytes(5_000))], base_offset=5)
+    last = build_batch(records(10, 5), base_offset=10)
+    write_log(tmp_path / "log" / "t-0", [good, bytes(damaged)])
+    write_log(tmp_path / "log" / "t-0", [last], 10)
+    write_log(tmp_path / "log" / "t-3", [good, bytes(damaged), last])
+    write_log(tmp_path / "log" / "t-1", [good, large])
+    write_log(tmp_path / "log" / "t-2", [good])
+    target.create_topic("t", 4, max_message_bytes="3000")
+    for _ in range(2):
+        done = lab.run(tmp_path / "log", target.address)
+        assert [each.error is None for each in done.partitions] == [
+            False,
+            False,
+            True,
+            False,
+        ]
+        assert "t-0" in done.errors[0]
+        assert "offset 5 of the source is damaged" in done.errors[0]
+        assert "exceeds the maximum configured value of 3000" in done.errors[1]
+        assert "t-3" in done.errors[2]
+        for partition in range(4):
+            assert len(values(target.address, "t", partition)) == 5
+
+
+def test_added_partitions_and_topics_that_appear_are_mirrored(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("clicks.a", 1, retention_ms="-1")
+    produce(source.address, "clicks.a", 0, records(0, 3))
+    asked = {"topics": None, "topics_pattern": r"clicks\..*"}
+    lab.run(source.address, target.address, **asked)
+    with Client(source.address) as client:
+        client.create_partitions({"clicks.a": 3})
+    source.create_topic("clicks.b", 1, retention_ms="-1")
+    source.create_topic("other", 1)
+    produce(source.address, "clicks.a", 2, records(3, 3))
+    produce(source.address, "clicks.b", 0, records(6, 3))
+    assert not lab.run(source.address, target.address, **asked).errors
+    assert values(target.address, "clicks.a", 2) == [b"3", b"4", b"5"]
+    assert values(target.address, "clicks.b") == [b"6", b"7", b"8"]
+    with Client(target.address) as client:
+        assert "other" not in client.metadata().topics
+
+
+def test_groups_go_on_at_the_target_where_they_were(
+    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 2, retention_ms="-1")
+    target.create_topic("west.t", 2, retention_ms="-1")
+    produce(target.address, "west.t", 0, records(100, 7))
+    for partition in range(2):
+        produce(source.address, "t", partition, records(0, 10))
+    with Client(source.address) as client:
+        client.offset_commit("readers", {("t", 0): CommittedOffset(4, "note")})
+        client.offset_commit("writers", {("t", 0): CommittedOffset(9)})
+        client.offset_commit("readers-2", {("t", 1): CommittedOffset(10)})
+    done = lab.run(source.address, target.address, rename="t=west.t", groups_pattern="readers.*")
+    assert [(each.group, each.partitions) for each in done.groups] == [
+        ("readers", 1),
+        ("readers-2", 1),
+    ]
+    with Client(target.address) as client:
+        assert client.offset_fetch("readers") == {("west.t", 0): CommittedOffset(11, "note")}
+        assert client.offset_fetch("readers-2") == {("west.t", 1): CommittedOffset(10)}
+        client.offset_commit("readers", {("west.t", 0): CommittedOffset(15)})
+        lab.run(source.address, target.address, rename="t=west.t", groups="readers")
+        assert client.offset_fetch("readers") == {("west.t", 0): CommittedOffset(15)}
+
+
+def test_a_dry_run_changes_nothing_and_says_what_would_be_refused(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 2, retention_ms="-1")
+    source.create_topic("u", 1, retention_ms="-1")
+    target.create_topic("u", 1, message_timestamp_type="LogAppendTime")
+    produce(source.address, "t", 0, records(0, 3))
+    done = lab.run(
+        source.address,
+        target.address,
+        "t,u",
+        dry_run=True,
+        state=None,
+        topic_settings={"retention.ms": "soon"},
+    )
+    assert done.is_dry_run
+    assert len(done.errors) == 2
+    assert "retention.ms" in done.errors[0]
+    assert "--topic-set" in done.errors[0]
+    assert "LogAppendTime" in done.errors[1]
+    assert not lab.state.exists()
+    again = lab.run(source.address, target.address, dry_run=True, state=None)
+    assert (again.errors, again.lag, again.records) == ((), 3, 0)
+    with Client(target.address) as client:
+        assert set(client.metadata().topics) == {"u"}
+
+
+def test_what_cannot_be_is_refused_before_anything_is_done(
+    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 1)
+    source.create_topic("u", 1)
+    with pytest.raises(Misconfigured, match="one cluster"):
+        lab.run(source.address, source.address)
+    with pytest.raises(Misconfigured, match="t and u would both be mirrored to same"):
+        lab.run(source.address, target.address, "t,u", rename=".*=same", state=tmp_path / "a")
+    for rename in ("x", "=y", "(=y", "x=", r"x=\1"):
+        with pytest.raises(Misconfigured, match="rename"):
+            lab.run(source.address, target.address, rename=rename, state=tmp_path / "b")
+    with pytest.raises(Misconfigured, match="the source is a path"):
+        lab.run(tmp_path, target.address, groups="g", state=tmp_path / "c")
+
+
+def test_a_cluster_is_mirrored_into_itself_under_other_names_without_end(
+    lab: MirrorLab, source: "RunningBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    produce(source.address, "t", 0, records(0, 3))
+    asked = {"topics": None, "topics_pattern": ".*", "rename": r"(.*)=copy.\1"}
+    for _ in range(3):
+        assert not lab.run(source.address, source.address, **asked).errors
+    with Client(source.address) as client:
+        assert set(client.metadata().topics) == {"t", "copy.t"}

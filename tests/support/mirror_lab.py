@@ -1,0 +1,153 @@
+"""What tests of the mirror need: a mirror without Spark, records of partitions, and kills."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from horolog.client import EARLIEST, LATEST, Client
+from horolog.jobs.mirroring import Mirrored, mirror
+from horolog.jobs.mirroring.ledger import Ledger
+from horolog.jobs.mirroring.moving import _Attempt
+from horolog.jobs.spread import Outcome
+from horolog.record.batch import iter_headers
+from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.markers import read_marker
+from horolog.record.timestamps import TimestampType
+
+if TYPE_CHECKING:
+    from running_broker import RunningBroker
+
+Unit = TypeVar("Unit")
+Result = TypeVar("Result")
+
+T0_MS = 1_700_000_000_000
+NO_SPARK: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: "local[2]"))
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def spread_here(
+    spark: object,
+    units: Sequence[Unit],
+    work: Callable[[Unit], Result],
+    *,
+    wave: int | None = None,
+) -> Iterator[list[Outcome[Unit, Result]]]:
+    """As `spread`, in this process."""
+    for unit in units:
+        yield [Outcome(unit, work(unit))]
+
+
+class MirrorLab:
+    """Runs a mirror in this process."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.state = path / "state"
+        self._monkeypatch = monkeypatch
+        monkeypatch.setattr("horolog.jobs.mirroring.cluster.spread", spread_here)
+
+    def run(
+        self, source: object, target: object, topics: str | None = "t", **more: Any
+    ) -> Mirrored:
+        return mirror(
+            NO_SPARK,
+            source=str(source),
+            target=str(target),
+            topics=topics,
+            **{"state": self.state, **more},
+        )
+
+    def killed_before_the_end(self, *arguments: Any, after: int = 1 << 60, **more: Any) -> None:
+        """Run it up to a kill: after so many batches, or before what was done is written down."""
+        left = after
+
+        def advance(self: Any, made: Any, base_offset: int | None) -> None:
+            nonlocal left
+            if left == 0:
+                raise Killed
+            left -= 1
+            original(self, made, base_offset)
+
+        def end(self: Ledger, *_: object) -> None:
+            raise Killed
+
+        original = _Attempt._advance
+        with self._monkeypatch.context() as patched:
+            patched.setattr(_Attempt, "_advance", advance)
+            patched.setattr(Ledger, "end", end)
+            with pytest.raises(Killed):
+                self.run(*arguments, **more)
+
+
+def records(start: int, count: int, **given: Any) -> list[Record]:
+    """Records with values that count."""
+    return [
+        Record(T0_MS + number, b"k%d" % (number % 3), b"%d" % number)._replace(**given)
+        for number in range(start, start + count)
+    ]
+
+
+def produce(address: str, topic: str, partition: int, rows: Sequence[Record], **how: Any) -> None:
+    """Append one batch."""
+    with Client(address) as client:
+        client.produce(topic, partition, build_batch(rows, **how))
+
+
+def rows_of(
+    address: str, topic: str, partition: int = 0, *, committed: bool = True
+) -> list[Record]:
+    """All records of a partition."""
+    found: list[Record] = []
+    at = (topic, partition)
+    with Client(address) as client:
+        first, last = (client.list_offsets({at: which})[at] for which in (EARLIEST, LATEST))
+        assert first is not None
+        assert last is not None
+        offset = first.offset
+        while offset < last.offset:
+            fetched = client.fetch(topic, partition, offset, read_committed=committed)
+            view = memoryview(fetched.records)
+            before = offset
+            for position, header in iter_headers(view):
+                batch = view[position : position + header.size]
+                if header.is_control:
+                    assert read_marker(batch) is not None
+                else:
+                    found += [row for row in read_records(batch) if (row.offset or 0) >= offset]
+                offset = header.next_offset
+            if offset == before:
+                break
+    return found
+
+
+def values(address: str, topic: str, partition: int = 0) -> list[bytes | None]:
+    return [row.value for row in rows_of(address, topic, partition)]
+
+
+def write_log(directory: Path, batches: Sequence[bytes], base_offset: int = 0) -> None:
+    """Segment files of a partition, as a broker left them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{base_offset:020d}.log").write_bytes(b"".join(batches))
+
+
+def stamped(rows: Sequence[Record], ms: int, base_offset: int = 0) -> bytes:
+    return build_batch(
+        rows,
+        base_offset=base_offset,
+        timestamp_type=TimestampType.LOG_APPEND_TIME,
+        max_timestamp=ms,
+    )
+
+
+def delete_records(broker: "RunningBroker", topic: str, partition: int, offset: int) -> None:
+    """Move the log start offset."""
+
+    async def delete() -> None:
+        await broker.broker.partition(topic, partition).delete_records(offset)
+
+    broker.run(delete())
