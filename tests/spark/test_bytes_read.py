@@ -181,6 +181,16 @@ def test_a_range_of_append_times_in_files_of_horolog_reads_its_batches(
         _, partitions = read.plan(*window)
         assert sum(len(partition.value) for partition in partitions) == 1, "of three segments"
         assert cost(read, *window) < 6 * BATCH_BYTES
+        begin = NINE_MS + 60_000 * first
+        by_options = Read(
+            tmp_path,
+            schema=WITH_APPEND_TIMES,
+            fromAppendTime=begin,
+            toAppendTime=begin + 60_000,
+        )
+        assert len(by_options.rows()) == 10
+        _, partitions = by_options.plan()
+        assert sum(len(partition.value) for partition in partitions) == 1
         both = [*window, EqualTo(("timestampMs",), NINE_MS - 1000 * (first % 7) - 3)]
         assert len(read.rows(*both)) == 1
         assert cost(read, *both) < 6 * BATCH_BYTES

@@ -121,7 +121,8 @@ class GrowingFiles:
         found: list[SegmentRange] = []
         for each in ranges:
             bounds = {each.partition: Bounds(each.start, each.end)}
-            pieces = log.ranges(bounds, narrowed(Wanted(), each.times_ms))
+            wanted = self._options.appended.narrow(narrowed(Wanted(), each.times_ms))
+            pieces = log.ranges(bounds, wanted)
             found += [replace(piece, times_ms=each.times_ms) for piece in pieces]
         return found
 

@@ -49,7 +49,7 @@ def tasks(options: ReadOptions, wanted: Wanted, cores: int | None) -> list[Task]
         DataLost: something within the bounds is gone, and data loss is to fail.
     """
     times_ms = options.times.interval_ms
-    wanted = narrowed(wanted, times_ms)
+    wanted = options.appended.narrow(narrowed(wanted, times_ms))
     with FileLog(options) if options.paths else BrokerLog(options) as log:
         bounds = resolve(options, log)
         ranges = log.ranges(bounds, wanted)

@@ -72,6 +72,7 @@ _CRC: Final = Struct(">I")
 _HEADER: Final = Struct(">4sIq")
 _MAGIC: Final = b"hbm1"
 _TIMES: Final = Struct(">II8xqI4xqqqq16xI4xI60x")
+_SOUND: Final = Struct(">II8xqI60xI56xI")  # position, size, offsets, flags, and the check
 
 ENTRY_SIZE: Final = _ENTRY.size + _CRC.size
 HEADER_SIZE: Final = _HEADER.size + _CRC.size
@@ -307,21 +308,20 @@ def sound(content: bytes, base_offset: int) -> bytes:
     """
     if content[:HEADER_SIZE] != pack_header(base_offset):
         return b""
-    entries = memoryview(content)[HEADER_SIZE:]
-    end, next_offset = 0, base_offset
-    checked = ENTRY_SIZE - _CRC.size
-    for place in range(0, len(entries) - ENTRY_SIZE + 1, ENTRY_SIZE):
-        position, size, base, length, *_, flags = _TIMES.unpack_from(entries, place)
-        (crc,) = _CRC.unpack_from(entries, place + checked)
+    count = (len(content) - HEADER_SIZE) // ENTRY_SIZE
+    entries = content[HEADER_SIZE : HEADER_SIZE + count * ENTRY_SIZE]
+    end, next_offset, place = 0, base_offset, 0
+    crc_of, checked = crc32c.crc32c, ENTRY_SIZE - _CRC.size
+    for position, size, base, length, flags, crc in _SOUND.iter_unpack(entries):
         if (
-            crc32c.crc32c(entries[place : place + checked]) != crc
-            or position < end
+            position < end
             or base < next_offset
             or flags & ~_FLAGS
+            or crc_of(entries[place : place + checked]) != crc
         ):
-            return bytes(entries[:place])
-        end, next_offset = position + size, base + length
-    return bytes(entries[: len(entries) // ENTRY_SIZE * ENTRY_SIZE])
+            return entries[:place]
+        end, next_offset, place = position + size, base + length, place + ENTRY_SIZE
+    return entries
 
 
 def spans(
@@ -335,26 +335,22 @@ def spans(
 
     Args:
         entries: proved ones; what is between and behind them may hold anything.
-        windows: what is looked for.
+        windows: what is looked for, at least one.
         base_offset: of the segment.
         size: of its log.
         next_offset: where its offsets end, if that is known.
     """
     found: list[Span] = []
     at, offset = 0, base_offset
-    for place in range(0, len(entries) - ENTRY_SIZE + 1, ENTRY_SIZE):
-        position, length, base, offsets, low, high, append_low, append_high, untimed, flags = (
-            _TIMES.unpack_from(entries, place)
-        )
+    one, *others = windows
+    whole = memoryview(entries)[: len(entries) // ENTRY_SIZE * ENTRY_SIZE]
+    for position, length, base, offsets, *times in _TIMES.iter_unpack(whole):
         if position + length > size:
             break
         if position > at:
             _take(found, Span(at, position, offset, base))
         at, offset = position + length, base + offsets
-        if all(
-            _overlap(window, low, high, append_low, append_high, untimed, flags)
-            for window in windows
-        ):
+        if _overlap(one, *times) and all(_overlap(other, *times) for other in others):
             _take(found, Span(position, at, base, offset))
     if at < size:
         _take(found, Span(at, size, offset, next_offset))
