@@ -1,13 +1,15 @@
 """Arrow tables as batches: what goes in comes out, in batches that brokers take."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from batches import ALL_COLUMNS, AROUND_MS, BASE_OFFSET, records
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header, verify_crc
+from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header, verify_crc
 from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.column_writer import encode_records
 from horolog.record.columns import batch_schema, decode, encode, encode_batches
 from horolog.record.compression import Codec
 
@@ -177,3 +179,40 @@ def test_levels_reach_the_codec():
     rows = [Record(AROUND_MS + i, b"%d" % i, b"page %d" % (i * i)) for i in range(3000)]
     sizes = [len(encode(as_table(rows), codec=Codec.ZSTD, level=level)) for level in (1, 19)]
     assert sizes[0] > sizes[1]
+
+
+@given(
+    groups=st.lists(st.tuples(st.lists(st.integers(0, 70), max_size=5), st.integers())),
+    value_bytes=st.sampled_from([10, 400_000]),
+)
+def test_records_of_compacted_batches_keep_their_offsets_and_base_times(groups, value_bytes):
+    """As a batch of which a compaction has taken records: gaps, and a base time of none of them."""
+    base_ms = [AROUND_MS + number % 1_000_000 for _, number in groups]
+    deltas = [sorted(set(chosen)) for chosen, _ in groups]
+    times = [ms + delta for ms, chosen in zip(base_ms, deltas, strict=True) for delta in chosen]
+    rows = pa.record_batch(
+        {
+            "key": pa.array([b"%d" % ms for ms in times], pa.binary()),
+            "value": pa.array([b"v" * value_bytes for _ in times], pa.binary()),
+            "timestamp_ms": pa.array(times, pa.int64()),
+        }
+    )
+    flat = np.array([delta for chosen in deltas for delta in chosen], np.int64)
+    sizes = [(len(chosen), ms) for chosen, ms in zip(deltas, base_ms, strict=True)]
+    empty = build_batch([])
+    for payload, chosen, ms in zip(
+        map(bytes, encode_records(rows, flat, sizes)), deltas, base_ms, strict=True
+    ):
+        if not chosen:
+            assert payload == b""
+            continue
+        header = parse_header(empty)._replace(
+            batch_length=HEADER_SIZE - 12 + len(payload),
+            base_timestamp=ms,
+            records_count=len(chosen),
+            last_offset_delta=chosen[-1],
+        )
+        found = list(read_records(pack_header(header, payload) + payload))
+        assert [record.offset for record in found] == chosen
+        assert [record.timestamp for record in found] == [ms + delta for delta in chosen]
+        assert all(record.key == b"%d" % record.timestamp for record in found)

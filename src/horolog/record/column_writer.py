@@ -1,7 +1,7 @@
 """Arrow tables to record batches: the way back of `horolog.record.columns`."""
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from horolog.record.timestamps import NO_TIMESTAMP
 BATCH_BYTES = 512 << 10
 """Uncompressed size that batches are filled to: half of what brokers take by default."""
 
+_NO_DELTAS = np.empty(0, np.int64)
 _MAX_RECORD_BYTES = (1 << 31) - 1 - HEADER_SIZE
 
 
@@ -80,6 +81,28 @@ def encode_batches(
                 sequence = next_sequence(sequence, records.rows)
 
 
+def encode_records(
+    rows: pa.RecordBatch,
+    deltas: npt.NDArray[np.int64],
+    batches: Iterable[tuple[int, int]],
+) -> Iterator[memoryview]:
+    """The records of batches whose rows follow each other, as format v2 has them, uncompressed.
+
+    Args:
+        rows: with the columns that `encode` takes; the times are those in the records' bytes.
+        deltas: of each row its offset less its batch's base offset.
+        batches: of each how many of the rows, and its base timestamp.
+
+    Raises:
+        ValueError: as `encode`; or the records are larger than a batch can be.
+    """
+    writer = _Writer(rows, BATCH_BYTES, np.ascontiguousarray(deltas))
+    end = 0
+    for count, base_timestamp in batches:
+        end += count
+        yield writer.records_before(end, base_timestamp)
+
+
 class _Records(NamedTuple):
     """What goes into one batch."""
 
@@ -128,14 +151,18 @@ def _record_batches(table: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch
 class _Writer:
     """The rows of one table, written as records of one batch after another."""
 
-    def __init__(self, rows: pa.RecordBatch, batch_bytes: int) -> None:
+    def __init__(
+        self, rows: pa.RecordBatch, batch_bytes: int, deltas: npt.NDArray[np.int64] = _NO_DELTAS
+    ) -> None:
         self._times = _times(rows.column("timestamp_ms"))
         self._columns = (
+            deltas,
             *_bytes_column(rows, "key"),
             *_bytes_column(rows, "value"),
             *_header_columns(rows),
         )
         self._state = array("q", bytes(8 * layout.SCATTER_STATE_SIZE))
+        self._state[layout.END_ROW] = len(self._times)
         self._out = np.empty(max(batch_bytes - HEADER_SIZE, 1), np.uint8)
 
     def next_records(self) -> _Records | None:
@@ -164,6 +191,22 @@ class _Writer:
             base_timestamp=state[layout.BASE_TIMESTAMP],
             max_timestamp=state[layout.MAX_TIMESTAMP],
         )
+
+    def records_before(self, row: int, base_timestamp: int) -> memoryview:
+        """The records of the rows up to before this one. Valid until the next call."""
+        state = self._state
+        state[layout.END_ROW] = row
+        state[layout.BASE_TIMESTAMP] = base_timestamp
+        state[layout.FILLED] = 0
+        while self._scatter(self._out) == layout.FULL:
+            filled = state[layout.FILLED]
+            least = filled + state[layout.RECORD_BYTES]
+            if least > _MAX_RECORD_BYTES:
+                raise ValueError(f"Rows up to {row} make records of more than a batch can hold")
+            larger = np.empty(min(max(2 * len(self._out), least), _MAX_RECORD_BYTES), np.uint8)
+            larger[:filled] = self._out[:filled]
+            self._out = larger
+        return self._out.data[: state[layout.FILLED]]
 
     def _scatter(self, out: npt.NDArray[np.uint8]) -> int:
         inputs = (self._times, *self._columns)

@@ -23,14 +23,11 @@ from horolog.record.batch import iter_headers
 from horolog.record.compression import Codec
 from horolog.record.conversion import RUN_BYTES, Losses, as_plain_messages, convert_all
 from horolog.storage import names
-from horolog.storage.append_time_format import IDENTITY_SIZE
 from horolog.storage.batch_reader import EVERYTHING
 from horolog.storage.directory_lock import lock_offline
 from horolog.storage.files import Files, OpenFile
-from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.index.seal import seal_of, write_seal
+from horolog.storage.finished_segment import write_companions
 from horolog.storage.leftovers import base_offsets, tidy
-from horolog.storage.segment_end import SegmentEnd
 from horolog.storage.segment_reader import SegmentReader
 from horolog.storage.verify import Target
 from horolog.storage.verify.findings import Checked, Steps
@@ -262,16 +259,12 @@ class _Segment:
         modified_ms = self._old.modified_ms()
         owner = os.fstat(self._old.log.open().fd)
         for reader in self._new:
-            builder = IndexBuilder(reader.base_offset, self._conversion.interval_bytes)
-            builder.add_all(reader.headers(0, reader.size))
-            self._write_file(reader.path_of(names.OFFSET_INDEX), bytes(builder.offset_entries))
-            self._write_file(reader.path_of(names.TIME_INDEX), bytes(builder.time_entries))
-            if self._old.has_append_times:
-                self._carry_append_times(reader, builder.next_offset)
-            whole = (builder.end, builder.next_offset)
-            stem = reader.path_of("")
-            seal = seal_of(self._files, reader.log.open(), stem, whole, builder.largest)
-            write_seal(self._files, reader.path_of(names.SEAL), seal)
+            write_companions(
+                self._files,
+                reader,
+                self._conversion.interval_bytes,
+                self._old.append_times.stretches if self._old.has_append_times else None,
+            )
         for suffix in _CARRIED:
             source = self._old.path_of(suffix)
             if self._files.exists(source):
@@ -290,31 +283,6 @@ class _Segment:
 
     def _write_file(self, path: str, content: bytes) -> None:
         self._files.write_at(self._files.create(path), [content], 0)
-
-    def _carry_append_times(self, reader: SegmentReader, end_offset: int) -> None:
-        """Say of the new batches what was known of the old ones."""
-        start, size = reader.base_offset, reader.size
-        reader.end = SegmentEnd(size, end_offset)
-        entries: list[tuple[int, int | None, bytes]] = []
-        for stretch in self._old.append_times.stretches(start, end_offset):
-            found = reader.locate(stretch.offset)
-            if found is not None:
-                position, header = found
-                first = self._files.read_at(reader.log.open(), IDENTITY_SIZE, position)
-                entries.append((max(stretch.offset, header.base_offset), stretch.ms, first))
-        known = [ms for _, ms, _ in entries if ms is not None]
-        if not known:
-            return
-        reader.end = SegmentEnd(0, start)  # as if each were appended now
-        times = reader.append_times
-        times.make_ready(known[0])
-        for offset, ms, first in entries:
-            if ms is None:
-                times.add_unknown(offset, first)
-            else:
-                times.add(offset, ms, first)
-        reader.end = SegmentEnd(size, end_offset)
-        times.finish()
 
     # Taking its place.
 

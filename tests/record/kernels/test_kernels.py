@@ -247,8 +247,10 @@ def scatter_inputs(rng: random.Random, rows: int):
     per_row = [rng.choice((0, 0, 1, 3)) for _ in range(rows)]
     header_ends = np.cumsum([0, *per_row]).astype(np.int64)
     headers = int(header_ends[-1])
+    deltas = np.array([rng.choice((0, 1, 63, 64, (1 << 31) - 1)) for _ in range(rows)], np.int64)
     return (
         times,
+        deltas if rng.random() < 0.5 else deltas[:0],
         *bytes_column(rows),
         *bytes_column(rows),
         header_ends,
@@ -262,6 +264,7 @@ def run_scatter(scatter, columns, room: int, poison: int):
     state = array("q", bytes(8 * layout.SCATTER_STATE_SIZE))
     state[layout.MAX_TIMESTAMP] = -1
     state[layout.BASE_TIMESTAMP] = 1_000
+    state[layout.END_ROW] = len(columns[0])
     out = Guarded(room, np.uint8, poison)
     if scatter is column_twins.scatter:
         status = scatter(out.array.data, state, *(column.data for column in columns))

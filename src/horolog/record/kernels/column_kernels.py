@@ -329,6 +329,7 @@ def _scatter(
     out,
     state,
     times,
+    deltas,
     key_ends,
     key_data,
     key_valid,
@@ -344,9 +345,9 @@ def _scatter(
 ):
     base = state[layout.BASE_TIMESTAMP]
     never_null = header_value_valid[:0]
-    for row in range(state[layout.ROW], len(times)):
+    for row in range(state[layout.ROW], state[layout.END_ROW]):
         timestamp = times[row]
-        delta = row - state[layout.FIRST_ROW]
+        delta = deltas[row] if len(deltas) else row - state[layout.FIRST_ROW]
         key_start, key_size = _cell(key_ends, key_valid, row)
         value_start, value_size = _cell(value_ends, value_valid, row)
         first, last = header_ends[row], header_ends[row + 1]
@@ -405,7 +406,8 @@ scatter: Callable[..., int] = compile_kernel(
     numba.int64(
         _BYTES_OUT,
         INT64S,
-        _INT64S_IN,  # times
+        _INT64S_IN,  # times, offset deltas
+        _INT64S_IN,
         *_COLUMN_IN,  # key, value
         *_COLUMN_IN,
         _INT64S_IN,  # headers

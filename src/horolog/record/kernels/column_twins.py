@@ -13,6 +13,7 @@ from horolog.record.kernels.layout import (
     BYTES_LEFT,
     CUT_OFF,
     DONE,
+    END_ROW,
     FILLED,
     FIRST_MS,
     FIRST_OFFSET,
@@ -230,6 +231,7 @@ def scatter(
     out: memoryview,
     state: Ints,
     times: Ints,
+    deltas: Ints,
     key_ends: Ints,
     key_data: memoryview,
     key_valid: Ints,
@@ -243,13 +245,15 @@ def scatter(
     header_value_data: memoryview,
     header_value_valid: Ints,
 ) -> int:
-    """Write rows from ROW on as records to `out`; DONE after the last row, else FULL.
+    """Write rows from ROW to before END_ROW as records to `out`; DONE after the last, else FULL.
+
+    Offset deltas are those given, or, where `deltas` has no elements, count from FIRST_ROW.
 
     Row i of a column is between `ends[i]` and `ends[i + 1]`; a `valid` without
     elements means that nothing is null. The caller has checked that the ends
     ascend and are within their data.
     """
-    for row in range(state[ROW], len(times)):
+    for row in range(state[ROW], state[END_ROW]):
         headers = []
         for index in range(header_ends[row], header_ends[row + 1]):
             name = _cell(header_key_ends, header_key_data, (), index)
@@ -258,7 +262,7 @@ def scatter(
         time = int(times[row])
         record = record_bytes(
             time - state[BASE_TIMESTAMP],
-            row - state[FIRST_ROW],
+            int(deltas[row]) if len(deltas) else row - state[FIRST_ROW],
             _cell(key_ends, key_data, key_valid, row),
             _cell(value_ends, value_data, value_valid, row),
             headers,

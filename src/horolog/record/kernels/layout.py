@@ -145,13 +145,14 @@ MALFORMED: Final = 3
 
 # scatter's state.
 ROW: Final = 0  # the next row to write
-FIRST_ROW: Final = 1  # of this batch; offset deltas count from it
+FIRST_ROW: Final = 1  # of this batch; offset deltas count from it, where none are given
 BASE_TIMESTAMP: Final = 2
 MAX_TIMESTAMP: Final = 3  # of the rows that have a timestamp, -1 until there is one
 SCATTER_TIMED: Final = 4
 FILLED: Final = 5  # bytes written to out
 RECORD_BYTES: Final = 6  # of the record that had no room
-SCATTER_STATE_SIZE: Final = 7
+END_ROW: Final = 7  # where to stop
+SCATTER_STATE_SIZE: Final = 8
 
 ROW_BYTES: Final = 32  # what a row costs besides its keys and values, or more
 HEADER_BYTES: Final = 9
