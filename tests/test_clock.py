@@ -81,7 +81,7 @@ def test_seconds_as_a_float_are_not_taken_for_milliseconds() -> None:
         clock.advance(0.5)  # type: ignore[arg-type]
 
 
-def test_a_clock_put_somewhere_stands_still() -> None:
+def test_a_manual_clock_that_is_set_does_not_advance() -> None:
     clock = ManualClock("2026-11-20T09:00:00Z")
     assert clock.is_frozen
     assert [clock.now_ms(), clock.now_ms()] == [NOW_MS, NOW_MS]

@@ -12,7 +12,7 @@ DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 
 
 @pytest.mark.parametrize(("document", "least"), [("conformance.md", 60), ("formats.md", 30)])
-def test_every_row_of_the_conformance_table_says_how_it_is_met(document: str, least: int) -> None:
+def test_every_row_of_the_conformance_table_has_its_state(document: str, least: int) -> None:
     text = (ROOT / "docs" / document).read_text()
     if document == "formats.md":
         text = text[text.index("## KIP-31") :]

@@ -65,7 +65,7 @@ def send(
     partition: int = 0,
     codec: Codec = Codec.NONE,
 ) -> int | None:
-    """Append what an attempt sends as one record batch; the offset that it is told."""
+    """Append what an attempt sends as one record batch; the offset in the response."""
     producer_id, epoch = batch.producer_of(task)
     data = build_batch(
         records,
@@ -87,7 +87,7 @@ def refusal_of(error: pytest.ExceptionInfo[RequestRefused]) -> ErrorCode:
 
 @contextmanager
 def hasty_client(broker: RunningBroker) -> Iterator[Client]:
-    """A client that is told at once what others try again for some time."""
+    """A client that fails at once where others retry for some time."""
     with (
         pytest.MonkeyPatch.context() as patch,
         Client(broker.address, timeout_ms=int(1000 * PATIENCE_S)) as client,
@@ -431,7 +431,9 @@ def test_partitions_that_are_added_do_not_count_before_the_next_batch(client: Cl
     assert client.begin_batch("q", 1, topics=["clicks"]).partitions == {"clicks": 5}
 
 
-def test_a_topic_made_again_gets_the_batch_again(broker: RunningBroker, client: Client) -> None:
+def test_a_topic_that_is_created_again_gets_the_batch_again(
+    broker: RunningBroker, client: Client
+) -> None:
     batch = client.begin_batch("q", 0, topics=["clicks"])
     send(client, batch, 0, 0, rows("a"))
     client.commit_batch("q", 0, 1, [TaskRows(0, {"clicks": {0: 1}})])
@@ -541,7 +543,7 @@ def test_the_logs_alone_keep_a_query_from_doubling(
     assert values(broker) == ["a"]
 
 
-def test_a_damaged_file_of_attempts_is_replaced_by_what_the_log_says(
+def test_a_damaged_file_of_attempts_is_rebuilt_from_the_log(
     broker: RunningBroker, client: Client, tmp_path: Path
 ) -> None:
     batch = client.begin_batch("q", 0, topics=["clicks"])

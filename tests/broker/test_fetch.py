@@ -195,7 +195,7 @@ def test_a_consumer_that_disconnects_leaves_no_delayed_fetch(filled: RunningBrok
     assert eventually(lambda: filled.call(lambda: len(listeners)) == 0)
 
 
-def test_stopping_the_broker_answers_those_who_wait(filled: RunningBroker) -> None:
+def test_stopping_the_broker_answers_delayed_fetches(filled: RunningBroker) -> None:
     with RawConnection(filled.address) as reader:
         reader.send(ApiKey.FETCH, VERSION, **fetch_fields("t", {0: 20}, max_wait_ms=LONG_MS))
         assert is_delayed(filled)

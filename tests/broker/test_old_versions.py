@@ -181,7 +181,7 @@ def test_an_error_of_a_request_without_acks_ends_the_connection(broker: RunningB
         assert connection.is_closed()
 
 
-def test_what_must_be_converted_is_refused_where_the_topic_says_so(broker: RunningBroker) -> None:
+def test_conversion_is_refused_where_the_topic_disables_it(broker: RunningBroker) -> None:
     broker.create_topic("plain", message_downconversion_enable="false")
     produce(broker, build_batch(ROWS), 9, topic="plain")
     for version in (0, 1, 2, 3):
@@ -286,7 +286,9 @@ def test_offsets_of_version_0_go_by_the_files_and_not_by_the_records(broker: Run
     assert offsets_v0(broker, -3, 9, "s").error_code == 35
 
 
-def test_a_commit_of_version_1_may_say_when_but_not_later_than_now(broker: RunningBroker) -> None:
+def test_a_commit_of_version_1_has_its_own_time_but_none_later_than_now(
+    broker: RunningBroker,
+) -> None:
     def commit(time: int, partition: int) -> None:
         offset = {
             "partition_index": partition,

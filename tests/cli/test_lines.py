@@ -84,7 +84,7 @@ def test_json_lines_are_whole_records() -> None:
     assert line.record == Record(1795165200000000, b"\xff", None, (("a", b"1"), ("b", None)))
 
 
-def test_json_lines_may_say_their_time_for_people() -> None:
+def test_json_lines_can_have_formatted_times() -> None:
     record = read('{"time": "2026-11-20T08:00Z", "value": {"a": 1}}', shape=Input.JSON)
     assert (record.timestamp, record.value) == (NOW_MS - 3_600_000, b'{"a": 1}')
     assert read('{"value": "x"}', shape=Input.JSON).timestamp == NOW_MS

@@ -65,9 +65,7 @@ def test_what_the_format_has_no_place_for_is_named(
     assert "part of a transaction" in refused.out
 
 
-def test_it_refuses_beside_a_running_broker(
-    horolog: Run, broker: RunningBroker, offline: Run
-) -> None:
+def test_it_refuses_while_a_broker_runs(horolog: Run, broker: RunningBroker, offline: Run) -> None:
     assert horolog("produce", "converted", stdin="one\ntwo\n").code == 0
     refused = offline("log", "convert", broker.log_dir, "--to", "v1")
     assert refused.code != 0

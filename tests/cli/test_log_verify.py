@@ -124,7 +124,7 @@ def test_indexes_of_old_formats_are_rebuilt(
     assert offline("log", "verify", tmp_path / name).code == 0
 
 
-def test_beside_a_running_broker_verify_reads_and_reindex_refuses(
+def test_while_a_broker_runs_verify_reads_and_reindex_refuses(
     horolog: Run, broker: RunningBroker, offline: Run
 ) -> None:
     assert horolog("produce", "verified", stdin="one\ntwo\n").code == 0

@@ -124,7 +124,7 @@ def test_a_range_of_time_is_exact_late_records_included(
     assert len(rows) == len(expected)
 
 
-def test_reading_begins_and_ends_where_one_says(horolog: Run) -> None:
+def test_reading_begins_and_ends_at_the_given_offsets(horolog: Run) -> None:
     horolog("topics", "create", "p.places", "--partitions", 2)
     for partition in (0, 1):
         lines = "".join(f"{partition}.{number}\n" for number in range(5))

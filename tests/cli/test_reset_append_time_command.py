@@ -65,7 +65,7 @@ def test_apache_kafka_is_distinguished_in_one_sentence() -> None:
         assert not [each for each in kafka.seen if each.api_key.name.endswith("CONFIGS")]
 
 
-def test_help_says_what_it_does_and_where_it_is_written_down() -> None:
+def test_help_describes_the_reset_and_names_its_document() -> None:
     text = " ".join(run_command("topics", "reset-append-time", "--help").out.split())
     assert "append-time-resets" in text
     assert "Reset append times to the broker's clock" in text

@@ -74,7 +74,7 @@ def test_a_broker_and_its_files_explain_the_same(
     assert single.json[0]["segments"] == [second]
 
 
-def test_what_the_report_says_is_what_retention_does(explain: Run, broker: RunningBroker) -> None:
+def test_retention_does_what_the_report_announced(explain: Run, broker: RunningBroker) -> None:
     said = [
         segment["base_offset"]
         for segment in explain("clicks", "-p", 0, "--json").json[0]["segments"]

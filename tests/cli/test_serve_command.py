@@ -43,7 +43,7 @@ def ended(*args: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
-def test_verbose_says_more_of_the_broker_not_of_the_libraries() -> None:
+def test_verbose_logs_more_of_the_broker_but_not_of_libraries() -> None:
     """Compiling the kernels alone would make twenty thousand lines."""
     source = (
         "import logging; from horolog.cli.serve import write_log_to_stderr\n"
@@ -57,7 +57,7 @@ def test_verbose_says_more_of_the_broker_not_of_the_libraries() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_broker_says_that_it_is_ready_and_stops_cleanly(
+def test_a_broker_reports_that_it_is_ready_and_stops_cleanly(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     with serving("--port", 0, "--log-dir", tmp_path) as (process, address):

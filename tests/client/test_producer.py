@@ -57,7 +57,7 @@ def rows_of(client: Client, topic: str, **more: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_every_row_is_found_where_the_metadata_says(
+def test_every_row_is_found_at_the_offset_in_its_metadata(
     client: Client, topic: str, codec: Codec
 ) -> None:
     table = pa.table(

@@ -45,7 +45,7 @@ def batch(offset: int, *times: int) -> bytes:
     return build_batch([Record(time, None, b"%d" % time) for time in times], base_offset=offset)
 
 
-def test_gaps_that_compaction_left_are_passed_over() -> None:
+def test_gaps_that_compaction_left_are_skipped() -> None:
     log = log_of(batch(7, 10, 11), batch(400, 12), end=401)
     with ScriptedBroker(log) as broker, Client(broker.bootstrap) as client:
         table = scan(client, "clicks").read_all()

@@ -141,7 +141,7 @@ def test_consume_and_spark_read_the_same_rows_and_few_bytes(
             assert sum(fetched) >= 25 * SIZE
 
 
-def test_the_way_of_a_lookup_is_told(client: Client) -> None:
+def test_a_lookup_reports_the_segment_and_entry_it_used(client: Client) -> None:
     client.produce("orders", 0, build_batch([Record(NINE_MS + 90_000_000, None, b"")]))
     way = client.lookup_way("orders", 0, NINE_MS + 60_000 * 30)
     assert way is not None

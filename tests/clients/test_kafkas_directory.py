@@ -146,7 +146,7 @@ def set_of(broker: RunningBroker, topic: str, name: str, value: str) -> int:
     return int(answer.responses[0].error_code)
 
 
-def test_a_compacted_topic_is_not_taken_over_by_a_setting_that_says_nothing_of_its_records(
+def test_a_setting_without_bearing_on_records_does_not_take_over_a_compacted_topic(
     broker: RunningBroker,
 ) -> None:
     assert set_of(broker, "compacted", "max.message.bytes", "5000") == 44
@@ -157,7 +157,7 @@ def test_a_compacted_topic_is_not_taken_over_by_a_setting_that_says_nothing_of_i
     assert broker.run(broker.service.background_tasks.run_retention()) == []
 
 
-def test_a_setting_given_stands_beside_those_that_kafka_had(broker: RunningBroker) -> None:
+def test_a_setting_is_added_to_those_that_kafka_had(broker: RunningBroker) -> None:
     assert set_of(broker, "append-time", "retention.ms", "-1") == 0
     broker.restart()
     assert not broker.broker.topics.named("append-time").adopted

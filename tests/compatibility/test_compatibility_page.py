@@ -57,7 +57,7 @@ def test_every_api_that_kafka_answers_and_we_do_not_has_one_reason(runs: dict) -
     assert set(named.values()) == {1}
 
 
-def test_every_feature_is_tried_with_every_client_or_says_why_not() -> None:
+def test_every_feature_is_tried_with_every_client_or_has_a_reason() -> None:
     for feature in FEATURES:
         assert set(feature.shown) == {client.title for client in CLIENTS}
         assert all(feature.shown.values()), feature.title
@@ -96,7 +96,7 @@ def test_every_release_is_named(runs: dict) -> None:
     assert all(re.search(r"\d+\.\d+", version) for version in runs["versions"].values())
 
 
-def test_a_cell_says_the_worst_that_was_seen() -> None:
+def test_a_cell_shows_the_worst_result() -> None:
     outcomes = {"a": "passed", "b": "failed", "c": "skipped"}
     assert cell(("a",), outcomes) == "yes"
     assert cell(("a", "b"), outcomes) == "**fails**"

@@ -39,7 +39,7 @@ def test_an_inherited_value_is_shown_in_the_topics_own_unit() -> None:
     assert (entry.value, entry.source) == ("18000000", Source.STATIC_BROKER)
 
 
-def test_a_bound_that_a_difference_decides_says_so() -> None:
+def test_a_bound_that_a_difference_decides_is_described_as_such() -> None:
     overrides = {"max.message.time.difference.ms": "5"}
     entry = one(describe_topic(Settings(), overrides, ["message.timestamp.after.max.ms"]))
     assert (entry.value, entry.source) == ("5", Source.TOPIC)
@@ -71,7 +71,7 @@ def test_a_broker_shows_its_settings_and_hides_its_secrets() -> None:
     assert password.synonyms == (Synonym("ssl.key.password", None, Source.STATIC_BROKER),)
 
 
-def test_the_documentation_says_what_comes_of_a_setting_here() -> None:
+def test_the_documentation_of_a_setting_describes_its_effect_here() -> None:
     entry = one(describe_broker(Settings(), ["num.io.threads"]))
     assert "Accepted without effect: one event loop" in entry.documentation
 

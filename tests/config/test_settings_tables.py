@@ -65,7 +65,7 @@ def in_our_words(valid: str) -> str:
 
 
 @pytest.mark.parametrize("row", kafka_rows(), ids=lambda row: f"{row.scope}:{row.name}")
-def test_a_setting_of_kafka_stands_in_our_table_as_kafka_has_it(row: KafkaRow) -> None:
+def test_a_setting_of_kafka_is_in_our_table_as_in_kafkas(row: KafkaRow) -> None:
     ours = OURS[row.scope][row.name]
     assert ours.kind.name.lower() == row.kind
     assert ours.internal == (row.internal == "internal")

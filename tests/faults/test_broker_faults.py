@@ -302,7 +302,7 @@ def test_too_few_open_files_are_one_sentence(nursery: Nursery, tmp_path: Path) -
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are counted in /proc")
-def test_few_open_files_serve_many_partitions_and_turn_away_who_is_too_many(
+def test_few_open_files_serve_many_partitions_and_excess_connections_are_closed(
     nursery: Nursery, tmp_path: Path
 ) -> None:
     partitions, large = 100, 20_000  # which an answer does not copy

@@ -1,4 +1,4 @@
-"""A broker starts on whatever lies in its log directory, and serves all that is sound."""
+"""A broker starts whatever is in its log directory, and serves all that is sound."""
 
 import os
 import shutil

@@ -39,7 +39,7 @@ def magic_of(path: Path) -> int:
     return int(name[1]) if name.startswith(("v0-", "v1-")) else FORMATS[path.parent.name]
 
 
-def test_every_record_is_what_the_release_says(partition):
+def test_every_record_is_read_as_by_its_release(partition):
     path, told = partition
     assert len(told) >= 40
     data = b"".join(log.read_bytes() for log in sorted(path.glob("*.log")))

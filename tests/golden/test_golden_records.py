@@ -30,7 +30,7 @@ def partition(request) -> GoldenPartition:
     return request.param
 
 
-def test_headers_say_what_kafka_says(partition):
+def test_headers_are_parsed_as_by_kafka(partition):
     for header, data, told in each_batch(partition):
         assert header.base_offset == told.base_offset
         assert header.last_offset == told.last_offset

@@ -177,7 +177,7 @@ SNAPSHOT = re.compile(
 )
 
 
-def test_producers_are_where_kafkas_snapshot_says(partition, opened_log):
+def test_producers_have_the_state_of_kafkas_snapshot(partition, opened_log):
     """Also after a kill, where the snapshot is older than the log and the rest is read from it."""
     files = partition.answers["files"]
     newest = max((name for name in files if name.endswith(".snapshot")), default=None)

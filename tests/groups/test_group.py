@@ -148,7 +148,7 @@ def test_gathering_ends_at_the_rebalance_timeout_however_many_keep_coming() -> N
     assert story.now - 1_000 <= 8_000
 
 
-def test_the_leaders_assignment_reaches_everyone_who_waits() -> None:
+def test_the_leaders_assignment_completes_all_waiting_syncs() -> None:
     story = Story(delay_ms=10)
     story.join("a")
     story.join("b")

@@ -62,7 +62,7 @@ def test_the_dump_tool_finds_no_fault_after_a_kill(tmp_path):
         assert answer["latest"][0] == len(answer["records"])
 
 
-def test_the_dump_tool_says_the_same_when_the_indexes_were_rebuilt(directory, tmp_path):
+def test_the_dump_tool_prints_the_same_after_indexes_were_rebuilt(directory, tmp_path):
     log_dir, _ = directory
     mended = Path(shutil.copytree(log_dir, tmp_path / "data"))
     for index in [*mended.glob("*/*.index"), *mended.glob("*/*.timeindex")]:

@@ -186,7 +186,9 @@ def test_no_damage_stops_a_start(path: Path, how: str, caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal", ".tmp"])
-def test_damage_beside_the_store_loses_no_row_of_it(path: Path, suffix: str, how: str) -> None:
+def test_damage_to_files_next_to_the_store_loses_no_row_of_it(
+    path: Path, suffix: str, how: str
+) -> None:
     beside = Path(f"{path}{suffix}")
     beside.write_bytes(b"0\n1\nx 0 1\n")
     DAMAGES[how](beside)

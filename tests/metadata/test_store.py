@@ -63,7 +63,7 @@ def test_a_forgotten_topic_takes_settings_and_offsets_along(store: MetadataStore
     assert stored.offsets == [other]
 
 
-def test_the_last_committed_offset_stands(store: MetadataStore, path: Path) -> None:
+def test_the_last_committed_offset_is_kept(store: MetadataStore, path: Path) -> None:
     store.write_groups([GroupChange(groups=[GroupRow("g", "consumer", None)], offsets=[OFFSET])])
     store.write_groups(
         [

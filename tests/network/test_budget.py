@@ -79,7 +79,7 @@ def test_where_all_is_held_by_requests_that_wait_one_after_the_other_may_be_fini
     assert went == ["one", "other"]
 
 
-def test_one_who_holds_nothing_does_not_go_beyond_the_limit() -> None:
+def test_an_account_that_holds_nothing_does_not_exceed_the_limit() -> None:
     budget = ByteBudget(100)
     budget.account().force(100)
     went: list[str] = []

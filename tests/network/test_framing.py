@@ -134,7 +134,7 @@ def test_a_large_request_is_received_in_small_pieces_and_never_copied() -> None:
     assert receiver.frames == [body, b"0123456789"]
 
 
-def test_where_no_memory_can_be_mapped_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_mapping_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 

@@ -130,7 +130,7 @@ def broker(make_broker: Callable[..., RunningBroker]) -> Iterator[RunningBroker]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
-def test_an_honest_client_is_served_beside_clients_that_hold_memory_and_do_not_move(
+def test_a_client_that_reads_is_served_while_others_hold_memory_and_stall(
     broker: RunningBroker, shape: Callable[[Attack], None]
 ) -> None:
     attack = Attack(broker.address)

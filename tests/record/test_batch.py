@@ -99,7 +99,7 @@ def test_an_attribute_bit_sets_its_property_and_no_other(attributes, name):
 
 
 @pytest.mark.parametrize(("number", "codec"), list(enumerate(Codec)))
-def test_the_codec_is_read_beside_all_other_bits(number, codec):
+def test_the_codec_is_read_whatever_the_other_bits(number, codec):
     assert parse_header(TWO_KEYS)._replace(attributes=number | 0x7FF8).codec is codec
     assert parse_header(TWO_KEYS)._replace(attributes=number - 0x8000).codec is codec
 

@@ -32,7 +32,7 @@ def control(*records: Record, codec: Codec = Codec.NONE) -> bytes:
         (None, None, None),
     ],
 )
-def test_a_marker_says_how_its_transaction_ended(
+def test_a_marker_has_the_outcome_of_its_transaction(
     key: bytes | None, value: bytes | None, expected: Marker | None
 ) -> None:
     assert read_marker(control(Record(5, key, value))) == expected

@@ -83,7 +83,7 @@ def test_a_client_that_stops_within_a_request_is_idle_like_any_other(tmp_path: P
         assert eventually(lambda: lab.broker.service.budget.used == 0)
 
 
-def test_a_limit_that_is_lowered_leaves_those_who_are_in(lab: Lab) -> None:
+def test_a_limit_that_is_lowered_keeps_connections_that_are_open(lab: Lab) -> None:
     with lab.connect() as first, lab.connect() as second:
         for connection in (first, second):
             assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == 0

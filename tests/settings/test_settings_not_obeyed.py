@@ -186,7 +186,7 @@ def test_milliseconds_decide_before_minutes_and_minutes_before_hours(tmp_path: P
             trial.advance(1)
             assert trial.look_for_expired() == 1, name
             if name != "log.retention.ms":
-                # What is given while running decides before what stands in the file.
+                # What is set while running takes precedence over the file.
                 trial.put_at(trial.now_ms)
                 trial.advance(1_001)
                 lab.alter(WHOLE_CLUSTER, log_retention_ms="1000")

@@ -268,7 +268,7 @@ def codecs_that_two_batches_are_kept_in(trial: Trial) -> list[Codec]:
 
 @cache
 def _records() -> bytes:
-    """The records of the batch below, as they lie in it."""
+    """The records of the batch below, as they are in it."""
     return one(0, _TEXT)[HEADER_SIZE:]
 
 

@@ -49,7 +49,7 @@ def cost(read: Read, *filters) -> int:
 
 
 @pytest.mark.parametrize("indexes", [True, False])
-def test_batches_that_are_too_early_are_passed_over_by_their_headers(
+def test_batches_that_are_too_early_are_skipped_by_their_headers(
     tmp_path: Path, indexes: bool
 ) -> None:
     files = write(tmp_path)
@@ -81,7 +81,7 @@ def test_segments_that_are_too_early_as_a_whole_are_not_even_planned(tmp_path: P
     assert paths == {str(files.logs[2])}
 
 
-def test_of_append_times_both_ends_are_passed_over_by_headers(tmp_path: Path) -> None:
+def test_both_ends_of_a_range_of_append_times_are_skipped_by_headers(tmp_path: Path) -> None:
     write(tmp_path, append_time=True)
     read = Read(tmp_path)
     hour = [GreaterThanOrEqual(TIME, minute(50)), LessThan(TIME, minute(53))]

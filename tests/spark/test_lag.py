@@ -173,7 +173,7 @@ def test_what_is_still_to_be_read_makes_no_record_late(
     assert late_by(query) == [(0, 100)]
 
 
-def test_a_topic_made_again_is_not_late_by_the_one_before(
+def test_a_topic_that_is_created_again_has_no_lag_of_the_one_before(
     broker: RunningBroker, client: Client
 ) -> None:
     append(client, "orders", 0, 5, 1000)

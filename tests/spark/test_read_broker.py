@@ -255,7 +255,7 @@ def test_records_deleted_while_a_task_reads_do_not_come_back(
 def test_a_log_that_ends_before_the_wanted_offset_is_lost_data(
     broker: RunningBroker, client: Client
 ) -> None:
-    """As after an unclean leader election: the topic was deleted and made again."""
+    """As after an unclean leader election: the topic was deleted and created again."""
     broker.create_topic("orders", partitions=1)
     fill(client, "orders", 0, [NINE_MS + number for number in range(50)])
     strict = load(broker, subscribe="orders", startingOffsets='{"orders":{"0":20}}')

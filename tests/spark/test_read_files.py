@@ -133,9 +133,7 @@ def test_what_is_no_file_is_named_and_never_waited_for(
         Read(orders.log_dir).rows()
 
 
-def test_links_and_fifos_of_other_names_are_passed_over(
-    orders: PartitionFiles, tmp_path: Path
-) -> None:
+def test_links_and_fifos_of_other_names_are_skipped(orders: PartitionFiles, tmp_path: Path) -> None:
     (orders.log_dir / "latest").symlink_to(orders.directory)
     os.mkfifo(orders.directory / "pipe")
     link = tmp_path / "link"
@@ -145,7 +143,7 @@ def test_links_and_fifos_of_other_names_are_passed_over(
     assert Read(link).offsets() == everything
 
 
-def test_directories_set_aside_and_internal_topics_are_passed_over(orders: PartitionFiles) -> None:
+def test_directories_set_aside_and_internal_topics_are_skipped(orders: PartitionFiles) -> None:
     PartitionFiles(orders.log_dir, topic="__consumer_offsets").add([1])
     aside = PartitionFiles(orders.log_dir, topic="gone")
     aside.add([1])
@@ -442,7 +440,7 @@ def test_a_segment_that_waits_for_its_deletion_is_still_read(orders: PartitionFi
     assert offsets_of(reader, partitions) == [*range(1000, 1200)]
 
 
-def test_a_worker_that_does_not_see_the_path_says_so(orders: PartitionFiles) -> None:
+def test_a_worker_without_the_path_fails_with_its_name(orders: PartitionFiles) -> None:
     reader, partitions = Read(orders.log_dir, failOnDataLoss="false").plan()
     orders.log_dir.rename(f"{orders.log_dir}-elsewhere")
     with pytest.raises(Misconfigured, match=r"does not exist on .*: every worker has to see it"):
@@ -602,7 +600,7 @@ def without_a_middle_segment(files: PartitionFiles) -> None:
 def test_a_segment_missing_in_the_middle_is_lost_data(
     orders: PartitionFiles, indexes: str, when: str
 ) -> None:
-    """Whether the wanted times are all times, or lie in the segments beside it, or within it."""
+    """Whether the wanted times are all times, or are in neighbouring segments, or within it."""
     first, last = {"all": (0, 10**6), "beside": (3, 12), "within": (6, 9)}[when]
     filters = between(NINE_MS + 1000 * first, NINE_MS + 1000 * last)
     if indexes == "missing":

@@ -331,7 +331,9 @@ def test_a_mistake_is_reported_when_it_is_made_and_in_few_lines(
     assert len(str(raised.value).splitlines()) == 1
 
 
-def test_a_query_that_fails_says_why_without_a_traceback(spark: Any, tmp_path: Path) -> None:
+def test_a_query_that_fails_has_one_sentence_without_a_traceback(
+    spark: Any, tmp_path: Path
+) -> None:
     files = PartitionFiles(tmp_path)
     files.add([1, 2])
     with pytest.raises(PySparkException, match="read from offset 5, and starts at 1000") as planned:

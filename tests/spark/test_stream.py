@@ -201,7 +201,7 @@ def test_retention_that_overtakes_a_stream_is_lost_data(
     assert sorted(found) == rows(0, range(20, 30)) + rows(1, range(2, 10))
 
 
-def test_a_topic_that_was_made_again_is_lost_data(orders: RunningBroker, client: Client) -> None:
+def test_a_topic_that_was_created_again_is_lost_data(orders: RunningBroker, client: Client) -> None:
     strict = Query(orders, startingOffsets="earliest")
     lenient = Query(orders, startingOffsets="earliest", failOnDataLoss="false")
     strict.next()

@@ -214,7 +214,9 @@ def test_retention_behind_a_stream_loses_nothing(broker: RunningBroker, client: 
     assert query.next() is None
 
 
-def test_a_topic_deleted_and_made_again_is_lost_data(broker: RunningBroker, client: Client) -> None:
+def test_a_topic_deleted_and_created_again_is_lost_data(
+    broker: RunningBroker, client: Client
+) -> None:
     topic = new_topic(broker)
     append(client, topic, 0, 5)
     strict = Query(broker.log_dir, subscribe=topic, **EARLIEST)

@@ -141,7 +141,7 @@ def test_the_live_part_after_a_backfill_is_filtered_as_asked(
     assert offsets_of(query.next()) == [4, 6]
 
 
-def test_a_topic_made_again_amid_a_backfill_is_read_live(
+def test_a_topic_created_again_during_a_backfill_is_read_live(
     broker: RunningBroker, client: Client
 ) -> None:
     topic = new_topic(broker)

@@ -44,7 +44,7 @@ def test_what_the_driver_plans_is_read_by_workers_of_the_same_version() -> None:
     assert vars(pickle.loads(pickle.dumps(Planned()))) == {"task": 7}
 
 
-def test_a_worker_of_another_version_says_so_in_one_sentence(
+def test_a_worker_of_another_version_fails_with_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent = pickle.dumps(Planned())

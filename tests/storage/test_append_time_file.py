@@ -259,7 +259,7 @@ def test_a_file_whose_segment_kafka_deleted_is_removed(tmp_path: Path) -> None:
         assert times_of(log) == {offset: NOW + offset for offset in range(log.log_start_offset, 20)}
 
 
-def test_a_topic_made_again_has_nothing_of_the_old_one(tmp_path: Path) -> None:
+def test_a_topic_that_is_created_again_has_nothing_of_the_old_one(tmp_path: Path) -> None:
     log_dir = open_dir(tmp_path)
     first = log_dir.create("events", 3, TOPIC_ID, TopicConfig(), NOW)
     append(first, NOW, now=NOW + 70)

@@ -265,7 +265,7 @@ def test_append_times_are_carried_over(tmp_path: Path) -> None:
             assert [log.segments[0].append_times.at(offset) for offset in range(6)] == known
 
 
-def test_it_refuses_beside_a_broker(tmp_path: Path) -> None:
+def test_it_refuses_while_a_broker_has_the_directory(tmp_path: Path) -> None:
     with new_log(tmp_path) as log:
         append(log, NOW)
         with pytest.raises(Misconfigured, match="a broker is at work"):

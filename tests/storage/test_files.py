@@ -68,7 +68,7 @@ def test_a_write_that_falls_short_is_continued(tmp_path: Path) -> None:
     assert files.read_at(file, 100, 2) == b"abcdefghij"
 
 
-def test_a_refused_write_says_which_file_and_why(tmp_path: Path) -> None:
+def test_a_refused_write_names_the_file_and_the_reason(tmp_path: Path) -> None:
     class Full(Files):
         def _pwritev(self, fd: int, parts: Sequence[bytes], position: int) -> int:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

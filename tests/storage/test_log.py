@@ -552,7 +552,7 @@ def test_records_of_a_compacted_topic_cannot_be_deleted(tmp_path: Path) -> None:
         assert code_of(error) is ErrorCode.policy_violation
 
 
-def test_retention_says_why_and_delays_the_removal_of_files(tmp_path: Path) -> None:
+def test_retention_gives_its_reason_and_delays_the_removal_of_files(tmp_path: Path) -> None:
     config = replace(SMALL, retention_ms=1000, file_delete_delay_ms=60_000)
     with new_log(tmp_path, config) as log:
         for number in range(10):

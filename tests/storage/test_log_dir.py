@@ -90,7 +90,7 @@ def test_meta_properties_of_a_version_to_come_are_not_guessed_at(tmp_path: Path)
         open_dir(tmp_path)
 
 
-def test_a_damaged_meta_properties_is_kept_and_what_it_says_counts(
+def test_a_damaged_meta_properties_is_kept_and_its_readable_lines_count(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = "version=1\nnode.id=seven\ncluster.id=wgPH0HbHQdafz7FRtFo3PQ\n"
@@ -369,7 +369,7 @@ def test_a_topic_that_is_recreated_while_the_old_one_is_read_has_its_own_files(
     log_dir.logs[key].roll(NOW)
     append(log_dir.logs[key], NOW + 5)
     assert log_dir.close() == []
-    for index in (INDEX, TIMES):  # to be made again
+    for index in (INDEX, TIMES):  # to be rebuilt
         (partition_dir(tmp_path) / index).write_bytes(b"")
     (partition_dir(tmp_path) / LOG).with_suffix(".seal").unlink()
     log_dir = open_dir(tmp_path, EVERY_BATCH, files=files)

@@ -102,7 +102,7 @@ def test_appends_to_a_segment_of_an_old_format_roll_by_its_times(
 
 
 def test_offsets_before_a_moment_are_where_segments_begin(tmp_path: Path) -> None:
-    """ListOffsets 0 goes by when files were changed, whatever the records say."""
+    """ListOffsets 0 uses the files' modification times, whatever the records' times."""
     write(
         tmp_path,
         {

@@ -1,4 +1,4 @@
-"""Indexes made again from the log: what Kafka's own recovery makes, and nothing half-way."""
+"""Indexes rebuilt from the log: what Kafka's own recovery makes, and nothing half-way."""
 
 from __future__ import annotations
 

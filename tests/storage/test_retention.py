@@ -109,7 +109,7 @@ def test_the_passes_go_on_where_the_one_before_stopped() -> None:
     assert count(segments, start=50, retention_bytes=10, times=times, retention_ms=100) == 3
 
 
-def test_every_reason_says_what_decided() -> None:
+def test_every_reason_names_what_decided() -> None:
     reasons = decide(
         log(5, 5, 5, 5),
         TopicConfig(retention_bytes=10, retention_ms=100),

@@ -41,7 +41,7 @@ def two_segments(path: Path, by: str, *, first: int, second: int) -> Iterator[Lo
         ("later", [2, 2, 1, 0]),
     ],
 )
-def test_a_backfill_is_kept_for_as_long_as_the_clock_that_counts_says(
+def test_a_backfill_is_kept_by_the_clock_that_counts(
     tmp_path: Path, by: str, left: list[int]
 ) -> None:
     nows = (NOW + DAY, NOW + 2 * DAY, NOW + 2 * DAY + 1, NOW + 3 * DAY + 1)

@@ -31,7 +31,7 @@ def three_segments(log: Log, *times: int) -> None:
         append(log, time, now=NOW + day * DAY)
 
 
-def test_every_segment_says_when_it_goes(tmp_path: Path) -> None:
+def test_every_segment_has_the_time_of_its_deletion(tmp_path: Path) -> None:
     with new_log(tmp_path, CONFIG) as log:
         three_segments(log, NOW, NOW + DAY, NOW + 2 * DAY)
         found = log.retention_report(NOW + 2 * DAY + 1)
@@ -150,7 +150,7 @@ times = st.sampled_from([-5, -1, NOW - 3 * DAY, NOW - 1, NOW, NOW + DAY, FAR])
     start=st.integers(0, 12),
     reset=st.booleans(),
 )
-def test_the_report_says_at_any_time_what_retention_then_deletes(
+def test_at_any_time_the_report_equals_what_retention_deletes(
     tmp_path_factory: pytest.TempPathFactory,
     segments: list[list[int]],
     by: str,

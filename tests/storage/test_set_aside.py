@@ -152,7 +152,7 @@ def test_verify_names_what_was_set_aside_and_how_it_comes_back(path: Path) -> No
     assert "offsets 12 to 21" in first, first
 
 
-def test_verify_says_of_what_is_unreadable_only_that_it_can_go(path: Path) -> None:
+def test_verify_reports_unreadable_bytes_as_removable(path: Path) -> None:
     file = partition_dir(path) / "00000000000000000007.log.0.cut"
     file.write_bytes(placed(0)[:-1])
     (finding,) = [each for each in findings(path) if each.path == str(file)]

@@ -15,7 +15,7 @@ HAS_SYNCFS = pytest.mark.skipif(system_call() is None, reason="no syncfs that te
 
 
 class Watched(Files):
-    """Notes what is synced; refuses what is told to."""
+    """Records what is synced; fails for given paths."""
 
     def __init__(self, refused: str = "", *, whole_fails: bool = False) -> None:
         super().__init__()

@@ -34,7 +34,7 @@ class GeneratedBatch:
     codec: Codec
     timestamp_type: TimestampType
     sent: tuple[Record, ...]
-    """The records with the timestamps that lie in the bytes."""
+    """The records with the timestamps that are in the bytes."""
     header_max_timestamp: int
 
     @property

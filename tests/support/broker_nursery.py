@@ -237,7 +237,7 @@ def hinder(how: str) -> None:
     """Have this process die, or its disk fail, at a chosen step.
 
     step:N     dies at step N of all that change the disk, in the middle of a write
-    stop:N     the same, counted from when it is told to stop
+    stop:N     the same, counted from the signal to stop
     tear:N:P   dies in write N to a `.log`, when P of 1000 bytes are written
     full:PATH  has a full disk while there is a file at PATH
     sync:PATH  has a disk that refuses to sync `.log` files while there is a file at PATH

@@ -32,7 +32,7 @@ def told(bootstrap: str, scenarios: list[Scenario]) -> dict[str, dict[str, Any]]
 
 
 def without_epochs(answer: dict[str, Any]) -> dict[str, Any]:
-    """Another start is another leader epoch; what stands in the batches stays."""
+    """Another start is another leader epoch; what is in the batches stays."""
     return {**answer, "latest": answer["latest"][:2], "earliest": answer["earliest"][:2]}
 
 

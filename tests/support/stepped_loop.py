@@ -9,7 +9,7 @@ class SteppedLoop(asyncio.SelectorEventLoop):
     _ahead_s = 0.0
 
     def time(self) -> float:
-        """Seconds, as the loop's timers go by them."""
+        """Seconds of the loop's timers."""
         return super().time() + self._ahead_s
 
     def advance(self, seconds: float) -> None:

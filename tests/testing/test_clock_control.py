@@ -181,7 +181,7 @@ def test_validation_moves_nothing(admin: Admin, broker: Broker) -> None:
     assert broker.clock.now_ms() == T0_MS
 
 
-def test_settings_stay_and_change_beside_the_clock(admin: Admin, broker: Broker) -> None:
+def test_settings_are_kept_and_changed_while_the_clock_is_set(admin: Admin, broker: Broker) -> None:
     """Tools that send all settings back with the older request must find theirs again."""
     admin.turn({"log.retention.ms": "123"})
     admin.turn({"log.retention.ms": "123", "horolog.clock.advance": "1s"})

@@ -233,7 +233,7 @@ def test_topics_have_the_settings_they_are_given() -> None:
             broker.create_topic("u", settings={"retention.ms": None})
 
 
-def test_what_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_start_gives_its_reason_and_leaves_nothing(tmp_path: Path) -> None:
     threads = set(threading.enumerate())
     with pytest.raises(Misconfigured, match="Unknown broker config name: nonsense"):
         Broker({"nonsense": 1}, log_dir=tmp_path).start()
@@ -248,7 +248,7 @@ def test_what_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     assert set(threading.enumerate()) == threads
 
 
-def test_a_broker_that_does_not_run_says_so() -> None:
+def test_calls_to_a_stopped_broker_raise_an_error() -> None:
     broker = Broker()
     assert "stopped" in repr(broker)
     with pytest.raises(AssertionError, match="was never started"):
@@ -287,7 +287,7 @@ def test_a_bug_of_the_broker_is_raised_once_when_it_stops() -> None:
 
 
 @pytest.mark.usefixtures("with_bug")
-def test_a_test_that_fails_is_reported_of_the_bug_besides() -> None:
+def test_a_failing_test_reports_a_bug_of_the_broker_too() -> None:
     def fails() -> None:
         with Broker() as broker:
             meet_bug(broker)
@@ -350,7 +350,7 @@ def test_a_lifted_bound_leaves_the_older_one_to_decide() -> None:
         assert refused.value.code is ErrorCode.invalid_timestamp
 
 
-def test_public_names_are_what_they_say() -> None:
+def test_public_names_are_exported_by_the_package() -> None:
     for name in horolog.testing.__all__:
         assert getattr(horolog.testing, name).__name__ == name
     with pytest.raises(AttributeError, match="has no attribute 'Brokr'"):

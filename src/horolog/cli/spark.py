@@ -8,6 +8,7 @@ JOBS = {
     "audit": Entry("horolog.cli.jobs.audit", "Find wrong times, and bounds that refuse them."),
     "index": Entry("horolog.cli.jobs.index", "Verify or rebuild indexes of many partitions."),
     "archive": Entry("horolog.cli.jobs.archive", "Archive topics as Parquet, by date and hour."),
+    "latency": Entry("horolog.cli.jobs.latency", "Measure how long records take to the log."),
     "mirror": Entry("horolog.cli.jobs.mirror", "Mirror topics into another cluster."),
     "script": Entry("horolog.cli.jobs.script", "Print the path of the script for spark-submit."),
 }

@@ -32,6 +32,7 @@ _JOBS: dict[str, str] = {
     "audit": "horolog.jobs.questions.audit",
     "index": "horolog.jobs.files.index",
     "archive": "horolog.jobs.archives.archiving",
+    "latency": "horolog.jobs.questions.latency",
     "mirror": "horolog.jobs.mirroring",
 }
 

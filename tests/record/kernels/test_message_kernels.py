@@ -22,7 +22,7 @@ BREAKS = (0, 1, -1, -2, 13, 14, 21, 22, 64, (1 << 31) - 1, -(1 << 31))
 
 
 def hostile_messages(rng: random.Random, magic: int) -> bytes:
-    """Messages of one format; a break is likely to lie in one that is sound otherwise."""
+    """Messages of one format; a break is likely to be in one that is sound otherwise."""
     out = bytearray()
     offset = rng.choice((0, 5, 1 << 40, INT64_MAX - 8))
     breaks = rng.choice((0.0, 0.05, 0.2))

@@ -70,7 +70,7 @@ def test_messages_hold_their_records_at_their_offsets(magic, codec):
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_a_compressed_message_says_where_it_ends_and_not_where_it_begins(codec):
+def test_a_compressed_message_has_its_last_offset_but_not_its_first(codec):
     data = build_messages(ROWS, 1, base_offset=70, codec=codec)
     header = parse_header(data, 0, 50)
     assert (header.base_offset, header.last_offset) == (50, 73)

@@ -93,7 +93,7 @@ def test_a_topic_that_was_removed_leaves_no_settings_to_the_next_of_its_name(
     assert read(tmp_path) == {"a": {"retention.ms": "7"}}
 
 
-def test_a_snapshot_stands_for_all_before_it(tmp_path: Path) -> None:
+def test_a_snapshot_replaces_all_before_it(tmp_path: Path) -> None:
     log(tmp_path, topic("old", FIRST), setting("old", "retention.ms", "1"))
     log(tmp_path, setting("a", "segment.ms", "2"), base_offset=2)
     write(tmp_path, "00000000000000000001-0000000001.checkpoint", topic("old", FIRST))

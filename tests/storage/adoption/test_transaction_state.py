@@ -43,7 +43,7 @@ def copy_up_to(source: Path, target: Path, offset: int) -> None:
         pytest.param(5, [3], id="an abort decided too"),
     ],
 )
-def test_a_commit_that_kafka_had_decided_on_stands_though_it_was_killed_before_the_marker(
+def test_a_decided_commit_counts_though_kafka_was_killed_before_its_marker(
     tmp_path: Path, written: int, aborted: list[int]
 ) -> None:
     """In Kafka's own bytes: producer 2 is to commit, and producer 3 to abort."""

@@ -139,7 +139,7 @@ def test_a_block_counts_what_is_odd_about_its_times(
 
 @pytest.mark.parametrize("kind", list(TimestampType))
 @pytest.mark.parametrize("compression", ["producer", "zstd", "uncompressed"])
-def test_a_map_made_of_the_log_says_what_the_one_made_by_appending_says(
+def test_a_map_rebuilt_from_the_log_equals_the_one_written_by_appends(
     tmp_path: Path, kind: TimestampType, compression: str
 ) -> None:
     config = TopicConfig(message_timestamp_type=kind, compression_type=compression, **ANY_TIME)
@@ -389,7 +389,7 @@ def test_the_map_goes_with_its_segment(tmp_path: Path) -> None:
         assert not stale.exists()
 
 
-def test_a_map_is_not_made_again_for_a_segment_that_is_gone(tmp_path: Path) -> None:
+def test_a_map_is_not_rebuilt_for_a_deleted_segment(tmp_path: Path) -> None:
     with new_log(tmp_path, CONFIG) as log:
         for times in STEADY:
             append(log, *times)
@@ -530,7 +530,7 @@ def test_a_damaged_map_is_found_and_rebuilt(tmp_path: Path) -> None:
         assert reader.blocks.is_complete(reader.size)
 
 
-def test_entries_that_say_other_times_than_the_records_are_found_and_rebuilt(
+def test_entries_with_other_times_than_the_records_are_found_and_rebuilt(
     tmp_path: Path,
 ) -> None:
     path = closed(tmp_path, *STEADY)
@@ -575,7 +575,7 @@ def test_every_record_that_kafka_wrote_is_in_a_stretch_that_is_named(tmp_path: P
             ), (golden.name, offset)
 
 
-def test_a_map_made_of_the_log_takes_append_times_from_the_file_beside_it(tmp_path: Path) -> None:
+def test_a_map_rebuilt_from_the_log_has_append_times_of_their_own_file(tmp_path: Path) -> None:
     with new_log(tmp_path, CONFIG) as log:
         for number, times in enumerate(STEADY):
             append(log, *times, now=NOW + 7 * number)

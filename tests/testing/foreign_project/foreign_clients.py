@@ -204,6 +204,6 @@ class WithoutPytest(unittest.TestCase):
         self.broker = Broker(clock=ManualClock("2020-01-01T00:00Z")).start()
         self.addCleanup(self.broker.close)
 
-    def test_the_clock_stands_where_it_was_put(self):
+    def test_the_clock_stays_where_it_was_set(self):
         self.broker.create_topic("t", settings={"message.timestamp.type": "LogAppendTime"})
         self.assertEqual(append(self.broker, "t"), 1_577_836_800_000)  # noqa: PT009

@@ -1,0 +1,185 @@
+"""How long records take from their producer to the log (KIP-33, use case 5)."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from horolog.errors import Misconfigured
+from horolog.jobs.questions.distribution import classes_of, spans_of
+from horolog.jobs.questions.groups import Flags, Groups, Numbers, Pending
+from horolog.jobs.questions.live import LiveScan
+from horolog.jobs.questions.scan import NO_HOUR, Scan, Summary, Times, batch_of, ddl_of, runs
+from horolog.jobs.selection import Moment, Selection
+from horolog.record.looks_like import units_of
+
+BY_APPEND_TIME: Final = "append time - create time"
+BY_READER: Final = "clock of the reader - create time"
+"""What is measured; the second is KIP-33's own, for logs that keep one time only."""
+
+PERCENTILES: Final = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99}
+COUNTS: Final = ("records", "untimed", "in_other_unit", "not_appended")
+_NONE: Final = NO_HOUR
+_MEASURED, _CLASS, _SPAN = "measured", "class", "span_ms"
+_FAR_MS = 1 << 61
+PARTS: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        *((name, pa.int64()) for name in ("hour", _CLASS, _SPAN, *COUNTS, _MEASURED)),
+        ("min_ms", pa.int64()),
+        ("max_ms", pa.int64()),
+    ]
+)
+
+
+def latency(
+    spark: SparkSession,
+    *,
+    source: str | os.PathLike[str],
+    topics: str | Iterable[str] | None = None,
+    topics_pattern: str | None = None,
+    from_: Moment | None = None,
+    to: Moment | None = None,
+    settings: Mapping[str, str] | None = None,
+    live_ms: int | None = None,
+) -> DataFrame:
+    """The distribution of append time minus create time, topic by topic and hour by hour.
+
+    Only where the log knows both: horolog's logs, and LogAppendTime topics, Apache Kafka's too,
+    whose batches keep the create times. A CreateTime topic of Apache Kafka keeps one time only;
+    for such topics `live_ms` measures KIP-33's other way.
+
+    Args:
+        spark: the session.
+        source: a broker (`host:port`), or a path of segment files.
+        topics: their names.
+        topics_pattern: or a regular expression of Java's.
+        from_: only records with a time at or after this.
+        to: only records with a time before this.
+        settings: of the client or the store.
+        live_ms: instead of what the log holds, read what is appended for so long, and measure the
+            reader's clock minus create time. It includes the way to the reader, and compares two
+            machines' clocks.
+
+    Returns:
+        A row for each topic with `hour` null, and one for each of its hours of append time:
+
+        - `topic`; `hour` timestamp; `is_total`: whether the row is of all hours;
+        - `measure`: "append time - create time" or "clock of the reader - create time";
+        - `records`; of these `untimed` have no create time, that of `in_other_unit` looks like one
+          in another unit, and of `not_appended` the log knows no append time; `measured`: the rest;
+        - `negative`: measured below zero, by clocks that differ;
+        - `min_ms`, `p50_ms`, `p90_ms`, `p99_ms`, `max_ms` bigint: null where nothing is measured.
+          Percentiles are exact below 256 ms, else within 1 %.
+
+    Raises:
+        HorologError: an argument is wrong, or the log cannot be read.
+    """
+    selection = Selection.of(source, topics, topics_pattern, from_, to, settings)
+    summary, measure = LatencySummary(), BY_APPEND_TIME
+    if live_ms is None:
+        parts = Scan.plan(spark, selection, with_producers=False).frame(
+            spark, summary, ddl_of(PARTS)
+        )
+    else:
+        _check_live(selection, live_ms)
+        measure = BY_READER
+        live: Summary = summary
+        parts = LiveScan.plan(spark, selection, live_ms).frame(spark, live, ddl_of(PARTS))
+    return distributions(parts, measure)
+
+
+def _check_live(selection: Selection, live_ms: int) -> None:
+    if not selection.source.is_broker:
+        raise Misconfigured("live measures what is appended meanwhile, and needs a broker")
+    if selection.from_ms is not None or selection.to_ms is not None:
+        raise Misconfigured("live measures what is appended meanwhile: leave out from and to")
+    if live_ms <= 0:
+        raise Misconfigured(f"live is {live_ms} ms; it is above zero")
+
+
+class LatencySummary:
+    """Sums of what a task reads; rows of `PARTS`."""
+
+    def __call__(self, place: int, times: Iterator[Times]) -> Iterator[pa.RecordBatch]:
+        """The rows of a task, a topic after the other."""
+        pending, constants = Pending(), dict[str, object]()
+        for each, begins in runs(times):
+            if begins:
+                yield from _rows(pending.take(), constants)
+                constants = {"topic": each.topic}
+            yield from _rows(pending.add(groups_of(each)), constants)
+        yield from _rows(pending.take(), constants)
+
+
+def groups_of(times: Times) -> Groups:
+    """The records of a table by hour and class of latency."""
+    created, timed, known = times.created_ms, times.is_timed, times.is_appended
+    is_other = timed & (units_of(created) != 0)
+    measured = timed & ~is_other & known
+    spans = np.clip(times.appended_ms, -_FAR_MS, _FAR_MS) - np.clip(created, -_FAR_MS, _FAR_MS)
+    flags: dict[str, Numbers | Flags] = {
+        "records": np.ones(len(created), np.bool_),
+        "untimed": ~timed,
+        "in_other_unit": is_other,
+        "not_appended": ~known,
+        _MEASURED: measured,
+    }
+    return Groups(
+        {
+            "hour": times.hours(),
+            _CLASS: np.where(measured, classes_of(spans), _NONE),
+        },
+        flags,
+        {"min_ms": np.where(measured, spans, -_NONE - 1)},
+        {"max_ms": np.where(measured, spans, _NONE)},
+    )
+
+
+def _rows(groups: Groups | None, constants: dict[str, object]) -> Iterator[pa.RecordBatch]:
+    if groups is not None and groups.rows:
+        classes = groups.keys[_CLASS]
+        spans = np.where(classes == _NONE, 0, spans_of(np.where(classes == _NONE, 0, classes)))
+        yield batch_of(constants, {**groups.columns, _SPAN: spans}, PARTS)
+
+
+def distributions(parts: DataFrame, measure: str) -> DataFrame:
+    """The parts of all tasks as `latency` returns them."""
+    is_measured = F.col(_MEASURED) > 0
+    span = F.when(is_measured, F.col(_SPAN))
+    # A frequency must not be zero for a value; without a value it does not count.
+    often = F.greatest(F.col(_MEASURED), F.lit(1))
+
+    def among(column: str) -> Column:
+        """Percentiles are of classes; the smallest and the largest span limit them."""
+        return F.least(F.greatest(F.round(column).cast("bigint"), "min_ms"), "max_ms")
+
+    found = parts.groupingSets([["topic", "hour"], ["topic"]], "topic", "hour").agg(
+        (F.grouping("hour") == 1).alias("is_total"),
+        *(F.sum(name).alias(name) for name in (*COUNTS, _MEASURED)),
+        F.coalesce(F.sum(F.when(is_measured & (F.col(_CLASS) < 0), F.col(_MEASURED))), F.lit(0))
+        .cast("bigint")
+        .alias("negative"),
+        F.min(F.when(is_measured, F.col("min_ms"))).alias("min_ms"),
+        F.max(F.when(is_measured, F.col("max_ms"))).alias("max_ms"),
+        F.percentile(span, list(PERCENTILES.values()), often).alias("percentiles"),
+    )
+    return found.select(
+        "topic",
+        F.when(F.col("hour") != NO_HOUR, F.timestamp_millis("hour")).alias("hour"),
+        "is_total",
+        F.lit(measure).alias("measure"),
+        *COUNTS,
+        _MEASURED,
+        "negative",
+        "min_ms",
+        *(
+            among(F.col("percentiles")[at]).alias(name)  # type: ignore[arg-type]
+            for at, name in enumerate(PERCENTILES)
+        ),
+        "max_ms",
+    )

@@ -1,0 +1,128 @@
+"""Tasks that read what is appended while they run, and note when they have it."""
+
+import pickle
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from horolog.client import Fetched
+from horolog.clock import SystemClock
+from horolog.jobs.questions.scan import Summary, Times
+from horolog.jobs.selection import Selection
+from horolog.record.batch import iter_headers
+from horolog.record.columns import decode
+from horolog.spark.broker_log import BrokerLog
+from horolog.spark.broker_reader import task_client
+from horolog.spark.errors import in_one_sentence
+from horolog.spark.masters import parallelism
+from horolog.spark.options import ReadOptions
+from horolog.spark.workers import SentToWorkers, prepare_for_tasks
+from horolog.storage.names import TopicPartition
+
+_WAIT_MS = 500
+_COLUMNS = ("offset", "timestamp_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveScan:
+    """Partitions to follow from their log ends on, shared out among tasks that all run at once."""
+
+    shares: tuple[dict[TopicPartition, int], ...]
+    options: ReadOptions
+    for_ms: int
+
+    @classmethod
+    def plan(cls, spark: SparkSession, selection: Selection, for_ms: int) -> "LiveScan":
+        """Look at the log ends.
+
+        Raises:
+            HorologError: the broker cannot be asked.
+        """
+        options = selection.read_options()
+        with BrokerLog(options) as log:
+            ends = log.latest(log.partitions())
+        cores = parallelism(lambda name: spark.conf.get(name, None)) or 1
+        count = min(cores, len(ends))
+        partitions = sorted(ends)
+        shares = [
+            {each: ends[each] for each in partitions[number::count]} for number in range(count)
+        ]
+        return cls(tuple(shares), options, for_ms)
+
+    def frame(self, spark: SparkSession, summary: Summary, schema: str) -> DataFrame:
+        """What a summary makes of each task; run when Spark needs it, for `for_ms`."""
+        count = len(self.shares)
+        numbers = spark.range(0, count, 1, max(count, 1))
+        return numbers.mapInArrow(_Follow(self, summary), schema)
+
+    def times(self, place: int) -> Iterator[Times]:
+        """What is appended to the partitions of a task; appended, it says, when it was read."""
+        prepare_for_tasks()
+        positions = dict(self.shares[place])
+        clock = SystemClock()
+        until = time.monotonic() + self.for_ms / 1000
+        with task_client(self.options) as client:
+            while (left_s := until - time.monotonic()) > 0:
+                client.wait_for_records(
+                    {(each.topic, each.partition): at for each, at in positions.items()},
+                    max_wait_ms=max(1, min(_WAIT_MS, int(1000 * left_s))),
+                    read_committed=self.options.read_committed,
+                )
+                for partition, offset in positions.items():
+                    fetched = client.fetch(
+                        *partition,
+                        offset,
+                        max_bytes=self.options.fetching.max_bytes,
+                        max_wait_ms=0,
+                        read_committed=self.options.read_committed,
+                    )
+                    now_ms = clock.now_ms()
+                    for _, header in iter_headers(fetched.records):
+                        positions[partition] = max(positions[partition], header.next_offset)
+                    yield from _times(partition, offset, fetched, self.options, now_ms)
+
+
+def _times(
+    partition: TopicPartition, offset: int, fetched: Fetched, options: ReadOptions, now_ms: int
+) -> Iterator[Times]:
+    """The times of what was fetched from an offset on, as if it had been appended now."""
+    for table in decode(
+        fetched.records,
+        start_offset=offset,
+        columns=_COLUMNS,
+        aborted=fetched.aborted if options.read_committed else None,
+        check_crcs=options.check_crcs,
+        as_created=True,
+    ):
+        offsets, created = (table.column(name).to_numpy() for name in _COLUMNS)
+        count = len(offsets)
+        yield Times(
+            topic=partition.topic,
+            partition=partition.partition,
+            offsets=offsets,
+            created_ms=created,
+            appended_ms=np.full(count, now_ms),
+            is_appended=np.ones(count, np.bool_),
+            is_stamped=np.zeros(count, np.bool_),
+            producers=None,
+        )
+
+
+class _Follow(SentToWorkers):
+    """What Spark calls with the numbers of the tasks."""
+
+    def __init__(self, scan: LiveScan, summary: Summary) -> None:
+        self.scan = pickle.dumps(scan)
+        self.summary = summary
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        scan: LiveScan = pickle.loads(self.scan)  # noqa: S301 - of the driver
+        with in_one_sentence():
+            for batch in batches:
+                for place in batch.column(0).to_pylist():
+                    yield from self.summary(place, scan.times(place))
