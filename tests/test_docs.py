@@ -26,6 +26,22 @@ def test_every_row_of_the_conformance_table_has_its_state(document: str, least: 
             assert NAMED_TEST.search(row), f"no test named: {row}"
 
 
+def test_the_architecture_names_modules_and_members_that_exist() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    source = {path: path.read_text() for path in (ROOT / "src/horolog").rglob("*.py")}
+    named = set(re.findall(r"`((?:\w+/)+\w+\.py)`", text))
+    assert len(named) > 40
+    for path in named:
+        assert (ROOT / "src/horolog" / path).exists(), path
+    members = set(re.findall(r"`([A-Z]\w+)\.(\w+)`", text))
+    assert members
+    for name, member in members:
+        defined = re.compile(
+            rf"^class {name}\b.*?^    (?:async )?def {member}\b", re.MULTILINE | re.DOTALL
+        )
+        assert any(defined.search(code) for code in source.values()), f"{name}.{member}"
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_tests_and_files_named_in_documents_exist(document: Path) -> None:
     text = document.read_text()
