@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -289,3 +290,71 @@ def test_a_converted_log_is_served_and_appended_to(tmp_path: Path) -> None:
         append(log, NOW + 50)
         assert log.log_end_offset == 5
     assert formats_in(partition_dir(tmp_path)) == {1, 2}
+
+
+def test_a_dry_run_tells_what_a_conversion_does_and_writes_nothing(mixed: Path) -> None:
+    before = {path.name: path.read_bytes() for path in mixed.iterdir()}
+    for magic in 0, 1, 2:
+        told = convert(mixed, magic, dry_run=True)
+        assert {path.name: path.read_bytes() for path in mixed.iterdir()} == before
+        copy = mixed.parent / f"copy-{magic}"
+        shutil.copytree(mixed, copy)
+        done = convert(copy, magic)
+        assert [(each.records, each.bytes_after, each.losses, each.refused) for each in told] == [
+            (each.records, each.bytes_after, each.losses, each.refused) for each in done
+        ]
+
+
+def test_a_dry_run_tells_what_is_refused(tmp_path: Path) -> None:
+    directory = tmp_path / "events-0"
+    directory.mkdir()
+    log = directory / "00000000000000000000.log"
+    log.write_bytes(build_batch(ROWS, codec=Codec.ZSTD))
+    (told,) = convert(directory, 1, dry_run=True)
+    assert "zstd" in str(told.refused)
+    (told,) = convert(directory, 1, dry_run=True, zstd_as=Codec.GZIP)
+    assert told.refused is None
+    assert told.records == len(ROWS)
+
+
+class Pausing(Files):
+    """Lets another thread try its best before the first file gets its name."""
+
+    def __init__(self, meanwhile: threading.Thread) -> None:
+        super().__init__()
+        self._meanwhile: threading.Thread | None = meanwhile
+
+    def _rename(self, source: str, target: str) -> None:
+        if target.endswith(".swap") and self._meanwhile is not None:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            meanwhile.start()
+            meanwhile.join(0.3)
+        super()._rename(source, target)
+
+
+@pytest.mark.parametrize("other", ["00000000000000000008.log", "00000000000000000000.log"])
+def test_processes_convert_segments_of_one_partition_at_once(mixed: Path, other: str) -> None:
+    """Its neighbour, or, as Spark repeats tasks, the same segment."""
+    before = records_in(mixed)
+    results: list[ConvertedSegment] = []
+    second = threading.Thread(target=lambda: results.extend(convert(mixed / other, 1)))
+    first = convert(mixed / "00000000000000000000.log", 1, Pausing(second))
+    second.join()
+    assert [each.refused for each in (*first, *results)] == [None, None]
+    assert first[0].is_changed
+    assert results[0].is_changed == (other != "00000000000000000000.log")
+    convert(mixed, 1)
+    assert formats_in(mixed) == {1}
+    assert records_in(mixed) == before
+    assert not (mixed / "converting").exists()
+    assert not [each for each in mixed.iterdir() if each.suffix in (".cleaned", ".swap")]
+
+
+def test_what_a_killed_conversion_was_writing_is_removed_by_the_next(mixed: Path) -> None:
+    for base in (0, 8):
+        left = mixed / "converting" / f"{base:020d}"
+        left.mkdir(parents=True)
+        (left / f"{base:020d}.log").write_bytes(b"half")
+    convert(mixed, 2)
+    assert not (mixed / "converting").exists()
+    assert formats_in(mixed) == {2}

@@ -33,6 +33,15 @@ class OldCodec(StrEnum):
     LZ4 = "lz4"
 
 
+ZstdAs = Annotated[
+    OldCodec | None,
+    typer.Option(
+        "--zstd-as",
+        show_default=False,
+        help="What v0 and v1 are compressed with where v2 is with zstd, which came with v2. "
+        "Without it such segments are left as they are.",
+    ),
+]
 _LOST = {
     "headers": "headers of records",
     "timestamps": "timestamps",
@@ -47,16 +56,11 @@ def convert(
     to: Annotated[
         Format, typer.Option("--to", show_default=False, help="The record format to write.")
     ],
-    zstd_as: Annotated[
-        OldCodec | None,
-        typer.Option(
-            "--zstd-as",
-            show_default=False,
-            help="What v0 and v1 are compressed with where v2 is with zstd, which came with v2. "
-            "Without it such segments are left as they are.",
-        ),
-    ] = None,
+    zstd_as: ZstdAs = None,
     interval_bytes: IntervalBytes = INTERVAL_BYTES,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what would be done, lost or refused.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Rewrite the segments of a log in another record format: v0, v1 (Kafka 0.10) or v2 (0.11).
@@ -74,6 +78,7 @@ def convert(
         SystemClock().now_ms(),
         zstd_as=None if zstd_as is None else Codec[zstd_as.name],
         interval_bytes=interval_bytes,
+        dry_run=dry_run,
     )
     with work.locked():
         done = Tally().of(work.steps(), f"converting {path} to {to.value}", bytes_of(target))
@@ -86,40 +91,49 @@ def convert(
                 "path": str(path.absolute()),
                 "ok": not refused,
                 "format": to.value,
+                "dry_run": dry_run,
                 "segments": len(done),
-                "converted": [_json(each) for each in changed],
+                "converted": [converted_json(each) for each in changed],
                 "refused": {each.path: each.refused for each in refused},
                 "lost": losses._asdict(),
             }
         )
     else:
         for each in done:
-            _show(each, to.value)
-        for name, count in losses._asdict().items():
-            if count:
-                typer.echo(f"{to.value} has no place for {count} {_LOST[name]}")
+            show_converted(each, to.value, dry_run=dry_run)
+        show_losses(losses, to.value)
         typer.echo(
-            f"{len(done)} segments, {len(changed)} converted to {to.value}, {len(refused)} left "
-            "as they are"
+            f"{len(done)} segments, {len(changed)} {'would be ' if dry_run else ''}converted to "
+            f"{to.value}, {len(refused)} left as they are"
         )
     if refused:
         raise typer.Exit(1)
 
 
-def _show(done: ConvertedSegment, to: str) -> None:
+def show_losses(losses: Losses, to: str) -> None:
+    """Print what a format has no place for."""
+    for name, count in losses._asdict().items():
+        if count:
+            typer.echo(f"{to} has no place for {count} {_LOST[name]}")
+
+
+def show_converted(done: ConvertedSegment, to: str, *, dry_run: bool) -> None:
+    """Print what was done about a segment; nothing if it had the format."""
     name = os.path.join(os.path.basename(os.path.dirname(done.path)), os.path.basename(done.path))
     if done.refused:
         typer.echo(f"{name}: left as it is: {done.refused}")
     elif done.is_changed:
         typer.echo(
-            f"{name}: {done.records} records written anew in {to}, {size(done.bytes_before)} "
-            f"before and {size(done.bytes_after)} now"
+            f"{name}: {done.records} records {'would be ' if dry_run else ''}written anew in {to}, "
+            f"{size(done.bytes_before)} before and {size(done.bytes_after)} "
+            f"{'then' if dry_run else 'now'}"
         )
     for note in done.notes:
         typer.echo(f"{name}: {note}")
 
 
-def _json(done: ConvertedSegment) -> dict[str, Any]:
+def converted_json(done: ConvertedSegment) -> dict[str, Any]:
+    """What was done about a segment, for JSON."""
     return {
         "path": done.path,
         "records": done.records,

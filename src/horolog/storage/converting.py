@@ -1,10 +1,14 @@
 """Rewrites the segments of a log in another record format, without a broker.
 
-A segment is written anew in `<partition>/converting/`, synced, read again and compared record for
-record, and only then takes the place of the old one, by the names that a compaction of Kafka's
-uses: its files get `.cleaned`, then `.swap`, then their own names. A kill before the first `.swap`
-leaves the old segment, one after that the new one, whatever starts next: this, horolog's broker or
-Kafka's. A segment that has the format is left as it is, so that the work goes on where it ended.
+A segment is written anew in `<partition>/converting/<base>/`, synced, read again and compared
+record for record, and only then takes the place of the old one, by the names that a compaction of
+Kafka's uses: its files get `.cleaned`, then `.swap`, then their own names. A kill before the first
+`.swap` leaves the old segment, one after that the new one, whatever starts next: this, horolog's
+broker or Kafka's. A segment that has the format is left as it is, so that the work goes on where it
+ended.
+
+Processes may convert segments of one partition at the same time: each locks the segment's log, and
+the partition's directory while names in it change.
 
 Offsets stay as they are, and modification times, by which segments without timestamps expire. A
 segment that grows beyond `MAX_SEGMENT_BYTES` becomes several.
@@ -14,8 +18,9 @@ import hashlib
 import os
 import stat
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused, StorageFailed
@@ -24,7 +29,7 @@ from horolog.record.compression import Codec
 from horolog.record.conversion import RUN_BYTES, Losses, as_plain_messages, convert_all
 from horolog.storage import names
 from horolog.storage.batch_reader import EVERYTHING
-from horolog.storage.directory_lock import lock_offline
+from horolog.storage.directory_lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files, OpenFile
 from horolog.storage.finished_segment import write_companions
 from horolog.storage.leftovers import base_offsets, tidy
@@ -35,6 +40,8 @@ from horolog.storage.verify.findings import Checked, Steps
 MAX_SEGMENT_BYTES = 1 << 30
 _CARRIED = (names.TXN_INDEX,)  # true of a log in any format: they name offsets
 _WRITE_BYTES = 4 << 20
+_ABORTED_AND_LARGE = "it has aborted transactions, and would become several segments"
+CONVERSION_REASON = "it would append to what is converted"
 
 
 @dataclass(slots=True)
@@ -67,6 +74,8 @@ class Conversion:
     zstd_as: Codec | None = None
     interval_bytes: int = 4096
     max_segment_bytes: int = MAX_SEGMENT_BYTES
+    dry_run: bool = False
+    """Write nothing; tell what would be written, lost or refused."""
     files: Files = field(default_factory=Files)
 
     def locked(self) -> AbstractContextManager[None]:
@@ -75,7 +84,11 @@ class Conversion:
         Raises:
             Misconfigured: a broker is at work there.
         """
-        return lock_offline(self.target.log_dir, "it would append to what is converted")
+        return lock_offline(self.target.log_dir, CONVERSION_REASON)
+
+    def shared(self) -> AbstractContextManager[None]:
+        """The same for one of several processes at work in the directory; see `share_offline`."""
+        return share_offline(self.target.log_dir, CONVERSION_REASON)
 
     def steps(self) -> Steps[list[ConvertedSegment]]:
         """Convert every segment; yields how much was read, returns what was done."""
@@ -86,18 +99,29 @@ class Conversion:
                     own = "a topic that Kafka keeps for itself: these logs are never changed"
                     done.append(ConvertedSegment(str(directory), refused=own))
                 continue
-            work = f"{directory}/{names.CONVERTING}"
-            self.files.remove_tree(work)
-            tidy(self.files, str(directory), keep=True, now_ms=self.now_ms)
-            _remove_cleaned(self.files, str(directory))
-            bases = base_offsets(os.listdir(directory), names.LOG)
+            with self._alone(str(directory)):  # the names do not change while they are listed
+                if not self.dry_run:
+                    tidy(self.files, str(directory), keep=True, now_ms=self.now_ms)
+                    _remove_cleaned(self.files, str(directory))
+                bases = base_offsets(self.files.names_in(str(directory)), names.LOG)
             for index, base in enumerate(bases):
                 path = directory / names.segment_file(base, names.LOG)
-                if self.target.segment not in (None, path):
-                    continue
-                converting = _Segment(self, str(directory), base, is_last=index + 1 == len(bases))
-                done.append((yield from converting.steps()))
+                if self.target.segment in (None, path):
+                    is_last = index + 1 == len(bases)
+                    done.append((yield from self._one(path, base, is_last=is_last)))
         return done
+
+    def _one(self, path: Path, base_offset: int, *, is_last: bool) -> Steps[ConvertedSegment]:
+        try:
+            with self._alone(str(path)):
+                self.files.close()  # another process may have converted it meanwhile
+                converting = _Segment(self, str(path.parent), base_offset, is_last=is_last)
+                return (yield from converting.steps())
+        except StorageFailed as error:
+            return ConvertedSegment(str(path), refused=str(error))
+
+    def _alone(self, path: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.dry_run else lock_against_others(path)
 
 
 class _Segment:
@@ -113,7 +137,8 @@ class _Segment:
         self._is_last = is_last
         path = f"{directory}/{names.segment_file(base_offset, names.LOG)}"
         self._old = SegmentReader.at(self._files, path, base_offset)
-        self._work = f"{directory}/{names.CONVERTING}"
+        self._parent = f"{directory}/{names.CONVERTING}"
+        self._work = f"{self._parent}/{names.segment_file(base_offset, '')}"
         self._done = ConvertedSegment(path, bytes_before=self._old.size)
         self._new: list[SegmentReader] = []
         self._file: OpenFile | None = None
@@ -122,14 +147,17 @@ class _Segment:
 
     def steps(self) -> Steps[ConvertedSegment]:
         """Convert it, unless it has the format."""
-        done = self._done
+        done, dry_run = self._done, self._conversion.dry_run
+        if not dry_run:
+            self._clear()  # of a conversion that was killed
         try:
             if not self._has_other_format():
                 yield Checked(bytes=self._old.size, segments=1)
                 return done
             yield from self._write()
-            self._compare()
-            self._put_beside()
+            if not dry_run:
+                self._compare()
+                self._put_beside()
         except (CorruptBatch, RequestRefused, StorageFailed) as error:
             done.refused = (
                 f"its log is damaged: {error.reason}. `horolog log verify` says where"
@@ -137,12 +165,22 @@ class _Segment:
                 else str(error)
             )
             done.records, done.bytes_after, done.losses = 0, 0, Losses()
-            self._files.remove_tree(self._work)
+            if not dry_run:
+                self._clear()
             yield Checked(segments=1)
             return done
-        self._swap()
+        if not dry_run:
+            self._swap()
         yield Checked(segments=1)
         return done
+
+    def _clear(self) -> None:
+        """Remove what was being written; other processes may be at work beside it."""
+        if not self._files.exists(self._parent):
+            return
+        self._files.remove_tree(self._work)
+        with lock_against_others(self._directory), suppress(OSError):
+            os.rmdir(self._parent)
 
     def _has_other_format(self) -> bool:
         """Whether a batch is of another format.
@@ -169,7 +207,8 @@ class _Segment:
     # Writing.
 
     def _write(self) -> Steps[None]:
-        self._files.make_directory(self._work)
+        if not self._conversion.dry_run:
+            self._make_directory()
         conversion, done = self._conversion, self._done
         run_bytes = 0 if self._old.has_append_times else RUN_BYTES  # these are of each message
         least_offset = self._base_offset
@@ -195,11 +234,24 @@ class _Segment:
                 f"that offsets are given out twice: format v{conversion.magic} has no place for "
                 "what comes last"
             )
-        if self._file is None:
+        if not done.bytes_after and self._file is None:
             raise StorageFailed(f"nothing of it has a place in format v{conversion.magic}")
-        self._finish_file()
+        if not conversion.dry_run:
+            self._finish_file()
+        elif self._old.has_aborted and done.bytes_after > conversion.max_segment_bytes:
+            raise StorageFailed(_ABORTED_AND_LARGE)
+
+    def _make_directory(self) -> None:
+        with lock_against_others(self._directory):
+            if not self._files.exists(self._parent):
+                self._files.make_directory(self._parent)
+            self._files.make_directory(self._work)
 
     def _add(self, batch: bytes, parts: list[Buffer]) -> None:
+        if self._conversion.dry_run:
+            self._count(batch)
+            self._done.bytes_after += len(batch)
+            return
         pending = sum(map(len, parts))
         size = self._written + pending + len(batch)
         if self._file is not None and size > self._conversion.max_segment_bytes:
@@ -208,11 +260,14 @@ class _Segment:
         if self._file is None:
             # Of a compressed message the header says only where it ends.
             self._begin_file(self._next_offset if self._new else self._base_offset)
-        for _, header in iter_headers(batch, 0, self._next_offset):
-            self._next_offset = header.next_offset
+        self._count(batch)
         parts.append(batch)
         if pending > _WRITE_BYTES:
             self._flush(parts)
+
+    def _count(self, batch: bytes) -> None:
+        for _, header in iter_headers(batch, 0, self._next_offset):
+            self._next_offset = header.next_offset
 
     def _begin_file(self, base_offset: int) -> None:
         stem = f"{self._work}/{names.segment_file(base_offset, '')}"
@@ -255,7 +310,7 @@ class _Segment:
 
     def _put_beside(self) -> None:
         if len(self._new) > 1 and self._old.has_aborted:
-            raise StorageFailed("it has aborted transactions, and would become several segments")
+            raise StorageFailed(_ABORTED_AND_LARGE)
         modified_ms = self._old.modified_ms()
         owner = os.fstat(self._old.log.open().fd)
         for reader in self._new:
@@ -288,19 +343,21 @@ class _Segment:
 
     def _swap(self) -> None:
         directory, files = self._directory, self._files
-        cleaned = []
-        for name in sorted(os.listdir(self._work), reverse=True):
-            files.rename(f"{self._work}/{name}", f"{directory}/{name}{names.CLEANED}")
-            cleaned.append(name)
-        files.sync_path(directory)
-        # The smallest base offset last: as long as one file is `.cleaned`, all are void.
-        for name in cleaned:
-            files.rename(f"{directory}/{name}{names.CLEANED}", f"{directory}/{name}{names.SWAP}")
-        files.sync_path(directory)
-        tidied = tidy(files, directory, keep=True, now_ms=self._conversion.now_ms)
-        self._done.notes += tidied.warnings
-        files.sync_path(directory)
-        files.remove_tree(self._work)
+        with lock_against_others(directory):
+            cleaned = []
+            for name in sorted(os.listdir(self._work), reverse=True):
+                files.rename(f"{self._work}/{name}", f"{directory}/{name}{names.CLEANED}")
+                cleaned.append(name)
+            files.sync_path(directory)
+            # The smallest base offset last: as long as one file is `.cleaned`, all are void.
+            for name in cleaned:
+                stem = f"{directory}/{name}"
+                files.rename(f"{stem}{names.CLEANED}", f"{stem}{names.SWAP}")
+            files.sync_path(directory)
+            tidied = tidy(files, directory, keep=True, now_ms=self._conversion.now_ms)
+            self._done.notes += tidied.warnings
+            files.sync_path(directory)
+        self._clear()
 
 
 def _digest(readers: Sequence[SegmentReader], magic: int) -> tuple[str, int]:

@@ -1,0 +1,140 @@
+"""Record formats of many partitions: what `log convert` does, in tasks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_runner import run_command
+
+from horolog import jobs
+from horolog.errors import Misconfigured
+from horolog.jobs.files import parts
+from horolog.record.batch import iter_headers
+from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.compression import Codec
+from horolog.record.old_format.fields import build_messages
+from horolog.storage.directory_lock import lock_directory
+
+pytestmark = pytest.mark.spark
+NOW = 1_763_000_000_000
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A large partition of v1 and v2, whose segments are parts; small ones; one to be refused."""
+    monkeypatch.setattr(parts, "UNIT_BYTES", 3_000)
+    for topic, segments in ("large-0", 9), ("small-0", 1), ("small-1", 2):
+        directory = tmp_path / "log" / topic
+        directory.mkdir(parents=True)
+        for number in range(segments):
+            base = 10 * number
+            records = [
+                Record(NOW + base + each, b"key-%d" % each, b"value" * (each + number))
+                for each in range(10)
+            ]
+            codec = [Codec.NONE, Codec.GZIP, Codec.LZ4][number % 3]
+            data = (
+                build_messages(records, 1, base_offset=base, codec=codec)
+                if number % 2 == 0
+                else build_batch(records, base_offset=base, codec=codec)
+            )
+            (directory / f"{base:020d}.log").write_bytes(data)
+    in_transaction = tmp_path / "log" / "paid-0"
+    in_transaction.mkdir()
+    data = build_batch(
+        [Record(NOW, None, b"paid")], producer_id=7, producer_epoch=0, is_transactional=True
+    )
+    (in_transaction / f"{0:020d}.log").write_bytes(data)
+    (tmp_path / "log" / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\n")
+    return tmp_path / "log"
+
+
+def records_in(log_dir: Path) -> dict[str, list[Record]]:
+    return {
+        partition.name: [
+            record
+            for log in sorted(partition.glob("*.log"))
+            for data in [log.read_bytes()]
+            for position, header in iter_headers(data)
+            for record in read_records(data[position : position + header.size])
+        ]
+        for partition in sorted(log_dir.glob("*-*"))
+    }
+
+
+def formats_in(path: Path) -> set[int]:
+    return {
+        header.magic for log in path.rglob("*.log") for _, header in iter_headers(log.read_bytes())
+    }
+
+
+def bytes_of(log_dir: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in log_dir.rglob("*.*") if path.is_file()}
+
+
+def test_all_segments_get_the_format_and_keep_their_records(spark: Any, log_dir: Path) -> None:
+    before, files = records_in(log_dir), bytes_of(log_dir)
+    state = log_dir.parent / "state"
+    dry = jobs.convert(spark, log_dir, to="v1", dry_run=True)
+    assert {name: data for name, data in bytes_of(log_dir).items() if ".lock" not in name} == files
+    report = jobs.convert(spark, log_dir, to="v1", state=state)
+    assert [each.path for each in report.converted] == [each.path for each in dry.converted]
+    assert [each.bytes_after for each in report.converted] == [
+        each.bytes_after for each in dry.converted
+    ]
+    assert len(report.converted) == 5
+    assert report.records == 50
+    assert report.segments == 13
+    assert ["paid-0" in each.path for each in report.refused] == [True]
+    assert "part of a transaction" in str(report.refused[0].refused)
+    assert not report.is_ok
+    assert records_in(log_dir) == before
+    assert formats_in(log_dir / "large-0") == formats_in(log_dir / "small-1") == {1}
+    assert not list(log_dir.rglob("converting"))
+    again = jobs.convert(spark, log_dir, to="v1", state=state)
+    assert (again.converted, again.refused) == (report.converted, report.refused)
+    assert again.resumed == 9 + 3
+    everything = jobs.convert(
+        spark, log_dir, to="v2", topics="large,small", state=state.parent / "b"
+    )
+    assert everything.is_ok
+    assert records_in(log_dir) == before
+    assert formats_in(log_dir) == {2}
+    assert jobs.index(spark, log_dir, topics="large,small").is_ok
+
+
+def test_what_cannot_be_is_refused_before_anything_is_written(spark: Any, log_dir: Path) -> None:
+    files = bytes_of(log_dir)
+    with pytest.raises(Misconfigured, match="there are v0, v1, v2"):
+        jobs.convert(spark, log_dir, to="v3")
+    with pytest.raises(Misconfigured, match="zstd_as is best"):
+        jobs.convert(spark, log_dir, to="v1", zstd_as="best")
+    with pytest.raises(Misconfigured, match="no topic nothing"):
+        jobs.convert(spark, log_dir, to="v1", topics="nothing")
+    assert run_command("spark", "convert", log_dir, "--to", "v1").code == 2
+    fd = lock_directory(str(log_dir / ".lock"))
+    ran = run_command(
+        "spark", "convert", log_dir, "--to", "v1", "--state", log_dir.parent / "state"
+    )
+    assert ran.code == 2
+    assert "a broker is at work in this directory" in ran.err
+    os.close(fd)
+    assert {name: data for name, data in bytes_of(log_dir).items() if ".lock" not in name} == files
+
+
+def test_the_command_says_what_it_did_and_what_it_refused(spark: Any, log_dir: Path) -> None:
+    state = log_dir.parent / "state"
+    ran = run_command("spark", "convert", log_dir, "--to", "v1", "--dry-run")
+    assert ran.code == 1
+    assert "5 would be converted to v1 (50 records), 1 left as they are" in ran.out
+    ran = run_command("spark", "convert", log_dir, "--to", "v1", "--state", state)
+    assert ran.code == 1
+    assert "13 segments, 5 converted to v1 (50 records), 1 left as they are" in ran.out
+    assert "paid-0/00000000000000000000.log: left as it is" in ran.out
+    ran = run_command("spark", "convert", log_dir, "--to", "v1", "--state", state, "--json")
+    assert ran.json["records"] == 50
+    assert ran.json["resumed"] == 12
+    assert list(ran.json["refused"]) == [str(log_dir / "paid-0" / f"{0:020d}.log")]
