@@ -470,14 +470,14 @@ def test_the_cache_is_a_directory_that_no_other_user_writes_to(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cache = block_cache()
     assert cache is not None
-    cache.write("/log", b"map")
-    assert cache.read("/log") == b"map"
+    cache.write("/backup/log", b"map")
+    assert cache.read("/backup/log") == b"map"
     assert cache.read("/other") is None
     assert block_cache("s3://bucket") is not None
-    assert block_cache("s3://bucket").read("/log") is None  # type: ignore[union-attr]
+    assert block_cache("s3://bucket").read("/backup/log") is None  # type: ignore[union-attr]
     (tmp_path / "horolog" / "blocks").chmod(0o777)
     other = block_cache()
-    assert other is None or other.read("/log") is None
+    assert other is None or other.read("/backup/log") is None
     monkeypatch.setenv("HOROLOG_CACHE_DIR", "")
     assert block_cache() is None
 
