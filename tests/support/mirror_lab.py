@@ -1,6 +1,7 @@
 """What tests of the mirror need: a mirror without Spark, records of partitions, and kills."""
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -82,6 +83,21 @@ class MirrorLab:
             patched.setattr(Ledger, "end", end)
             with pytest.raises(Killed):
                 self.run(*arguments, **more)
+
+    def run_twice_at_once(self, *arguments: Any, **more: Any) -> Mirrored:
+        """Run it with two attempts at each task at once; the second one's result counts."""
+
+        def spread_twice(
+            spark: object, units: Sequence[Any], work: Callable[[Any], Any]
+        ) -> Iterator[list[Outcome[Any, Any]]]:
+            for unit in units:
+                with ThreadPoolExecutor(2) as pool:
+                    attempts = [pool.submit(work, unit) for _ in range(2)]
+                    yield [Outcome(unit, attempts[1].result())]
+
+        with self._monkeypatch.context() as patched:
+            patched.setattr("horolog.jobs.mirroring.cluster.spread", spread_twice)
+            return self.run(*arguments, **more)
 
 
 def records(start: int, count: int, **given: Any) -> list[Record]:

@@ -142,6 +142,17 @@ def test_a_run_killed_again_and_again_ends_with_each_record_once(
     assert rows_of(target.address, "t") == rows_of(source.address, "t")
 
 
+def test_two_attempts_at_once_write_each_record_once(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    for number in range(100):
+        produce(source.address, "t", 0, records(5 * number, 5))
+    assert not lab.run_twice_at_once(source.address, target.address).errors
+    assert not lab.run(source.address, target.address).errors
+    assert rows_of(target.address, "t") == rows_of(source.address, "t")
+
+
 def test_what_a_kill_left_and_the_target_deleted_stops_the_partition(
     lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
 ) -> None:

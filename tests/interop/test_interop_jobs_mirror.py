@@ -1,0 +1,135 @@
+"""The mirror between horolog and Apache Kafka; its tasks run in this process."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer as Librdkafka
+from mirror_lab import T0_MS, MirrorLab, produce, records, rows_of, values
+from tools.peers.kafka import Kafka
+
+from horolog.client import Client, CommittedOffset, ResourceType
+from horolog.clock import SystemClock
+from horolog.record.builder import Record
+
+if TYPE_CHECKING:
+    from running_broker import RunningBroker
+
+    from conftest import MakeBroker
+
+EXPIRED_AFTER_S = 2.0
+"""After which this Kafka has forgotten producers of old records."""
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: Any) -> Iterator[Kafka]:
+    settings = {
+        "transactional.id.expiration.ms": "1000000",
+        "producer.id.expiration.ms": "500",
+        "producer.id.expiration.check.interval.ms": "200",
+        "log.retention.check.interval.ms": "100000000",
+    }
+    with Kafka(tmp_path_factory.mktemp("kafka"), settings=settings) as running:
+        yield running
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MirrorLab:
+    return MirrorLab(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def ours(make_broker: "MakeBroker") -> "RunningBroker":
+    return make_broker()
+
+
+def without_offsets(rows: list[Record]) -> list[Record]:
+    return [row._replace(offset=None) for row in rows]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_kills_lose_and_double_nothing_in_kafka_even_if_it_has_forgotten_the_producer(
+    lab: MirrorLab, ours: "RunningBroker", kafka: Kafka, topic: Callable[[str], str], waits: bool
+) -> None:
+    name = topic("killed")
+    ours.create_topic(name, 2, retention_ms="-1")
+    for number in range(20):
+        produce(ours.address, name, number % 2, records(10 * number, 10))
+    for after in (0, 3, 7, 1 << 60):
+        lab.killed_before_the_end(ours.address, kafka.bootstrap, name, after=after)
+        if waits:
+            time.sleep(EXPIRED_AFTER_S)
+    done = lab.run(ours.address, kafka.bootstrap, name)
+    assert not done.errors
+    assert done.records == 200
+    for partition in range(2):
+        assert rows_of(kafka.bootstrap, name, partition) == rows_of(ours.address, name, partition)
+
+
+def test_kafkas_transactions_come_as_far_as_they_are_committed_and_groups_go_on(
+    lab: MirrorLab, ours: "RunningBroker", kafka: Kafka, topic: Callable[[str], str]
+) -> None:
+    name = topic("transactions")
+    with Client(kafka.bootstrap) as client:
+        client.create_topics({name: 1}, configs={"retention.ms": "-1"})
+    producer = Librdkafka({"bootstrap.servers": kafka.bootstrap, "transactional.id": name})
+    producer.init_transactions()
+    for number, outcome in enumerate(("commit", "abort", "commit", "abort", "commit")):
+        producer.begin_transaction()
+        for each in range(3):
+            producer.produce(name, b"%d" % (3 * number + each))
+        producer.flush()
+        getattr(producer, f"{outcome}_transaction")()
+    expected = [b"%d" % number for number in (0, 1, 2, 6, 7, 8, 12, 13, 14)]
+    with Client(kafka.bootstrap) as client:
+        # At 8: records 0 to 2, a marker, 3 to 5 aborted, a marker; so before record 6.
+        client.offset_commit(name, {(name, 0): CommittedOffset(8)})
+    lab.killed_before_the_end(kafka.bootstrap, ours.address, name, after=3)
+    done = lab.run(kafka.bootstrap, ours.address, name, groups=name)
+    assert not done.errors
+    assert values(ours.address, name) == expected
+    with Client(ours.address) as client:
+        assert client.offset_fetch(name) == {(name, 0): CommittedOffset(3)}
+
+
+def test_times_that_kafka_refuses_stop_the_partition_with_its_sentence(
+    lab: MirrorLab, ours: "RunningBroker", kafka: Kafka, topic: Callable[[str], str]
+) -> None:
+    name = topic("early")
+    ours.create_topic(name, 2, retention_ms="-1")
+    produce(ours.address, name, 0, [Record(-5_000, b"k", b"before 1970")])
+    for partition in range(2):
+        produce(ours.address, name, partition, records(0, 3))
+    with Client(kafka.bootstrap) as client:
+        client.create_topics({name: 2}, configs={"retention.ms": "-1"})
+    assert not lab.run(ours.address, kafka.bootstrap, name).errors
+    assert rows_of(kafka.bootstrap, name) == rows_of(ours.address, name)
+    resource = (ResourceType.TOPIC, name)
+    with Client(kafka.bootstrap) as client:
+        client.alter_configs({resource: {"message.timestamp.before.max.ms": "100000"}})
+    for partition in range(2):
+        fresh = SystemClock().now_ms() if partition else T0_MS
+        produce(ours.address, name, partition, records(3, 3, timestamp=fresh))
+    done = lab.run(ours.address, kafka.bootstrap, name)
+    assert len(done.errors) == 1
+    assert f"{name}-0" in done.errors[0]
+    assert any("message.timestamp.before.max.ms=100000" in note for note in done.notes)
+    assert len(values(kafka.bootstrap, name, 1)) == 6
+
+
+def test_two_attempts_at_once_write_each_record_once_to_kafka(
+    lab: MirrorLab,
+    ours: "RunningBroker",
+    kafka: Kafka,
+    topic: Callable[[str], str],
+) -> None:
+    name = topic("twice")
+    now_ms = SystemClock().now_ms()
+    ours.create_topic(name, 1, retention_ms="-1")
+    for number in range(150):
+        produce(ours.address, name, 0, records(5 * number, 5, timestamp=now_ms))
+    lab.run_twice_at_once(ours.address, kafka.bootstrap, name)
+    assert not lab.run(ours.address, kafka.bootstrap, name).errors
+    assert values(kafka.bootstrap, name) == values(ours.address, name)
