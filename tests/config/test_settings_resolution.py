@@ -44,6 +44,54 @@ def test_milliseconds_win_over_minutes_and_minutes_over_hours(
     assert Settings(static).topic_config().retention_ms == retention_ms
 
 
+FORMAT = "message.format.version"
+PROTOCOL = "inter.broker.protocol.version"
+
+
+@pytest.mark.parametrize(
+    ("static", "topic", "magic"),
+    [
+        # Ignored from inter-broker protocol 3.0 on, which is the default.
+        ({}, {}, 2),
+        ({f"log.{FORMAT}": "0.9.0"}, {FORMAT: "0.10.0"}, 2),
+        ({PROTOCOL: "3.0-IV0"}, {FORMAT: "0.9.0"}, 2),
+        # Obeyed below.
+        ({PROTOCOL: "2.8"}, {}, 2),
+        ({PROTOCOL: "2.8-IV1"}, {FORMAT: "0.8.2"}, 0),
+        ({PROTOCOL: "2.8"}, {FORMAT: "0.9.0.1"}, 0),
+        ({PROTOCOL: "2.8"}, {FORMAT: "0.10.0-IV0"}, 1),
+        ({PROTOCOL: "2.8"}, {FORMAT: "0.10.2.2"}, 1),
+        ({PROTOCOL: "2.8"}, {FORMAT: "0.11.0"}, 2),
+        ({PROTOCOL: "2.8"}, {FORMAT: "3.6"}, 2),
+        ({PROTOCOL: "2.8", f"log.{FORMAT}": "0.10.0"}, {}, 1),
+        ({PROTOCOL: "2.8", f"log.{FORMAT}": "0.10.0"}, {FORMAT: "0.9.0"}, 0),
+        # What a topic asks for does not count where brokers cannot read it yet.
+        ({PROTOCOL: "0.10.0", f"log.{FORMAT}": "0.9.0"}, {FORMAT: "0.11.0"}, 0),
+        ({PROTOCOL: "0.10.0", f"log.{FORMAT}": "0.9.0"}, {FORMAT: "0.10.0"}, 1),
+    ],
+)
+def test_a_record_format_is_stored_where_the_protocol_is_older_than_3_0(
+    static: dict[str, str], topic: dict[str, str], magic: int
+) -> None:
+    assert Settings(static).topic_config(topic).message_format_version == magic
+
+
+@pytest.mark.parametrize(
+    "static",
+    [
+        {PROTOCOL: "0.10.2"},
+        {PROTOCOL: "0.9.0", f"log.{FORMAT}": "0.10.0"},
+        {PROTOCOL: "5.0"},
+        {PROTOCOL: "2"},
+        {f"log.{FORMAT}": "0.10"},
+        {f"log.{FORMAT}": "2.8-IV2"},
+    ],
+)
+def test_a_broker_with_a_record_format_that_cannot_be_is_refused(static: dict[str, str]) -> None:
+    with pytest.raises(Misconfigured, match=r"version"):
+        Settings(static).broker_config()
+
+
 def test_rolling_and_its_jitter_may_be_given_in_hours() -> None:
     config = Settings({"log.roll.hours": "2", "log.roll.jitter.hours": "1"}).topic_config()
     assert (config.segment_ms, config.segment_jitter_ms) == (2 * HOUR_MS, HOUR_MS)

@@ -128,7 +128,12 @@ def test_every_field_of_the_typed_settings_is_an_obeyed_setting_and_the_other_wa
         for s in broker_settings().values()
         if s.status is Status.OBEYED and s.name not in fallbacks
     }
-    resolved = {"broker_id", "listener_security_protocol_map", "log_dirs"}
+    resolved = {
+        "broker_id",
+        "inter_broker_protocol_version",
+        "listener_security_protocol_map",
+        "log_dirs",
+    }
     read_too = {"log_flush_scheduler_interval_ms"}  # a fallback, and an interval of its own
     assert set(BrokerConfig.__dataclass_fields__) == (obeyed - resolved) | read_too
 

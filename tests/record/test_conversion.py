@@ -10,7 +10,6 @@ from horolog.record.builder import Record, build_batch, read_records, read_with_
 from horolog.record.compression import Codec
 from horolog.record.conversion import (
     Losses,
-    batch_of_sent,
     convert_all,
     convert_batch,
     down_convert,
@@ -18,6 +17,7 @@ from horolog.record.conversion import (
 )
 from horolog.record.kernels.loading import MESSAGE_KERNELS
 from horolog.record.old_format.fields import build_messages
+from horolog.record.old_format.sent import Sent
 from horolog.record.timestamps import TimestampType
 
 OLD_CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
@@ -256,7 +256,7 @@ def test_batches_larger_than_a_piece_are_converted(monkeypatch, rng, with_kernel
 @pytest.mark.parametrize("codec", OLD_CODECS)
 def test_what_an_old_producer_sends_is_one_batch(magic, codec):
     sent = build(ROWS[:2], magic, codec=codec) + build(ROWS[2:], magic, base_offset=50, codec=codec)
-    batch = batch_of_sent(sent + sent[:20])
+    batch = Sent(sent + sent[:20]).as_batch()
     header = parse_header(batch)
     verify_crc(batch, 0, header)
     assert (header.base_offset, header.records_count, header.last_offset_delta) == (0, 4, 3)
@@ -270,19 +270,19 @@ def test_what_an_old_producer_sends_is_one_batch(magic, codec):
 
 def test_offsets_of_an_old_producer_do_not_matter():
     sent = b"".join(build_messages([row], 1, base_offset=0) for row in ROWS)
-    assert [record.offset for record in read_all(batch_of_sent(sent))] == [0, 1, 2, 3]
+    assert [record.offset for record in read_all(Sent(sent).as_batch())] == [0, 1, 2, 3]
 
 
 def test_plain_and_compressed_messages_may_be_sent_together():
     sent = build(ROWS[:1], 1) + build(ROWS[1:3], 1, codec=Codec.GZIP) + build(ROWS[3:], 1)
-    batch = batch_of_sent(sent)
+    batch = Sent(sent).as_batch()
     assert parse_header(batch).codec is Codec.GZIP
     assert [record.value for record in read_all(batch)] == [row.value for row in ROWS]
 
 
 def test_a_producers_claim_of_an_append_time_is_kept_for_the_leader_to_refuse():
     sent = build(ROWS[:1], 1) + build(ROWS, 1, kind=TimestampType.LOG_APPEND_TIME)
-    assert parse_header(batch_of_sent(sent)).timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert parse_header(Sent(sent).as_batch()).timestamp_type is TimestampType.LOG_APPEND_TIME
 
 
 @pytest.mark.parametrize("at", [0, 1])
@@ -291,20 +291,20 @@ def test_damage_in_what_was_sent_is_refused(at):
     bad = bytearray(sound)
     bad[-1] ^= 1
     with pytest.raises(CorruptBatch, match="checksum"):
-        batch_of_sent(sound * at + bytes(bad) + sound)
+        Sent(sound * at + bytes(bad) + sound).as_batch()
     packed = bytearray(build(ROWS, 1, codec=Codec.SNAPPY))
     packed[-1] ^= 1
     with pytest.raises(CorruptBatch, match="corrupt"):
-        batch_of_sent(sound * at + bytes(packed))
+        Sent(sound * at + bytes(packed)).as_batch()
     with pytest.raises(CorruptBatch, match="mixed"):
-        batch_of_sent(sound + build(ROWS[:1], 0))
+        Sent(sound + build(ROWS[:1], 0)).as_batch()
     with pytest.raises(CorruptBatch, match="no whole message"):
-        batch_of_sent(sound[:-1])
+        Sent(sound[:-1]).as_batch()
 
 
 def test_what_was_sent_is_bounded():
     sent = build([Record(0, None, bytes(1 << 20))] * 3, 1, codec=Codec.GZIP)
     with pytest.raises(RequestRefused):
-        batch_of_sent(sent, max_batch_bytes=2 << 20)
+        Sent(sent, max_batch_bytes=2 << 20).as_batch()
     with pytest.raises(RequestRefused):
-        batch_of_sent(build([Record(0, None, bytes(5_000))], 1), max_bytes=4_000)
+        Sent(build([Record(0, None, bytes(5_000))], 1)).as_batch(max_bytes=4_000)

@@ -19,6 +19,7 @@ from horolog.wire.api import ApiKey
 
 NEVER = "2000000000"
 SOON = "30"
+OLD_FORMAT = {"log.message.format.version": "0.9.0"}
 
 
 # --- where ----------------------------------------------------------------------------------
@@ -43,6 +44,13 @@ def default_partitions_of_new_topics(lab: Lab) -> tuple[int, int]:
     asked = _ask_for(lab, "asked")
     lab.client.create_topics({"created": -1})
     return len(asked.partitions), len(lab.client.metadata(["created"]).topics["created"].partitions)
+
+
+@of_broker("inter.broker.protocol.version", {"2.8": 1, "0.10.2": 1, "3.0": 2}, beside=OLD_FORMAT)
+def format_of_a_topic_that_asks_for_an_old_one(lab: Lab) -> int:
+    trial = lab.topic("t", {"message.format.version": "0.10.0"})
+    trial.put_at(trial.now_ms)
+    return trial.headers()[0].magic
 
 
 @of_broker("auto.create.topics.enable", {"true": 0, "false": 3})

@@ -20,6 +20,9 @@ from horolog.wire.api import ApiKey
 
 BROKER = "1"  # its number, where no setting says otherwise
 WHOLE_CLUSTER = ""
+BEFORE_3_0 = {"inter.broker.protocol.version": "2.8"}
+"""So that settings count which Kafka ignores from then on."""
+
 SOON_S = 0.8
 """How long what happens "by itself" is waited for, and what must not happen is watched."""
 
@@ -32,7 +35,7 @@ class Lab:
     ) -> None:
         self.soon_s = soon_s
         self.clock = ManualClock()
-        self.broker = RunningBroker(log_dir, static, self.clock)
+        self.broker = RunningBroker(log_dir, {**BEFORE_3_0, **(static or {})}, self.clock)
         self._client: Client | None = None
 
     def __enter__(self) -> Self:

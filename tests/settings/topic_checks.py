@@ -37,6 +37,13 @@ def what_a_client_gets_that_reads_format_v1(trial: Trial) -> int:
     return int(answer.responses[0].partitions[0].error_code)
 
 
+@of_topic("message.format.version", {"0.9.0": 0, "0.10.2": 1, "2.8": 2})
+def the_format_that_is_stored(trial: Trial) -> int:
+    offset = trial.put_at(trial.now_ms).base_offset
+    (header,) = (header for header in trial.headers() if header.last_offset == offset)
+    return header.magic
+
+
 # --- time -----------------------------------------------------------------------------------
 
 

@@ -1,7 +1,8 @@
-"""Which clients make the broker convert records, so that one knows when none does (KIP-32).
+"""Which clients make the broker convert records, so that operators see when none does (KIP-32).
 
 Counted under the names of Kafka's metrics, as totals, and logged: the first time
-and then at most once a minute for each client and topic.
+and then at most once a minute for each client and topic. Conversions of formats count, in both
+directions; what is compressed again in the same format does not.
 """
 
 import asyncio
@@ -66,7 +67,8 @@ class Conversions:
         seen.told_at = now
         _LOG.info(
             "client %r at %s sends %s version %d: %d records of %s were converted for it so far "
-            "(%s is %d in total); a newer client needs none (KIP-32)",
+            "(%s is %d in total); a client of the release in message.format.version needs no "
+            "conversion (KIP-32)",
             client.client_id,
             client.host,
             api_key.title,

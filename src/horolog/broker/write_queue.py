@@ -17,7 +17,7 @@ from horolog.broker.fair_pool import FairPool
 from horolog.broker.jobs import Append, Failure, Job, perform
 from horolog.buffers import Buffer
 from horolog.errors import ErrorCode, HorologError, RequestRefused
-from horolog.record.batch import codec_number_of
+from horolog.record.batch import MAGIC, codec_number_of
 from horolog.record.compression import Codec, UncompressedTooLarge
 from horolog.record.scan import kernels_ready
 from horolog.storage.log import Appended, Log
@@ -98,10 +98,13 @@ class WriteQueue:
 
     def _inline_limit(self, append: Append) -> int | None:
         """How many bytes a batch may decompress to on the event loop; None: not at all."""
-        if append.in_thread or self._log.config.compression_type != "producer":
+        config = self._log.config
+        if append.in_thread or config.compression_type != "producer":
             return None  # the latter may have to be compressed again
-        if is_old_format(append.batch, append.produce_version):
-            return None  # it becomes a batch of format v2
+        if config.message_format_version != MAGIC or is_old_format(
+            append.batch, append.produce_version
+        ):
+            return None  # it becomes a batch of format v2, or messages of v0 or v1
         size = len(append.batch)
         codec = codec_number_of(append.batch)
         if codec in _FAST_CODECS and size <= INLINE_BYTES and kernels_ready():

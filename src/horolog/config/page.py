@@ -35,6 +35,13 @@ in KIP-32; both names are accepted), unless their value is 9223372036854775807: 
 applies, as in Kafka 3.6 to 3.9. A difference that is set also wins over a bound that is not set,
 so Kafka 4's default of one hour for `after` does not hide it.
 
+**Record formats.** `message.format.version` is obeyed as by Kafka 3: only where
+`inter.broker.protocol.version` names a release before 3.0. By default that is `3.9-IV0`, and
+records are stored in format v2 whatever the other two settings say. Otherwise releases before
+0.10.0 store format v0, those before 0.11.0 format v1 (KIP-32, phases 1 and 2). A topic's value that
+needs a later inter-broker protocol is ignored, one of the broker is an error. `docs/formats.md` has
+what is converted.
+
 **Small segments.** Kafka 4 refuses `segment.bytes` below 1 MiB (KIP-1030) and has
 `internal.segment.bytes` for its own tests. Here `segment.bytes` may be as small as in Kafka 3, for
 the tests of users, and `internal.segment.bytes` wins over it as in Kafka 4.

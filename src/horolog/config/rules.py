@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from horolog.config.releases import is_release
 from horolog.config.values import Value
 
 Test = Callable[[Value], bool]
@@ -11,6 +12,7 @@ Test = Callable[[Value], bool]
 _NUMBER = r"-?[0-9.]+"
 _AT_LEAST = re.compile(rf"at least ({_NUMBER})(?:, or ({_NUMBER}))?")
 _FROM_TO = re.compile(rf"({_NUMBER}) to ({_NUMBER})(?:, or ({_NUMBER}))?")
+_RELEASE = "a release of Kafka from 0.8.0 to 3.9"
 _REPLICAS = "* or partition:broker,partition:broker,..."
 
 
@@ -28,6 +30,8 @@ def rule_of(words: str) -> Rule | None:
         return None
     if words == _REPLICAS:
         return Rule(words, _is_throttled_replicas)
+    if words == _RELEASE:
+        return Rule(words, lambda value: is_release(str(value)))
     if match := _AT_LEAST.fullmatch(words):
         return Rule(words, _number_between(match[1], None, special=match[2]))
     if match := _FROM_TO.fullmatch(words):

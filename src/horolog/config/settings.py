@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from horolog.config.broker import BrokerConfig
 from horolog.config.listeners import parse_protocols, resolve_listeners
+from horolog.config.releases import IGNORED_SINCE, record_format_of, release_of
 from horolog.config.setting import Setting
 from horolog.config.tables import broker_setting, broker_settings, topic_setting, topic_settings
 from horolog.config.topic import LONG_MAX, TopicConfig
@@ -29,6 +30,8 @@ from horolog.record.timestamps import TimestampType
 _UNITS_MS = {"hours": 3_600_000, "minutes": 60_000}
 _BEFORE = "message.timestamp.before.max.ms"
 _AFTER = "message.timestamp.after.max.ms"
+_FORMAT = "message.format.version"
+_PROTOCOL = "inter.broker.protocol.version"
 _DIFFERENCE = "message.timestamp.difference.max.ms"
 
 
@@ -70,7 +73,10 @@ class Settings:
         values: dict[str, Any] = {}
         for name in TopicConfig.__dataclass_fields__:
             setting = topic_settings()[name.replace("_", ".")]
-            values[name] = _typed(name, self._topic_value(setting, overrides))
+            if setting.name == _FORMAT:
+                values[name] = self._record_format(overrides)
+            else:
+                values[name] = _typed(name, self._topic_value(setting, overrides))
         return TopicConfig(**values)
 
     def broker_config(self) -> BrokerConfig:
@@ -131,6 +137,26 @@ class Settings:
         for _, value in self.given_for_topic(setting, overrides):
             return value
         return setting.read(setting.default) if setting.default is not None else None
+
+    def _record_format(self, overrides: Mapping[str, str]) -> int:
+        """The format to store. As in Kafka a topic's own value is ignored where it is too new."""
+        protocol = str(self._broker_value(_PROTOCOL))
+        if release_of(protocol) >= IGNORED_SINCE:
+            return 2
+        newest = record_format_of(protocol)
+        setting = topic_settings()[_FORMAT]
+        given = [
+            (each.source, str(value)) for each, value in self.given_for_topic(setting, overrides)
+        ]
+        for source, release in (*given, (Source.DEFAULT, setting.default or "")):
+            if record_format_of(release) <= newest:
+                return record_format_of(release)
+            if source is not Source.TOPIC:
+                raise ValueError(
+                    f"log.{_FORMAT}={release} stores format v{record_format_of(release)}, for "
+                    f"which {_PROTOCOL}={protocol} is too old: set the first as low as the second"
+                )
+        raise AssertionError("the default is the last")
 
     def _broker_value(self, name: str) -> Any:
         setting = broker_settings()[name]

@@ -18,8 +18,9 @@ class TopicConfig:
 
     `message_timestamp_before_max_ms` and `message_timestamp_after_max_ms` are final: the
     deprecated `message.timestamp.difference.max.ms` has already been considered (KIP-937).
-    `segment_bytes` is final too (`internal.segment.bytes`). `retention_ms` and
-    `retention_bytes` are negative where there is no limit.
+    `segment_bytes` is final too (`internal.segment.bytes`). `message_format_version` is the record
+    format to store, 0 to 2: always 2 unless `inter.broker.protocol.version` is below 3.0.
+    `retention_ms` and `retention_bytes` are negative where there is no limit.
     """
 
     cleanup_policy: frozenset[str] = frozenset({"delete"})
@@ -37,6 +38,7 @@ class TopicConfig:
     index_interval_bytes: int = 4096
     max_message_bytes: int = 1_048_588
     message_downconversion_enable: bool = True
+    message_format_version: int = 2
     message_timestamp_after_max_ms: int = 3_600_000
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME

@@ -11,7 +11,6 @@ does not look at the checksum of the batch: call `verify_crc` first, or wrong by
 """
 
 from collections.abc import Iterable, Iterator
-from struct import Struct
 from typing import NamedTuple
 
 from horolog.buffers import Buffer
@@ -20,32 +19,16 @@ from horolog.record.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
-    SMALLEST_BATCH,
     BatchHeader,
     iter_headers,
     pack_header,
     verify_crc,
 )
 from horolog.record.compression import Codec, compress_chunks, decompress_chunks
-from horolog.record.kernels import layout
-from horolog.record.old_format.reading import (
-    Opened,
-    Run,
-    add_records,
-    add_run,
-    messages_in,
-    new_state,
-    open_message,
-    open_run,
-)
+from horolog.record.old_format.reading import Opened, Run, open_message, open_run
+from horolog.record.old_format.sent import MAX_UNCOMPRESSED_BYTES, RUN_BYTES
 from horolog.record.old_format.writing import MAX_SET_BYTES, write_messages
-from horolog.record.timestamps import NO_TIMESTAMP
 
-MAX_UNCOMPRESSED_BYTES = 1 << 30
-RUN_BYTES = 512 << 10
-_SIZE_TO_ATTRIBUTES = Struct(">iIbB")  # of a message, from byte 8: size, CRC-32, magic, attributes
-_CODEC_BITS = 0x07
-_CODECS = tuple(Codec)
 _LOG_APPEND_TIME_BIT = 0x08
 
 
@@ -346,107 +329,3 @@ def _check_count(records: int, header: BatchHeader) -> None:
             f"The batch at offset {header.base_offset} declares {header.records_count} records and "
             f"holds {records}"
         )
-
-
-def batch_of_sent(
-    messages: Buffer,
-    *,
-    level: int | None = None,
-    max_batch_bytes: int = MAX_UNCOMPRESSED_BYTES,
-    max_bytes: int = MAX_SET_BYTES,
-) -> bytes:
-    """What a producer of v0 or v1 sent for a partition, as the one batch of v2 that it would be.
-
-    Its records are numbered from 0, whatever offsets they were sent with; records of v0 have no
-    timestamp (-1). The batch has the codec of the last compressed message. All
-    checksums are looked at. Bytes after the last whole message are ignored.
-
-    Raises:
-        CorruptBatch: a checksum is wrong, a message is malformed or of another format than the
-            first, or there is none.
-        RequestRefused: it is too large (10).
-    """
-    first = next(iter_headers(messages), None)
-    if first is None or first[1].magic == MAGIC:
-        raise CorruptBatch("There is no whole message of format v0 or v1")
-    sent = _Sent(memoryview(messages), first[1], max_batch_bytes)
-    # The codec has to be known before the first record is written.
-    codec = sent.codec
-    payload = compress_chunks(codec, sent.pieces(), level, max_bytes=max_bytes - HEADER_SIZE)
-    if payload is None:
-        raise RequestRefused(
-            ErrorCode.message_too_large,
-            f"The records are larger than {max_bytes} bytes as a batch of format v2",
-        )
-    state = sent.state
-    count = state[layout.CHANGE_COUNT]
-    header = first[1]._replace(
-        base_offset=0,
-        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
-        magic=MAGIC,
-        attributes=sent.append_time_bit | codec,
-        last_offset_delta=count - 1,
-        base_timestamp=state[layout.CHANGE_BASE_TIME],
-        max_timestamp=state[layout.CHANGE_MAX] if state[layout.CHANGE_TIMED] else NO_TIMESTAMP,
-        records_count=count,
-    )
-    return b"".join((pack_header(header, payload), payload))
-
-
-class _Sent:
-    """The messages of a produce request, gone through once."""
-
-    def __init__(self, messages: memoryview, first: BatchHeader, max_batch_bytes: int) -> None:
-        self._messages = messages
-        self._magic = first.magic
-        self._max_batch_bytes = max_batch_bytes
-        self.state = new_state(first)
-        self.state[layout.CHANGE_APPEND_TIME] = 0
-        self.append_time_bit, self.codec = self._attributes()
-
-    def _attributes(self) -> tuple[int, Codec]:
-        """Whether one claims to have an append time, and the last codec but none."""
-        messages, position, seen, codec = self._messages, 0, 0, 0
-        while len(messages) - position >= _SIZE_TO_ATTRIBUTES.size + 8:
-            size, _, magic, attributes = _SIZE_TO_ATTRIBUTES.unpack_from(messages, position + 8)
-            if size < SMALLEST_BATCH - LOG_OVERHEAD:
-                break  # to be refused when its turn comes
-            if magic:
-                seen |= attributes
-            codec = attributes & _CODEC_BITS or codec
-            position += size + LOG_OVERHEAD
-        if codec >= Codec.ZSTD:
-            raise CorruptBatch(
-                f"Messages of format v{self._magic} have no compression codec {codec}"
-            )
-        return seen & _LOG_APPEND_TIME_BIT, _CODECS[codec]
-
-    def pieces(self) -> Iterator[Buffer]:
-        """All records; then the state says how many there were."""
-        position, left = 0, self._max_batch_bytes
-        while (found := next(iter_headers(self._messages, position), None)) is not None:
-            _, header = found
-            if header.magic != self._magic:
-                raise CorruptBatch(
-                    f"Messages of format v{self._magic} and v{header.magic} are mixed", position
-                )
-            if header.codec_number:
-                for piece in self._compressed(position, header, left):
-                    left = max(0, left - len(piece))
-                    yield piece
-                position += header.size
-                continue
-            end = position + max(RUN_BYTES, header.size)
-            self.state[layout.CHANGE_MODE] = layout.RENUMBER | layout.WITH_CRCS
-            records, size = add_run(self._messages[position:end], self.state)
-            yield records
-            position += size
-
-    def _compressed(self, position: int, header: BatchHeader, left: int) -> Iterator[Buffer]:
-        batch = self._messages[position : position + header.size]
-        verify_crc(batch, 0, header)
-        count = self.state[layout.CHANGE_COUNT]
-        self.state[layout.CHANGE_MODE] = layout.RENUMBER | layout.WITH_CRCS
-        yield from add_records(messages_in(batch, header, max_bytes=left), self.state)
-        if self.state[layout.CHANGE_COUNT] == count:
-            raise CorruptBatch("A compressed message holds no messages", position)

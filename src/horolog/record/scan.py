@@ -25,6 +25,7 @@ from horolog.record.timestamps import LOG_APPEND_TIME
 _INT64_MIN = -(1 << 63)
 _INT64_MAX = (1 << 63) - 1
 
+_ANY_COUNT = (1 << 31) - 1  # of records in pieces: as many as there are
 _MUCH_FOR_A_TWIN = 4 << 20  # one batch with more is worth loading the kernels: seconds of work
 
 _WRONG = {
@@ -154,6 +155,31 @@ def scan_batch(
     if arrival_ms is not None:
         state[layout.MEASURE], state[layout.NOW] = 1, arrival_ms
     _walk(batch, header, state, max_bytes, records=records)
+    return _facts(state, shift)
+
+
+def scan_records(
+    header: BatchHeader, records: Iterable[Buffer], *, arrival_ms: int | None = None
+) -> RecordFacts:
+    """The same of records of v2 in pieces, whose number nobody has declared.
+
+    Args:
+        header: its base timestamp is that of the records.
+        records: decompressed, cut anywhere.
+        arrival_ms: as for `scan_batch`.
+
+    Raises:
+        CorruptBatch: the records break the format; also from `records`.
+    """
+    header = header._replace(records_count=_ANY_COUNT, attributes=0)
+    state = _new_state(header)
+    if arrival_ms is not None:
+        state[layout.MEASURE], state[layout.NOW] = 1, arrival_ms
+    _walk(b"", header, state, _INT64_MAX, records=records, is_counted=False)
+    return _facts(state, 0)
+
+
+def _facts(state: "array[int]", shift: int) -> RecordFacts:
     is_timed = state[layout.TIMED] != 0
     return RecordFacts(
         state[layout.COUNT],
@@ -188,14 +214,15 @@ class Fault(NamedTuple):
 def find_faults(
     batch: Buffer,
     header: BatchHeader,
-    *,
     keys: bool,
     times: tuple[int, int, int] | None,
+    *,
     limit: int,
+    records: Iterable[Buffer] | None = None,
 ) -> list[Fault]:
     """The first `limit` records that lack a key, or whose timestamp is out of bounds.
 
-    The batch is one that `scan_batch` has found sound.
+    The batch is one that `scan_batch` has found sound, or `scan_records` if `records` are given.
 
     Args:
         batch: the whole batch.
@@ -204,8 +231,13 @@ def find_faults(
         times: now, and how far a timestamp may be before and after that, all in milliseconds;
             differences wrap at 64 bits, as Java's. None if any timestamp is good.
         limit: how many to name at most.
+        records: those of the batch, decompressed, cut anywhere.
     """
-    header, records = _opened(batch, header, _INT64_MAX)
+    is_counted = records is None
+    if records is None:
+        header, records = _opened(batch, header, _INT64_MAX)
+    else:
+        header = header._replace(records_count=_ANY_COUNT, attributes=0)
     state = _new_state(header)
     state[layout.CHECK] = (layout.CHECK_KEYS if keys else 0) | (
         layout.CHECK_TIMES if times is not None else 0
@@ -213,7 +245,7 @@ def find_faults(
     if times is not None:
         state[layout.NOW], state[layout.BEFORE_MAX], state[layout.AFTER_MAX] = times
     faults = array("q", bytes(8 * layout.FAULT_SIZE * limit))
-    _walk(batch, header, state, _INT64_MAX, faults=faults, records=records)
+    _walk(batch, header, state, _INT64_MAX, faults=faults, records=records, is_counted=is_counted)
     size = layout.FAULT_SIZE
     return [
         Fault(faults[at], faults[at + 1], faults[at + 2] != 0)
@@ -302,6 +334,8 @@ def _walk(
     times: "array[int] | None" = None,
     faults: "array[int] | None" = None,
     records: Iterable[Buffer] | None = None,
+    *,
+    is_counted: bool = True,
 ) -> int:
     """Feed the records to the walk, piece by piece, and judge how it ends."""
     if records is None:
@@ -334,7 +368,7 @@ def _walk(
             raise _malformed(header, state, status, passed + position)
         carry = bytes(piece[position:])
         passed += position
-    if state[layout.RECORDS_LEFT]:
+    if state[layout.RECORDS_LEFT] if is_counted else carry:
         raise CorruptBatch(
             "Incorrect declared batch size, premature EOF reached: "
             f"{state[layout.COUNT]} of {header.records_count} records are there",

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
+from horolog.record.batch import HEADER_SIZE, parse_header
+from horolog.record.old_format.plain import Listed, list_all
 from horolog.record.scan import RecordFacts
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
@@ -184,6 +186,59 @@ class ActiveSegment:
             position + size, last_offset + 1, position, end.next_offset, largest
         )
 
+    def append_messages(
+        self, messages: Buffer, largest_time: int, last_offset: int, arrival: Arrival
+    ) -> None:
+        """Write messages of v0 or v1 that arrived together; each plain one is a batch of its own.
+
+        Raises:
+            StorageFailed: the disk refused; nothing of them is in the log.
+        """
+        header = parse_header(messages)
+        if header.size == len(messages):  # one message, compressed or not
+            head, rest = bytes(messages[:HEADER_SIZE]), memoryview(messages)[HEADER_SIZE:]
+            self.append(head, rest, last_offset, largest_time, arrival)
+            return
+        segment, entries, blocks = self.segment, self._entries, self._blocks
+        times = self._append_times
+        assert entries is not None, "make_ready comes first"
+        assert blocks is not None
+        if not blocks.is_ready:
+            blocks.write()
+        end = segment.end
+        start, first_offset = end.size, end.next_offset
+        append_ms = arrival.append_ms
+        is_new_time = append_ms != times.last_ms
+        if is_new_time:
+            times.add(first_offset, append_ms, bytes(messages[:HEADER_SIZE]))
+        heads, batches, last = bytearray(), 0, (0, first_offset)
+        largest = end.largest
+        before = entries.noted()
+        try:
+            self._files.write_at(segment.log.open(), (messages,), start)
+            for listed in list_all(messages, header):
+                largest = entries.add_messages(start + listed.positions[0], listed)
+                batches += len(listed.positions)
+                last = listed.positions[-1], listed.offsets[-1]
+                heads += _heads_of(messages, listed)
+        except StorageFailed:
+            entries.go_back(before)
+            if is_new_time:
+                times.take_back()
+            self._take_back(start)
+            raise
+        flags = _STAMPED if arrival.is_stamped else _WITH_CREATE_TIMES
+        tally, size, last_position = arrival.facts.tally, len(messages), start + last[0]
+        blocks.add_set(
+            (start, size, heads, first_offset, last_offset, flags, append_ms, tally),
+            batches,
+            last_position,
+            bytes(messages[last[0] : last[0] + HEADER_SIZE]),
+        )
+        if start == 0:
+            segment.set_first(header.max_timestamp)
+        segment.end = SegmentEnd(start + size, last_offset + 1, last_position, last[1], largest)
+
     def _take_back(self, position: int) -> None:
         self._torn = True
         log = self.segment.log
@@ -290,3 +345,12 @@ class ActiveSegment:
         segment.forget_aborted_from(next_offset)
         self._append_times.truncate(proof)
         self.reopen()
+
+
+def _heads_of(messages: Buffer, listed: Listed) -> bytes:
+    """What the block map has of each message: as many bytes as the header of a batch of v2."""
+    ends = (*listed.positions[1:], listed.end)
+    return b"".join(
+        bytes(messages[at : min(at + HEADER_SIZE, end)])
+        for at, end in zip(listed.positions, ends, strict=True)
+    )

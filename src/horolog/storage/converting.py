@@ -26,7 +26,8 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused, StorageFailed
 from horolog.record.batch import iter_headers
 from horolog.record.compression import Codec
-from horolog.record.conversion import RUN_BYTES, Losses, as_plain_messages, convert_all
+from horolog.record.conversion import Losses, as_plain_messages, convert_all
+from horolog.record.old_format.sent import RUN_BYTES
 from horolog.storage import names
 from horolog.storage.batch_reader import EVERYTHING
 from horolog.storage.directory_lock import lock_against_others, lock_offline, share_offline

@@ -59,6 +59,8 @@ class Appended(NamedTuple):
     """Bytes of the batch."""
     expired_ms: int = 0
     """For how long the latest record would have been deleted by `retention.ms` already."""
+    is_converted: bool = False
+    """Whether the producer sent another record format than was stored."""
 
 
 class Log(LogReader):
@@ -197,17 +199,25 @@ class Log(LogReader):
         is_ready = active.is_ready
         if nowait and (resets or not is_ready):
             return None
+        stamps, size, placed = prepared.timestamp_type is LOG_APPEND_TIME, header.size, None
+        messages = prepared.messages
+        if messages is not None:  # first, since it may be refused
+            if nowait:
+                return None
+            stamped_ms = now_ms if resets else append_time
+            placed = messages.placed(base_offset, stamped_ms if stamps else None)
+            size = len(placed)
         if resets:  # no record that can be read carries the floor
             self._reset_append_time(now_ms)
             active, append_time = self.active, now_ms
         if resets or not is_ready:
             self._is_settled = False
             active.make_ready(append_time)
-        stamps = prepared.timestamp_type is LOG_APPEND_TIME
         timestamp = append_time if stamps else prepared.max_timestamp
+        if messages is not None and not messages.has_times:
+            timestamp = NO_TIMESTAMP
         last_offset = base_offset + header.last_offset_delta
         flushes = last_offset + 1 - flusher.recovery_point >= self.config.flush_messages
-        size = header.size
         rolled = must_roll(
             active,
             self.config,
@@ -231,16 +241,20 @@ class Log(LogReader):
         rolled |= resets
         if is_new_epoch:
             self.epochs.assign(epoch, base_offset)
-        stamped = restamp(
-            header,
-            prepared.batch,
-            base_offset=base_offset,
-            leader_epoch=epoch,
-            timestamp_type=prepared.timestamp_type,
-            max_timestamp=timestamp,
-        )
         arrival = Arrival(prepared.facts, append_time, stamps)
-        active.append(stamped, prepared.records, last_offset, timestamp, arrival)
+        if messages is None or placed is None:
+            stamped = restamp(
+                header,
+                prepared.batch,
+                base_offset=base_offset,
+                leader_epoch=epoch,
+                timestamp_type=prepared.timestamp_type,
+                max_timestamp=timestamp,
+            )
+            active.append(stamped, prepared.records, last_offset, timestamp, arrival)
+        else:
+            arrival = messages.arrival(arrival)
+            active.append_messages(placed, timestamp, last_offset, arrival)
         self._append_times.gave(append_time)
         if prepared.digest is not None:
             attempts = self.producers.attempts
@@ -252,7 +266,7 @@ class Log(LogReader):
         return Appended(
             base_offset,
             last_offset,
-            timestamp if stamps else NO_TIMESTAMP,
+            append_time if stamps else NO_TIMESTAMP,
             self.log_start_offset,
             rolled,
             False,
@@ -262,6 +276,7 @@ class Log(LogReader):
             0
             if stamps or now_ms - timestamp <= self.config.retention_ms or self.retention_exempt
             else expired_ms(self.config, timestamp, now_ms),
+            prepared.is_converted,
         )
 
     def roll(self, now_ms: int) -> None:

@@ -1,11 +1,12 @@
 """What a leader checks before it appends. Pure: the same answer for the same arguments.
 
 The checks, their order, codes and texts are those of Kafka's produce path; where we
-answer differently the reason is given there. One record that is refused
-refuses its batch, and all records at fault are named (KIP-467).
+answer differently the reason is given there. `produce_rules` has those that are the same for all
+record formats.
 
-A batch is stored as it was sent, but for its header, unless the topic asks for
-another codec; then what was decompressed is compressed again, piece by piece.
+A batch is stored as it was sent, but for its header, unless the topic asks for another codec; then
+what was decompressed is compressed again, piece by piece. Where the topic asks for format v0 or v1
+(`message.format.version`), `message_sets` makes messages of it.
 
 A few hundred bytes of a client may decompress to millions of records. So nothing here is done
 record by record in Python, but for the records that an error names; what is done for each is a
@@ -17,14 +18,7 @@ from typing import NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.config import TopicConfig
-from horolog.errors import (
-    BatchRefused,
-    CorruptBatch,
-    ErrorCode,
-    RecordError,
-    RecordsRejected,
-    RequestRefused,
-)
+from horolog.errors import BatchRefused, CorruptBatch, ErrorCode, RequestRefused
 from horolog.record.attempts import is_attempt, rows_digest
 from horolog.record.batch import (
     HEADER_SIZE,
@@ -37,24 +31,28 @@ from horolog.record.batch import (
     verify_crc,
 )
 from horolog.record.compression import Codec, compress_chunks, fleeting_chunks
-from horolog.record.conversion import batch_of_sent
-from horolog.record.looks_like import looks_like
-from horolog.record.scan import Fault, RecordFacts, find_faults, scan_batch
+from horolog.record.old_format.sent import Sent
+from horolog.record.scan import RecordFacts, find_faults, scan_batch
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
 from horolog.storage.attempts import Fences
+from horolog.storage.message_sets import MessageSet, refuse_in_messages, set_of_batch, set_of_sent
+from horolog.storage.produce_rules import (
+    MAX_RECORD_ERRORS,
+    check_size,
+    codec_of,
+    faults_wanted,
+    invalid,
+    level_of,
+    refuse_records,
+    target_codec,
+    too_large,
+)
 
 MAX_UNCOMPRESSED_BYTES = 1 << 30
-MAX_RECORD_ERRORS = 1_000
-"""A hostile batch of a megabyte can hold millions of bad records; the answer names the first."""
 
 _LENGTH = Struct(">i")
-_CODECS = tuple(Codec)
-_ZSTD = Codec.ZSTD.value  # the last one
 _KEPT_BITS = 0x38  # timestamp type, transactional, control: what a rebuilt batch keeps
-_ZSTD_SINCE_PRODUCE = 7
 _LAST_OF_MESSAGES = 2  # the last version of Produce that may hold formats v0 and v1
-_INT64_MAX = (1 << 63) - 1
-_INT64_MIN = -(1 << 63)
 
 
 class Prepared(NamedTuple):
@@ -73,6 +71,10 @@ class Prepared(NamedTuple):
     """What the records say, by their producer's times."""
     digest: int | None = None
     """Of the rows of an exactly-once sink (`rows_digest`); None for all others."""
+    messages: MessageSet | None = None
+    """What is stored in place of the batch, where the topic has format v0 or v1."""
+    is_converted: bool = False
+    """Whether the producer sent another format than is stored."""
 
 
 def prepare(
@@ -103,23 +105,29 @@ def prepare(
         RecordsRejected: some records are at fault, and which (32 or 87).
         CorruptBatch: the checksum is wrong, or the header is no header (2).
     """
-    if is_old_format(batch, produce_version):
+    stored = config.message_format_version
+    is_old = is_old_format(batch, produce_version)
+    if is_old:
+        if stored != MAGIC:
+            return _prepare_sent(batch, config, now_ms, partition, max_uncompressed_bytes)
         batch = _as_v2(batch, config, max_uncompressed_bytes)
     header = _only_batch(batch, produce_version)
     if header.base_offset != 0:
-        raise _invalid(
+        raise invalid(
             f"The baseOffset of the record batch in the append to {partition} should be 0, but it "
             f"is {header.base_offset}"
         )
     size = header.size
-    _check_size(size, config, partition)
+    check_size(size, config, partition)
     verify_crc(batch, 0, header)
-    codec = _codec(header, produce_version)
+    codec = codec_of(header, produce_version)
+    if stored != MAGIC:
+        refuse_in_messages(header, stored, partition)
     _check_header(header)
     sent = memoryview(batch)[:size]
     facts = _scan(sent, header, max_uncompressed_bytes, now_ms)
     if not facts.dense_offsets:
-        raise _invalid(
+        raise invalid(
             "The offset deltas of the records in a batch must be 0, 1, 2 and so on, as its last "
             "offset delta and its count of records claim"
         )
@@ -128,11 +136,16 @@ def prepare(
     if is_attempt(header):
         digest = rows_digest(header, sent[HEADER_SIZE:], max_bytes=max_uncompressed_bytes)
         checked_ms = now_ms if fences is None else fences.now_ms(header, now_ms)
-    errors = _record_errors(sent, header, facts, config, checked_ms, partition)
-    if errors:
-        raise _rejected(errors)
+    claims = header.timestamp_type is LOG_APPEND_TIME
+    wanted = faults_wanted(facts, config, checked_ms, claims_append_time=claims)
+    if wanted is not None:
+        faults = find_faults(sent, header, wanted.keys, wanted.times, limit=MAX_RECORD_ERRORS)
+        refuse_records(faults, facts, config, checked_ms, partition, claims_append_time=claims)
+    if stored != MAGIC:
+        messages = set_of_batch(sent, header, facts, config, partition, max_uncompressed_bytes)
+        return _as_messages(header, facts, messages, config, now_ms, is_converted=True)
     if config.compression_type != "producer":
-        target = _target_codec(config)
+        target = target_codec(config)
         if target is not codec:
             sent = memoryview(
                 _packed_anew(sent, header, target, config, partition, max_uncompressed_bytes)
@@ -142,7 +155,50 @@ def prepare(
     largest = NO_TIMESTAMP if facts.max_timestamp is None else facts.max_timestamp
     ahead_ms = 0 if timestamp_type is LOG_APPEND_TIME or largest < now_ms else largest - now_ms
     records = sent[HEADER_SIZE:]
-    return Prepared(header, sent, records, timestamp_type, largest, ahead_ms, facts, digest)
+    return Prepared(
+        header, sent, records, timestamp_type, largest, ahead_ms, facts, digest, None, is_old
+    )
+
+
+def _prepare_sent(
+    messages: Buffer,
+    config: TopicConfig,
+    now_ms: int,
+    partition: str,
+    max_uncompressed_bytes: int,
+) -> Prepared:
+    sent = Sent(messages, max_batch_bytes=max_uncompressed_bytes)
+    header, facts, to_store = set_of_sent(sent, messages, config, now_ms, partition)
+    is_converted = sent.magic != to_store.magic
+    return _as_messages(header, facts, to_store, config, now_ms, is_converted=is_converted)
+
+
+def _as_messages(
+    header: BatchHeader,
+    facts: RecordFacts,
+    messages: MessageSet,
+    config: TopicConfig,
+    now_ms: int,
+    *,
+    is_converted: bool,
+) -> Prepared:
+    """What the log is given in place of a batch; records of v0 have no times from here on."""
+    timestamp_type = config.message_timestamp_type
+    facts = messages.facts(facts)
+    largest = NO_TIMESTAMP if facts.max_timestamp is None else facts.max_timestamp
+    ahead_ms = 0 if timestamp_type is LOG_APPEND_TIME or largest < now_ms else largest - now_ms
+    return Prepared(
+        header,
+        b"",
+        memoryview(b""),
+        timestamp_type,
+        largest,
+        ahead_ms,
+        facts,
+        None,
+        messages,
+        is_converted,
+    )
 
 
 def is_old_format(records: Buffer, produce_version: int | None) -> bool:
@@ -163,11 +219,8 @@ def _as_v2(messages: Buffer, config: TopicConfig, max_uncompressed_bytes: int) -
 
     Kafka merges them as well, and refuses a batch that is larger than `max.message.bytes` then.
     """
-    return batch_of_sent(
-        messages,
-        max_batch_bytes=max_uncompressed_bytes,
-        max_bytes=min(config.max_message_bytes, config.segment_bytes),
-    )
+    sent = Sent(messages, max_batch_bytes=max_uncompressed_bytes)
+    return sent.as_batch(max_bytes=min(config.max_message_bytes, config.segment_bytes))
 
 
 def _only_batch(records: Buffer, produce_version: int | None) -> BatchHeader:
@@ -199,60 +252,21 @@ def _is_whole(records: Buffer, position: int) -> bool:
     return bool(length + LOG_OVERHEAD <= len(records) - position)
 
 
-def _check_size(size: int, config: TopicConfig, partition: str) -> None:
-    if size > config.max_message_bytes or size > config.segment_bytes:
-        raise _too_large(size, config, partition)
-
-
-def _too_large(size: int, config: TopicConfig, partition: str) -> RequestRefused:
-    if size > config.max_message_bytes:
-        return RequestRefused(
-            ErrorCode.message_too_large,
-            f"The record batch size in the append to {partition} is {size} bytes which exceeds "
-            f"the maximum configured value of {config.max_message_bytes}.",
-        )
-    return RequestRefused(
-        ErrorCode.record_list_too_large,
-        f"Message batch size is {size} bytes in append to partition {partition} which exceeds "
-        f"the maximum configured segment size of {config.segment_bytes}.",
-    )
-
-
-def _codec(header: BatchHeader, produce_version: int | None) -> Codec:
-    """The codec; an unknown one is refused with 76, in Kafka with UNKNOWN_SERVER_ERROR (-1)."""
-    number = header.codec_number
-    if number < _ZSTD:
-        return _CODECS[number]
-    if number > _ZSTD:
-        raise RequestRefused(
-            ErrorCode.unsupported_compression_type,
-            f"There is no compression codec {number}; Kafka has 0 none, 1 gzip, 2 snappy, 3 lz4 "
-            "and 4 zstd",
-        )
-    if produce_version is not None and produce_version < _ZSTD_SINCE_PRODUCE:
-        raise RequestRefused(
-            ErrorCode.unsupported_compression_type,
-            f"Produce requests with version {produce_version} are not allowed to use ZStandard "
-            "compression",
-        )
-    return _CODECS[number]
-
-
 def _check_header(header: BatchHeader) -> None:
     if header.last_offset_delta < 0:
-        raise _invalid(
+        raise invalid(
             f"Batch has an invalid offset range: its last offset delta is "
             f"{header.last_offset_delta}"
         )
     if header.records_count <= 0:
-        raise _invalid(f"Invalid reported count for record batch: {header.records_count}")
+        raise invalid(f"Invalid reported count for record batch: {header.records_count}")
     if header.last_offset_delta + 1 != header.records_count:
-        raise _invalid(
+        raise invalid(
             f"Inconsistent batch offset range [0, {header.last_offset_delta}] and count of records "
             f"{header.records_count}"
         )
     if header.is_control:
-        raise _invalid("Clients are not allowed to write control records")
+        raise invalid("Clients are not allowed to write control records")
     if header.is_transactional:
         # What Kafka answers to a batch outside of a transaction; here there are none.
         raise BatchRefused(
@@ -260,7 +274,7 @@ def _check_header(header: BatchHeader) -> None:
             "This broker runs no transactions: produce without transactional.id",
         )
     if header.producer_id >= 0 and header.base_sequence < 0:
-        raise _invalid(
+        raise invalid(
             f"Invalid sequence number {header.base_sequence} in record batch with producerId "
             f"{header.producer_id}"
         )
@@ -271,110 +285,7 @@ def _scan(batch: Buffer, header: BatchHeader, max_bytes: int, now_ms: int) -> Re
     try:
         return scan_batch(batch, header, max_bytes=max_bytes, arrival_ms=now_ms)
     except CorruptBatch as error:
-        raise _invalid(str(error)) from error
-
-
-def _record_errors(
-    batch: Buffer,
-    header: BatchHeader,
-    facts: RecordFacts,
-    config: TopicConfig,
-    now_ms: int,
-    partition: str,
-) -> list[tuple[ErrorCode, RecordError]]:
-    """The first records at fault, each with its first fault."""
-    if header.timestamp_type is LOG_APPEND_TIME:
-        return _claimed_append_times(facts)
-    keyless = facts.has_null_key and "compact" in config.cleanup_policy
-    untimely = _may_be_untimely(facts, config, now_ms)
-    if not keyless and not untimely:
-        return []
-    bounds = (now_ms, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms)
-    faults = find_faults(
-        batch, header, keys=keyless, times=bounds if untimely else None, limit=MAX_RECORD_ERRORS
-    )
-    return [_error_of(fault, config, now_ms, partition) for fault in faults]
-
-
-def _claimed_append_times(facts: RecordFacts) -> list[tuple[ErrorCode, RecordError]]:
-    """Refused whatever the topic's type, as KIP-32 asks and Kafka did up to 3.5.
-
-    Since then a CreateTime topic lets such a batch in and calls the producer's claim a create
-    time.
-    """
-    return [
-        (
-            ErrorCode.invalid_timestamp,
-            RecordError(
-                index,
-                f"Invalid timestamp type in message with offset {index}. Producer should not "
-                "set timestamp type to LogAppendTime.",
-            ),
-        )
-        for index in range(min(facts.count, MAX_RECORD_ERRORS))
-    ]
-
-
-def _error_of(
-    fault: Fault, config: TopicConfig, now_ms: int, partition: str
-) -> tuple[ErrorCode, RecordError]:
-    if fault.lacks_key:
-        text = f"Compacted topic cannot accept message without key in topic partition {partition}."
-        return ErrorCode.invalid_record, RecordError(fault.position, text)
-    error = _out_of_range(fault.position, fault.timestamp, config, now_ms)
-    return ErrorCode.invalid_timestamp, error
-
-
-def _may_be_untimely(facts: RecordFacts, config: TopicConfig, now_ms: int) -> bool:
-    if (
-        config.message_timestamp_type is LOG_APPEND_TIME
-        or facts.min_timestamp is None
-        or facts.max_timestamp is None
-    ):
-        return False
-    oldest = now_ms - facts.min_timestamp
-    newest = facts.max_timestamp - now_ms
-    return not (
-        oldest <= config.message_timestamp_before_max_ms
-        and newest <= config.message_timestamp_after_max_ms
-    )
-
-
-def _out_of_range(index: int, timestamp: int, config: TopicConfig, now_ms: int) -> RecordError:
-    """Kafka's sentence, and a hint if the number makes sense in another unit.
-
-    A limit beyond 64 bits is printed as the largest there is; Kafka prints it wrapped.
-    """
-    earliest = max(_INT64_MIN, now_ms - config.message_timestamp_before_max_ms)
-    latest = min(_INT64_MAX, now_ms + config.message_timestamp_after_max_ms)
-    hint = looks_like(timestamp)
-    return RecordError(
-        index,
-        f"Timestamp {timestamp} of message with offset {index} is out of range. The timestamp "
-        f"should be within [{earliest}, {latest}]" + (f". {hint}" if hint else ""),
-    )
-
-
-def _rejected(errors: list[tuple[ErrorCode, RecordError]]) -> RecordsRejected:
-    """One error for the whole batch: a timestamp at fault decides over any other fault."""
-    records = [error for _, error in errors]
-    if any(code is ErrorCode.invalid_timestamp for code, _ in errors):
-        text = "One or more records have been rejected due to invalid timestamp"
-        return RecordsRejected(ErrorCode.invalid_timestamp, text, records)
-    first = ", ".join(
-        f"RecordError(batchIndex={error.batch_index}, message='{error.message}')"
-        for error in records[:3]
-    )
-    text = (
-        f"One or more records have been rejected due to {len(records)} record errors in total, "
-        f"and only showing the first three errors at most: [{first}]"
-    )
-    return RecordsRejected(ErrorCode.invalid_record, text, records)
-
-
-def _target_codec(config: TopicConfig) -> Codec:
-    name = config.compression_type
-    return Codec.NONE if name == "uncompressed" else Codec[name.upper()]
+        raise invalid(str(error)) from error
 
 
 def _packed_anew(
@@ -393,27 +304,11 @@ def _packed_anew(
     pieces = fleeting_chunks(
         header.codec, memoryview(batch)[HEADER_SIZE:], max_bytes=max_uncompressed_bytes
     )
-    payload = compress_chunks(target, pieces, _level(target, config), max_bytes=room)
+    payload = compress_chunks(target, pieces, level_of(target, config), max_bytes=room)
     if payload is None:
-        raise _too_large(HEADER_SIZE + room + 1, config, partition)  # or larger
+        raise too_large(HEADER_SIZE + room + 1, config, partition)  # or larger
     header = header._replace(
         batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
         attributes=header.attributes & _KEPT_BITS | target,
     )
     return b"".join((pack_header(header, payload), payload))
-
-
-def _level(codec: Codec, config: TopicConfig) -> int | None:
-    match codec:
-        case Codec.GZIP:
-            return config.compression_gzip_level
-        case Codec.LZ4:
-            return config.compression_lz4_level
-        case Codec.ZSTD:
-            return config.compression_zstd_level
-        case _:
-            return None
-
-
-def _invalid(message: str) -> BatchRefused:
-    return BatchRefused(ErrorCode.invalid_record, message)

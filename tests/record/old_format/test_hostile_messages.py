@@ -11,9 +11,10 @@ from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.columns import decode
 from horolog.record.compression import Codec
-from horolog.record.conversion import batch_of_sent, convert_all, down_convert
+from horolog.record.conversion import convert_all, down_convert
 from horolog.record.kernels.loading import COLUMN_KERNELS, MESSAGE_KERNELS, SCAN_KERNELS
 from horolog.record.old_format.fields import build_messages
+from horolog.record.old_format.sent import Sent
 from horolog.record.scan import scan_batch
 
 CASES = 120
@@ -101,7 +102,7 @@ def all_answers(data: bytes) -> list[Any]:
         answer(columns),
         answer(facts),
         answer(fetched),
-        answer(lambda: batch_of_sent(data, max_batch_bytes=MOST)),
+        answer(lambda: Sent(data, max_batch_bytes=MOST).as_batch()),
         *(answer(lambda magic=magic: converted(magic)) for magic in (0, 1, 2)),
     ]
 

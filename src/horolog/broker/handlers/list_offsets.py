@@ -12,6 +12,9 @@ v9   -5: the last offset on remote storage (KIP-1005), of which there is none
 v10  the client's timeout: not needed
 v11  -6: the first offset not yet on remote storage (KIP-1023), of which there is none
 
+Where the topic stores format v0 (`message.format.version`), a search for a time of records is
+refused (43), whatever older segments hold.
+
 With one of horolog's flags in the isolation level (v2 and later) each timestamp is a time, below
 zero too: of create times, or of append times (docs/wire.md).
 """
@@ -167,6 +170,8 @@ def _partition(broker: Broker, topic: str, wanted: ListOffsetsPartition) -> Part
 
 def _look(partition: Partition, timestamp: int, version: int, committed: bool) -> _Found:
     end_offset = partition.readable_end(committed=committed)
+    if timestamp >= 0 or timestamp == Moment.MAX_TIMESTAMP:
+        _check_has_times(partition)
     if timestamp >= 0:
         return _before(end_offset, partition.find_by_timestamp(timestamp))
     _check_meaning(timestamp, version)
@@ -184,6 +189,7 @@ def _look(partition: Partition, timestamp: int, version: int, committed: bool) -
 def _look_by_clock(partition: Partition, time_ms: int, flags: int, committed: bool) -> _Found:
     end_offset = partition.readable_end(committed=committed)
     if flags == BY_CREATE_TIME:
+        _check_has_times(partition)
         return _before(end_offset, partition.find_by_timestamp(time_ms))
     if flags != BY_APPEND_TIME:
         raise RequestRefused(ErrorCode.invalid_request, "a lookup uses one clock, not two")
@@ -192,6 +198,16 @@ def _look_by_clock(partition: Partition, time_ms: int, flags: int, committed: bo
         return _NOTHING
     ms = UNKNOWN_TIME if found.ms is None else found.ms
     return _Found(ms, found.offset, found.leader_epoch)
+
+
+def _check_has_times(partition: Partition) -> None:
+    """Refuse a search by create time where the topic stores format v0, as Kafka does."""
+    if partition.config.message_format_version == 0:
+        raise RequestRefused(
+            ErrorCode.unsupported_for_message_format,
+            f"Cannot search offsets based on timestamp because the message format version for "
+            f"partition {partition.name} is earlier than the minimum required version 0.10.0",
+        )
 
 
 def _check_meaning(timestamp: int, version: int) -> None:

@@ -1,6 +1,6 @@
 """Produce: validate, stamp and append one batch per partition.
 
-v0   messages of format v0, up to v1; they become one batch of format v2 (KIP-32)
+v0   messages of format v0, up to v1; they become one batch of format v2, or what the topic stores
 v1   throttle time
 v2   messages of format v1; the append time
 v3   format v2 only, one batch per partition (KIP-98)
@@ -36,7 +36,6 @@ from horolog.network.dispatching import Hangup
 from horolog.network.reply import Reply
 from horolog.storage.attempts import RunsDiffer
 from horolog.storage.log import Appended
-from horolog.storage.validate import is_old_format
 from horolog.wire.api import ApiKey
 from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produce_response
 from horolog.wire.requests import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -52,7 +51,6 @@ class _Appending(NamedTuple):
     appended: "asyncio.Future[Appended]"
     outcomes: list[ProducedPartition]
     slot: int
-    is_converted: bool
 
 
 @api(ApiKey.PRODUCE)
@@ -123,12 +121,11 @@ def _append(
             broker.queries.check_soon(error.slot)
         outcomes.append(_refused(wanted.index, error, partition))
         return
-    is_converted = is_old_format(wanted.records or b"", request.version)
     if isinstance(appended, Appended):
-        _note(request, broker, partition, appended, is_converted=is_converted)
+        _note(request, broker, partition, appended)
         outcomes.append(_accepted(wanted.index, appended))
     else:
-        appending.append(_Appending(partition, appended, outcomes, len(outcomes), is_converted))
+        appending.append(_Appending(partition, appended, outcomes, len(outcomes)))
         outcomes.append(ProducedPartition(wanted.index))
 
 
@@ -156,7 +153,7 @@ async def _reply_later(
                 broker.queries.check_soon(error.slot)
             one.outcomes[one.slot] = _refused(index, error, one.partition)
             continue
-        _note(request, broker, one.partition, appended, is_converted=one.is_converted)
+        _note(request, broker, one.partition, appended)
         one.outcomes[one.slot] = _accepted(index, appended)
     return _reply(request, topics)
 
@@ -183,11 +180,9 @@ def _note(
     broker: Broker,
     partition: Partition,
     appended: Appended,
-    *,
-    is_converted: bool,
 ) -> None:
     broker.note_appended(partition, appended, request.client_id, request.peer.host)
-    if is_converted:
+    if appended.is_converted:
         count = appended.last_offset - appended.base_offset + 1
         broker.conversions.note(request, ApiKey.PRODUCE, partition.topic, count)
 

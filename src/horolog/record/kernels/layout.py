@@ -196,3 +196,25 @@ RUN_ENDS: Final = 10  # a message that is no part of the run
 MESSAGE_OVERHEAD: Final = 12  # offset and size
 LONGEST_RECORD_HEAD: Final = 41  # bytes that a record has besides key and value, at most
 MESSAGE_CRC_START: Final = 16
+
+# --- plain messages of v0 and v1, where they are -----------------------------------------
+
+# State of listing them ...
+LIST_POSITION: Final = 0  # where to go on in the data
+LIST_COUNT: Final = 1  # how many were listed
+LIST_MAGIC: Final = 2  # the format of all: 0 or 1
+LIST_APPEND_TIME: Final = 3  # whether the timestamp of all is an append time
+LIST_LAST_OFFSET: Final = 4  # the next offset must be larger
+LIST_WITH_CRCS: Final = 5
+LIST_STATE_SIZE: Final = 6
+
+# ... which answers with DONE, CUT_OFF, RUN_ENDS, or FULL where all rows are taken. For each message
+# a row has its position, its offset and its timestamp (-1 in v0).
+LIST_ROW: Final = 3
+
+# State of giving them offsets and an append time; their format is LIST_MAGIC.
+PLACE_POSITION: Final = 0
+PLACE_OFFSET: Final = 1  # of the next message
+PLACE_STAMPED: Final = 3  # whether v1 gets PLACE_TIME as append time, and a new checksum
+PLACE_TIME: Final = 4
+PLACE_STATE_SIZE: Final = 5

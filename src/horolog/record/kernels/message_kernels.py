@@ -48,62 +48,68 @@ _TABLES = _crc_tables()
 
 
 @helper
-def _at(data, position):
+def byte_at(data, position):
+    """The byte at a position."""
     return np.int64(data[np.uint64(position)])
 
 
 @helper
-def _i32(data, position):
+def i32(data, position):
+    """A signed 32-bit number."""
     value = (
-        (_at(data, position) << 24)
-        | (_at(data, position + 1) << 16)
-        | (_at(data, position + 2) << 8)
-        | _at(data, position + 3)
+        (byte_at(data, position) << 24)
+        | (byte_at(data, position + 1) << 16)
+        | (byte_at(data, position + 2) << 8)
+        | byte_at(data, position + 3)
     )
     return value - (np.int64(1) << 32) if value >> 31 else value
 
 
 @helper
-def _i64(data, position):
-    return (_i32(data, position) << 32) | (_i32(data, position + 4) & 0xFFFFFFFF)
+def i64(data, position):
+    """A signed 64-bit number."""
+    return (i32(data, position) << 32) | (i32(data, position + 4) & 0xFFFFFFFF)
 
 
 @helper
-def _put_i32(out, position, value):
+def put_i32(out, position, value):
+    """Write a 32-bit number."""
     for index in range(4):
         out[np.uint64(position + index)] = (value >> (24 - 8 * index)) & 0xFF
 
 
 @helper
-def _put_i64(out, position, value):
+def put_i64(out, position, value):
+    """Write a 64-bit number."""
     for index in range(8):
         out[np.uint64(position + index)] = (value >> (56 - 8 * index)) & 0xFF
 
 
 @helper
-def _crc32(data, start, end):
+def crc32(data, start, end):
+    """CRC-32 of a stretch."""
     crc = np.int64(0xFFFFFFFF)
     position = start
     while position + 8 <= end:
         low = crc ^ (
-            _at(data, position)
-            | (_at(data, position + 1) << 8)
-            | (_at(data, position + 2) << 16)
-            | (_at(data, position + 3) << 24)
+            byte_at(data, position)
+            | (byte_at(data, position + 1) << 8)
+            | (byte_at(data, position + 2) << 16)
+            | (byte_at(data, position + 3) << 24)
         )
         crc = (
             np.int64(_TABLES[np.uint64(1792 + (low & 0xFF))])
             ^ np.int64(_TABLES[np.uint64(1536 + ((low >> 8) & 0xFF))])
             ^ np.int64(_TABLES[np.uint64(1280 + ((low >> 16) & 0xFF))])
             ^ np.int64(_TABLES[np.uint64(1024 + ((low >> 24) & 0xFF))])
-            ^ np.int64(_TABLES[np.uint64(768 + _at(data, position + 4))])
-            ^ np.int64(_TABLES[np.uint64(512 + _at(data, position + 5))])
-            ^ np.int64(_TABLES[np.uint64(256 + _at(data, position + 6))])
-            ^ np.int64(_TABLES[np.uint64(_at(data, position + 7))])
+            ^ np.int64(_TABLES[np.uint64(768 + byte_at(data, position + 4))])
+            ^ np.int64(_TABLES[np.uint64(512 + byte_at(data, position + 5))])
+            ^ np.int64(_TABLES[np.uint64(256 + byte_at(data, position + 6))])
+            ^ np.int64(_TABLES[np.uint64(byte_at(data, position + 7))])
         )
         position += 8
     while position < end:
-        crc = (crc >> 8) ^ np.int64(_TABLES[np.uint64((crc ^ _at(data, position)) & 0xFF)])
+        crc = (crc >> 8) ^ np.int64(_TABLES[np.uint64((crc ^ byte_at(data, position)) & 0xFF)])
         position += 1
     return crc ^ np.int64(0xFFFFFFFF)
 
@@ -119,7 +125,7 @@ def _field(data, position, end):
     """Size (negative for null) and end of a key or value; -1 where it goes on past the message."""
     if end - position < 4:
         return np.int64(-1), np.int64(-1)
-    size = _i32(data, position)
+    size = i32(data, position)
     if size > end - position - 4:
         return size, np.int64(-1)
     return size, position + 4 + max(size, np.int64(0))
@@ -155,8 +161,8 @@ def _to_records(data, state, out):
             status = np.int64(layout.CUT_OFF)
             break
         is_run = mode & layout.PLAIN != 0 and count > 0
-        own_magic = _at(data, position + 16)
-        size = _i32(data, position + 8)
+        own_magic = byte_at(data, position + 16)
+        size = i32(data, position + 8)
         if own_magic != magic:
             status = np.int64(layout.RUN_ENDS if is_run else layout.OTHER_MAGIC)
             break
@@ -167,14 +173,14 @@ def _to_records(data, state, out):
             need = layout.MESSAGE_OVERHEAD + size
             status = np.int64(layout.CUT_OFF)
             break
-        attributes = _at(data, position + 17)
+        attributes = byte_at(data, position + 17)
         if attributes & _CODEC_BITS != 0:
             status = np.int64(layout.RUN_ENDS if is_run else layout.NESTED)
             break
-        offset = _i64(data, position)
+        offset = i64(data, position)
         time = np.int64(NO_TIMESTAMP)
         if magic:
-            time = _i64(data, position + 18)
+            time = i64(data, position + 18)
         if is_run and not renumber:
             is_append_time = magic != 0 and attributes & _LOG_APPEND_TIME_BIT != 0
             if (
@@ -186,8 +192,8 @@ def _to_records(data, state, out):
                 break
         end = position + layout.MESSAGE_OVERHEAD + size
         if with_crcs:
-            crc = _i32(data, position + 12) & 0xFFFFFFFF
-            if _crc32(data, position + layout.MESSAGE_CRC_START, end) != crc:
+            crc = i32(data, position + 12) & 0xFFFFFFFF
+            if crc32(data, position + layout.MESSAGE_CRC_START, end) != crc:
                 status = np.int64(layout.RUN_ENDS if is_run else layout.WRONG_CRC)
                 break
         key_at = position + (26 if magic else 18)
@@ -258,7 +264,7 @@ def _to_records(data, state, out):
 @helper
 def _put_cell(data, end, size, out, position):
     """A key or value that ends there in the data, as messages have it."""
-    _put_i32(out, position, size)
+    put_i32(out, position, size)
     position += 4
     if size > 0:
         _copy(data, end - size, size, out, position)
@@ -323,17 +329,17 @@ def _to_messages(data, state, out):
             need = total
             status = np.int64(layout.FULL)
             break
-        _put_i64(out, filled, offset)
-        _put_i32(out, filled + 8, total - layout.MESSAGE_OVERHEAD)
+        put_i64(out, filled, offset)
+        put_i32(out, filled + 8, total - layout.MESSAGE_OVERHEAD)
         out[np.uint64(filled + 16)] = magic
         out[np.uint64(filled + 17)] = attributes
         at = filled + 18
         if magic:
-            _put_i64(out, at, time)
+            put_i64(out, at, time)
             at += 8
         at = _put_cell(data, key_end, key_size, out, at)
         at = _put_cell(data, value_end, value_size, out, at)
-        _put_i32(out, filled + 12, _crc32(out, filled + layout.MESSAGE_CRC_START, at))
+        put_i32(out, filled + 12, crc32(out, filled + layout.MESSAGE_CRC_START, at))
         if time != NO_TIMESTAMP:
             if timed == 0 or time > largest:
                 largest = time

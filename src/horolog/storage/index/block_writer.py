@@ -9,6 +9,8 @@ that are not in the file yet from `published`.
 import logging
 from typing import NamedTuple
 
+import crc32c
+
 from horolog.errors import StorageFailed
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.blocks import (
@@ -86,6 +88,29 @@ class BlockWriter:
         pending.append(met)
         if len(pending) == _FOLDED_AT_ONCE:
             self._fold()
+
+    def add_set(self, met: Met, batches: int, last_position: int, last_header: bytes) -> None:
+        """Take batches that were written together, as one: their block may be larger than others.
+
+        Args:
+            met: what there is of all of them; as header it has the headers of all.
+            batches: how many they are.
+            last_position: of the last of them.
+            last_header: of the last of them.
+        """
+        if self._size + met[1] > BLOCK_BYTES and self._size:
+            self._close()
+        self._fold()
+        known = add_up(self._known, [met])
+        known = known._replace(
+            last_position=last_position,
+            batches=known.batches - 1 + batches,
+            last_header_crc=crc32c.crc32c(last_header),
+        )
+        self._known = known  # first: a reader that finds a block open takes this for what it holds
+        if self._open is None:
+            self._open = met[0], met[3]
+        self._size += met[1]
 
     def open_block(self) -> Block | None:
         """The block that has room left, as of some moment of this call; any thread may ask."""

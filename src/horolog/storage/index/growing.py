@@ -3,11 +3,25 @@
 Readers of the segment use the same `Indexes`, and see what was added.
 """
 
+from bisect import bisect_right
+from typing import NamedTuple
+
 from horolog.errors import StorageFailed
+from horolog.record.old_format.plain import Listed, largest_of
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.builder import is_later
 from horolog.storage.index.indexes import Indexes
 from horolog.storage.index.time import TimeEntry
+
+
+class Noted(NamedTuple):
+    """How much an `IndexWriter` has taken."""
+
+    offset_entries: int
+    time_entries: int
+    bytes_since_entry: int
+    largest: TimeEntry | None
+    are_full: bool
 
 
 class IndexWriter:
@@ -58,6 +72,58 @@ class IndexWriter:
         indexes.largest_seen = largest
         return largest
 
+    def add_messages(self, position: int, listed: Listed) -> TimeEntry | None:
+        """Note plain messages that were written from `position` on; as `add` for each of them.
+
+        Entries are added as long as there is room: the next append ends the segment.
+
+        Raises:
+            StorageFailed: the disk refused; `go_back` to what was noted before.
+        """
+        indexes = self._indexes
+        offsets, times = indexes.offsets, indexes.times
+        positions, messages = listed.positions, len(listed.positions)
+        shift, first = position - positions[0], 0
+        largest, since = indexes.largest_seen, self._bytes_since_entry
+        is_missing = False
+        while first < messages:
+            # The first of those left that is indexed, or the end.
+            reach = positions[first] + self._interval_bytes - since
+            entry = bisect_right(positions, reach, first)
+            through = min(entry + 1, messages)
+            largest = _largest_of(listed, first, through, largest)
+            following = positions[through] if through < messages else listed.end
+            if entry == messages:
+                since += listed.end - positions[first]
+            else:
+                since = following - positions[entry]
+                if not (self.are_full or is_missing):
+                    try:
+                        self._add_entries(positions[entry] + shift, listed.offsets[entry], largest)
+                    except FileMissing:
+                        is_missing = True
+                    self.are_full = offsets.is_full or times.is_full
+            first = through
+        if is_missing:
+            indexes.is_checked, self.are_full = False, True
+        self._bytes_since_entry = since
+        indexes.largest_seen = largest
+        return largest
+
+    def noted(self) -> Noted:
+        """What has been noted so far."""
+        indexes = self._indexes
+        counts = len(indexes.offsets.entries), len(indexes.times.entries)
+        return Noted(*counts, self._bytes_since_entry, indexes.largest_seen, self.are_full)
+
+    def go_back(self, noted: Noted) -> None:
+        """Forget what was noted since."""
+        indexes = self._indexes
+        indexes.offsets.entries.keep(noted.offset_entries)
+        indexes.times.keep(noted.time_entries)
+        self._bytes_since_entry, self.are_full = noted.bytes_since_entry, noted.are_full
+        indexes.largest_seen = noted.largest
+
     def _add_entries(self, position: int, last_offset: int, largest: TimeEntry | None) -> None:
         offsets, times = self._indexes.offsets, self._indexes.times
         count = len(offsets.entries)
@@ -68,3 +134,13 @@ class IndexWriter:
             except StorageFailed:
                 offsets.entries.keep(count)
                 raise
+
+
+def _largest_of(
+    listed: Listed, first: int, end: int, largest: TimeEntry | None
+) -> TimeEntry | None:
+    """The largest timestamp so far, with the first message that has it."""
+    time = largest_of(listed.times[first:end])
+    if is_later(time, largest):
+        return TimeEntry(time, listed.offsets[listed.times.index(time, first)])
+    return largest

@@ -84,6 +84,11 @@ class TimeIndex:
         self.entries.keep(self.entries.search(1, offset - self.base_offset - 1))
         self._last = None
 
+    def keep(self, count: int) -> None:
+        """Forget all entries from number `count` on."""
+        self.entries.keep(count)
+        self._last = None
+
     def reload(self) -> None:
         """Read the file's length again: it has been replaced."""
         self.entries.recount()

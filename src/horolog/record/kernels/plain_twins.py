@@ -1,0 +1,110 @@
+"""The plain-Python twins of the kernels that walk over plain messages of v0 and v1.
+
+`list_messages` says where each message begins, with its offset and timestamp, from one header to
+the next. `place_messages` gives messages their offsets, and an append time if wished.
+"""
+
+import struct
+import zlib
+from typing import Any
+
+from horolog.record.kernels.layout import (
+    CUT_OFF,
+    DONE,
+    FULL,
+    LIST_APPEND_TIME,
+    LIST_COUNT,
+    LIST_LAST_OFFSET,
+    LIST_MAGIC,
+    LIST_POSITION,
+    LIST_ROW,
+    LIST_WITH_CRCS,
+    MESSAGE_CRC_START,
+    MESSAGE_OVERHEAD,
+    PLACE_OFFSET,
+    PLACE_POSITION,
+    PLACE_STAMPED,
+    PLACE_TIME,
+    RUN_ENDS,
+)
+from horolog.record.timestamps import NO_TIMESTAMP
+
+Ints = Any  # integers by position: array, memoryview or numpy array
+
+_ENTRY = struct.Struct(">qiIbb")  # offset, size, CRC-32, magic, attributes
+_SIZE = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_I64 = struct.Struct(">q")
+_SMALLEST = (14, 22)
+_CODEC_BITS = 7
+_LOG_APPEND_TIME_BIT = 8
+_ATTRIBUTES = 17
+_TIMESTAMP = 18
+
+
+def list_messages(data: memoryview, state: Ints, rows: Ints) -> int:
+    """A row for each plain message, up to one that is compressed, of another kind, or damaged."""
+    magic, append_time = state[LIST_MAGIC], bool(state[LIST_APPEND_TIME])
+    position, count, last = state[LIST_POSITION], 0, state[LIST_LAST_OFFSET]
+    smallest, room = _SMALLEST[magic], len(rows) // LIST_ROW
+    status = DONE
+    while position < len(data):
+        left = len(data) - position
+        if left < MESSAGE_OVERHEAD + smallest:
+            status = CUT_OFF
+            break
+        offset, size, crc, own_magic, attributes = _ENTRY.unpack_from(data, position)
+        if (
+            own_magic != magic
+            or size < smallest
+            or attributes & _CODEC_BITS
+            or offset <= last
+            or bool(magic and attributes & _LOG_APPEND_TIME_BIT) != append_time
+        ):
+            status = RUN_ENDS
+            break
+        if size > left - MESSAGE_OVERHEAD:
+            status = CUT_OFF
+            break
+        end = position + MESSAGE_OVERHEAD + size
+        if (
+            state[LIST_WITH_CRCS]
+            and zlib.crc32(data[position + MESSAGE_CRC_START : end]) & 0xFFFFFFFF != crc
+        ):
+            status = RUN_ENDS
+            break
+        if count == room:
+            status = FULL
+            break
+        at = count * LIST_ROW
+        rows[at], rows[at + 1] = position, offset
+        rows[at + 2] = _I64.unpack_from(data, position + _TIMESTAMP)[0] if magic else NO_TIMESTAMP
+        position, last, count = end, offset, count + 1
+    state[LIST_POSITION], state[LIST_LAST_OFFSET], state[LIST_COUNT] = position, last, count
+    return status
+
+
+def place_messages(data: memoryview, state: Ints) -> int:
+    """Change the messages in place; DONE, or CUT_OFF before bytes that are no whole message."""
+    magic, position = state[LIST_MAGIC], state[PLACE_POSITION]
+    status = DONE
+    while position < len(data):
+        left = len(data) - position
+        size = -1
+        if left >= MESSAGE_OVERHEAD + _SMALLEST[magic]:
+            (size,) = _SIZE.unpack_from(data, position + 8)
+        if not _SMALLEST[magic] <= size <= left - MESSAGE_OVERHEAD:
+            status = CUT_OFF
+            break
+        end = position + MESSAGE_OVERHEAD + size
+        _I64.pack_into(data, position, state[PLACE_OFFSET])
+        if magic and state[PLACE_STAMPED]:
+            data[position + _ATTRIBUTES] |= _LOG_APPEND_TIME_BIT
+            _I64.pack_into(data, position + _TIMESTAMP, state[PLACE_TIME])
+            _CRC.pack_into(
+                data, position + 12, zlib.crc32(data[position + MESSAGE_CRC_START : end])
+            )
+        state[PLACE_OFFSET] += 1
+        position = end
+    state[PLACE_POSITION] = position
+    return status

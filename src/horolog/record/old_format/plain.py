@@ -1,0 +1,162 @@
+"""Plain messages of v0 and v1 that follow each other, walked without an object for each.
+
+Each plain message is a batch of its own. `list_messages` says where they are; `place_messages`
+gives them the offsets and the append time that a leader assigns (KIP-31, KIP-32).
+"""
+
+import zlib
+from array import array
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from horolog.buffers import Buffer
+from horolog.record.batch import BatchHeader
+from horolog.record.kernels import layout, plain_twins
+from horolog.record.kernels.loading import PLAIN_KERNELS
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
+
+MOST_LISTED: Final = 1 << 15
+"""Messages that are listed at a time; the lists of so many take a megabyte."""
+
+_SMALLEST: Final = 26  # bytes of an empty message of v0
+_INT64_MIN: Final = -(1 << 63)
+_LOG_APPEND_TIME_BIT: Final = 0x08
+_ATTRIBUTES: Final = 17
+_CRC: Final = slice(12, 16)
+_CRC_START: Final = 16
+_TIMESTAMP: Final = slice(18, 26)
+
+
+class Listed(NamedTuple):
+    """Plain messages of one format and one type of timestamps, in order."""
+
+    header: BatchHeader
+    """Of the first."""
+    positions: "array[int]"
+    """Of each in the data; never empty."""
+    offsets: "array[int]"
+    """They grow."""
+    times: "array[int]"
+    """The timestamp of each; -1 is none."""
+    end: int
+    """The position after the last."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that follows the last."""
+        return self.offsets[-1] + 1
+
+    def largest_time(self) -> int:
+        """Of all; -1 if none has a timestamp."""
+        return largest_of(self.times)
+
+
+def largest_of(times: "array[int]") -> int:
+    """The largest timestamp, below zero too; -1 if there is none (KIP-228)."""
+    largest = max(times)
+    if largest == NO_TIMESTAMP:
+        return max((each for each in times if each != NO_TIMESTAMP), default=NO_TIMESTAMP)
+    return largest
+
+
+def list_messages(
+    data: Buffer,
+    header: BatchHeader,
+    position: int = 0,
+    *,
+    least_offset: int = _INT64_MIN,
+    check_crcs: bool = False,
+) -> Listed | None:
+    """The plain message that `header` is of, and those like it that follow; None if it is none.
+
+    Ends before a message that is not whole, compressed, of another format or type of timestamps,
+    out of order, damaged (if `check_crcs`), or beyond `MOST_LISTED`. Keys and values are not
+    looked at.
+
+    Args:
+        data: the messages.
+        header: of the message at `position`.
+        position: of the first in the data.
+        least_offset: that it may have.
+        check_crcs: whether to compare the messages with their checksums.
+    """
+    state = array("q", bytes(8 * layout.LIST_STATE_SIZE))
+    state[layout.LIST_POSITION] = position
+    state[layout.LIST_MAGIC] = header.magic
+    state[layout.LIST_APPEND_TIME] = header.timestamp_type is LOG_APPEND_TIME
+    state[layout.LIST_LAST_OFFSET] = max(_INT64_MIN, least_offset - 1)
+    state[layout.LIST_WITH_CRCS] = check_crcs
+    room = min(MOST_LISTED, (len(data) - position) // _SMALLEST + 1)
+    rows = array("q", bytes(8 * layout.LIST_ROW * room))
+    kernels = PLAIN_KERNELS.module
+    if kernels is None or not len(data):
+        plain_twins.list_messages(memoryview(data), state, rows)
+        PLAIN_KERNELS.note_work(state[layout.LIST_POSITION] - position)
+    else:
+        import numpy as np  # noqa: PLC0415  # the kernels need it, their twins do not
+
+        kernels.list_messages(
+            np.frombuffer(memoryview(data).toreadonly(), np.uint8),
+            np.frombuffer(state, np.int64),
+            np.frombuffer(rows, np.int64),
+        )
+    end = layout.LIST_ROW * state[layout.LIST_COUNT]
+    if not end:
+        return None
+    positions, offsets, times = (
+        rows[column : end : layout.LIST_ROW] for column in range(layout.LIST_ROW)
+    )
+    return Listed(header, positions, offsets, times, state[layout.LIST_POSITION])
+
+
+def list_all(data: Buffer, header: BatchHeader) -> Iterator[Listed]:
+    """The messages of a set that is known to be sound and plain, some at a time."""
+    found = list_messages(data, header)
+    while found is not None:
+        yield found
+        if found.end >= len(data):
+            return
+        found = list_messages(data, header, found.end, least_offset=found.next_offset)
+
+
+def place_messages(
+    messages: bytearray, magic: int, base_offset: int, append_time_ms: int | None
+) -> int:
+    """Number plain messages from an offset on, and stamp those of v1 with an append time if given.
+
+    Returns how many there are; they end before bytes that are no whole message.
+    """
+    state = array("q", bytes(8 * layout.PLACE_STATE_SIZE))
+    state[layout.LIST_MAGIC] = magic
+    state[layout.PLACE_OFFSET] = base_offset
+    if append_time_ms is not None:
+        state[layout.PLACE_STAMPED], state[layout.PLACE_TIME] = 1, append_time_ms
+    kernels = PLAIN_KERNELS.module
+    if kernels is None or not messages:
+        PLAIN_KERNELS.note_work(len(messages))
+        plain_twins.place_messages(memoryview(messages), state)
+        return state[layout.PLACE_OFFSET] - base_offset
+    import numpy as np  # noqa: PLC0415  # the kernels need it, their twins do not
+
+    kernels.place_messages(np.frombuffer(messages, np.uint8), np.frombuffer(state, np.int64))
+    return state[layout.PLACE_OFFSET] - base_offset
+
+
+def place_compressed(
+    message: bytearray, magic: int, last_offset: int, timestamp: int, *, is_append_time: bool
+) -> None:
+    """Give a compressed message the offset of its last one, and in v1 a timestamp and its type.
+
+    What it holds stays as it is; a checksum is computed only where the timestamp or type changes.
+    """
+    message[:8] = last_offset.to_bytes(8, "big", signed=True)
+    if not magic:
+        return
+    time = timestamp.to_bytes(8, "big", signed=True)
+    attributes = message[_ATTRIBUTES] & ~_LOG_APPEND_TIME_BIT
+    if is_append_time:
+        attributes |= _LOG_APPEND_TIME_BIT
+    if message[_ATTRIBUTES] == attributes and message[_TIMESTAMP] == time:
+        return
+    message[_ATTRIBUTES], message[_TIMESTAMP] = attributes, time
+    message[_CRC] = zlib.crc32(memoryview(message)[_CRC_START:]).to_bytes(4, "big")

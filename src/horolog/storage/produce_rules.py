@@ -1,0 +1,214 @@
+"""What a leader takes for a topic, whatever record format it comes in and is stored in.
+
+The checks, their order, codes and texts are those of Kafka's produce path. One record that is
+refused refuses its batch, and all records at fault are named (KIP-467).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from horolog.config import TopicConfig
+from horolog.errors import BatchRefused, ErrorCode, RecordError, RecordsRejected, RequestRefused
+from horolog.record.batch import BatchHeader
+from horolog.record.compression import Codec
+from horolog.record.looks_like import looks_like
+from horolog.record.scan import Fault, RecordFacts
+from horolog.record.timestamps import LOG_APPEND_TIME
+
+MAX_RECORD_ERRORS = 1_000
+"""A hostile batch of a megabyte can hold millions of bad records; the answer names the first."""
+
+_CODECS = tuple(Codec)
+_ZSTD = Codec.ZSTD.value  # the last one
+_ZSTD_SINCE_PRODUCE = 7
+_INT64_MAX = (1 << 63) - 1
+_INT64_MIN = -(1 << 63)
+
+
+class FaultsWanted(NamedTuple):
+    """Which faults records are gone through for; see `find_faults`. Neither: all are refused."""
+
+    keys: bool
+    times: tuple[int, int, int] | None
+
+
+def check_size(size: int, config: TopicConfig, partition: str) -> None:
+    """Refuse a batch that is larger than a batch or a segment of the topic may be (10, 18)."""
+    if size > config.max_message_bytes or size > config.segment_bytes:
+        raise too_large(size, config, partition)
+
+
+def too_large(size: int, config: TopicConfig, partition: str) -> RequestRefused:
+    """What such a batch is answered with."""
+    if size > config.max_message_bytes:
+        return RequestRefused(
+            ErrorCode.message_too_large,
+            f"The record batch size in the append to {partition} is {size} bytes which exceeds "
+            f"the maximum configured value of {config.max_message_bytes}.",
+        )
+    return RequestRefused(
+        ErrorCode.record_list_too_large,
+        f"Message batch size is {size} bytes in append to partition {partition} which exceeds "
+        f"the maximum configured segment size of {config.segment_bytes}.",
+    )
+
+
+def codec_of(header: BatchHeader, produce_version: int | None) -> Codec:
+    """The codec; an unknown one is refused with 76, in Kafka with UNKNOWN_SERVER_ERROR (-1)."""
+    number = header.codec_number
+    if number < _ZSTD:
+        return _CODECS[number]
+    if number > _ZSTD:
+        raise RequestRefused(
+            ErrorCode.unsupported_compression_type,
+            f"There is no compression codec {number}; Kafka has 0 none, 1 gzip, 2 snappy, 3 lz4 "
+            "and 4 zstd",
+        )
+    if produce_version is not None and produce_version < _ZSTD_SINCE_PRODUCE:
+        raise RequestRefused(
+            ErrorCode.unsupported_compression_type,
+            f"Produce requests with version {produce_version} are not allowed to use ZStandard "
+            "compression",
+        )
+    return _CODECS[number]
+
+
+def faults_wanted(
+    facts: RecordFacts, config: TopicConfig, now_ms: int, *, claims_append_time: bool
+) -> FaultsWanted | None:
+    """What to go through the records for again; None if the topic takes them as they are.
+
+    Args:
+        facts: about all of them, by their producer's times.
+        config: the topic's settings.
+        now_ms: what the bounds on times count from.
+        claims_append_time: whether they say that their timestamps are append times.
+    """
+    if claims_append_time:
+        return FaultsWanted(False, None)
+    keyless = facts.has_null_key and "compact" in config.cleanup_policy
+    untimely = _may_be_untimely(facts, config, now_ms)
+    if not keyless and not untimely:
+        return None
+    bounds = (now_ms, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms)
+    return FaultsWanted(keyless, bounds if untimely else None)
+
+
+def refuse_records(
+    faults: Sequence[Fault],
+    facts: RecordFacts,
+    config: TopicConfig,
+    now_ms: int,
+    partition: str,
+    *,
+    claims_append_time: bool,
+) -> None:
+    """Refuse the records for these faults, each record for its first; nothing if there are none.
+
+    Raises:
+        RecordsRejected: which they are.
+    """
+    if claims_append_time:
+        raise _rejected(_claimed_append_times(facts))
+    if faults:
+        raise _rejected([_error_of(fault, config, now_ms, partition) for fault in faults])
+
+
+def _claimed_append_times(facts: RecordFacts) -> list[tuple[ErrorCode, RecordError]]:
+    """Refused whatever the topic's type, as KIP-32 asks and Kafka did up to 3.5.
+
+    Since then a CreateTime topic lets such a batch in and calls the producer's claim a create
+    time.
+    """
+    return [
+        (
+            ErrorCode.invalid_timestamp,
+            RecordError(
+                index,
+                f"Invalid timestamp type in message with offset {index}. Producer should not "
+                "set timestamp type to LogAppendTime.",
+            ),
+        )
+        for index in range(min(facts.count, MAX_RECORD_ERRORS))
+    ]
+
+
+def _error_of(
+    fault: Fault, config: TopicConfig, now_ms: int, partition: str
+) -> tuple[ErrorCode, RecordError]:
+    if fault.lacks_key:
+        text = f"Compacted topic cannot accept message without key in topic partition {partition}."
+        return ErrorCode.invalid_record, RecordError(fault.position, text)
+    error = _out_of_range(fault.position, fault.timestamp, config, now_ms)
+    return ErrorCode.invalid_timestamp, error
+
+
+def _may_be_untimely(facts: RecordFacts, config: TopicConfig, now_ms: int) -> bool:
+    if (
+        config.message_timestamp_type is LOG_APPEND_TIME
+        or facts.min_timestamp is None
+        or facts.max_timestamp is None
+    ):
+        return False
+    oldest = now_ms - facts.min_timestamp
+    newest = facts.max_timestamp - now_ms
+    return not (
+        oldest <= config.message_timestamp_before_max_ms
+        and newest <= config.message_timestamp_after_max_ms
+    )
+
+
+def _out_of_range(index: int, timestamp: int, config: TopicConfig, now_ms: int) -> RecordError:
+    """Kafka's sentence, and a hint if the number makes sense in another unit.
+
+    A limit beyond 64 bits is printed as the largest there is; Kafka prints it wrapped.
+    """
+    earliest = max(_INT64_MIN, now_ms - config.message_timestamp_before_max_ms)
+    latest = min(_INT64_MAX, now_ms + config.message_timestamp_after_max_ms)
+    hint = looks_like(timestamp)
+    return RecordError(
+        index,
+        f"Timestamp {timestamp} of message with offset {index} is out of range. The timestamp "
+        f"should be within [{earliest}, {latest}]" + (f". {hint}" if hint else ""),
+    )
+
+
+def _rejected(errors: list[tuple[ErrorCode, RecordError]]) -> RecordsRejected:
+    """One error for the whole batch: a timestamp at fault decides over any other fault."""
+    records = [error for _, error in errors]
+    if any(code is ErrorCode.invalid_timestamp for code, _ in errors):
+        text = "One or more records have been rejected due to invalid timestamp"
+        return RecordsRejected(ErrorCode.invalid_timestamp, text, records)
+    first = ", ".join(
+        f"RecordError(batchIndex={error.batch_index}, message='{error.message}')"
+        for error in records[:3]
+    )
+    text = (
+        f"One or more records have been rejected due to {len(records)} record errors in total, "
+        f"and only showing the first three errors at most: [{first}]"
+    )
+    return RecordsRejected(ErrorCode.invalid_record, text, records)
+
+
+def target_codec(config: TopicConfig) -> Codec:
+    """The codec of a topic that does not leave it to producers."""
+    name = config.compression_type
+    return Codec.NONE if name == "uncompressed" else Codec[name.upper()]
+
+
+def level_of(codec: Codec, config: TopicConfig) -> int | None:
+    """The topic's level for a codec; None is the codec's default."""
+    match codec:
+        case Codec.GZIP:
+            return config.compression_gzip_level
+        case Codec.LZ4:
+            return config.compression_lz4_level
+        case Codec.ZSTD:
+            return config.compression_zstd_level
+        case _:
+            return None
+
+
+def invalid(message: str) -> BatchRefused:
+    """A batch that Kafka's log refuses (87)."""
+    return BatchRefused(ErrorCode.invalid_record, message)

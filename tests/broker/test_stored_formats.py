@@ -1,0 +1,191 @@
+"""KIP-32, phases 1 and 2: what is stored in which format, and what clients of each get."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from raw_connection import RawConnection, fetch_fields, produce_fields
+from running_broker import RunningBroker
+
+from horolog.client import Client, ResourceType
+from horolog.clock import ManualClock
+from horolog.record.batch import iter_headers
+from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.compression import Codec
+from horolog.record.conversion import convert_all
+from horolog.record.old_format.fields import build_messages
+from horolog.wire.api import ApiKey
+
+MakeBroker = Callable[..., RunningBroker]
+NOW_MS = 1_700_000_000_000
+ROWS = [
+    Record(NOW_MS - 3, b"k", b"one"),
+    Record(NOW_MS, None, b"two"),
+    Record(-1_000, b"k", None),
+]
+OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
+RELEASES = {0: "0.9.0", 1: "0.10.2", 2: "0.11.0"}
+PRODUCE = {0: 1, 1: 2, 2: 9}  # a version of the request for each format
+FETCH = {0: 1, 1: 2, 2: 12}
+UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker) -> RunningBroker:
+    return make_broker(clock=ManualClock(NOW_MS), inter_broker_protocol_version="2.8")
+
+
+def sent(magic: int, codec: Codec = Codec.NONE) -> bytes:
+    if magic == 2:
+        return build_batch(ROWS, codec=codec)
+    return build_messages(ROWS, magic, codec=codec)
+
+
+def produce(broker: RunningBroker, topic: str, records: bytes, version: int) -> Any:
+    with RawConnection(broker.address) as connection:
+        fields = produce_fields(topic, {0: records})
+        answer = connection.ask(ApiKey.PRODUCE, version, **fields)
+        return answer.responses[0].partition_responses[0]
+
+
+def fetch(broker: RunningBroker, topic: str, version: int, offset: int = 0) -> Any:
+    with RawConnection(broker.address) as connection:
+        answer = connection.ask(ApiKey.FETCH, version, **fetch_fields(topic, {0: offset}))
+        return answer.responses[0].partitions[0]
+
+
+def on_disk(broker: RunningBroker, topic: str) -> bytes:
+    return b"".join(
+        bytes(segment.log.files.read_at(segment.log.open(), segment.size, 0))
+        for segment in broker.log(topic).segments
+    )
+
+
+def time_of(row: Record, produced: int, stored: int, read: int, stamped: bool) -> int:
+    """KIP-32's table: what a consumer of a format sees, from what was sent and stored."""
+    if stored == 0 or read == 0:
+        return -1
+    if stamped:
+        return NOW_MS
+    return -1 if produced == 0 else row.timestamp
+
+
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+@pytest.mark.parametrize("produced", [0, 1, 2])
+@pytest.mark.parametrize("stored", [0, 1, 2])
+def test_every_cell_of_both_phases(
+    broker: RunningBroker, stored: int, produced: int, kind: str
+) -> None:
+    """Produce v0, v1 or v2; store any; fetch any: formats, times, and which bytes are untouched."""
+    stamped = kind == "LogAppendTime"
+    for codec in OLD_CODECS:
+        topic = f"t-{codec.name}"
+        broker.create_topic(
+            topic, message_format_version=RELEASES[stored], message_timestamp_type=kind
+        )
+        answer = produce(broker, topic, sent(produced, codec), PRODUCE[produced])
+        assert (answer.error_code, answer.base_offset) == (0, 0)
+        if PRODUCE[produced] >= 2:
+            assert answer.log_append_time_ms == (NOW_MS if stamped else -1)
+        disk = on_disk(broker, topic)
+        assert {header.magic for _, header in iter_headers(disk)} == {stored}
+        if produced == stored and not (stored and stamped):
+            # Offsets from 0 are those that were sent: nothing has changed.
+            assert disk == sent(produced, codec) or (stored == 0 and codec) or stored == 2
+        for read in (0, 1, 2):
+            fetched = fetch(broker, topic, FETCH[read])
+            assert fetched.error_code == 0
+            assert {header.magic for _, header in iter_headers(fetched.records)} == {
+                min(read, stored)
+            }
+            if read >= stored:
+                assert bytes(fetched.records) == disk
+            seen = [
+                (row.offset, row.timestamp, row.key, row.value)
+                for converted in convert_all(fetched.records, 2)
+                for row in read_records(converted.data)
+            ]
+            assert seen == [
+                (offset, time_of(row, produced, stored, read, stamped), row.key, row.value)
+                for offset, row in enumerate(ROWS)
+            ]
+
+
+def test_conversions_of_producers_and_consumers_are_counted_apart(broker: RunningBroker) -> None:
+    broker.create_topic("t", message_format_version="0.10.0")
+    for produced in (0, 1, 2):
+        produce(broker, "t", sent(produced), PRODUCE[produced])
+    assert broker.broker.conversions.totals == {
+        "ProduceMessageConversionsPerSec": 6,  # of v0 and v2
+        "FetchMessageConversionsPerSec": 0,
+    }
+    fetch(broker, "t", FETCH[1])
+    fetch(broker, "t", FETCH[2])
+    assert broker.broker.conversions.totals["FetchMessageConversionsPerSec"] == 0
+    fetch(broker, "t", FETCH[0])
+    assert broker.broker.conversions.totals["FetchMessageConversionsPerSec"] == 9
+
+
+def test_the_setting_is_ignored_from_inter_broker_protocol_3_0_on(make_broker: MakeBroker) -> None:
+    broker = make_broker(inter_broker_protocol_version="3.0", log_message_format_version="0.9.0")
+    broker.create_topic("t", message_format_version="0.10.0")
+    assert produce(broker, "t", sent(0), 1).error_code == 0
+    assert {header.magic for _, header in iter_headers(on_disk(broker, "t"))} == {2}
+
+
+def test_producers_of_what_the_format_cannot_hold_are_told_so(broker: RunningBroker) -> None:
+    broker.create_topic("t", message_format_version="0.10.0")
+    idempotent = build_batch(ROWS, producer_id=3, producer_epoch=0, base_sequence=0)
+    answer = produce(broker, "t", idempotent, 9)
+    assert answer.error_code == UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert "enable.idempotence=false" in answer.error_message
+    with_headers = build_batch([Record(NOW_MS, b"k", b"v", (("h", b"x"),))])
+    answer = produce(broker, "t", with_headers, 9)
+    assert answer.error_code == UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert "headers" in answer.error_message
+    assert fetch(broker, "t", 12).high_watermark == 0
+
+
+def test_searches_by_time_are_refused_where_the_format_has_none(broker: RunningBroker) -> None:
+    """Java's consumer takes that for "nothing found" and asks for no more."""
+    broker.create_topic("t", message_format_version="0.9.0")
+    produce(broker, "t", sent(1), 2)
+
+    def find(timestamp: int, version: int) -> tuple[int, int]:
+        with RawConnection(broker.address) as connection:
+            partition = {
+                "partition_index": 0,
+                "timestamp": timestamp,
+                "current_leader_epoch": -1,
+                "max_num_offsets": 1,
+            }
+            topics = [{"name": "t", "partitions": [partition]}]
+            answer = connection.ask(
+                ApiKey.LIST_OFFSETS, version, replica_id=-1, isolation_level=0, topics=topics
+            )
+            found = answer.topics[0].partitions[0]
+            return int(found.error_code), int(found.offset)
+
+    for timestamp in (0, NOW_MS, -3):
+        assert find(timestamp, 7) == (UNSUPPORTED_FOR_MESSAGE_FORMAT, -1)
+    assert (find(-1, 7), find(-2, 7)) == ((0, 3), (0, 0))
+    with Client(broker.address) as client:
+        client.alter_configs({(ResourceType.TOPIC, "t"): {"message.format.version": "0.10.0"}})
+    produce(broker, "t", sent(1), 2)
+    assert find(NOW_MS, 7) == (0, 4)
+
+
+def test_a_format_that_is_raised_and_lowered_again_loses_nothing(broker: RunningBroker) -> None:
+    """The road of KIP-32, and back: each change counts from the next batch on."""
+    broker.create_topic("t", message_format_version="0.9.0")
+    formats = []
+    for stored in (0, 1, 2, 1, 0):
+        with Client(broker.address) as client:
+            changes = {"message.format.version": RELEASES[stored]}
+            client.alter_configs({(ResourceType.TOPIC, "t"): changes})
+        for produced in (0, 1, 2):
+            assert (
+                produce(broker, "t", sent(produced, Codec.LZ4), PRODUCE[produced]).error_code == 0
+            )
+        formats += [stored] * 3
+    assert [header.magic for _, header in iter_headers(on_disk(broker, "t"))] == formats

@@ -1,0 +1,85 @@
+"""The kernels that walk over plain messages equal their twins on any bytes."""
+
+import random
+import struct
+import zlib
+from array import array
+from collections import Counter
+
+import numpy as np
+
+from horolog.record.kernels import layout, plain_kernels, plain_twins
+from horolog.record.kernels.message_twins import message_bytes
+
+CASES = 400
+INT64_MIN = -(1 << 63)
+TIMES = (0, -1, -5, 7, 1 << 62, INT64_MIN, (1 << 63) - 1)
+
+
+def messages(rng: random.Random, magic: int) -> bytes:
+    out, offset = bytearray(), rng.choice((0, -5, 1 << 40))
+    broken = rng.choice((0.0, 0.1, 0.3))
+    for _ in range(rng.choice((0, 1, 3, 20))):
+        offset += rng.choice((1, 1, 1, 1, 1, 1, 7, 0)) if rng.random() < broken else 1
+        message = bytearray(
+            message_bytes(
+                magic,
+                offset,
+                None if rng.random() < 0.3 else rng.randbytes(rng.choice((0, 3, 20))),
+                None if rng.random() < 0.2 else rng.randbytes(rng.choice((0, 1, 9, 200))),
+                rng.choice(TIMES),
+                is_append_time=magic == 1 and rng.random() < broken / 2,
+            )
+        )
+        if rng.random() < broken:
+            at = rng.choice((8, 12, 16, 17, len(message) - 1))
+            message[at] ^= 1 << rng.randrange(8)
+            if rng.random() < 0.5:
+                message[12:16] = struct.pack(">I", zlib.crc32(message[16:]))
+        out += message
+    if rng.random() < 0.3 and out:
+        del out[rng.randrange(len(out)) :]
+    return bytes(out)
+
+
+def arrays(*parts: "array[int]") -> list[np.ndarray]:
+    return [np.frombuffer(part, np.int64) for part in parts]
+
+
+def test_kernel_and_twin_list_the_same_messages(rng):
+    answers: Counter[int] = Counter()
+    for case in range(CASES):
+        magic = rng.choice((0, 1))
+        data = messages(rng, magic)
+        state = array("q", bytes(8 * layout.LIST_STATE_SIZE))
+        state[layout.LIST_MAGIC] = magic
+        state[layout.LIST_LAST_OFFSET] = rng.choice((INT64_MIN, INT64_MIN, 3))
+        state[layout.LIST_APPEND_TIME] = rng.random() < 0.1
+        state[layout.LIST_WITH_CRCS] = rng.random() < 0.5
+        rows = array("q", bytes(8 * layout.LIST_ROW * rng.choice((1, 4, 50))))
+        mine, mine_rows = state[:], rows[:]
+        status = plain_twins.list_messages(memoryview(data), mine, mine_rows)
+        answers[status] += 1
+        read = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+        assert plain_kernels.list_messages(read, *arrays(state, rows)) == status, case
+        assert (state, rows) == (mine, mine_rows)
+    assert set(answers) == {layout.DONE, layout.CUT_OFF, layout.RUN_ENDS, layout.FULL}
+
+
+def test_kernel_and_twin_place_messages_alike(rng):
+    answers: Counter[int] = Counter()
+    for case in range(CASES):
+        magic = rng.choice((0, 1))
+        data = bytearray(messages(rng, magic))
+        state = array("q", bytes(8 * layout.PLACE_STATE_SIZE))
+        state[layout.LIST_MAGIC] = magic
+        state[layout.PLACE_OFFSET] = rng.choice((0, 9, 1 << 50))
+        state[layout.PLACE_STAMPED] = rng.random() < 0.5
+        state[layout.PLACE_TIME] = rng.choice(TIMES)
+        mine, mine_data = state[:], data[:]
+        status = plain_twins.place_messages(memoryview(mine_data), mine)
+        answers[status] += 1
+        written = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+        assert plain_kernels.place_messages(written, *arrays(state)) == status, case
+        assert (state, data) == (mine, mine_data)
+    assert set(answers) == {layout.DONE, layout.CUT_OFF}
