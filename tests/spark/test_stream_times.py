@@ -114,6 +114,28 @@ def test_relative_times_stay_what_they_were_when_the_query_first_started(
     assert offsets_of(query.next()) == [3]
 
 
+def test_a_relative_start_is_that_of_the_first_start_for_partitions_found_later(
+    broker: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart a day later takes records of the day between from a topic that is new."""
+    prefix = new_topic(broker)
+    now = ManualClock(NINE_MS)
+    monkeypatch.setattr("horolog.spark.option_values.SystemClock", lambda: now)
+    given = {"subscribe": None, "subscribePattern": f"{prefix}.*", "startingTimestamp": "-1h"}
+    query = Query(broker, **given)
+    hour_ago = NINE_MS - 3_600_000
+    append_times(client, prefix, [hour_ago - 1, hour_ago])
+    assert offsets_of(query.next()) == [1]
+    assert json.loads(query.log[-1])["moments"] == {"startingTimestamp": hour_ago}
+    now.advance("1d")
+    query = query.again()
+    broker.create_topic(f"{prefix}-later")
+    append_times(client, f"{prefix}-later", [hour_ago - 1, hour_ago, NINE_MS])
+    query.clock.now_s += stream_looks.DISCOVERY_S
+    assert offsets_of(query.next()) == [1, 2]
+    assert json.loads(query.log[-1])["moments"] == {"startingTimestamp": hour_ago}
+
+
 def test_a_backfill_turns_into_the_stream(broker: RunningBroker, client: Client) -> None:
     topic = new_topic(broker, partitions=2)
     append_times(client, topic, [NINE_MS + each for each in (1, 7, 3, 9, 2)])

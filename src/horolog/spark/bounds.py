@@ -218,7 +218,7 @@ def _offsets(
             return earliest
         case Everywhere.LATEST:
             return latest
-        case AtTime(timestamp_ms):
+        case AtTime(timestamp_ms=timestamp_ms):
             return log.at_or_after(dict.fromkeys(partitions, timestamp_ms))
         case TimeByPartition(times_ms):
             _require_all("OffsetsByTimestamp", times_ms, partitions)

@@ -9,11 +9,12 @@ from enum import Enum
 
 from horolog.errors import Misconfigured
 from horolog.spark import java_patterns
-from horolog.spark.option_values import moment, parsed
+from horolog.spark.option_values import is_relative, moment, parsed
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 
 EARLIEST = -2
 LATEST = -1
+STARTING = "startingTimestamp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,13 @@ class Everywhere(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """In each partition the earliest record at or after one moment."""
+    """In each partition the earliest record at or after one moment.
+
+    A relative moment (`-3d`) counts from a query's first start.
+    """
 
     timestamp_ms: int
+    is_relative: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +172,7 @@ def _assigned(text: str) -> Assigned:
 def limit_of(given: Mapping[str, str], at_time: str, by_time: str, by_offset: str) -> Limit | None:
     """The first of the three that is given wins, as in Kafka's source."""
     if at_time.lower() in given:
-        return AtTime(moment(given, at_time))
+        return AtTime(moment(given, at_time), is_relative(given, at_time))
     if by_time.lower() in given:
         return TimeByPartition(
             _by_partition(given[by_time.lower()], by_time, '{"topicA":{"0":1700000000000}}')

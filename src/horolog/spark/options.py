@@ -8,7 +8,7 @@ and the moments of `row_times`.
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from horolog.client import Security
 from horolog.client.security import PLAINTEXT
@@ -17,6 +17,8 @@ from horolog.spark import consumer_settings
 from horolog.spark.kafka_settings import security_of
 from horolog.spark.limits import (
     LATEST,
+    STARTING,
+    AtTime,
     Everywhere,
     Limit,
     OffsetByPartition,
@@ -115,9 +117,7 @@ class ReadOptions:
                     "One of the following options must be specified: "
                     "subscribe, subscribePattern, assign"
                 )
-        starting = limit_of(
-            given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"
-        )
+        starting = limit_of(given, STARTING, "startingOffsetsByTimestamp", "startingOffsets")
         ending = limit_of(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
         has_ending = ending is not None
         ending = Everywhere.LATEST if ending is None else ending
@@ -204,6 +204,22 @@ class ReadOptions:
         if self.times.backfill is not None:
             return Everywhere.EARLIEST
         return Everywhere.LATEST if self.starting is None else self.starting
+
+    # Relative moments stay what they were when a query first started.
+
+    def relative_ms(self) -> dict[str, int]:
+        """The relative moments in milliseconds, by option."""
+        found = self.times.relative_ms()
+        if isinstance(self.starting, AtTime) and self.starting.is_relative:
+            found[STARTING] = self.starting.timestamp_ms
+        return found
+
+    def pinned(self, relative_ms: Mapping[str, int]) -> "ReadOptions":
+        """With the relative moments that a checkpoint holds instead of today's."""
+        starting = self.starting
+        if isinstance(starting, AtTime) and starting.is_relative and STARTING in relative_ms:
+            starting = AtTime(relative_ms[STARTING], is_relative=True)
+        return replace(self, times=self.times.pinned(relative_ms), starting=starting)
 
 
 _KNOWN = {name.lower(): name for name in OPTIONS}

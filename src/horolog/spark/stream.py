@@ -138,7 +138,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
             for partition, seam in at.seams.items()
             if look.positions.get(partition, seam) < seam and partition not in restarted
         }
-        moments_ms = self.options.times.pinned(at.moments_ms).relative_ms()
+        moments_ms = self.options.pinned(at.moments_ms).relative_ms()
         known_ms = {p: ms for p, ms in at.largest_ms.items() if p not in restarted}
         largest_ms = largest_before(ends, look.largest, known_ms)
         return StreamOffset(ends, look.starts, seams, look.stops_at, moments_ms, largest_ms)

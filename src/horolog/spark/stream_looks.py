@@ -12,7 +12,7 @@ from horolog.spark.bounds import data_lost, later_starts, stream_starts
 from horolog.spark.broker_log import BrokerLog
 from horolog.spark.growing_files import GrowingFiles
 from horolog.spark.options import ReadOptions
-from horolog.spark.row_times import STOP, RowTimes
+from horolog.spark.row_times import STOP
 from horolog.spark.stream_offsets import Offsets, StreamOffset, by_topic
 from horolog.storage.names import TopicPartition
 
@@ -84,7 +84,7 @@ class StreamLooks:
         return StreamOffset(
             starts,
             seams=seams,
-            moments_ms=self._options.times.relative_ms(),
+            moments_ms=self._options.relative_ms(),
             largest_ms=largest_before(starts, largest, {}),
         )
 
@@ -162,7 +162,9 @@ class StreamLooks:
         self.ends = dict(ends)
         positions = {each: at for each in present if (at := start.offsets.get(each)) is not None}
         starts = later_starts(
-            self._options, self.log, [each for each in present if each not in positions]
+            self._options.pinned(start.moments_ms),
+            self.log,
+            [each for each in present if each not in positions],
         )
         cut = [each for each, at in positions.items() if ends[each] < at]
         for partition, first in self.log.earliest(cut).items():
@@ -196,7 +198,7 @@ class StreamLooks:
 
     def _is_stop_over(self, start: StreamOffset) -> bool:
         """Whether the broker's clock has passed the moment at which the stream is to end."""
-        stop = _pinned(self._options, start).stop
+        stop = self._options.times.pinned(start.moments_ms).stop
         if stop is None:
             return False
         now = self._clock()
@@ -235,7 +237,3 @@ def largest_before(
         if each.offset < offsets.get(partition, 0):
             found[partition] = each.timestamp
     return found
-
-
-def _pinned(options: ReadOptions, start: StreamOffset) -> RowTimes:
-    return options.times.pinned(start.moments_ms)
