@@ -1,17 +1,20 @@
 """Records whose times a broker refuses, by each policy, without Spark around the task."""
 
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 
-from horolog.client import Client, scan
+from horolog.client import Client, attempt, scan
+from horolog.client.arrow_rows import row_bytes
 from horolog.clock import ManualClock
 from horolog.spark.errors import RowsRefused
 from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.write_options import WriteOptions
-from horolog.spark.write_task import Appended, write_rows
+from horolog.spark.write_task import Appended, commit_batch, write_rows
 
 PAST_MS = 1_600_000_000_000
 HOUR_MS = 3_600_000
@@ -99,3 +102,114 @@ def test_dead_letters_leave_the_others_where_they_were(broker: RunningBroker) ->
         broker, [PAST_MS + 2 * HOUR_MS] * 5, onInvalidTimestamp="deadLetter", deadLetterTopic="dead"
     )
     assert (everything.records, everything.dead_letters) == (0, 5)
+
+
+class KilledError(Exception):
+    """A task that is killed amid its rows."""
+
+
+VALUE = "x" * 96
+
+
+class OnceWrites:
+    """Attempts at one task with dead letters, whose rows are written exactly once."""
+
+    def __init__(self, broker: RunningBroker, refused: list[bool], batch_bytes: int) -> None:
+        unbounded = {"message.timestamp.after.max.ms": str((1 << 63) - 1)}
+        with Client(broker.address) as client:
+            client.create_topics({"t": 1})
+            client.create_topics({"dead": 1}, configs=unbounded)
+        self.broker, self.refused = broker, refused
+        self.options = WriteOptions.parse(
+            {
+                "kafka.bootstrap.servers": broker.address,
+                "topic": "t",
+                "exactlyOnce": "true",
+                "writeName": "nightly",
+                "onInvalidTimestamp": "deadLetter",
+                "deadLetterTopic": "dead",
+                "kafka.batch.size": str(batch_bytes),
+            }
+        )
+
+    def attempt(self, run: str, rows: int | None = None, written: int = 0) -> Appended:
+        """One attempt; it is killed after some rows, when so many are written, if that is said."""
+        columns = SinkColumns.of([("value", "string"), ("timestampMs", "bigint")], "t")
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for start in range(0, len(self.refused), 10):
+                if rows is not None and start >= rows:
+                    give_up = time.monotonic() + PATIENCE_S
+                    while len(values(self.broker, "t")) < written:
+                        assert time.monotonic() < give_up
+                    raise KilledError
+                refused = self.refused[start : start + 10]
+                numbers = range(start, start + len(refused))
+                yield pa.RecordBatch.from_pydict(
+                    {
+                        "value": [f"{row:04d}{VALUE}" for row in numbers],
+                        "timestampMs": [PAST_MS + 2 * HOUR_MS * each for each in refused],
+                    }
+                )
+
+        return write_rows(batches(), columns, self.options, run)
+
+    def commit(self, done: Appended) -> None:
+        commit_batch([done], self.options)
+
+    def check(self, done: Appended) -> None:
+        """Every row is there once, in order, where it belongs."""
+        for topic, kind in (("t", False), ("dead", True)):
+            found = [int(value[:4]) for value in values(self.broker, topic)]
+            assert found == [row for row, each in enumerate(self.refused) if each is kind], topic
+        assert done.dead_letters == sum(self.refused)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many of these rows form a chunk, of the least size that a chunk has."""
+    monkeypatch.setattr("horolog.client.producer._MOST_CHUNK_BYTES", 1)
+    row = pa.RecordBatch.from_pydict({"value": [f"0000{VALUE}"], "timestamp_ms": [PAST_MS]})
+    return -(-attempt._LEAST_CHUNK_BYTES // int(row_bytes(row)[0]))
+
+
+@pytest.mark.parametrize("run", ["same run", "another run"])
+@pytest.mark.parametrize("killed_after", [10, 1500, 2400, None])
+def test_dead_letters_are_written_exactly_once_over_attempts(
+    broker: RunningBroker, small_chunks: int, run: str, killed_after: int | None
+) -> None:
+    refused = [row % 7 == 3 or 900 < row < 1800 for row in range(3000)]
+    writes = OnceWrites(broker, refused, batch_bytes=6000)
+    if killed_after is not None:
+        with pytest.raises(KilledError):
+            writes.attempt("same run", killed_after, written=400 * (killed_after > small_chunks))
+    done = writes.attempt(run)
+    writes.check(done)
+    writes.commit(done)
+    again = writes.attempt(run)
+    writes.commit(again)
+    writes.check(again)
+
+
+def test_a_batch_behind_one_that_is_refused_as_a_whole_takes_no_place_of_another_attempt(
+    broker: RunningBroker, small_chunks: int
+) -> None:
+    """Sent where it belongs if nothing is refused, it would be appended a second time there."""
+    refused = [row // small_chunks == 1 for row in range(5 * small_chunks)]
+    writes = OnceWrites(broker, refused, batch_bytes=1_000_000)
+    with pytest.raises(KilledError):
+        writes.attempt("run", 3 * small_chunks + 20, written=2 * small_chunks)
+    assert len(values(broker, "t")) == 2 * small_chunks
+    done = writes.attempt("run")
+    writes.check(done)
+    writes.commit(done)
+
+
+def test_a_topic_of_dead_letters_takes_no_rows_of_its_own_exactly_once(
+    broker: RunningBroker,
+) -> None:
+    writes = OnceWrites(broker, [False], batch_bytes=6000)
+    columns = SinkColumns.of([("value", "string"), ("topic", "string")], None)
+    batch = pa.RecordBatch.from_pydict({"value": ["v"], "topic": ["dead"]})
+    with pytest.raises(RowsRefused, match="for topic dead, to which dead letters go"):
+        write_rows(iter([batch]), columns, writes.options, "run")

@@ -65,10 +65,6 @@ def test_exactly_once_is_an_option_that_asks_for_a_name_of_batches() -> None:
         ({"exactlyOnce": "true", "writeName": "n" * 201}, "1 to 200 printable"),
         ({"exactlyOnce": "true", "kafka.acks": "1"}, "needs kafka.acks=all"),
         ({"exactlyOnce": "true", "kafka.enable.idempotence": "false"}, "needs kafka.acks=all"),
-        (
-            {"exactlyOnce": "true", "onInvalidTimestamp": "deadLetter", "deadLetterTopic": "d"},
-            "dead letters are written at least once",
-        ),
     ],
 )
 def test_what_exactly_once_cannot_be_had_with_is_refused(

@@ -18,6 +18,7 @@ from horolog.client.arrow_rows import check_columns, one_of, reader_of, row_byte
 from horolog.client.client import Client
 from horolog.client.producer import (
     BATCH_BYTES,
+    MOST_IN_FLIGHT,
     REQUEST_BYTES,
     Producer,
     RejectedBatch,
@@ -59,6 +60,9 @@ class AttemptProducer(Producer):
         batch_bytes: As of `Producer`; for a batch that was begun before, that of the first attempt
             counts.
         on_rejected: As of `Producer`; has to give the same repair in each attempt.
+        takes_out: Whether `on_rejected` may take records out. Later batches are then sent when the
+            earlier ones are settled: at the place that one has before that is known, another
+            attempt may have left off, and the broker would append it there.
 
     Raises:
         RequestRefused: the broker does not write exactly once (Apache Kafka), or the query has
@@ -79,6 +83,7 @@ class AttemptProducer(Producer):
         batch_bytes: int = BATCH_BYTES,
         request_bytes: int = REQUEST_BYTES,
         on_rejected: Callable[[RejectedBatch], Repair] | None = None,
+        takes_out: bool = False,
     ) -> None:
         self.batch: QueryBatch = client.begin_batch(
             query, batch, tasks=tasks, batch_bytes=batch_bytes, run=run
@@ -92,6 +97,7 @@ class AttemptProducer(Producer):
             now_ms=lambda: self.batch.started_ms,
             request_bytes=request_bytes,
             on_rejected=on_rejected,
+            in_flight=1 if takes_out else MOST_IN_FLIGHT,
         )
         self.rows = TaskRows(task)
         """How many rows this attempt has sent to each partition."""
@@ -122,11 +128,26 @@ class AttemptProducer(Producer):
         check_columns(reader.schema)
         gathered = self._gathered.get(topic)
         if gathered is None:
-            partitions = self._partitions[topic] = self._pinned(topic)
+            partitions = self._of_batch(topic)
             # Less for each that follows: a task of very many topics has to hold some of each.
             share = self._chunk_bytes(partitions) // (1 + len(self._gathered))
             gathered = self._gathered[topic] = _Gathered(max(share, _LEAST_CHUNK_BYTES))
         self._send_gathered(topic, gathered.chunks(reader), written)
+        return written
+
+    def send_apart(self, topic: str, data: Any) -> Written:
+        """Append rows at once, in record batches of their own; not for topics of `send`.
+
+        Each attempt has to divide its rows among these calls in the same way.
+
+        Raises:
+            RequestRefused, NoAnswer: as `send`.
+        """
+        written = Written()
+        reader = reader_of(data)
+        check_columns(reader.schema)
+        self._of_batch(topic)
+        self._send_gathered(topic, iter([one_of(list(reader))]), written)
         return written
 
     def finish(self, into: Written | None = None) -> TaskRows:
@@ -152,6 +173,11 @@ class AttemptProducer(Producer):
             batch_bytes=batch.batch_bytes,
             run=self._run,
         )
+
+    def _of_batch(self, topic: str) -> list[int]:
+        if topic not in self._partitions:
+            self._partitions[topic] = self._pinned(topic)
+        return self._partitions[topic]
 
     def _pinned(self, topic: str) -> list[int]:
         """The partitions that a topic has for this batch; it is created if need be."""

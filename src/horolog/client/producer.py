@@ -46,7 +46,7 @@ BATCH_BYTES: Final = 1_000_000
 _CHUNK_BYTES: Final = 8 << 20
 _MOST_CHUNK_BYTES: Final = 64 << 20
 REQUEST_BYTES: Final = 16 << 20
-_IN_FLIGHT: Final = 4  # brokers remember the last five batches of a producer (KIP-98)
+MOST_IN_FLIGHT: Final = 4  # brokers remember the last five batches of a producer (KIP-98)
 _ALL: Final = -1
 _DECODED: Final = ("key", "value", "headers", "timestamp_ms")
 
@@ -117,6 +117,7 @@ class Producer(Closeable):
         on_rejected: What to append in place of a batch that is refused because of some of its
             records. It runs in a thread of the producer and may raise, which ends the call.
             `metadata` cannot be combined with it.
+        in_flight: How many requests may be under way, from 1 to 4.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class Producer(Closeable):
         request_bytes: int = REQUEST_BYTES,
         first_turn: int = 0,
         on_rejected: Callable[[RejectedBatch], Repair] | None = None,
+        in_flight: int = MOST_IN_FLIGHT,
     ) -> None:
         if acks not in {0, 1, _ALL}:
             raise ValueError(f"acks={acks}: allowed are 0, 1 and -1 (all)")
@@ -150,6 +152,7 @@ class Producer(Closeable):
         self._level = compression_level
         self._request_bytes = request_bytes
         self._on_rejected = on_rejected
+        self._most_in_flight = max(1, min(in_flight, MOST_IN_FLIGHT))
         # How many records `on_rejected` took out of what a partition was sent under this id:
         # later batches are written before that is known.
         self._taken_out: dict[TopicPartition, int] = {}
@@ -324,7 +327,7 @@ class Producer(Closeable):
         # A broker takes any sequence first from a producer that it does not know: a second batch
         # must not overtake a first one that is refused for now.
         is_first = not self._known.issuperset(sending)
-        self._settle(written, 0 if appending is None or is_first else _IN_FLIGHT - 1)
+        self._settle(written, 0 if appending is None or is_first else self._most_in_flight - 1)
         self._known.update(sending)
 
     def _settle(self, written: Written, left: int) -> None:

@@ -13,7 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.client import Client
+from horolog.client.attempt import AttemptProducer
 from horolog.client.producer import Producer, RejectedBatch, Repair
+from horolog.client.queries import TaskRows
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode
 from horolog.spark.errors import RowsRefused
@@ -30,6 +32,8 @@ DEAD_LETTER_HEADERS: Final = {
 """What a dead letter has behind its own headers; all values are text."""
 
 _ClientOf: TypeAlias = Callable[[Producing], Client]
+OpenAttempt: TypeAlias = Callable[[Client, "RejectedTimes"], AttemptProducer]
+"""Opens a producer of the present attempt, and gives it what it does with refused times."""
 
 _NAMED = 5  # records in one message
 _CLOCK = SystemClock()
@@ -60,6 +64,9 @@ class RejectedTimes:
             raise RowsRefused(_sentence(batch))
         return self._repaired(batch, refused)
 
+    def add_to(self, rows: TaskRows) -> None:
+        """Add what went elsewhere to the rows of a task that are written exactly once."""
+
     def _repaired(self, batch: RejectedBatch, refused: npt.NDArray[np.int64]) -> Repair:
         raise RowsRefused(
             f"{_sentence(batch)} (option 'onInvalidTimestamp' can write them at the writer's "
@@ -86,13 +93,24 @@ class WriterClock(RejectedTimes):
 
 
 class DeadLetters(RejectedTimes):
-    """Writes the records to another topic, at the writer's clock, with headers that say why."""
+    """Writes the records to another topic, at the writer's clock, with headers that say why.
 
-    def __init__(self, topic: str, producing: Producing, client_of: _ClientOf) -> None:
+    Letters of an attempt that is written exactly once are rows of it: `open_attempt` opens a
+    producer for them. They are appended before what follows them, each time in the same order.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        producing: Producing,
+        client_of: _ClientOf,
+        open_attempt: OpenAttempt | None = None,
+    ) -> None:
         super().__init__()
         self._topic = topic
         self._producing = producing
         self._client_of = client_of
+        self._open_attempt = open_attempt
         self._client: Client | None = None
         self._producer: Producer | None = None
 
@@ -105,7 +123,11 @@ class DeadLetters(RejectedTimes):
     def _repaired(self, batch: RejectedBatch, refused: npt.NDArray[np.int64]) -> Repair:
         letters = _letters(batch, refused)
         try:
-            self._opened().send(self._topic, letters)
+            producer = self._opened()
+            if isinstance(producer, AttemptProducer):
+                producer.send_apart(self._topic, letters)
+            else:
+                producer.send(self._topic, letters)
         except RowsRefused as error:
             raise RowsRefused(f"The dead-letter topic refuses records, too: {error}") from None
         self.dead_letters += len(refused)
@@ -113,9 +135,17 @@ class DeadLetters(RejectedTimes):
         kept[refused] = False
         return Repair(kept, batch.rows.column("timestamp_ms"))
 
+    def add_to(self, rows: TaskRows) -> None:
+        """Add the letters to the rows of their task."""
+        if isinstance(self._producer, AttemptProducer):
+            rows.rows.update(self._producer.rows.rows)
+
     def _opened(self) -> Producer:
         if self._producer is None:
             self._client = self._client_of(self._producing)
+            if self._open_attempt is not None:
+                self._producer = self._open_attempt(self._client, RejectedTimes())
+                return self._producer
             self._producer = Producer(
                 self._client,
                 codec=self._producing.codec,
@@ -130,7 +160,10 @@ class DeadLetters(RejectedTimes):
 
 
 def policy_of(
-    options: WriteOptions, client_of: _ClientOf, now_ms: Callable[[], int] = _CLOCK.now_ms
+    options: WriteOptions,
+    client_of: _ClientOf,
+    now_ms: Callable[[], int] = _CLOCK.now_ms,
+    open_attempt: OpenAttempt | None = None,
 ) -> RejectedTimes:
     """The policy that a write asks for; to be entered, as it may open a client."""
     match options.on_invalid_timestamp:
@@ -140,7 +173,9 @@ def policy_of(
             return WriterClock(now_ms)
         case OnInvalidTimestamp.DEAD_LETTER:
             assert options.dead_letter_topic is not None
-            return DeadLetters(options.dead_letter_topic, options.producing, client_of)
+            return DeadLetters(
+                options.dead_letter_topic, options.producing, client_of, open_attempt
+            )
 
 
 def _refused(batch: RejectedBatch) -> npt.NDArray[np.int64]:

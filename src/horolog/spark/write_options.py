@@ -83,11 +83,6 @@ class WriteOptions:
             raise Misconfigured(
                 "Option 'exactlyOnce' needs kafka.acks=all and kafka.enable.idempotence=true"
             )
-        if exactly_once and policy is OnInvalidTimestamp.DEAD_LETTER:
-            raise Misconfigured(
-                "Option 'exactlyOnce' cannot be had with 'onInvalidTimestamp' 'deadLetter': dead "
-                "letters are written at least once"
-            )
         return cls(
             producing=producing,
             topic=topic,

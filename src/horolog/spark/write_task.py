@@ -10,7 +10,7 @@ that are missing; `commit_batch`, in the driver, checks that no attempt had othe
 
 import itertools
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -21,14 +21,14 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from horolog.client import Client
 from horolog.client.attempt import AttemptProducer
-from horolog.client.producer import Producer, Written
+from horolog.client.producer import Producer, RejectedBatch, Repair, Written
 from horolog.client.queries import TaskRows
 from horolog.spark.errors import RowsRefused
 from horolog.spark.producer_settings import Producing
 from horolog.spark.rejected_times import RejectedTimes, policy_of
 from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.workers import prepare_for_tasks
-from horolog.spark.write_options import WriteOptions
+from horolog.spark.write_options import OnInvalidTimestamp, WriteOptions
 
 # Undocumented, but there in every task of a streaming query (Spark 3.0 to 4.3).
 _BATCH_ID = "streaming.sql.batchId"
@@ -132,8 +132,11 @@ def _write_once(
 ) -> Appended:
     producing, appended = options.producing, Appended()
     query = "/".join(part for part in (attempt.query_id, options.write_name) if part)
-    with client_of(producing) as client:
-        producer = AttemptProducer(
+
+    def open_attempt(
+        client: Client, on_rejected: Callable[[RejectedBatch], Repair]
+    ) -> AttemptProducer:
+        return AttemptProducer(
             client,
             query,
             batch=attempt.batch_id or 0,
@@ -143,17 +146,23 @@ def _write_once(
             compression_level=producing.compression_level,
             batch_bytes=producing.batch_bytes,
             request_bytes=producing.request_bytes,
-            on_rejected=lambda batch: rejected(batch),  # noqa: PLW0108 - known below
+            on_rejected=on_rejected,
+            takes_out=options.on_invalid_timestamp is OnInvalidTimestamp.DEAD_LETTER,
         )
+
+    with client_of(producing) as client:
+        producer = open_attempt(client, lambda batch: rejected(batch))  # noqa: PLW0108 - known below
         # Not the clock of this attempt: the next one has to repeat its times.
         started_ms = producer.batch.started_ms
-        with producer, policy_of(options, client_of, lambda: started_ms) as rejected:
-            _send_all(producer, columns, batches, appended)
+        policy = policy_of(options, client_of, lambda: started_ms, open_attempt)
+        with producer, policy as rejected:
+            _send_all(producer, columns, batches, appended, without=options.dead_letter_topic)
             written = Written()
             with _refusing(None):
                 rows = producer.finish(written)
+            rejected.add_to(rows)
             appended.records += written.records
-            appended.nulled = rejected.nulled
+            appended.nulled, appended.dead_letters = rejected.nulled, rejected.dead_letters
     appended.attempt = OnceAttempt(query, producer.batch.batch, rows)
     return appended
 
@@ -206,8 +215,14 @@ def _send_all(
     columns: SinkColumns,
     batches: Iterator[pa.RecordBatch],
     appended: Appended,
+    without: str | None = None,
 ) -> None:
     for topic, runs in itertools.groupby(columns.runs(batches), itemgetter(0)):
+        if topic == without:
+            raise RowsRefused(
+                f"Rows are for topic {topic}, to which dead letters go: written exactly once, it "
+                "takes no others"
+            )
         _send(producer, topic, (rows for _, rows in runs), appended)
 
 
