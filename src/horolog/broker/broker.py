@@ -26,7 +26,7 @@ from horolog.broker.open_files import OpenFiles, share_out
 from horolog.broker.opening import Opened, open_storage
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
-from horolog.broker.producer_ids import ProducerIds
+from horolog.broker.producer_ids import FIRST, ProducerIds
 from horolog.broker.queries import Queries
 from horolog.broker.timestamp_warnings import TimestampWarnings
 from horolog.clock import Clock, SystemClock
@@ -92,6 +92,10 @@ class Broker:
         highest = max(
             (id_ for log in opened.log_dir.logs.values() for id_, _ in log.producers), default=-1
         )
+        if highest >= FIRST:
+            # Of a horolog's log that was restored or copied. Its producers are forgotten once they
+            # have been idle for long, and their ids must not be given out then either.
+            store.raise_producer_ids(highest + 1)
         self.producer_ids = ProducerIds(self.metadata, store, highest + 1)
         self.queries = Queries(
             self.metadata, store, clock, self.topics, self.partitions, opened.stored.queries

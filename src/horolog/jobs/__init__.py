@@ -34,6 +34,7 @@ _JOBS: dict[str, str] = {
     "index": "horolog.jobs.files.index",
     "archive": "horolog.jobs.archives.archiving",
     "latency": "horolog.jobs.questions.latency",
+    "restore": "horolog.jobs.archives.restoring",
     "mirror": "horolog.jobs.mirroring",
 }
 

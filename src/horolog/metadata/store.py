@@ -214,6 +214,16 @@ class MetadataStore:
             self._db.execute(COUNTERS.insert, after)
         return first
 
+    def raise_producer_ids(self, at_least: int) -> None:
+        """Reserve no producer id below this one from now on."""
+        with self._transaction(synced=True):
+            row = self._db.execute(
+                "SELECT value FROM counters WHERE name = ?", (NEXT_PRODUCER_ID,)
+            ).fetchone()
+            if row is None or row[0] < at_least:
+                counter = COUNTERS.checked((NEXT_PRODUCER_ID, at_least))
+                self._db.execute(COUNTERS.insert, counter)
+
     def put_query(self, row: QueryRow) -> None:
         """Create or replace a query that writes exactly once."""
         with self._transaction(synced=True):

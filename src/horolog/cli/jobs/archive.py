@@ -103,7 +103,7 @@ def archive(
     if source is None:
         raise Misconfigured("give --source, the broker or the segment files to archive")
     where = state_needed(state, dry_run=dry_run)
-    with session("archive", master, conf) as spark, progress("archiving", 1) as advance:
+    with session("archive", master, conf) as spark, progress("archiving", 1000) as advance:
         done = run(
             spark,
             source=source,
@@ -118,7 +118,7 @@ def archive(
             target_bytes=target_size << 20,
             accept_gaps=accept_gaps,
             dry_run=dry_run,
-            progress=lambda units, total: advance(units / total if total else 1),
+            progress=lambda units, total: advance(1000 * units // max(total, 1)),
         )
     if as_json:
         show_json(asdict(done))

@@ -4,7 +4,9 @@
     records/<topic>/date=2026-11-17/hour=09/*.parquet       records, by their times (hours.py)
     batches/<topic>/*.parquet       the headers of their batches (facts.py)
 
-    archiving ──> sources ──> reading ──> parts      a topic into an archive, in units
+    archiving ──> sources ──> reading ──> parts                  a topic into an archive, in units
+    restoring ──> segments ──> rows ──> rebuilding               an archive into logs, in segments
+                      └──────> sources ──> reading               ... which are read back
 
 `reading` takes whole batches apart and computes the checksums (digests.py) that the manifest has
 of each range of offsets.

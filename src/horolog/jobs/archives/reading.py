@@ -252,7 +252,7 @@ class RangeReader:
                 if not rows.num_rows:
                     continue
                 if self._is_selective or self._floor > numbers[0, of_batches.BASE_OFFSET]:
-                    _raise_largest(largest, place, rows.column("create_ms").to_numpy())
+                    raise_largest(largest, place, rows.column("create_ms").to_numpy())
                 self._digest.add(rows)
                 yield rows
         self._keep(found, numbers, counted, largest)
@@ -371,7 +371,7 @@ def _runs(group: list[_Batch]) -> Iterator[tuple[int, int]]:
     yield begin, end
 
 
-def _raise_largest(
+def raise_largest(
     largest: npt.NDArray[np.int64],
     place: npt.NDArray[np.int64],
     times: npt.NDArray[np.int64],

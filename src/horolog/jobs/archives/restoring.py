@@ -1,0 +1,479 @@
+"""`restore`: an archive, or a part of it, into a log directory that a broker then serves.
+
+    plan      on the driver: the ranges of each partition in segments
+    segments  in tasks: batches made again, written, synced, read and compared with the manifest
+    place     on the driver: a partition whose segments are all proved gets its name
+
+Everything is written below `<target>/.restore-<id>`; a partition appears in the target as a whole,
+by one rename. A run that was killed is run again with the same state: segments that are proved
+are kept, and partitions that have their place are left alone.
+"""
+
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from horolog.errors import Misconfigured, StorageFailed
+from horolog.jobs.archives.manifest import ArchivedPartition, Manifest, require_manifest
+from horolog.jobs.archives.reading import Range
+from horolog.jobs.archives.segments import BuildSegment, BuiltSegment, SegmentUnit
+from horolog.jobs.archives.store import ArchiveStore
+from horolog.jobs.selection import Moment, Selection
+from horolog.jobs.spread import spread
+from horolog.jobs.state import JobState
+from horolog.spark import java_patterns
+from horolog.spark.object_stores import StoreOptions, shown
+from horolog.spark.uris import absolute, local_path
+from horolog.storage import names
+from horolog.storage.checkpoints import (
+    AppendTimeReset,
+    EpochStart,
+    read_offsets,
+    write_append_time_resets,
+    write_epochs,
+    write_offsets,
+)
+from horolog.storage.directory_lock import lock_log_dir
+from horolog.storage.files import Files
+from horolog.storage.names import TopicPartition
+
+SEGMENT_BYTES: Final = 256 << 20
+_MOST_OFFSETS: Final = (1 << 31) - 1
+_SPARE: Final = 1.2
+Progress = Callable[[int, int], None]
+"""Called with how many segments are done, of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a run has restored, or would."""
+
+    target: str
+    partitions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each the first offset and the log end offset."""
+    segments: int = 0
+    records: int = 0
+    bytes: int = 0
+    """Of logs; of a dry run, of the batches that were archived."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    is_dry_run: bool = False
+
+
+def restore(
+    spark: SparkSession,
+    *,
+    archive: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    topics: str | Iterable[str] | None = None,
+    topics_pattern: str | None = None,
+    from_: Moment | None = None,
+    to: Moment | None = None,
+    settings: Mapping[str, str] | None = None,
+    state: str | os.PathLike[str] | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Restored:
+    """Make the logs of an archive again, with the same records at the same offsets and times.
+
+    Batches have the bounds, times, producers, epochs and codecs that they had; compressed bytes may
+    differ. Logs of formats v0 and v1 come back in v2. A log ends where the archive ends, so that no
+    offset is given out twice. No broker may use the target meanwhile.
+
+    Args:
+        spark: the session.
+        archive: a directory, or a URI in an object store.
+        target: a log directory that all workers see, or a path for a new one.
+        topics: the names; all topics of the archive if neither these nor a pattern are given.
+        topics_pattern: a regular expression of Java's for whole names.
+        from_: only records with a time at or after this one.
+        to: and before this one; others leave gaps, as after a compaction.
+        settings: of object stores.
+        state: a directory for what is done; needed unless it is a dry run.
+        dry_run: write nothing, and say what would be restored and what refused.
+        progress: is told how far it is.
+
+    Raises:
+        Misconfigured: an argument cannot be, or a broker or another run is at work there.
+        CorruptFile: the manifest is damaged.
+        StorageFailed: the archive or the target cannot be read or written.
+    """
+    log_dir = local_path(os.fspath(target))
+    if log_dir is None:
+        raise Misconfigured(f"{shown(os.fspath(target))} is no path: logs are restored to disks")
+    chosen = Selection.of(
+        source=Path(log_dir),
+        topics=topics,
+        topics_pattern=topics_pattern,
+        from_=from_,
+        to=to,
+    )
+    given = {name.lower(): value for name, value in (settings or {}).items()}
+    options = StoreOptions.parse(given)
+    store = ArchiveStore(absolute(os.fspath(archive)), options)
+    run = _Run(spark, store, options, Path(log_dir), chosen, progress)
+    if dry_run:
+        return run.planned()
+    if state is None:
+        raise Misconfigured("a restore needs state, a directory where it keeps what is done")
+    arguments = {
+        "archive": store.name,
+        "target": log_dir,
+        "topics": list(chosen.topics),
+        "topics_pattern": topics_pattern,
+        "from": None if from_ is None else str(from_),
+        "to": None if to is None else str(to),
+    }
+    with JobState(state, "restore", arguments) as job:
+        return run.done(job)
+
+
+@dataclass(slots=True)
+class _Partition:
+    """A partition that is to be restored."""
+
+    state: ArchivedPartition
+    units: list[SegmentUnit]
+    resets: list[AppendTimeReset]
+
+
+@dataclass(slots=True)
+class _Run:
+    spark: SparkSession
+    store: ArchiveStore
+    options: StoreOptions
+    target: Path
+    chosen: Selection
+    progress: Progress | None
+    files: Files = field(default_factory=Files)
+
+    def planned(self) -> Restored:
+        """What a run would do."""
+        found = self._chosen(require_manifest(self.store))
+        refused = {
+            str(each): self._there(each) for each in found if (self.target / str(each)).exists()
+        }
+        plans = {each: _plan(each, state) for each, state in found.items()}
+        size = sum(each.bytes for state in found.values() for each in state.ranges)
+        free = _free_bytes(self.target)
+        if size * _SPARE > free:
+            refused["disk"] = f"about {size} bytes are needed and {free} free at {self.target}"
+        return Restored(
+            target=str(self.target),
+            partitions={str(each): (state.start, state.end) for each, state in found.items()},
+            segments=sum(len(plan.units) for plan in plans.values()),
+            records=sum(each.records for state in found.values() for each in state.ranges),
+            bytes=size,
+            refused=refused,
+            is_dry_run=True,
+        )
+
+    def done(self, job: JobState) -> Restored:
+        """Restore what is not restored yet."""
+        with self._locked():
+            plan = self._pinned(job)
+            placed = {key.removeprefix("placed:") for key in job.done if key.startswith("placed:")}
+            refused = {
+                each: self._there(each)
+                for each in plan
+                if str(each) not in placed
+                and f"placing:{each}" not in job.done
+                and (self.target / str(each)).exists()
+            }
+            staging = self._staging(job)
+            todo = {
+                each: parts
+                for each, parts in plan.items()
+                if each not in refused and not self._finish_placing(job, staging, each)
+            }
+            built = self._build(job, staging, todo, refused)
+            for partition, parts in todo.items():
+                if partition not in refused:
+                    self._place(job, staging, partition, parts, built)
+            if not refused:
+                self.files.remove_tree(str(staging))
+            done = [each for each in plan if each not in refused]
+            segments = [BuiltSegment(**each["built"]) for each in _segments(job)]
+            return Restored(
+                target=str(self.target),
+                partitions={
+                    str(each): (plan[each].state.start, plan[each].state.end) for each in done
+                },
+                segments=len(segments),
+                records=sum(each.records for each in segments),
+                bytes=sum(each.bytes for each in segments),
+                refused={str(each): why for each, why in refused.items()},
+            )
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = lock_log_dir(self.target)
+        try:
+            yield
+        finally:
+            lock.close()
+            self.files.close()
+
+    # Planning.
+
+    def _chosen(self, manifest: Manifest) -> dict[TopicPartition, ArchivedPartition]:
+        """The partitions that are asked for.
+
+        Raises:
+            Misconfigured: a topic that is named is not in the archive, or none is chosen.
+        """
+        partitions = manifest.partitions()
+        topics = {each.topic for each in partitions}
+        missing = [name for name in self.chosen.topics if name not in topics]
+        if missing:
+            raise Misconfigured(f"The topic {missing[0]} is not in the archive {self.store.name}")
+        wanted = set(self.chosen.topics) or topics
+        if self.chosen.topics_pattern is not None:
+            pattern = _compiled(self.chosen.topics_pattern)
+            wanted = {name for name in topics if pattern.fullmatch(name)}
+        found = {each: state for each, state in partitions.items() if each.topic in wanted}
+        if not found:
+            raise Misconfigured(f"No topic that is asked for is in the archive {self.store.name}")
+        return found
+
+    def _pinned(self, job: JobState) -> dict[TopicPartition, _Partition]:
+        """The plan; of a run that goes on, with the ends and times that the first one saw."""
+        found = self._chosen(require_manifest(self.store))
+        pinned = job.read("pinned")
+        if pinned is None:
+            pinned = {
+                "ends": {str(each): state.end for each, state in found.items()},
+                "from_ms": self.chosen.from_ms,
+                "to_ms": self.chosen.to_ms,
+            }
+            job.write("pinned", pinned)
+        self.chosen = replace(self.chosen, from_ms=pinned["from_ms"], to_ms=pinned["to_ms"])
+        ends, plans = pinned["ends"], {}
+        for partition, state in found.items():
+            end = ends.get(str(partition))
+            if end is not None:
+                ranges = tuple(each for each in state.ranges if each.end <= end)
+                plans[partition] = _plan(partition, replace(state, ranges=ranges))
+        missing = sorted(set(ends) - {str(each) for each in plans})
+        if missing:
+            raise Misconfigured(f"{missing[0]} is no longer in the archive {self.store.name}")
+        return plans
+
+    def _there(self, partition: TopicPartition) -> str:
+        return f"{self.target / str(partition)} is there already: remove it, or give another target"
+
+    def _staging(self, job: JobState) -> Path:
+        document = job.read("staging")
+        if document is None:
+            document = {"name": f".restore-{uuid.uuid4().hex[:12]}"}
+            job.write("staging", document)
+        staging = self.target / str(document["name"])
+        if not staging.exists():
+            self.files.make_directory(str(staging))
+            self.files.sync_path(str(self.target))
+        return staging
+
+    # Segments.
+
+    def _build(
+        self,
+        job: JobState,
+        staging: Path,
+        todo: Mapping[TopicPartition, _Partition],
+        refused: dict[TopicPartition, str],
+    ) -> dict[str, BuiltSegment]:
+        """All segments, made and proved."""
+        built: dict[str, BuiltSegment] = {}
+        units: list[SegmentUnit] = []
+        for partition, parts in todo.items():
+            for unit in parts.units:
+                known = job.done.get(f"segment:{unit.key}")
+                segment = None if known is None else BuiltSegment(**known["built"])
+                if segment is not None and self._is_there(staging, partition, segment, unit):
+                    built[unit.key] = segment
+                else:
+                    units.append(unit)
+        task = BuildSegment(
+            self.store.uri,
+            self.options,
+            str(staging),
+            self.chosen.from_ms,
+            self.chosen.to_ms,
+        )
+        done, total = len(built), len(built) + len(units)
+        if self.progress is not None:
+            self.progress(done, total)
+        for wave in spread(self.spark, units, task):
+            news = []
+            for outcome in wave:
+                if outcome.result is None:
+                    why = outcome.error or "its task failed"
+                    refused.setdefault(outcome.unit.partition, why)
+                    continue
+                built[outcome.unit.key] = outcome.result
+                news.append((f"segment:{outcome.unit.key}", {"built": asdict(outcome.result)}))
+            job.record(news)
+            done += len(wave)
+            if self.progress is not None:
+                self.progress(done, total)
+        return built
+
+    def _is_there(
+        self, staging: Path, partition: TopicPartition, built: BuiltSegment, unit: SegmentUnit
+    ) -> bool:
+        """Whether the log of a segment that was proved is where it was written, or was moved to."""
+        name = names.segment_file(unit.base_offset, names.LOG)
+        return any(
+            (staging / directory / name).exists() for directory in (built.directory, str(partition))
+        )
+
+    # Placing.
+
+    def _finish_placing(self, job: JobState, staging: Path, partition: TopicPartition) -> bool:
+        """Whether a partition has its place; a rename that was not written down is, now."""
+        if f"placed:{partition}" in job.done:
+            return True
+        ready, place = staging / str(partition), self.target / str(partition)
+        if f"placing:{partition}" not in job.done or not place.exists() or ready.exists():
+            return False
+        self.files.sync_path(str(self.target))
+        job.record([(f"placed:{partition}", {})])
+        return True
+
+    def _place(
+        self,
+        job: JobState,
+        staging: Path,
+        partition: TopicPartition,
+        parts: _Partition,
+        built: Mapping[str, BuiltSegment],
+    ) -> None:
+        """Give a partition its directory, with its segments and checkpoints."""
+        ready = staging / str(partition)
+        if not ready.exists():
+            self.files.make_directory(str(ready))
+        epochs: list[EpochStart] = []
+        for unit in parts.units:
+            segment = built[unit.key]
+            self._move(staging / segment.directory, ready)
+            for epoch, start in segment.epochs:
+                if not epochs or epoch > epochs[-1].epoch:
+                    epochs.append(EpochStart(epoch, start))
+        path = str(ready)
+        if epochs:
+            write_epochs(self.files, f"{path}/{names.LEADER_EPOCHS}", epochs)
+        if parts.resets:
+            write_append_time_resets(self.files, f"{path}/{names.APPEND_TIME_RESETS}", parts.resets)
+        self.files.sync_path(path)
+        self.files.sync_path(str(staging))
+        if parts.units[0].base_offset < parts.state.start:
+            self._write_start(partition, parts.state.start)
+        job.record([(f"placing:{partition}", {})])
+        place = self.target / str(partition)
+        if place.exists():
+            raise StorageFailed(self._there(partition))
+        self.files.rename(path, str(place))
+        self.files.sync_path(str(self.target))
+        job.record([(f"placed:{partition}", {})])
+
+    def _move(self, source: Path, ready: Path) -> None:
+        """Move the files of a segment; some of them may have been moved already, the log last."""
+        if not source.exists():
+            return
+        for name in sorted(os.listdir(source), key=lambda each: each.endswith(names.LOG)):
+            self.files.rename(f"{source}/{name}", f"{ready}/{name}")
+        os.rmdir(source)
+
+    def _write_start(self, partition: TopicPartition, offset: int) -> None:
+        """Let the log begin within its first batch."""
+        path = str(self.target / names.LOG_START_OFFSETS)
+        offsets = {**read_offsets(self.files, path), partition: offset}
+        write_offsets(self.files, path, offsets)
+        self.files.sync_path(str(self.target))
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return java_patterns.compiled(pattern)
+    except java_patterns.UntranslatableError as error:
+        raise Misconfigured(f"topics-pattern {pattern}: {error}") from None
+
+
+def _segments(job: JobState) -> Iterator[Mapping[str, Any]]:
+    return (facts for key, facts in job.done.items() if key.startswith("segment:"))
+
+
+def _free_bytes(path: Path) -> int:
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def _plan(partition: TopicPartition, state: ArchivedPartition) -> _Partition:
+    """The ranges of a partition in segments, and where its append times go back."""
+    groups: list[list[Range]] = [[]]
+    resets: list[AppendTimeReset] = []
+    size = 0
+    last_ms: int | None = None
+    base = _first_base(state)
+    for each in state.ranges:
+        is_empty = not each.records and not each.batches
+        first_ms = each.first_append_ms
+        goes_back = False
+        if last_ms is not None and first_ms is not None and first_ms < last_ms:
+            goes_back = True
+            resets.append(AppendTimeReset(each.start, last_ms, first_ms, first_ms))
+        is_full = size + each.bytes > SEGMENT_BYTES or each.end - 1 - base > _MOST_OFFSETS
+        if groups[-1] and not is_empty and (goes_back or is_full):
+            groups.append([])
+            size = 0
+        if is_empty and not groups[-1]:
+            continue
+        if not groups[-1]:
+            base = each.start if len(groups) > 1 else min(each.start, base)
+        groups[-1].append(each)
+        size += each.bytes
+        last_ms = each.last_append_ms if each.last_append_ms is not None else last_ms
+    units = [
+        SegmentUnit(
+            partition=partition,
+            base_offset=min(group[0].start, _first_base(state)) if not number else group[0].start,
+            ranges=tuple(group),
+            records=_overlapping(state.records, group),
+            batches=_overlapping(state.batches, group),
+        )
+        for number, group in enumerate(groups)
+        if group
+    ]
+    return _Partition(state, _with_end(partition, state, units), resets)
+
+
+def _first_base(state: ArchivedPartition) -> int:
+    """Where the first batch begins: before the first offset if that is within it."""
+    first = min((each.first_offset for each in state.batches), default=state.start)
+    return min(first, state.start)
+
+
+def _overlapping(files: Iterable[Any], group: list[Range]) -> tuple[Any, ...]:
+    start, end = group[0].start, group[-1].end
+    return tuple(each for each in files if each.last_offset >= start and each.first_offset < end)
+
+
+def _with_end(
+    partition: TopicPartition, state: ArchivedPartition, units: list[SegmentUnit]
+) -> list[SegmentUnit]:
+    """The units, the last of which makes the log end where the archive ends."""
+    end = state.end
+    if not units:  # nothing but an empty log that begins where the archive ends
+        return [SegmentUnit(partition, end, (Range(end, end),), (), ())]
+    last = units[-1]
+    if end - 1 - last.base_offset <= _MOST_OFFSETS:
+        return [*units[:-1], replace(last, filler=end)]
+    return [*units, SegmentUnit(partition, end - 1, (Range(end - 1, end),), (), (), filler=end)]

@@ -1,0 +1,155 @@
+"""The rows of a partition of an archive in offset order, from the files of many hours."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from horolog.errors import CorruptFile
+from horolog.jobs.archives import facts as of_batches
+from horolog.jobs.archives.manifest import ArchivedFile
+from horolog.jobs.archives.store import ArchiveStore
+
+BATCH_ROWS: Final = 32_768
+BATCH_BYTES: Final = 4 << 20
+
+
+def read_rows(
+    store: ArchiveStore,
+    file: ArchivedFile,
+    start: int,
+    end: int,
+    *,
+    column: str = "offset",
+    columns: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file whose offset is in `[start, end)`, in a few megabytes each.
+
+    Args:
+        store: the archive.
+        file: as the manifest names it.
+        start: offset.
+        end: offset.
+        column: that has it; its values ascend.
+        columns: those that are wanted; all by default.
+
+    Raises:
+        CorruptFile: it is damaged.
+        FileMissing, StorageFailed: it is gone, or cannot be read.
+    """
+    wanted = None if columns is None else list(dict.fromkeys((*columns, column)))
+    with store.open(file.path) as source:
+        try:
+            with pq.ParquetFile(source, page_checksum_verification=True) as parquet:
+                for group in _groups(parquet, column, start, end):
+                    facts = parquet.metadata.row_group(group)
+                    each = max(1, facts.total_byte_size // max(1, facts.num_rows))
+                    rows = max(1, min(BATCH_ROWS, BATCH_BYTES // each))
+                    for batch in parquet.iter_batches(rows, row_groups=[group], columns=wanted):
+                        offsets = batch.column(column).to_numpy()
+                        first, last = np.searchsorted(offsets, (start, end))
+                        if first < last:
+                            yield batch.slice(first, last - first)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise store.damaged(file.path, error) from None
+
+
+def _groups(parquet: pq.ParquetFile, column: str, start: int, end: int) -> Iterator[int]:
+    place = parquet.schema_arrow.get_field_index(column)
+    for group in range(parquet.metadata.num_row_groups):
+        found = _column_of(parquet, group, place).statistics
+        if found is None or (found.max >= start and found.min < end):
+            yield group
+
+
+def _column_of(parquet: pq.ParquetFile, group: int, place: int) -> pq.ColumnChunkMetaData:
+    facts = parquet.metadata.row_group(group)
+    name = parquet.schema_arrow.field(place).name
+    for index in range(facts.num_columns):
+        column = facts.column(index)
+        if column.path_in_schema == name:
+            return column
+    raise pa.ArrowInvalid(f"there is no column {name}")
+
+
+class OrderedRows:
+    """Rows of `parts.SCHEMA` of many files, by offset."""
+
+    def __init__(
+        self, store: ArchiveStore, files: Sequence[ArchivedFile], start: int, end: int
+    ) -> None:
+        self._store = store
+        self._start, self._end = start, end
+        wanted = (each for each in files if each.last_offset >= start and each.first_offset < end)
+        self._waiting = sorted(wanted, key=lambda each: each.first_offset, reverse=True)
+        self._open: list[_Cursor] = []
+
+    def before(self, offset: int) -> list[pa.RecordBatch]:
+        """The rows before an offset that were not given yet, in tables; ordered if it is one."""
+        while self._waiting and self._waiting[-1].first_offset < offset:
+            file = self._waiting.pop()
+            self._open.append(_Cursor(read_rows(self._store, file, self._start, self._end)))
+        found: list[pa.RecordBatch] = []
+        used = 0
+        for cursor in self._open:
+            given = cursor.before(offset)
+            found += given
+            used += bool(given)
+        self._open = [cursor for cursor in self._open if not cursor.is_done]
+        return found if used < 2 else [_sorted(found)]
+
+
+class _Cursor:
+    """A place in the rows of one file."""
+
+    def __init__(self, rows: Iterator[pa.RecordBatch]) -> None:
+        self._rows = rows
+        self._at: pa.RecordBatch | None = next(rows, None)
+
+    @property
+    def is_done(self) -> bool:
+        return self._at is None
+
+    def before(self, offset: int) -> list[pa.RecordBatch]:
+        found = []
+        while self._at is not None:
+            offsets = self._at.column("offset").to_numpy()
+            count = int(np.searchsorted(offsets, offset))
+            if count:
+                found.append(self._at.slice(0, count))
+            if count < self._at.num_rows:
+                self._at = self._at.slice(count)
+                break
+            self._at = next(self._rows, None)
+        return found
+
+
+def _sorted(tables: list[pa.RecordBatch]) -> pa.RecordBatch:
+    rows = one_table(tables)
+    return rows.take(pc.sort_indices(rows.column("offset")))
+
+
+def one_table(tables: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Tables as one."""
+    return tables[0] if len(tables) == 1 else pa.concat_batches(tables)
+
+
+def read_facts(
+    store: ArchiveStore, files: Sequence[ArchivedFile], start: int, end: int
+) -> Iterator[tuple[of_batches.Numbers, list[bytes | None]]]:
+    """The facts of the batches whose last offset is in `[start, end)`, in offset order.
+
+    Raises:
+        CorruptFile: a file is damaged.
+    """
+    for file in sorted(files, key=lambda each: each.first_offset):
+        if file.last_offset < start or file.first_offset >= end:
+            continue
+        for table in read_rows(store, file, start, end, column="last_offset"):
+            numbers = of_batches.numbers_of(table)
+            if (np.diff(numbers[:, of_batches.BASE_OFFSET]) <= 0).any():
+                raise CorruptFile(f"{store.name}/{file.path}: batches are out of order")
+            yield numbers, table.column("payload").to_pylist()

@@ -1,0 +1,220 @@
+"""One segment of a restored log, from the archive to a directory of its own; runs in a task.
+
+    <staging>/<topic>-<partition>.<base>.<token>/<base>.log and its companions
+
+What was written is read again and compared with the manifest before the task is done. The driver
+moves the files of one attempt; those of others are removed with the staging directory.
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from horolog.errors import StorageFailed
+from horolog.jobs.archives.manifest import ArchivedFile
+from horolog.jobs.archives.reading import Range, RangeReader
+from horolog.jobs.archives.rebuilding import Rebuilder, Rebuilt, filler_at
+from horolog.jobs.archives.rows import OrderedRows, read_facts
+from horolog.jobs.archives.sources import pieces_of
+from horolog.jobs.archives.store import ArchiveStore
+from horolog.record.batch import parse_header
+from horolog.spark.object_stores import StoreOptions
+from horolog.storage import names
+from horolog.storage.append_time_file import Stretch
+from horolog.storage.files import Files, OpenFile
+from horolog.storage.finished_segment import write_companions
+from horolog.storage.names import TopicPartition
+from horolog.storage.segment_reader import SegmentReader
+
+_INTERVAL_BYTES: Final = 4096
+_WRITE_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentUnit:
+    """A segment to be made: `start` to before `end`, which are whole ranges of the manifest."""
+
+    partition: TopicPartition
+    base_offset: int
+    ranges: tuple[Range, ...]
+    records: tuple[ArchivedFile, ...]
+    batches: tuple[ArchivedFile, ...]
+    filler: int | None = None
+    """An offset that the log has to end behind, with an empty batch if need be."""
+
+    @property
+    def start(self) -> int:
+        """Of the first range."""
+        return self.ranges[0].start
+
+    @property
+    def end(self) -> int:
+        """Of the last range."""
+        return self.ranges[-1].end
+
+    @property
+    def key(self) -> str:
+        """Its name; another one where it has other ranges."""
+        return f"{self.partition}@{self.base_offset}:{self.start}-{self.end}"
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltSegment:
+    """A segment that was made and proved."""
+
+    directory: str
+    """Within the staging directory."""
+    records: int
+    bytes: int
+    epochs: tuple[tuple[int, int], ...]
+    """Leader epochs and their first offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSegment:
+    """What a task does with a segment; goes to workers."""
+
+    uri: str
+    store: StoreOptions
+    staging: str
+    from_ms: int | None
+    to_ms: int | None
+
+    def __call__(self, unit: SegmentUnit) -> BuiltSegment:
+        """Make the segment, and prove it.
+
+        Raises:
+            CorruptFile: the archive is damaged.
+            StorageFailed: it or the target cannot be read or written, or they differ.
+        """
+        name = f"{unit.partition}.{unit.base_offset}.{uuid.uuid4().hex[:12]}"
+        path = f"{self.staging}/{name}"
+        files = Files()
+        try:
+            files.make_directory(path)
+            built = self._built(unit, files, path, name)
+        except BaseException:
+            files.close()
+            with suppress(OSError):
+                shutil.rmtree(path)
+            raise
+        files.close()
+        return built
+
+    def _built(self, unit: SegmentUnit, files: Files, path: str, name: str) -> BuiltSegment:
+        stem = f"{path}/{unit.base_offset:020d}"
+        log = _Log(files, files.create(stem + names.LOG))
+        store = ArchiveStore(self.uri, self.store)
+        facts = read_facts(store, unit.batches, unit.start, unit.end)
+        rows = OrderedRows(store, unit.records, unit.start, unit.end)
+        rebuilder = Rebuilder(rows, from_ms=self.from_ms, to_ms=self.to_ms)
+        for batch in rebuilder.batches(facts):
+            log.add(batch)
+        end = unit.end
+        if unit.filler is not None and log.next_offset < unit.filler:
+            end = unit.filler - 1  # of what was archived
+            filler = filler_at(unit.filler - 1, log.leader_epoch)
+            log.add(Rebuilt(filler, parse_header(filler), None))
+        log.flush()
+        files.sync(log.file)
+        reader = SegmentReader(files, stem, unit.base_offset, log.size)
+        builder = write_companions(files, reader, _INTERVAL_BYTES, log.append_times)
+        for each in os.listdir(path):
+            files.sync_path(f"{path}/{each}")
+        files.sync_path(path)
+        written = SegmentReader(files, stem, unit.base_offset, log.size)
+        self._prove(unit, end, rebuilder, written)
+        return BuiltSegment(
+            directory=name,
+            records=rebuilder.digest.records,
+            bytes=log.size,
+            epochs=tuple((each.epoch, each.start_offset) for each in builder.epochs),
+        )
+
+    def _prove(
+        self, unit: SegmentUnit, end: int, rebuilder: Rebuilder, reader: SegmentReader
+    ) -> None:
+        """Read what was written before an offset, and compare it with the manifest.
+
+        Raises:
+            StorageFailed: they differ.
+        """
+        reader.end = reader.whole_end()
+        if self.from_ms is not None or self.to_ms is not None:
+            written = Range(
+                start=unit.start,
+                end=unit.end,
+                records=rebuilder.digest.records,
+                batches=rebuilder.batch_digest.batches,
+                digest=rebuilder.digest.text(),
+                batch_digest=rebuilder.batch_digest.text(),
+            )
+            _compare(unit.partition, written, _read(reader, unit.start, end))
+            return
+        for each in unit.ranges:
+            if each.records or each.batches:
+                _compare(unit.partition, each, _read(reader, each.start, min(each.end, end)))
+
+
+class _Log:
+    """A `.log` that is being written."""
+
+    def __init__(self, files: Files, file: OpenFile) -> None:
+        self.file = file
+        self.size = 0
+        self.next_offset = 0
+        self.leader_epoch = -1
+        self._files = files
+        self._parts: list[bytes] = []
+        self._pending = 0
+        self._stretches: list[Stretch] = []
+
+    def add(self, batch: Rebuilt) -> None:
+        self._parts.append(batch.data)
+        self._pending += len(batch.data)
+        header = batch.header
+        if header.records_count and not header.is_control:
+            known = self._stretches[-1].ms if self._stretches else None
+            if known != batch.append_ms:
+                self._stretches.append(Stretch(header.base_offset, batch.append_ms))
+        self.next_offset = header.next_offset
+        self.leader_epoch = max(self.leader_epoch, header.leader_epoch)
+        if self._pending >= _WRITE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._parts:
+            self._files.write_at(self.file, self._parts, self.size)
+        self.size += self._pending
+        self._parts, self._pending = [], 0
+
+    def append_times(self, start: int, end: int) -> list[Stretch]:
+        return self._stretches
+
+
+def _read(reader: SegmentReader, start: int, end: int) -> Iterator[Range]:
+    found = RangeReader(start, end)
+    for _ in found.rows(pieces_of(reader, start, end)):
+        pass
+    yield from found.ranges
+
+
+def _compare(partition: TopicPartition, expected: Range, found: Iterator[Range]) -> None:
+    each, *more = found
+    same = (
+        not more
+        and each.records == expected.records
+        and each.batches == expected.batches
+        and each.digest == expected.digest
+        and each.batch_digest == expected.batch_digest
+    )
+    if not same:
+        raise StorageFailed(
+            f"{partition}, offsets {expected.start} to {expected.end - 1}: what was restored has "
+            f"{each.records} records in {each.batches} batches and not the checksum of the "
+            f"{expected.records} records in {expected.batches} batches that were archived"
+        )

@@ -1,0 +1,486 @@
+"""Logs that are made again of an archive: the same records, and a broker that serves them."""
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archive_reading import manifest_of
+from hypothesis import given
+from hypothesis import strategies as st
+from in_process_spark import InProcessSpark
+from partition_files import PartitionFiles
+from running_broker import RunningBroker
+
+from horolog.client import Client
+from horolog.errors import Misconfigured
+from horolog.jobs import archive, restore
+from horolog.jobs.archives import archiving, restoring
+from horolog.record.batch import BatchHeader, iter_headers, pack_header
+from horolog.record.builder import Record, build_batch, read_with_create_times
+from horolog.record.compression import Codec
+from horolog.record.kernels.record_bytes import record_bytes as kernel_bytes
+from horolog.storage import names
+from horolog.storage.files import Files
+from horolog.storage.segment_reader import SegmentReader
+from horolog.storage.verify import Finding, Severity, Verification
+
+NINE_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+
+
+def archived(source: Path | str, tmp_path: Path, **more: Any) -> archiving.Archived:
+    return archive(
+        InProcessSpark(),
+        source=source,
+        archive=tmp_path / "archive",
+        state=tmp_path / "archiving",
+        **more,
+    )
+
+
+def restored(tmp_path: Path, session: Any = None, **more: Any) -> restoring.Restored:
+    where = {"archive": tmp_path / "archive", "target": tmp_path / "target"}
+    where |= {"state": tmp_path / "restoring"}
+    return restore(session or InProcessSpark(), **where | more)
+
+
+def round_trip(source: Path | str, tmp_path: Path, **more: Any) -> Path:
+    archived(source, tmp_path, **more)
+    done = restored(tmp_path)
+    assert done.refused == {}
+    return tmp_path / "target"
+
+
+def facts_of(header: BatchHeader) -> BatchHeader:
+    """What a restored header has as the original has it."""
+    return header._replace(batch_length=0, crc=0)
+
+
+def batches_of(directory: Path) -> list[tuple[BatchHeader, list[tuple[Record, int]]]]:
+    """The headers of a log's batches, and their records with create times."""
+    found = []
+    for path in sorted(directory.glob("*.log")):
+        log = path.read_bytes()
+        for position, header in iter_headers(log):
+            batch = log[position : position + header.size]
+            found.append((facts_of(header), list(read_with_create_times(batch))))
+    return found
+
+
+def append_times_of(directory: Path) -> dict[int, int | None]:
+    found = {}
+    for path in sorted(directory.glob("*.log")):
+        base_offset = names.base_offset_of(path.name, names.LOG)
+        assert base_offset is not None
+        reader = SegmentReader.at(Files(read_only=True), str(path), base_offset)
+        reader.end = reader.whole_end()
+        if reader.has_append_times:
+            for _, header in reader.headers(0, reader.size):
+                found[header.base_offset] = reader.append_times.at(header.base_offset)
+    return found
+
+
+def findings_of(log_dir: Path) -> list[Finding]:
+    """What verify finds that is more than a note."""
+    steps = Verification.of(log_dir).steps()
+    found = [each for each in steps if isinstance(each, Finding)]
+    return [each for each in found if each.severity is not Severity.NOTE]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PartitionFiles:
+    files = PartitionFiles(tmp_path / "log")
+    files.add([NINE_MS, NINE_MS - 5 * HOUR_MS, NINE_MS + 1])
+    files.add([-1, NINE_MS, -2, -500_000_000_000], codec=Codec.GZIP)
+    files.leader_epoch = 3
+    files.roll()
+    files.add_records(
+        [
+            Record(NINE_MS, None, b"no key"),
+            Record(NINE_MS, b"tombstone", None),
+            Record(NINE_MS, b"", b"", (("h", b"1"), ("h", None), ("naïve", b""))),
+        ],
+        codec=Codec.ZSTD,
+    )
+    files.add([5, 6], append_ms=NINE_MS + HOUR_MS, codec=Codec.LZ4)
+    files.add([-1, -1])
+    files.roll()
+    files.leader_epoch = 7
+    files.add([(1 << 63) - 1, -(1 << 63), 4])
+    files.add([0], codec=Codec.SNAPPY, value_bytes=100_000)
+    files.write_indexes()
+    return files
+
+
+def test_a_restored_log_has_the_same_batches(files: PartitionFiles, tmp_path: Path) -> None:
+    target = round_trip(files.log_dir, tmp_path)
+    found = batches_of(target / "orders-0")
+    assert found == batches_of(files.directory)
+    assert len(found) == 7
+    assert (target / "orders-0/leader-epoch-checkpoint").read_text().split() == [
+        *("0", "3"),
+        *("0", "1000"),
+        *("3", "1007"),
+        *("7", "1014"),
+    ]
+    assert not list(target.glob(".restore-*"))
+
+
+def test_verify_finds_nothing_in_a_restored_log(files: PartitionFiles, tmp_path: Path) -> None:
+    target = round_trip(files.log_dir, tmp_path)
+    assert findings_of(target) == []
+
+
+def test_a_broker_serves_a_restored_log_with_both_times(
+    make_broker: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    broker.create_topic("clicks", partitions=2, retention_ms="-1")
+    broker.create_topic("stamped", message_timestamp_type="LogAppendTime")
+    with Client(broker.address) as client:
+        for start in range(5):
+            for topic, partition in (("clicks", 0), ("clicks", 1), ("stamped", 0)):
+                client.produce(topic, partition, batch(10, NINE_MS + start))
+    archived(broker.address, tmp_path, topics="clicks,stamped")
+    done = restored(tmp_path)
+    assert (done.records, done.refused) == (150, {})
+    other = make_broker(log_dir=tmp_path / "target")
+    with Client(broker.address) as one, Client(other.address) as two:
+        for topic, partition in (("clicks", 0), ("clicks", 1), ("stamped", 0)):
+            before, after = (
+                client.fetch(topic, partition, 0, with_append_times=True) for client in (one, two)
+            )
+            assert [facts_of(header) for _, header in iter_headers(before.records)] == [
+                facts_of(header) for _, header in iter_headers(after.records)
+            ]
+            assert before.append_times == after.append_times
+            assert None not in [each.ms for each in after.append_times]
+            assert client_offset(two, topic, partition) == 50
+
+
+def client_offset(client: Client, topic: str, partition: int) -> int:
+    """The offset that the next record gets."""
+    produced = client.produce(topic, partition, batch(1))
+    assert produced.base_offset is not None
+    return produced.base_offset
+
+
+def batch(count: int, start_ms: int = NINE_MS, **how: Any) -> bytes:
+    return build_batch([Record(start_ms + n, b"k", b"v%d" % n) for n in range(count)], **how)
+
+
+def test_committed_transactions_are_restored_with_their_markers(tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path / "log")
+    for producer_id, commit in ((7, True), (8, False), (9, True)):
+        files.add([NINE_MS, NINE_MS], producer_id=producer_id)
+        files.end_transaction(producer_id, commit=commit)
+    files.write_indexes()
+    target = round_trip(files.log_dir, tmp_path)
+    expected = [each for each in batches_of(files.directory) if each[0].producer_id in (7, 9)]
+    assert batches_of(target / "orders-0") == expected
+
+
+def test_the_log_ends_where_the_archive_ends(make_broker: Any, tmp_path: Path) -> None:
+    """What came last is an aborted transaction: its offsets are not given out again."""
+    files = PartitionFiles(tmp_path / "log")
+    files.add([NINE_MS] * 4)
+    files.add([NINE_MS, NINE_MS], producer_id=8)
+    files.end_transaction(8, commit=False)
+    files.write_indexes()
+    target = round_trip(files.log_dir, tmp_path)
+    other = make_broker(log_dir=target)
+    with Client(other.address) as client:
+        assert client_offset(client, "orders", 0) == files.next_offset == 1_007
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_a_partition_of_which_nothing_is_left_keeps_its_end(
+    make_broker: Any, tmp_path: Path, keep: int
+) -> None:
+    files = PartitionFiles(tmp_path / "log")
+    files.add([NINE_MS] * 4)
+    files.write_indexes()
+    archived(files.log_dir, tmp_path, to=NINE_MS + keep)
+    assert restored(tmp_path).partitions == {"orders-0": (1_000, 1_004)}
+    other = make_broker(log_dir=tmp_path / "target")
+    with Client(other.address) as client:
+        assert client_offset(client, "orders", 0) == 1_004
+
+
+def compacted(files: PartitionFiles) -> None:
+    """As a compaction leaves batches: gaps, a base time of no record, and one that is empty."""
+    for records, base in (([1, 4], 1_000), ([0], 1_010), ([], 1_020), ([3], 1_030)):
+        header, *_ = [
+            header
+            for _, header in iter_headers(
+                build_batch([Record(NINE_MS + n, b"%d" % n, b"v") for n in range(5)])
+            )
+        ]
+        body = b"".join(record_bytes(n, n) for n in records)
+        header = header._replace(
+            base_offset=base,
+            batch_length=49 + len(body),
+            records_count=len(records),
+            max_timestamp=NINE_MS + max(records, default=-1 - NINE_MS),
+        )
+        files._write(pack(header, body))
+
+
+def record_bytes(delta: int, offset_delta: int) -> bytes:
+    return bytes(kernel_bytes(delta, offset_delta, b"%d" % delta, b"v", ()))
+
+
+def pack(header: BatchHeader, body: bytes) -> bytes:
+    return pack_header(header, body) + body
+
+
+def test_compacted_logs_keep_their_gaps(tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path / "log")
+    compacted(files)
+    files.write_indexes()
+    target = round_trip(files.log_dir, tmp_path)
+    assert batches_of(target / "orders-0") == batches_of(files.directory)
+
+
+def test_a_log_that_starts_within_a_batch_starts_there_again(
+    make_broker: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    broker.create_topic("clicks")
+    with Client(broker.address) as client:
+        client.produce("clicks", 0, batch(10))
+
+        async def delete() -> None:
+            await broker.broker.partition("clicks", 0).delete_records(4)
+
+        broker.run(delete())
+    target = round_trip(broker.address, tmp_path, topics="clicks")
+    other = make_broker(log_dir=target)
+    assert other.log("clicks").log_start_offset == 4
+    with Client(other.address) as client:
+        assert client_offset(client, "clicks", 0) == 10
+
+
+def test_append_times_that_went_back_go_back_again(tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path / "log")
+    for append_ms in (NINE_MS, NINE_MS + 5, NINE_MS - 5, NINE_MS):
+        files.add([1, 2], append_ms=append_ms)
+    files.write_indexes()
+    target = round_trip(files.log_dir, tmp_path)
+    assert [each.name for each in sorted((target / "orders-0").glob("*.log"))] == [
+        "00000000000000001000.log",
+        "00000000000000001004.log",
+    ]
+    assert (target / "orders-0/append-time-resets").exists()
+    assert append_times_of(target / "orders-0") == {
+        1_000: NINE_MS,
+        1_002: NINE_MS + 5,
+        1_004: NINE_MS - 5,
+        1_006: NINE_MS,
+    }
+    assert findings_of(target) == []
+
+
+@given(st.data())
+def test_any_log_comes_back_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    tmp_path = tmp_path_factory.mktemp("any")
+    files = PartitionFiles(tmp_path / "log", base_offset=data.draw(st.integers(0, 1 << 40)))
+    batches = st.tuples(
+        st.lists(
+            st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(NINE_MS, NINE_MS + 9 * HOUR_MS),
+            min_size=1,
+            max_size=20,
+        ),
+        st.sampled_from(Codec),
+        st.none() | st.integers(NINE_MS, NINE_MS + 10),
+        st.booleans(),
+    )
+    for times, codec, append_ms, rolls in data.draw(st.lists(batches, min_size=1, max_size=8)):
+        files.add(times, codec=codec, append_ms=append_ms)
+        if rolls:
+            files.roll()
+    files.write_indexes()
+    target = round_trip(files.log_dir, tmp_path)
+    assert batches_of(target / "orders-0") == batches_of(files.directory)
+
+
+def test_a_range_of_time_is_restored_exactly(files: PartitionFiles, tmp_path: Path) -> None:
+    archived(files.log_dir, tmp_path)
+    restored(tmp_path, from_=NINE_MS - 5 * HOUR_MS, to=NINE_MS + 1)
+    expected = [
+        record.offset
+        for _, records in batches_of(files.directory)
+        for record, _ in records
+        if NINE_MS - 5 * HOUR_MS <= record.timestamp < NINE_MS + 1
+    ]
+    found = batches_of(tmp_path / "target/orders-0")
+    assert [record.offset for _, records in found for record, _ in records] == expected
+    assert found[-1][0].next_offset == files.next_offset
+    assert findings_of(tmp_path / "target") == []
+
+
+def test_topics_are_chosen_by_name_or_pattern(tmp_path: Path) -> None:
+    for topic in ("one", "two", "three"):
+        files = PartitionFiles(tmp_path / "log", topic=topic)
+        files.add([NINE_MS] * 3)
+        files.write_indexes()
+    archived(tmp_path / "log", tmp_path)
+    for state, more, expected in (
+        ("a", {"topics": "two"}, {"two-0"}),
+        ("b", {"topics_pattern": "t.*ee|one"}, {"one-0", "three-0"}),
+    ):
+        found = restored(tmp_path, state=tmp_path / state, target=tmp_path / f"to-{state}", **more)
+        assert set(found.partitions) == expected
+        there = {each.name for each in (tmp_path / f"to-{state}").iterdir() if each.is_dir()}
+        assert there == expected
+    for state, more in (("c", {"topics": "four"}), ("d", {"topics_pattern": "x"})):
+        with pytest.raises(Misconfigured, match="in the archive"):
+            restored(tmp_path, state=tmp_path / state, **more)
+
+
+def test_a_run_that_was_killed_anywhere_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before each change of the target and of the state, one after another."""
+    monkeypatch.setattr(restoring, "SEGMENT_BYTES", 1_000)
+    for partition in (0, 1):
+        files = PartitionFiles(tmp_path / "log", partition=partition)
+        for start in range(6):
+            files.add([NINE_MS + start] * 10)
+            files.roll()
+        files.add([NINE_MS])
+        files.write_indexes()
+    monkeypatch.setattr(archiving, "_LEAST_UNIT_BYTES", 100)
+    archived(tmp_path / "log", tmp_path)
+
+    class KilledError(Exception):
+        pass
+
+    left = 0
+
+    def dying(function: Any) -> Any:
+        def die_or(*arguments: Any, **more: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KilledError
+            return function(*arguments, **more)
+
+        return die_or
+
+    for name in ("rename", "make_directory", "replace", "sync_path"):
+        monkeypatch.setattr(Files, name, dying(getattr(Files, name)))
+    monkeypatch.setattr(restoring.JobState, "record", dying(restoring.JobState.record))
+    kills = 0
+    for left in [*range(40), *range(40, 400, 7), 1 << 30]:  # noqa: B007 - counted above
+        try:
+            done = restored(tmp_path)
+            break
+        except KilledError:
+            kills += 1
+    assert kills > 5
+    assert done.refused == {}
+    for partition in (0, 1):
+        name = f"orders-{partition}"
+        assert batches_of(tmp_path / "target" / name) == batches_of(tmp_path / "log" / name)
+    assert not list((tmp_path / "target").glob(".restore-*"))
+    assert findings_of(tmp_path / "target") == []
+
+
+def test_a_partition_that_is_there_is_refused_and_left_alone(
+    files: PartitionFiles, tmp_path: Path
+) -> None:
+    archived(files.log_dir, tmp_path)
+    shutil.copytree(files.directory, tmp_path / "target/orders-0")
+    (tmp_path / "target/orders-0/mine").write_text("mine")
+    for more in ({"dry_run": True, "state": None}, {}):
+        done = restored(tmp_path, **more)
+        assert "is there already" in done.refused["orders-0"]
+    assert (tmp_path / "target/orders-0/mine").read_text() == "mine"
+
+
+def test_a_target_that_a_broker_uses_is_refused(
+    files: PartitionFiles, broker: RunningBroker, tmp_path: Path
+) -> None:
+    archived(files.log_dir, tmp_path)
+    with pytest.raises(Misconfigured, match="broker"):
+        restored(tmp_path, target=broker.log_dir)
+
+
+def test_damage_in_the_archive_stops_that_partition_alone(tmp_path: Path) -> None:
+    for partition in (0, 1):
+        files = PartitionFiles(tmp_path / "log", partition=partition)
+        files.add([NINE_MS] * 100, value_bytes=500)
+        files.write_indexes()
+    archived(tmp_path / "log", tmp_path)
+    state = manifest_of(tmp_path / "archive").partitions()
+    (file,) = next(iter(state.values())).records
+    path = tmp_path / "archive" / file.path
+    sound = path.read_bytes()
+    path.write_bytes(sound[:2_000] + bytes([sound[2_000] ^ 1]) + sound[2_001:])
+    done = restored(tmp_path)
+    assert list(done.refused) == ["orders-0"]
+    assert "damaged" in done.refused["orders-0"]
+    assert set(done.partitions) == {"orders-1"}
+    path.unlink()
+    assert "is not there" in restored(tmp_path).refused["orders-0"]
+    path.write_bytes(sound)
+    assert restored(tmp_path).refused == {}
+    for partition in (0, 1):
+        name = f"orders-{partition}"
+        assert batches_of(tmp_path / "target" / name) == batches_of(tmp_path / "log" / name)
+
+
+def test_an_archive_that_has_grown_changes_nothing_for_a_run_that_goes_on(
+    files: PartitionFiles, tmp_path: Path
+) -> None:
+    archived(files.log_dir, tmp_path)
+
+    class KilledError(Exception):
+        pass
+
+    def kill(place: int) -> None:
+        raise KilledError
+
+    with suppress(KilledError):
+        restored(tmp_path, InProcessSpark(kill))
+    expected = batches_of(files.directory)
+    files.add([NINE_MS])
+    files.write_indexes()
+    archived(files.log_dir, tmp_path)
+    restored(tmp_path)
+    assert batches_of(tmp_path / "target/orders-0") == expected
+
+
+def test_producer_ids_that_come_later_are_no_restored_ones(
+    make_broker: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    """Even after the restored producers are forgotten, and the broker started again."""
+    broker.create_topic("clicks")
+    with Client(broker.address) as client:
+        used = init_producer_id(client)
+        how = {"producer_id": used, "producer_epoch": 0, "base_sequence": 0}
+        client.produce("clicks", 0, batch(3, **how))
+    target = round_trip(broker.address, tmp_path, topics="clicks")
+    other = make_broker(log_dir=target)
+    log = other.log("clicks")
+    assert used in dict(log.producers)
+    other.call(log.producers.clear)  # as when they expire
+    other.restart()
+    with Client(other.address) as client:
+        assert init_producer_id(client) > used
+    (header,) = (header for header in other.headers("clicks") if header.records_count)
+    assert header.producer_id == used
+
+
+def init_producer_id(client: Client) -> int:
+    return client.init_producer_id().id
+
+
+@pytest.mark.spark
+def test_spark_runs_it(files: PartitionFiles, tmp_path: Path, spark: Any) -> None:
+    archived(files.log_dir, tmp_path)
+    assert restored(tmp_path, spark).refused == {}
+    assert batches_of(tmp_path / "target/orders-0") == batches_of(files.directory)
