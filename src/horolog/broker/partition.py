@@ -16,7 +16,8 @@ from horolog.storage.append_time_lookup import AppendedAt
 from horolog.storage.attempts import Fences
 from horolog.storage.checkpoints import AppendTimeReset, EpochStart
 from horolog.storage.index.blocks import Window
-from horolog.storage.log import Appended, Log
+from horolog.storage.log import Log
+from horolog.storage.log_appender import Appended
 from horolog.storage.lookup import LookupWay, TimestampOffset
 from horolog.storage.removed_files import DeletedSegment
 from horolog.storage.retention_report import SegmentRetention

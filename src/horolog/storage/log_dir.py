@@ -31,6 +31,7 @@ from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files
 from horolog.storage.load_plan import LoadPlan, Recovery
 from horolog.storage.log import Log
+from horolog.storage.log_parts import LogParts
 from horolog.storage.names import TopicPartition
 from horolog.storage.offset_checkpoints import OffsetCheckpoints
 from horolog.storage.producers import Producers
@@ -284,17 +285,19 @@ class LogDir:
             files.remove_tree(directory)  # or the next try would find it there
             raise
         return Log(
-            files,
-            directory,
-            key,
-            config,
-            [active.segment],
-            active,
-            topic_id=topic_id,
-            producers=Producers(),
-            epochs=LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}"),
-            append_times=AppendTimes(files, directory),
-            max_batch_uncompressed_bytes=self._config.horolog_max_batch_uncompressed_bytes,
+            LogParts(
+                files=files,
+                directory=directory,
+                partition=key,
+                config=config,
+                segments=[active.segment],
+                active=active,
+                topic_id=topic_id,
+                producers=Producers(),
+                epochs=LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}"),
+                append_times=AppendTimes(files, directory),
+                max_batch_uncompressed_bytes=self._config.horolog_max_batch_uncompressed_bytes,
+            )
         )
 
     def claim(self, partitions: Iterable[TopicPartition], topic_id: uuid.UUID) -> None:

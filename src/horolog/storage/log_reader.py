@@ -4,11 +4,11 @@ Invariant: the tuple of segments is replaced, never mutated. A reader takes it o
 segments stay readable after retention has deleted them. Reads never go beyond the log end offset,
 which advances only after a batch is completely in the file.
 
-Any thread may read while one appends (log.py).
+Any thread may read while one appends (log_appender.py).
 """
 
 from bisect import bisect_right
-from collections.abc import Container, Sequence
+from collections.abc import Container
 
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.storage.append_time_file import Stretch
@@ -18,12 +18,11 @@ from horolog.storage.append_time_lookup import (
     find_by_append_time,
     with_ends,
 )
-from horolog.storage.append_times import AppendTimes
 from horolog.storage.checkpoints import AppendTimeReset
-from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn
 from horolog.storage.index.blocks import Window
 from horolog.storage.index_checks import IndexChecks
+from horolog.storage.log_parts import LogParts
 from horolog.storage.lookup import (
     LookupWay,
     TimestampOffset,
@@ -32,7 +31,6 @@ from horolog.storage.lookup import (
     offsets_before,
     way_to,
 )
-from horolog.storage.names import TopicPartition
 from horolog.storage.segment import Segment
 from horolog.storage.slices import Slice
 from horolog.storage.time_ranges import TimeRanges, time_ranges
@@ -41,38 +39,18 @@ from horolog.storage.time_ranges import TimeRanges, time_ranges
 class LogReader:
     """See the module. The segments and the log start offset are replaced by `Log` alone."""
 
-    def __init__(
-        self,
-        files: Files,
-        partition: TopicPartition,
-        segments: Sequence[Segment],
-        *,
-        log_start_offset: int,
-        append_times: AppendTimes,
-        unended: Sequence[tuple[int, int]],
-        max_batch_uncompressed_bytes: int,
-    ) -> None:
-        """For segments that are open.
-
-        Args:
-            files: the way to the disk.
-            partition: its topic and number.
-            segments: in offset order, at least one.
-            log_start_offset: the first readable offset.
-            append_times: of the partition.
-            unended: producer id and first offset of each transaction that another broker left open.
-            max_batch_uncompressed_bytes: a lookup decompresses no more of one batch.
-        """
-        self.topic, self.partition = partition
-        self.segments: tuple[Segment, ...] = tuple(segments)
+    def __init__(self, parts: LogParts) -> None:
+        self.topic, self.partition = parts.partition
+        self.segments: tuple[Segment, ...] = tuple(parts.segments)
         """In offset order, never empty; replaced, never mutated."""
-        self.log_start_offset = log_start_offset
+        self.log_start_offset = parts.log_start_offset
         """The first readable offset; at most the log end offset."""
-        self._append_times = append_times
-        self._unended = tuple(unended)  # producer id and first offset of each; shrinks only
+        self._append_times = parts.append_times
+        # Transactions that another broker left open: producer id and first offset; shrinks only.
+        self._unended = parts.producers.unended()
         self._index_checks = IndexChecks()
-        self._max_batch_bytes = max_batch_uncompressed_bytes
-        self._files = files
+        self._max_batch_bytes = parts.max_batch_uncompressed_bytes
+        self._files = parts.files
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"

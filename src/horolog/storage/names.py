@@ -47,7 +47,7 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 APPEND_TIME = "append-time-checkpoint"  # ours: the last append time that was given out
 APPEND_TIME_RESETS = "append-time-resets"  # ours: from which offsets on append times were lowered
-SYNC_FAILED = "sync-failed"  # ours: the disk may lack what the page cache has (log.py)
+SYNC_FAILED = "sync-failed"  # ours: the disk may lack what the page cache has (flusher.py)
 
 META_PROPERTIES = "meta.properties"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"

@@ -23,6 +23,7 @@ from horolog.storage.epochs import LeaderEpochs
 from horolog.storage.files import Files
 from horolog.storage.load_plan import LoadPlan, Recovery
 from horolog.storage.log import Log
+from horolog.storage.log_parts import LogParts
 from horolog.storage.names import TopicPartition
 from horolog.storage.producer_replay import replay
 from horolog.storage.producers import Producers, remove_snapshot
@@ -104,24 +105,28 @@ class _Loader:
         )
         recovery.rebuild_aborted(snapshots)
         return Log(
-            self.files,
-            self.directory,
-            partition,
-            plan.config,
-            segments,
-            active,
-            topic_id=topic_id,
-            producers=producers,
-            epochs=epochs,
-            leader_epoch=leader_epoch,
-            append_times=self.append_times,
-            log_start_offset=log_start_offset,
-            recovery_point=end_offset if plan.is_clean else min(point or 0, end_offset),
-            retention_exempt=plan.is_adopted,
-            is_settled=plan.is_clean and not recovery.is_foreign and not self.report.has_findings,
-            is_in_doubt=names.SYNC_FAILED in present,
-            max_batch_uncompressed_bytes=plan.max_batch_uncompressed_bytes,
-            set_aside=set_aside_in(os.listdir(self.directory)),
+            LogParts(
+                files=self.files,
+                directory=self.directory,
+                partition=partition,
+                config=plan.config,
+                segments=segments,
+                active=active,
+                topic_id=topic_id,
+                producers=producers,
+                epochs=epochs,
+                leader_epoch=leader_epoch,
+                append_times=self.append_times,
+                log_start_offset=log_start_offset,
+                recovery_point=end_offset if plan.is_clean else min(point or 0, end_offset),
+                retention_exempt=plan.is_adopted,
+                is_settled=plan.is_clean
+                and not recovery.is_foreign
+                and not self.report.has_findings,
+                is_in_doubt=names.SYNC_FAILED in present,
+                max_batch_uncompressed_bytes=plan.max_batch_uncompressed_bytes,
+                set_aside=set_aside_in(os.listdir(self.directory)),
+            )
         )
 
     def _log_start(
