@@ -122,6 +122,8 @@ def test_a_command_killed_at_any_moment_ends_with_each_record_once(
         wait_for(target, rng.randrange(OF * (number - BATCHES) + 1, OF * number), running)
         os.killpg(running.pid, signal.SIGKILL)
         running.communicate()
+    produce(source, "t", number % 2, records(OF * number, OF))
+    number += 1
     running = started(source, target, tmp_path / "state")
     wait_for(target, OF * number, running)
     running.send_signal(signal.SIGTERM)

@@ -15,8 +15,9 @@ from horolog.jobs.mirroring.moving import _Attempt
 from horolog.jobs.spread import Outcome
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.markers import read_marker
 from horolog.record.timestamps import TimestampType
+from horolog.record.transactions import AbortedTransactions
+from horolog.storage.copied_log import CopiedLog
 
 if TYPE_CHECKING:
     from running_broker import RunningBroker
@@ -50,7 +51,7 @@ class MirrorLab:
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.state = path / "state"
         self._monkeypatch = monkeypatch
-        monkeypatch.setattr("horolog.jobs.mirroring.cluster.spread", spread_here)
+        monkeypatch.setattr("horolog.jobs.mirroring.bundles.spread", spread_here)
 
     def run(
         self, source: object, target: object, topics: str | None = "t", **more: Any
@@ -74,12 +75,27 @@ class MirrorLab:
             left -= 1
             original(self, made, base_offset)
 
+        def append(self: Any, *arguments: Any) -> None:
+            nonlocal left
+            if left == 0:
+                raise Killed
+            left -= 1
+            original_append(self, *arguments)
+
         def end(self: Ledger, *_: object) -> None:
             raise Killed
 
-        original = _Attempt._advance
+        def no_sync(self: Any) -> None:
+            if left == 0:
+                raise Killed
+            original_sync(self)
+
+        original, original_append = _Attempt._advance, CopiedLog.append
+        original_sync = CopiedLog.sync
         with self._monkeypatch.context() as patched:
             patched.setattr(_Attempt, "_advance", advance)
+            patched.setattr(CopiedLog, "append", append)
+            patched.setattr(CopiedLog, "sync", no_sync)
             patched.setattr(Ledger, "end", end)
             with pytest.raises(Killed):
                 self.run(*arguments, **more)
@@ -96,7 +112,7 @@ class MirrorLab:
                     yield [Outcome(unit, attempts[1].result())]
 
         with self._monkeypatch.context() as patched:
-            patched.setattr("horolog.jobs.mirroring.cluster.spread", spread_twice)
+            patched.setattr("horolog.jobs.mirroring.bundles.spread", spread_twice)
             return self.run(*arguments, **more)
 
 
@@ -129,11 +145,10 @@ def rows_of(
             fetched = client.fetch(topic, partition, offset, read_committed=committed)
             view = memoryview(fetched.records)
             before = offset
+            aborted = AbortedTransactions(fetched.aborted)
             for position, header in iter_headers(view):
                 batch = view[position : position + header.size]
-                if header.is_control:
-                    assert read_marker(batch) is not None
-                else:
+                if not aborted.drop(header, batch) and not header.is_control:
                     found += [row for row in read_records(batch) if (row.offset or 0) >= offset]
                 offset = header.next_offset
             if offset == before:
@@ -143,6 +158,10 @@ def rows_of(
 
 def values(address: str, topic: str, partition: int = 0) -> list[bytes | None]:
     return [row.value for row in rows_of(address, topic, partition)]
+
+
+def log_bytes(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
 
 
 def write_log(directory: Path, batches: Sequence[bytes], base_offset: int = 0) -> None:

@@ -11,7 +11,9 @@ JOBS = {
     "archive": Entry("horolog.cli.jobs.archive", "Archive topics as Parquet, by date and hour."),
     "latency": Entry("horolog.cli.jobs.latency", "Measure how long records take to the log."),
     "restore": Entry("horolog.cli.jobs.restore", "Make the logs of an archive again."),
-    "mirror": Entry("horolog.cli.jobs.mirror", "Mirror topics into another cluster."),
+    "mirror": Entry(
+        "horolog.cli.jobs.mirror", "Mirror topics into another cluster or a directory."
+    ),
     "script": Entry("horolog.cli.jobs.script", "Print the path of the script for spark-submit."),
 }
 

@@ -120,10 +120,11 @@ def mirror(
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Mirror topics into another cluster, until Ctrl-C, or once.
+    """Mirror topics into another cluster or a log directory, until Ctrl-C, or once.
 
     Topics are created with their partitions and settings. Create times are kept, append times are
-    the target's. Run it again with the same --state after a kill: no record is lost or doubled.
+    the target's; a log directory gets the same offsets, bytes and append times. Run it again with
+    the same --state after a kill: no record is lost or doubled.
 
     horolog spark mirror --source east:9092 --target west:9092 --topics clicks --state ./mirror
     """

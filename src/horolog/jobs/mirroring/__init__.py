@@ -1,11 +1,14 @@
-"""The job `mirror`: topics of one cluster, or of segment files, to another cluster (KIP-32).
+"""The job `mirror`: topics of a cluster, or segment files, to another or a directory (KIP-32).
 
     run          rounds on the driver: what is new, units, what they did
     ledger       how far each partition is mirrored, in the state directory
     offset_map   which offset of the target a record went to
     topics       names, partitions and settings
-    cluster      a cluster as the target: bundles of units
+    bundles      units of small partitions in one task
+    cluster      a cluster as the target
     moving       a stretch of a partition, in a task: finds what was sent before, sends the rest
+    directory    a log directory as the target
+    keeping      a stretch of a partition, in a task: the same bytes at the same offsets
     reading      whole batches of the source
     batches      what a batch of the source becomes
     groups       committed offsets, carried over
@@ -24,6 +27,7 @@ from pyspark.sql import SparkSession
 from horolog.errors import Misconfigured
 from horolog.jobs.location import Location
 from horolog.jobs.mirroring.cluster import ClusterDestination
+from horolog.jobs.mirroring.directory import LogDirectory
 from horolog.jobs.mirroring.groups import CarriedGroup
 from horolog.jobs.mirroring.ledger import Ledger
 from horolog.jobs.mirroring.report import Control, Mirrored, MirroredPartition
@@ -68,7 +72,8 @@ def mirror(
     Args:
         spark: the session.
         source: `host:port` of a broker, or a path of segment files.
-        target: `host:port` of a broker.
+        target: `host:port` of a broker, or a log directory, which gets the same offsets, bytes and
+            append times; a broker that opens it adopts them.
         state: the directory where the mirror keeps its progress and the maps of offsets.
         topics: names, with commas or as a list.
         topics_pattern: a regular expression of Java's for whole names; topics that appear later
@@ -101,8 +106,8 @@ def mirror(
     chosen = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
     if (chosen or groups_pattern is not None) and not selection.source.is_broker:
         raise Misconfigured("groups have committed offsets at a broker: the source is a path")
-    if not to_location.is_broker:
-        raise Misconfigured(f"target {to_location} is no HOST:PORT of a broker")
+    if (chosen or groups_pattern is not None) and not to_location.is_broker:
+        raise Misconfigured("a log directory keeps no groups: the target is a path")
     if state is None and not dry_run:
         raise Misconfigured("give a state directory, or dry_run")
     with ExitStack() as stack:
@@ -123,20 +128,25 @@ def mirror(
         if ledger.range_ms is None:
             ledger.range_ms = selection.from_ms, selection.to_ms
         selection = replace(selection, from_ms=ledger.range_ms[0], to_ms=ledger.range_ms[1])
-        destination = ClusterDestination(
-            to_location,
-            target_settings or {},
-            ledger,
-            topic_settings=topic_settings or {},
-            replaces_create_times=replace_create_times,
-            dry_run=dry_run,
-        )
+        destination: ClusterDestination | LogDirectory
+        if to_location.is_broker:
+            destination = ClusterDestination(
+                to_location,
+                target_settings or {},
+                ledger,
+                topic_settings=topic_settings or {},
+                replaces_create_times=replace_create_times,
+                dry_run=dry_run,
+            )
+        else:
+            destination = LogDirectory(to_location, ledger, dry_run=dry_run)
         stack.enter_context(closing(destination))
         destination.check(selection, renaming)
         run = Run(spark, selection, destination, ledger, renaming, control or Control())
         stack.enter_context(closing(run))
         carried = None
         if chosen or groups_pattern is not None:
+            assert isinstance(destination, ClusterDestination)
             carried = GroupsCarried(chosen, groups_pattern, destination.client)
         if dry_run:
             run.look()
@@ -146,6 +156,8 @@ def mirror(
             run.go_on(carried)
         if carried is not None and not dry_run:
             run.carry(carried)
+        if not dry_run:
+            run.finish()
         return run.report(is_dry_run=dry_run)
 
 

@@ -1,7 +1,7 @@
 """A cluster as the target of a mirror."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
@@ -9,6 +9,7 @@ from horolog.client import LATEST, Client
 from horolog.client.appends import ProducerId
 from horolog.errors import Misconfigured
 from horolog.jobs.location import Location
+from horolog.jobs.mirroring.bundles import in_bundles
 from horolog.jobs.mirroring.ledger import Ledger, Place
 from horolog.jobs.mirroring.moving import Move, Moved, Target, move
 from horolog.jobs.mirroring.run import Stretch
@@ -20,12 +21,8 @@ from horolog.jobs.mirroring.topics import (
     topic_ids,
 )
 from horolog.jobs.selection import Selection, client_of
-from horolog.jobs.spread import UNITS_PER_CORE, spread
-from horolog.spark.masters import parallelism
 from horolog.storage.names import TopicPartition
 
-_BUNDLE_OFFSETS: Final = 200_000
-_FALLBACK_CORES: Final = 8
 _NO_PRODUCER = ProducerId(-1, -1)
 
 
@@ -36,6 +33,8 @@ class ClusterDestination:
         "Over the wire records get new offsets at the target; the state directory maps them, and "
         "--groups carries committed offsets over"
     )
+
+    reading: Mapping[str, str] = MappingProxyType({"kafka.isolation.level": "read_committed"})
 
     def __init__(
         self,
@@ -131,37 +130,12 @@ class ClusterDestination:
             )
             for each in units
         ]
-        cores = parallelism(lambda name: spark.conf.get(name, None)) or _FALLBACK_CORES
-        for wave in spread(spark, _bundles(moves, cores), _move_all):
-            done: list[Moved] = []
-            for outcome in wave:
-                if outcome.result is not None:
-                    done += outcome.result
-                else:
-                    done += [
-                        Moved(unit.partition, unit.place, error=outcome.error, may_pass=True)
-                        for unit in outcome.unit
-                    ]
-            yield done
+        yield from in_bundles(spark, moves, _move_all)
+
+    def finish(self, spark: SparkSession) -> Sequence[str]:
+        """Nothing is left to do."""
+        return ()
 
 
 def _move_all(units: tuple[Move, ...]) -> list[Moved]:
     return [move(unit) for unit in units]
-
-
-def _bundles(units: Sequence[Move], cores: int) -> list[tuple[Move, ...]]:
-    """Units in tasks; small partitions share one."""
-    most = max(1, -(-len(units) // (UNITS_PER_CORE * cores)))
-    found: list[tuple[Move, ...]] = []
-    current: list[Move] = []
-    offsets = 0
-    for unit in units:
-        weight = unit.end - unit.place.offset
-        if current and (len(current) >= most or offsets + weight > _BUNDLE_OFFSETS):
-            found.append(tuple(current))
-            current, offsets = [], 0
-        current.append(unit)
-        offsets += weight
-    if current:
-        found.append(tuple(current))
-    return found

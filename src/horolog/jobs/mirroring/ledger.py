@@ -38,6 +38,10 @@ class Place:
     """The largest time of the last mirrored batch."""
     records: int = 0
     """Mirrored so far."""
+    segment: int | None = None
+    """In a log directory, the base offset of the last segment."""
+    size: int = 0
+    """Bytes of it that are on disk."""
 
 
 @dataclass(slots=True)

@@ -121,7 +121,7 @@ def move(unit: Move) -> Moved:
             if moved.place.offset != before.offset:
                 give_up, before = time.monotonic() + unit.patience_s, moved.place
             moved.error = str(error)
-            moved.may_pass = _may_pass(error)
+            moved.may_pass = may_pass(error)
             if not moved.may_pass or time.monotonic() >= give_up:
                 return moved
             moved.error = None
@@ -131,9 +131,10 @@ def move(unit: Move) -> Moved:
             return moved
 
 
-def _may_pass(error: NoAnswer | RequestRefused) -> bool:
-    if isinstance(error, NoAnswer):
-        return True
+def may_pass(error: HorologError | OSError) -> bool:
+    """Whether it may be over if the move is tried again."""
+    if not isinstance(error, RequestRefused):
+        return isinstance(error, NoAnswer)
     if error.code == ErrorCode.corrupt_message:
         return False  # Kafka calls it retriable
     return error.code.retriable or error.code in _CHECK_AGAIN

@@ -15,6 +15,7 @@ from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange, SegmentRange
 from horolog.spark.segments import Segment
+from horolog.storage.append_time_lookup import append_times
 from horolog.storage.batch_reader import EVERYTHING
 
 Range = OffsetRange | SegmentRange
@@ -27,9 +28,13 @@ class Stretch(NamedTuple):
     start: int
     end: int
     drop: Drop
+    append_times: Sequence[tuple[int, int | None]] = ()
+    """From which offsets on records were appended when; None if that is unknown."""
 
 
-def stretches(ranges: Sequence[Range], start: int, options: ReadOptions) -> Iterator[Stretch]:
+def stretches(
+    ranges: Sequence[Range], start: int, options: ReadOptions, *, with_append_times: bool = False
+) -> Iterator[Stretch]:
     """What is in the ranges from an offset on, as whole batches and in order.
 
     Raises:
@@ -41,21 +46,25 @@ def stretches(ranges: Sequence[Range], start: int, options: ReadOptions) -> Iter
         if each.end <= start:
             continue
         if isinstance(each, OffsetRange):
-            yield from _of_broker(each, max(start, each.start), options)
+            yield from _of_broker(each, max(start, each.start), options, with_append_times)
         else:
-            yield from _of_segment(each, max(start, each.start), options)
+            yield from _of_segment(each, max(start, each.start), options, with_append_times)
 
 
-def _of_broker(wanted: OffsetRange, start: int, options: ReadOptions) -> Iterator[Stretch]:
+def _of_broker(
+    wanted: OffsetRange, start: int, options: ReadOptions, with_append_times: bool
+) -> Iterator[Stretch]:
     is_from_earliest = wanted.is_from_earliest and start == wanted.start
     rest = replace(wanted, start=start, is_from_earliest=is_from_earliest)
     with closing(task_client(options)) as client:
-        for offset, fetched in fetches(client, rest, options, with_append_times=False):
+        for offset, fetched in fetches(client, rest, options, with_append_times):
             drop = AbortedTransactions(fetched.aborted).drop
-            yield Stretch(fetched.records, offset, wanted.end, drop)
+            yield Stretch(fetched.records, offset, wanted.end, drop, fetched.append_times)
 
 
-def _of_segment(wanted: SegmentRange, start: int, options: ReadOptions) -> Iterator[Stretch]:
+def _of_segment(
+    wanted: SegmentRange, start: int, options: ReadOptions, with_append_times: bool
+) -> Iterator[Stretch]:
     def drop(header: BatchHeader, _: memoryview) -> bool:
         return header.is_transactional and any(
             producer_id == header.producer_id and first <= header.base_offset <= last
@@ -69,6 +78,11 @@ def _of_segment(wanted: SegmentRange, start: int, options: ReadOptions) -> Itera
             for buffer in segment.log.batches(segment.size, EVERYTHING).wanted(
                 position, wanted.end, None
             ):
-                yield Stretch(bytes(buffer), start, wanted.end, drop)
+                times = (
+                    append_times(segment, start, wanted.end, segment.size)
+                    if with_append_times
+                    else ()
+                )
+                yield Stretch(bytes(buffer), start, wanted.end, drop, times)
         except CorruptBatch as error:
             raise CorruptBatch(f"{wanted.path}: {error.reason}") from error

@@ -4,17 +4,17 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Protocol
 
 from pyspark.sql import SparkSession
 
-from horolog.client import Client, NoAnswer
+from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.jobs.mirroring.batches import Rule
 from horolog.jobs.mirroring.groups import CarriedGroup, carry_over, wanted_groups
 from horolog.jobs.mirroring.ledger import Ledger, Place, TopicState
-from horolog.jobs.mirroring.moving import Moved
+from horolog.jobs.mirroring.moving import Moved, may_pass
 from horolog.jobs.mirroring.reading import Range
 from horolog.jobs.mirroring.report import Control, Mirrored, MirroredPartition
 from horolog.jobs.mirroring.topics import (
@@ -36,8 +36,6 @@ from horolog.spark.plan import OffsetRange
 from horolog.spark.row_times import narrowed
 from horolog.spark.wanted import Wanted
 from horolog.storage.names import TopicPartition
-
-COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 
 _IDLE_MS = 1_000
 _GROUPS_EVERY_S = 5.0
@@ -62,6 +60,8 @@ class Destination(Protocol):
 
     note: str
     """What the summary says of offsets."""
+    reading: Mapping[str, str]
+    """Options of the source: which records are read."""
 
     def check(self, selection: Selection, renaming: Renaming) -> None:
         """Refuse a source that it cannot be mirrored from."""
@@ -80,6 +80,9 @@ class Destination(Protocol):
 
     def move(self, spark: SparkSession, units: Sequence[Stretch]) -> Iterator[list[Moved]]:
         """Do the work in waves."""
+
+    def finish(self, spark: SparkSession) -> Sequence[str]:
+        """Leave the target as it is to be found; sentences of what failed."""
 
 
 @dataclass(slots=True)
@@ -108,7 +111,7 @@ class Run:
         self._ledger = ledger
         self._renaming = renaming
         self._control = control
-        self._options = selection.read_options(**COMMITTED)
+        self._options = selection.read_options(**destination.reading)
         self._wanted = narrowed(Wanted(), self._options.times.interval_ms)
         self._known: dict[str, _Known] = {}
         self._ends: dict[TopicPartition, int] = {}
@@ -118,6 +121,7 @@ class Run:
         self._passing: dict[TopicPartition, str] = {}
         self._notes: dict[str, None] = {}
         self._carried: dict[str, CarriedGroup] = {}
+        self._failures: list[str] = []
         self._records = self._bytes = 0
         self._stack = ExitStack()
         self._source = (
@@ -148,6 +152,10 @@ class Run:
             self._control.on_progress(self.report())
             if not has_moved:
                 self._wait()
+
+    def finish(self) -> None:
+        """Leave the target as it is to be found."""
+        self._failures += self._to.finish(self._spark)
 
     def look(self) -> None:
         """What a dry run sees: topics are checked, and nothing is moved."""
@@ -192,7 +200,7 @@ class Run:
                     self._stopped.get(partition) or self._passing.get(partition),
                 )
             )
-        errors = [*self._failed_topics.values()]
+        errors = [*self._failed_topics.values(), *self._failures]
         errors += [
             describe(RequestRefused(ErrorCode.none, text), [str(partition)])
             for partition, text in sorted({**self._passing, **self._stopped}.items())
@@ -222,7 +230,7 @@ class Run:
                     self._limits = dict(self._ends)
                 units = self._units(log, partitions)
         except (HorologError, OSError) as error:
-            if is_first or is_once or not _may_pass(error):
+            if is_first or is_once or not may_pass(error):
                 raise
             self._notes[f"{self._selection.source}: {error}"] = None
             return False
@@ -426,7 +434,7 @@ class Run:
             try:
                 ranges = self._ranges(log, partition, place, end)
             except HorologError as error:
-                if _may_pass(error):
+                if may_pass(error):
                     raise
                 self._stopped[partition] = describe(error, [str(partition)])
                 continue
@@ -460,10 +468,3 @@ class GroupsCarried:
     names: tuple[str, ...]
     pattern: str | None
     target: Callable[[], Client] = field(repr=False)
-
-
-def _may_pass(error: HorologError | OSError) -> bool:
-    """Whether another round may succeed."""
-    if isinstance(error, RequestRefused):
-        return error.code.retriable
-    return isinstance(error, NoAnswer)

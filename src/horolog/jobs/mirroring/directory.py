@@ -1,0 +1,185 @@
+"""A log directory as the target of a mirror: the same offsets, bytes and append times."""
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from types import MappingProxyType
+from uuid import UUID
+
+from pyspark.sql import SparkSession
+
+from horolog.errors import HorologError, Misconfigured, StorageFailed
+from horolog.jobs.location import Location
+from horolog.jobs.mirroring.bundles import in_bundles
+from horolog.jobs.mirroring.keeping import WHY, Finish, Keep, finish, keep
+from horolog.jobs.mirroring.ledger import Ledger, Place
+from horolog.jobs.mirroring.moving import Moved
+from horolog.jobs.mirroring.run import Stretch
+from horolog.jobs.mirroring.topics import Renaming, SourceTopic, TargetTopic, is_horolog
+from horolog.jobs.selection import Selection
+from horolog.spark.uris import local_path
+from horolog.storage import names
+from horolog.storage.checkpoints import read_offsets, write_offsets
+from horolog.storage.directory_lock import lock_offline
+from horolog.storage.files import Files
+from horolog.storage.names import TopicPartition
+
+_SEGMENT_BYTES = 1 << 30
+
+
+class LogDirectory:
+    """See `run.Destination`."""
+
+    note = (
+        "The log directory has the source's offsets and bytes; a broker that opens it serves them"
+    )
+    reading: Mapping[str, str] = MappingProxyType({"kafka.isolation.level": "read_uncommitted"})
+
+    def __init__(self, location: Location, ledger: Ledger, *, dry_run: bool) -> None:
+        """Lock it, and make it if there is none.
+
+        Raises:
+            Misconfigured: it is no local path, or a broker is at work there.
+            StorageFailed: it cannot be made.
+        """
+        path = local_path(str(location))
+        if path is None:
+            raise Misconfigured(f"target {location}: a log directory is on a disk; use `archive`")
+        self._path = Path(path).absolute()
+        self._ledger = ledger
+        self._dry_run = dry_run
+        self._topics: dict[str, SourceTopic] = {}
+        self._with_append_times = True
+        self._touched: dict[TopicPartition, tuple[str, Place]] = {}
+        self._stack = ExitStack()
+        if not dry_run:
+            try:
+                self._path.mkdir(parents=True, exist_ok=True)
+                (self._path / names.LOCK).touch()
+            except OSError as error:
+                raise StorageFailed(f"Cannot make {self._path}: {error.strerror}") from error
+            self._stack.enter_context(lock_offline(self._path, WHY, is_shared=True))
+
+    def close(self) -> None:
+        """Let a broker have the directory."""
+        self._stack.close()
+
+    def check(self, selection: Selection, renaming: Renaming) -> None:
+        """Refuse what is no whole log, and the source itself.
+
+        Raises:
+            Misconfigured: a range of time is given, or source and target are one directory.
+        """
+        if selection.from_ms is not None or selection.to_ms is not None:
+            raise Misconfigured(
+                "a log directory gets whole logs, at the same offsets: leave out from and to"
+            )
+        if selection.source.is_broker:
+            with closing(selection.client("horolog-mirror")) as client:
+                self._with_append_times = is_horolog(client)
+            return
+        source = local_path(str(selection.source))
+        if source is not None and Path(source).absolute() == self._path and not renaming.pattern:
+            raise Misconfigured("source and target are one directory: give --rename")
+
+    def excluded(self, targets: Collection[str]) -> Collection[str]:
+        """Topics of the source that this mirror writes itself: none is known."""
+        return ()
+
+    def prepare(self, source: SourceTopic, name: str) -> TargetTopic:
+        """Refuse a topic that is there already and is not this mirror's.
+
+        Raises:
+            Misconfigured: it is there.
+        """
+        self._topics[source.name] = source
+        for number in range(source.partitions):
+            place = self._ledger.place(TopicPartition(source.name, number))
+            directory = self._path / f"{name}-{number}"
+            is_ours = place is not None and (place.is_sent or place.segment is not None)
+            if not is_ours and directory.is_dir() and any(directory.glob("*" + names.LOG)):
+                raise Misconfigured(
+                    f"{directory} is there already, and not of this mirror: give another --target, "
+                    "or the --state with which it was made"
+                )
+        return TargetTopic(name, source.partitions, None, source.stamps, False)
+
+    def ids(self, names: Collection[str]) -> Mapping[str, str | None]:
+        """A directory has no topics that could be created again."""
+        return dict.fromkeys(names)
+
+    def first_place(self, partition: TopicPartition, target: str, start: int) -> Place:
+        """From the start of the source's log on."""
+        return Place(start, target_offset=start)
+
+    def move(self, spark: SparkSession, units: Sequence[Stretch]) -> Iterator[list[Moved]]:
+        """Copy the stretches in tasks."""
+        keeps = []
+        for each in units:
+            topic = self._topics[each.partition.topic]
+            keeps.append(
+                Keep(
+                    partition=each.partition,
+                    directory=self._directory(each.target_topic, each.partition),
+                    topic_id=None if topic.topic_id is None else UUID(topic.topic_id),
+                    place=each.place,
+                    end=each.end,
+                    ranges=each.ranges,
+                    options=each.options,
+                    with_append_times=self._with_append_times,
+                    segment_bytes=int(topic.settings.get("segment.bytes", _SEGMENT_BYTES)),
+                )
+            )
+        targets = {each.partition: each.target_topic for each in units}
+        for wave in in_bundles(spark, keeps, _keep_all):
+            for moved in wave:
+                self._touched[moved.partition] = targets[moved.partition], moved.place
+            yield wave
+
+    def finish(self, spark: SparkSession) -> Sequence[str]:
+        """Write the indexes of the last segments, and the checkpoints; sentences of what failed."""
+        units = [
+            Finish(
+                partition=partition,
+                directory=self._directory(target, partition),
+                place=place,
+                end=place.offset,
+            )
+            for partition, (target, place) in sorted(self._touched.items())
+            if place.segment is not None
+        ]
+        done = [moved for wave in in_bundles(spark, units, _finish_all) for moved in wave]
+        failures = [f"{each.partition}: {each.error}" for each in done if each.error is not None]
+        try:
+            self._write_checkpoints({each.partition for each in done if each.error is None})
+        except HorologError as error:
+            failures.append(str(error))
+        return failures
+
+    def _write_checkpoints(self, finished: Collection[TopicPartition]) -> None:
+        """Say up to where logs are on disk, and where they begin within a batch."""
+        if not finished:
+            return
+        ends, starts = {}, {}
+        for partition in finished:
+            target, place = self._touched[partition]
+            named = TopicPartition(target, partition.partition)
+            ends[named] = place.offset
+            starts[named] = place.target_offset  # as `first_place` had it
+        with closing(Files()) as files:
+            for name, news in ((names.RECOVERY_POINTS, ends), (names.LOG_START_OFFSETS, starts)):
+                path = str(self._path / name)
+                write_offsets(files, path, {**read_offsets(files, path), **news})
+            files.sync_path(str(self._path))
+
+    def _directory(self, target: str, partition: TopicPartition) -> str:
+        return os.path.join(self._path, f"{target}-{partition.partition}")
+
+
+def _keep_all(units: tuple[Keep, ...]) -> list[Moved]:
+    return [keep(unit) for unit in units]
+
+
+def _finish_all(units: tuple[Finish, ...]) -> list[Moved]:
+    return [finish(unit) for unit in units]

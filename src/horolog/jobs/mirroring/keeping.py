@@ -1,0 +1,134 @@
+"""Mirrors a stretch of one partition into a log directory; runs in a task, and may run twice.
+
+The batches are kept as they are, offsets and append times included. Attempts at one partition wait
+for each other, and each goes on where the directory ends (`storage/copied_log.py`).
+"""
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from horolog.errors import CorruptBatch, HorologError
+from horolog.jobs.mirroring.ledger import Place
+from horolog.jobs.mirroring.moving import MAX_BYTES, Moved, may_pass
+from horolog.jobs.mirroring.reading import Range, stretches
+from horolog.record.batch import iter_headers, verify_crc
+from horolog.spark.ahead import ahead
+from horolog.spark.options import ReadOptions
+from horolog.storage.copied_log import CopiedEnd, CopiedLog, copying
+from horolog.storage.directory_lock import share_offline
+from horolog.storage.files import Files
+from horolog.storage.names import TopicPartition
+
+WHY: Final = "a mirror writes there"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """A stretch of a partition that one task writes into a log directory."""
+
+    partition: TopicPartition
+    directory: str
+    """Of the partition, within the log directory."""
+    topic_id: UUID | None
+    place: Place
+    end: int
+    ranges: tuple[Range, ...]
+    options: ReadOptions
+    with_append_times: bool
+    segment_bytes: int
+    max_bytes: int = MAX_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """A partition directory whose last segment gets its indexes."""
+
+    partition: TopicPartition
+    directory: str
+    place: Place
+    end: int
+
+
+def keep(unit: Keep) -> Moved:
+    """Write a stretch; an error that is not a bug is in the result, with what was done before."""
+    moved = Moved(unit.partition, unit.place)
+    try:
+        with (
+            share_offline(Path(unit.directory).parent, WHY),
+            copying(unit.directory),
+            closing(Files()) as files,
+        ):
+            known = CopiedEnd(unit.place.offset, unit.place.segment, unit.place.size)
+            log = CopiedLog(files, unit.directory, known, segment_bytes=unit.segment_bytes)
+            if unit.topic_id is not None and unit.place.segment is None:
+                log.write_topic_id(unit.topic_id)
+            moved.records = log.found_records
+            try:
+                _append(unit, log, moved)
+            finally:
+                log.sync()
+                end = log.end
+                moved.place = replace(
+                    moved.place,
+                    offset=end.next_offset,
+                    segment=end.base_offset,
+                    size=end.size,
+                    records=unit.place.records + moved.records,
+                )
+            if moved.bytes < unit.max_bytes and moved.place.offset < unit.end:
+                # What compaction took from the end: nothing is at the offsets that are left.
+                moved.place = replace(moved.place, offset=unit.end)
+    except (HorologError, OSError) as error:
+        moved.error, moved.may_pass = str(error), may_pass(error)
+    return moved
+
+
+def finish(unit: Finish) -> Moved:
+    """Write the indexes of the last segment."""
+    moved = Moved(unit.partition, unit.place)
+    try:
+        with (
+            share_offline(Path(unit.directory).parent, WHY),
+            copying(unit.directory),
+            closing(Files()) as files,
+        ):
+            known = CopiedEnd(unit.place.offset, unit.place.segment, unit.place.size)
+            CopiedLog(files, unit.directory, known, segment_bytes=1).finish()
+    except (HorologError, OSError) as error:
+        moved.error = str(error)
+    return moved
+
+
+def _append(unit: Keep, log: CopiedLog, moved: Moved) -> None:
+    start = log.next_offset
+    coming = stretches(unit.ranges, start, unit.options, with_append_times=unit.with_append_times)
+    with ahead(coming) as pieces:
+        for piece in pieces:
+            view = memoryview(piece.data)
+            times = [*piece.append_times]
+            at = 0
+            for position, header in iter_headers(view, least_offset=log.next_offset):
+                if header.base_offset >= unit.end:
+                    return
+                if header.next_offset <= log.next_offset:
+                    continue
+                try:
+                    verify_crc(view, position, header)
+                except CorruptBatch as error:
+                    raise CorruptBatch(
+                        f"the batch at offset {header.base_offset} of the source is damaged: "
+                        f"{error.reason}"
+                    ) from error
+                while at + 1 < len(times) and times[at + 1][0] <= header.base_offset:
+                    at += 1
+                ms = times[at][1] if times else None
+                log.append(header, view[position : position + header.size], ms)
+                moved.records += max(0, header.records_count) * (not header.is_control)
+                moved.bytes += header.size
+                if header.records_count:
+                    moved.place = replace(moved.place, last_ms=header.max_timestamp)
+                if moved.bytes >= unit.max_bytes:
+                    return

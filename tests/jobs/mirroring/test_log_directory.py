@@ -1,0 +1,239 @@
+"""A mirror into a log directory: the same offsets and bytes, adopted by a broker."""
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from batches import generated_record
+from mirror_lab import (
+    T0_MS,
+    MirrorLab,
+    delete_records,
+    log_bytes,
+    produce,
+    records,
+    rows_of,
+    stamped,
+    values,
+    write_log,
+)
+
+from horolog.client import Client
+from horolog.clock import ManualClock
+from horolog.errors import Misconfigured
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
+from horolog.record.conversion import convert_all
+from horolog.storage.verify import Verification
+from horolog.storage.verify.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from running_broker import RunningBroker
+
+    from conftest import MakeBroker
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(T0_MS + 1_000_000)
+
+
+@pytest.fixture
+def source(make_broker: "MakeBroker", clock: ManualClock) -> "RunningBroker":
+    return make_broker(clock=clock)
+
+
+def append_times(address: str, topic: str, partition: int, offsets: int) -> list[int | None]:
+    """Of each record."""
+    with Client(address) as client:
+        found: list[int | None] = []
+        while len(found) < offsets:
+            fetched = client.fetch(topic, partition, len(found), with_append_times=True)
+            starts = [*(each.offset for each in fetched.append_times[1:]), offsets]
+            for each, end in zip(fetched.append_times, starts, strict=True):
+                found += [each.ms] * (end - len(found))
+        return found
+
+
+def faults(directory: Path) -> list[Finding]:
+    return [
+        each
+        for each in Verification.of(directory).steps()
+        if isinstance(each, Finding) and each.severity is not Severity.NOTE
+    ]
+
+
+def filled(source: "RunningBroker", clock: ManualClock, **settings: str) -> None:
+    unlimited = str((1 << 63) - 1)
+    source.create_topic(
+        "t", 2, retention_ms="-1", message_timestamp_after_max_ms=unlimited, **settings
+    )
+    rng = random.Random(5)
+    for number in range(24):
+        rows = [generated_record(rng) for _ in range(rng.choice((1, 5)))]
+        produce(source.address, "t", number % 2, rows, codec=rng.choice(tuple(Codec)))
+        if number % 3 == 0:
+            clock.advance(f"{rng.randrange(1, 5_000)}ms")
+
+
+def test_a_broker_adopts_the_directory_and_serves_the_same_times_included(
+    lab: MirrorLab,
+    tmp_path: Path,
+    source: "RunningBroker",
+    clock: ManualClock,
+    make_broker: "MakeBroker",
+) -> None:
+    filled(source, clock, segment_bytes="60000")
+    done = lab.run(source.address, tmp_path / "copy")
+    assert not done.errors
+    assert (done.lag, len(done.partitions)) == (0, 2)
+    rows = {number: rows_of(source.address, "t", number) for number in range(2)}
+    for number in range(2):
+        copied = tmp_path / "copy" / f"t-{number}"
+        assert log_bytes(copied) == log_bytes(source.log_dir / f"t-{number}")
+        assert len(list(copied.glob("*.log"))) > 1, "segments end where the topic says"
+        metadata = (copied / "partition.metadata").read_text()
+        assert metadata == (source.log_dir / f"t-{number}" / "partition.metadata").read_text()
+    assert faults(tmp_path / "copy") == []
+    copy = make_broker(log_dir=tmp_path / "copy", clock=clock)
+    for number in range(2):
+        assert rows_of(copy.address, "t", number) == rows[number]
+        count = len(rows[number])
+        times = append_times(copy.address, "t", number, count)
+        assert times == append_times(source.address, "t", number, count)
+        assert None not in times
+
+
+@pytest.mark.parametrize("after", [0, 1, 5, 11, 1 << 60])
+def test_a_killed_run_goes_on_to_the_same_bytes_and_times(
+    lab: MirrorLab,
+    tmp_path: Path,
+    source: "RunningBroker",
+    clock: ManualClock,
+    make_broker: "MakeBroker",
+    after: int,
+) -> None:
+    filled(source, clock, segment_bytes="60000")
+    for each in (after, 2):
+        lab.killed_before_the_end(source.address, tmp_path / "copy", after=each)
+    produce(source.address, "t", 0, records(0, 3))
+    done = lab.run(source.address, tmp_path / "copy")
+    assert not done.errors
+    for number in range(2):
+        expected = log_bytes(source.log_dir / f"t-{number}")
+        assert log_bytes(tmp_path / "copy" / f"t-{number}") == expected
+    assert faults(tmp_path / "copy") == []
+    counts = [len(rows_of(source.address, "t", number)) for number in range(2)]
+    assert [each.records for each in done.partitions] == counts
+    copy = make_broker(log_dir=tmp_path / "copy", clock=clock)
+    for number, count in enumerate(counts):
+        times = append_times(copy.address, "t", number, count)
+        assert times == append_times(source.address, "t", number, count)
+
+
+def test_a_torn_tail_and_garbage_behind_what_is_known_are_written_again(
+    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", clock: ManualClock
+) -> None:
+    filled(source, clock)
+    lab.run(source.address, tmp_path / "copy")
+    (log,) = (tmp_path / "copy" / "t-0").glob("*.log")
+    with log.open("ab") as file:
+        file.write(build_batch(records(0, 3), base_offset=1_000)[:-1])
+    produce(source.address, "t", 0, records(0, 3))
+    assert not lab.run(source.address, tmp_path / "copy").errors
+    assert log_bytes(tmp_path / "copy" / "t-0") == log_bytes(source.log_dir / "t-0")
+    assert faults(tmp_path / "copy") == []
+
+
+def test_two_attempts_at_once_write_one_log(
+    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", clock: ManualClock
+) -> None:
+    filled(source, clock)
+    assert not lab.run_twice_at_once(source.address, tmp_path / "copy").errors
+    for number in range(2):
+        expected = log_bytes(source.log_dir / f"t-{number}")
+        assert log_bytes(tmp_path / "copy" / f"t-{number}") == expected
+
+
+@pytest.mark.parametrize("kind", ["transactions", "gaps", "v0", "v1", "stamped"])
+def test_files_of_any_kind_keep_their_bytes(
+    lab: MirrorLab, tmp_path: Path, make_broker: "MakeBroker", kind: str
+) -> None:
+    batches = [
+        build_batch(records(0, 4), leader_epoch=3),
+        build_batch(records(4, 4), base_offset=4 if kind == "transactions" else 9, leader_epoch=5),
+    ]
+    if kind == "stamped":
+        batches = [stamped(records(0, 4), T0_MS + 9), stamped(records(4, 4), T0_MS + 17, 4)]
+    if kind in ("v0", "v1"):
+        data = b"".join(batches)
+        batches = [bytes(each.data) for each in convert_all(data, int(kind[1]), least_offset=0)]
+    if kind == "transactions":
+        batches += [
+            build_batch(
+                records(20, 3),
+                base_offset=8,
+                producer_id=7,
+                producer_epoch=0,
+                base_sequence=0,
+                is_transactional=True,
+                leader_epoch=5,
+            ),
+            build_batch(
+                [Record(T0_MS, b"\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00\x00")],
+                base_offset=11,
+                producer_id=7,
+                producer_epoch=0,
+                is_transactional=True,
+                is_control=True,
+                leader_epoch=5,
+            ),
+            build_batch(records(30, 1), base_offset=12, leader_epoch=5),
+        ]
+    write_log(tmp_path / "log" / "t-0", batches)
+    assert not lab.run(tmp_path / "log", tmp_path / "copy").errors
+    assert log_bytes(tmp_path / "copy" / "t-0") == b"".join(batches)
+    if kind in ("transactions", "gaps"):
+        epochs = (tmp_path / "copy" / "t-0" / "leader-epoch-checkpoint").read_text().splitlines()
+        assert epochs[2:] == ["3 0", "5 4" if kind == "transactions" else "5 9"]
+    assert faults(tmp_path / "copy") == []
+    copy = make_broker(log_dir=tmp_path / "copy")
+    expected = [b"%d" % number for number in range(8)]
+    if kind == "transactions":
+        expected.append(b"30")
+    assert values(copy.address, "t") == expected
+
+
+def test_records_that_were_deleted_within_a_batch_stay_hidden(
+    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", make_broker: "MakeBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    produce(source.address, "t", 0, records(0, 10))
+    produce(source.address, "t", 0, records(10, 10))
+    delete_records(source, "t", 0, 4)
+    assert not lab.run(source.address, tmp_path / "copy", rename="t=u").errors
+    copy = make_broker(log_dir=tmp_path / "copy")
+    assert rows_of(copy.address, "u") == rows_of(source.address, "t")
+    assert rows_of(copy.address, "u")[0].offset == 4
+
+
+def test_a_directory_in_use_or_of_others_is_refused(
+    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", make_broker: "MakeBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    produce(source.address, "t", 0, records(0, 3))
+    other = make_broker(log_dir=tmp_path / "other")
+    asked: dict[str, Any] = {"state": tmp_path / "state-2"}
+    with pytest.raises(Misconfigured, match="a broker is at work"):
+        lab.run(source.address, tmp_path / "other", **asked)
+    other.create_topic("t", 1)
+    other.stop()
+    done = lab.run(source.address, tmp_path / "other", **asked)
+    assert "is there already, and not of this mirror" in done.errors[0]
+    with pytest.raises(Misconfigured, match="leave out from and to"):
+        lab.run(source.address, tmp_path / "copy", from_=5)
+    with pytest.raises(Misconfigured, match="keeps no groups"):
+        lab.run(source.address, tmp_path / "copy", groups="g", state=tmp_path / "state-3")
+    with pytest.raises(Misconfigured, match="is on a disk"):
+        lab.run(source.address, "s3://bucket/log", state=tmp_path / "state-4")
