@@ -34,7 +34,7 @@ _BOOLEANS: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ClockActions:
     """The clock actions of one request."""
 
     clock: ManualClock
@@ -60,31 +60,33 @@ class Turn:
             await broker.background_tasks.expire()
 
 
-def split_changes(broker: Broker, changes: Iterable[Change]) -> tuple[Turn | None, list[Change]]:
+def split_changes(
+    broker: Broker, changes: Iterable[Change]
+) -> tuple[ClockActions | None, list[Change]]:
     """Split clock actions, if any, from changes of settings.
 
     Raises:
         RequestRefused: this broker's clock cannot be controlled, or a value is missing.
     """
-    deeds: dict[str, str | None] = {}
+    actions: dict[str, str | None] = {}
     others = []
     for change in changes:
         if change.name not in _NAMES:
             others.append(change)
             continue
-        if change.operation is not Operation.SET or change.name in deeds:
+        if change.operation is not Operation.SET or change.name in actions:
             raise _refusal(f"{change.name} can be set, once in a request, and nothing else")
-        deeds[change.name] = change.value
-    return _turn(broker, deeds), others
+        actions[change.name] = change.value
+    return _clock_actions(broker, actions), others
 
 
 def split_values(
     broker: Broker, values: Mapping[str, str | None]
-) -> tuple[Turn | None, dict[str, str | None]]:
+) -> tuple[ClockActions | None, dict[str, str | None]]:
     """The same for the older AlterConfigs."""
-    deeds = {name: value for name, value in values.items() if name in _NAMES}
+    actions = {name: value for name, value in values.items() if name in _NAMES}
     others = {name: value for name, value in values.items() if name not in _NAMES}
-    return _turn(broker, deeds), others
+    return _clock_actions(broker, actions), others
 
 
 def describe_clock(broker: Broker, names: Collection[str] | None) -> list[DescribedSetting]:
@@ -108,19 +110,19 @@ def describe_clock(broker: Broker, names: Collection[str] | None) -> list[Descri
     ]
 
 
-def _turn(broker: Broker, deeds: Mapping[str, str | None]) -> Turn | None:
-    if not deeds:
+def _clock_actions(broker: Broker, actions: Mapping[str, str | None]) -> ClockActions | None:
+    if not actions:
         return None
     if not isinstance(broker.clock, ManualClock):
         raise _refusal(
-            f"{', '.join(deeds)}: this broker uses the system's clock; start one with "
+            f"{', '.join(actions)}: this broker uses the system's clock; start one with "
             "`horolog serve --clock manual` to control it"
         )
-    given = {name: value for name, value in deeds.items() if value is not None}
-    if len(given) < len(deeds):
-        raise _refusal(f"{', '.join(deeds.keys() - given.keys())} needs a value")
+    given = {name: value for name, value in actions.items() if value is not None}
+    if len(given) < len(actions):
+        raise _refusal(f"{', '.join(actions.keys() - given.keys())} needs a value")
     try:
-        return Turn(
+        return ClockActions(
             clock=broker.clock,
             frozen=_boolean(FROZEN, given[FROZEN]) if FROZEN in given else None,
             to_ms=moment_ms(given[NOW]) if NOW in given else None,

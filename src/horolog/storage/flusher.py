@@ -116,8 +116,9 @@ class Flusher:
                 raise
 
     def truncated(self, end_offset: int) -> None:
-        """The log was cut: no recovery point is beyond its end."""
-        self.recovery_point = min(self.recovery_point, end_offset)
+        """The log was cut: no recovery point is beyond its end, nor will a flush set one there."""
+        with self._flushing:
+            self.recovery_point = min(self.recovery_point, end_offset)
 
     def is_due(self, log: LogReader, now_ms: int, flush_ms: int) -> bool:
         """Whether `flush.ms` have passed since a flush was last due, with something to flush.

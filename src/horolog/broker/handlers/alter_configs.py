@@ -49,12 +49,12 @@ async def _alter(
             )
         case ResourceType.BROKER:
             cluster_wide = check_broker(broker, resource.resource_name)
-            turn, values = split_values(broker, values)
-            if values or turn is None:
+            clock_actions, values = split_values(broker, values)
+            if values or clock_actions is None:
                 await broker.controller.replace_broker_settings(
                     values, cluster_wide=cluster_wide, validate_only=validate_only
                 )
-            if turn is not None and not validate_only:
-                await turn.perform(broker)
+            if clock_actions is not None and not validate_only:
+                await clock_actions.perform(broker)
         case number:
             raise unknown_type(number)

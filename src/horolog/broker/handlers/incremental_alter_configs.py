@@ -68,13 +68,13 @@ async def _alter(
                 if not validate_only:
                     await call.perform(broker)
                 return
-            turn, changes = split_changes(broker, changes)
-            if changes or turn is None:
+            clock_actions, changes = split_changes(broker, changes)
+            if changes or clock_actions is None:
                 await broker.controller.alter_broker_settings(
                     changes, cluster_wide=cluster_wide, validate_only=validate_only
                 )
-            if turn is not None and not validate_only:
-                await turn.perform(broker)
+            if clock_actions is not None and not validate_only:
+                await clock_actions.perform(broker)
         case number:
             raise unknown_type(number)
 
