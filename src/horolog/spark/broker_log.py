@@ -23,6 +23,7 @@ from horolog.spark.limits import EARLIEST, LATEST, Assigned, Topics, subscribed
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange
 from horolog.spark.wanted import Wanted
+from horolog.storage.checkpoints import kafka_uuid
 from horolog.storage.index.blocks import Window
 from horolog.storage.names import TopicPartition
 
@@ -54,6 +55,8 @@ class BrokerLog:
             timeout_ms=options.fetching.request_timeout_ms,
             security=options.security,
         )
+        self.topic_ids: dict[str, str] = {}
+        """By topic, as `partitions` last found them; none from brokers before Kafka 2.8."""
 
     def __enter__(self) -> "BrokerLog":
         return self
@@ -83,6 +86,11 @@ class BrokerLog:
             for topic in answer.topics.values()
             for partition in topic.partitions
         ]
+        self.topic_ids = {
+            topic.name: kafka_uuid(topic.topic_id)
+            for topic in answer.topics.values()
+            if topic.topic_id is not None and topic.topic_id.int
+        }
         where = f"at {self._options.bootstrap_servers}"
         return subscribed(subscription, present, where, may_miss=may_miss)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from types import MappingProxyType
 
 from horolog.client import FoundOffset
 from horolog.errors import Misconfigured
@@ -29,6 +30,9 @@ _VANISHED_AGAIN = 3
 
 class GrowingFiles:
     """What a stream asks of logs in files; as `broker_log.BrokerLog`. Close it after use."""
+
+    topic_ids: Mapping[str, str] = MappingProxyType({})
+    """None: the files of a topic that was created again are found by their shorter logs only."""
 
     def __init__(self, options: ReadOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options

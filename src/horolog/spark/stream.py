@@ -141,7 +141,9 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         moments_ms = self.options.pinned(at.moments_ms).relative_ms()
         known_ms = {p: ms for p, ms in at.largest_ms.items() if p not in restarted}
         largest_ms = largest_before(ends, look.largest, known_ms)
-        return StreamOffset(ends, look.starts, seams, look.stops_at, moments_ms, largest_ms)
+        return StreamOffset(
+            ends, look.starts, seams, look.stops_at, moments_ms, largest_ms, look.topic_ids
+        )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix where the query ends: at the log ends of now, or where it has a stop, there."""
@@ -163,6 +165,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
             return []
         with in_one_sentence():
             before, after = StreamOffset.from_json(start), StreamOffset.from_json(end)
+            self._opened().check_topics(after)  # of a restart, which may repeat a micro-batch
             ranges = after.ranges_from(before, self.options.times)
             log = self._opened().log if self.options.paths else None
             stretches = log.segments(ranges) if isinstance(log, GrowingFiles) else ranges

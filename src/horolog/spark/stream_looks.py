@@ -34,6 +34,7 @@ class Look:
     starts: dict[TopicPartition, int]
     stops_at: Offsets = field(default_factory=dict)
     largest: Mapping[TopicPartition, FoundOffset] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def backlog(self) -> int:
@@ -86,6 +87,7 @@ class StreamLooks:
             seams=seams,
             moments_ms=self._options.relative_ms(),
             largest_ms=largest_before(starts, largest, {}),
+            topic_ids=self._ids_of(partitions),
         )
 
     def all_ends(self) -> dict[TopicPartition, int]:
@@ -103,6 +105,21 @@ class StreamLooks:
         except RequestRefused:  # of a partition that has gone, perhaps
             self.forget()
             return self._look(start, targets)
+
+    def check_topics(self, offset: StreamOffset) -> None:
+        """Compare the ids of topics with those that an offset was written for.
+
+        Raises:
+            DataLost: a topic has another one, and data loss is to fail.
+        """
+        self._discover()
+        for topic, topic_id in sorted(offset.topic_ids.items()):
+            present = self.log.topic_ids.get(topic, topic_id)
+            if present != topic_id:
+                self._lost(
+                    f"Topic {topic} has id {present}, and had {topic_id} when it was read: it was "
+                    "deleted and created again, or these are other brokers"
+                )
 
     def report(self, read: Offsets) -> dict[str, Any] | None:
         """The log ends, and since when there are records behind the offsets that were `read`.
@@ -154,6 +171,7 @@ class StreamLooks:
             present = [each for each in present if each in targets]
         for partition in sorted(start.offsets.keys() - set(present)):
             self._lost(f"{partition} does not exist any more, or is no longer subscribed to")
+        self.check_topics(start)
         largest = self._largest(present)  # before the ends: so it lies before them
         ends = self.log.latest(present)
         if len(ends) < len(present):  # files went away since they were listed
@@ -177,7 +195,12 @@ class StreamLooks:
         if targets is not None:
             ends = {each: min(end, targets[each]) for each, end in ends.items()}
         ends = {each: max(end, positions[each]) for each, end in ends.items()}
-        return Look(positions, ends, starts, dict(ends) if stops_now else stops_at, largest)
+        stops_at = dict(ends) if stops_now else stops_at
+        return Look(positions, ends, starts, stops_at, largest, self._ids_of(positions))
+
+    def _ids_of(self, partitions: Collection[TopicPartition]) -> dict[str, str]:
+        topics = {partition.topic for partition in partitions}
+        return {name: each for name, each in self.log.topic_ids.items() if name in topics}
 
     def _largest(
         self, partitions: Collection[TopicPartition]

@@ -14,6 +14,8 @@ One offset of a stream, as JSON on one line:
     ends      of a stream that ends, the log ends that it ends at, once stopAtTimestamp passed
     largest   of a query that counts late records, the largest time before `offsets` in
               milliseconds, as far as it was known
+    ids       of topics, where the brokers have any: a topic that was deleted and created again has
+              another one
     moments   by option, relative times (-3d) as the query's first start resolved them
 
 `starts` are there because Spark asks again where a stream starts until its first
@@ -40,7 +42,7 @@ _INT64_MIN = -(1 << 63)
 
 Offsets = Mapping[TopicPartition, int]
 
-_KNOWN = {"version", "offsets", "starts", "seams", "ends", "moments", "largest"}
+_KNOWN = {"version", "offsets", "starts", "seams", "ends", "moments", "largest", "ids"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class StreamOffset:
     ends: Offsets = field(default_factory=dict)
     moments_ms: Mapping[str, int] = field(default_factory=dict)
     largest_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As Spark takes it."""
@@ -62,6 +65,8 @@ class StreamOffset:
                 written[name] = by_topic(offsets)
         if self.largest_ms:
             written["largest"] = by_topic(self.largest_ms)
+        if self.topic_ids:
+            written["ids"] = dict(sorted(self.topic_ids.items()))
         if self.moments_ms:
             written["moments"] = dict(self.moments_ms)
         return written
@@ -80,6 +85,9 @@ class StreamOffset:
                 moments = value.get("moments", {})
                 if any(type(moment) is not int for moment in moments.values()):
                     raise TypeError(moments)
+                ids = value.get("ids", {})
+                if any(type(each) is not str for each in ids.values()):
+                    raise TypeError(ids)
                 return cls(
                     offsets=_by_partition(value["offsets"]),
                     starts=_by_partition(value.get("starts", {})),
@@ -87,6 +95,7 @@ class StreamOffset:
                     ends=_by_partition(value.get("ends", {})),
                     moments_ms=dict(moments),
                     largest_ms=_by_partition(value.get("largest", {}), least=_INT64_MIN),
+                    topic_ids=dict(ids),
                 )
         except (AttributeError, KeyError, TypeError, ValueError):
             raise Misconfigured(
