@@ -216,6 +216,23 @@ class Kafka:
         """Where it logs to."""
         return self.directory / "kafka.out"
 
+    @property
+    def controller(self) -> str:
+        """Where its controller listens (KRaft)."""
+        return f"127.0.0.1:{self._controller_port}"
+
+    def another(self, directory: Path, node_id: int = 2) -> Kafka:
+        """A further broker of this one's cluster, which is not started yet."""
+        node = Kafka(directory, peer=self.peer)
+        node._settings = {
+            **self._settings,
+            "process.roles": "broker",
+            "node.id": str(node_id),
+            "controller.quorum.voters": f"1@{self.controller}",
+            "listeners": f"PLAINTEXT://{node.bootstrap}",
+        }
+        return node
+
     def address_of(self, listener: str) -> str:
         """Where one of the further listeners is."""
         return self._listeners[listener][1]
@@ -240,15 +257,14 @@ class Kafka:
         }
 
     def _kraft(self) -> dict[str, str]:
-        controller = f"127.0.0.1:{self._controller_port}"
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
-            "controller.quorum.voters": f"1@{controller}",
+            "controller.quorum.voters": f"1@{self.controller}",
             "listeners": ",".join(
                 [
                     f"PLAINTEXT://{self.bootstrap}",
-                    f"CONTROLLER://{controller}",
+                    f"CONTROLLER://{self.controller}",
                     *self._further_listeners(),
                 ]
             ),
