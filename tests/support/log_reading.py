@@ -45,6 +45,8 @@ def moment(timestamp_ms: float) -> datetime:
 class Read:
     """One `load()`; any number of actions on it."""
 
+    source_class = LogSource
+
     def __init__(self, *paths: str | Path, schema: types.StructType | None = None, **options: Any):
         given = CaseInsensitiveDict(
             {name.replace("__", "."): str(v) for name, v in options.items()}
@@ -53,7 +55,7 @@ class Read:
             given["path"] = str(paths[0])
         elif paths:
             given["paths"] = str([str(path) for path in paths]).replace("'", '"')
-        source = LogSource(given)
+        source = self.source_class(given)
         source.scans_apart = True
         names = columns.default_columns(include_headers=False, include_timestamp_ms=True)
         self.schema = schema or schema_of(names)

@@ -38,10 +38,16 @@ _JOBS: dict[str, str] = {
     "mirror": "horolog.jobs.mirroring",
 }
 
-__all__ = list(_JOBS)
+# Functions without a command.
+_VIEWS: dict[str, str] = {
+    "archived": "horolog.jobs.archives.view",
+}
+
+__all__ = list(_JOBS | _VIEWS)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _JOBS:
-        return getattr(import_module(_JOBS[name]), name)
+    module = _JOBS.get(name) or _VIEWS.get(name)
+    if module is not None:
+        return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

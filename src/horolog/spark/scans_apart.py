@@ -43,12 +43,12 @@ def adapt_loads(reader: type[Any], name: str) -> None:
         if not getattr(self, "_is_ours", False):
             return plain_load(self, path, None, schema, **options)
         with beginning_with_ours():
-            return _apart(plain_load(self, path, None, schema, **options))
+            return apart(plain_load(self, path, None, schema, **options))
 
     reader.format, reader.load = choose, load
 
 
-def _apart(frame: Any) -> Any:
+def apart(frame: Any) -> Any:
     """The DataFrame with scans of its own; with marks where that cannot be."""
     if not hasattr(frame, "_jdf"):  # Spark Connect
         return marked(frame)

@@ -7,6 +7,7 @@
     archiving ──> sources ──> reading ──> parts                  a topic into an archive, in units
     restoring ──> segments ──> rows ──> rebuilding               an archive into logs, in segments
                       └──────> sources ──> reading               ... which are read back
+    view ──────> rows                                            an archive and its log as rows
 
 `reading` takes whole batches apart and computes the checksums (digests.py) that the manifest has
 of each range of offsets.

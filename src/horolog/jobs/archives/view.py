@@ -1,0 +1,346 @@
+"""`archived`: an archive and the log that it is of, as one DataFrame.
+
+Each query takes the newest manifest when it is planned: what that has comes from the archive, and
+the log is read from where the archive of each partition ends, so that no record is missing and none
+comes twice, whatever retention has removed of the log and whatever is archived meanwhile.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from horolog.errors import HorologError, Misconfigured
+from horolog.jobs.archives.manifest import ArchivedFile, ArchivedTopic, Manifest, require_manifest
+from horolog.jobs.archives.rows import read_rows
+from horolog.jobs.archives.sources import COMMITTED
+from horolog.jobs.archives.store import ArchiveStore
+from horolog.jobs.selection import Moment, Selection
+from horolog.jobs.spread import cores_of
+from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.spark import columns, java_patterns, planning, register
+from horolog.spark.bounds import Bounds, data_lost
+from horolog.spark.broker_log import BrokerLog
+from horolog.spark.broker_reader import task_client
+from horolog.spark.errors import in_one_sentence
+from horolog.spark.file_log import FileLog
+from horolog.spark.limits import Pattern, Topics
+from horolog.spark.object_stores import StoreOptions
+from horolog.spark.options import ReadOptions
+from horolog.spark.plan import OffsetRange, SegmentRange
+from horolog.spark.row_times import narrowed
+from horolog.spark.rows import TIMES, RowShaper, decoded_columns
+from horolog.spark.scans_apart import apart
+from horolog.spark.source import FilteringLogReader, LogReader, LogSource
+from horolog.spark.uris import absolute
+from horolog.spark.wanted import EVERYTHING, Interval, Wanted
+from horolog.storage.names import TopicPartition
+
+FORMAT: Final = "horolog-archived"
+_ARCHIVE, _ONLY = "horolog.archive", "horolog.archive.only"
+_TASK_BYTES: Final = 64 << 20
+# Columns of `decode` and the clocks, by the archive's.
+_STORED = {
+    "key": "key",
+    "value": "value",
+    "headers": "headers",
+    "offset": "offset",
+    "timestamp_ms": "timestampMs",
+    "timestamp_type": "timestampType",
+    "append_ms": "appendTimeMs",
+    "create_ms": "createTimeMs",
+}
+
+
+def archived(
+    spark: SparkSession,
+    *,
+    archive: str | os.PathLike[str],
+    source: str | os.PathLike[str] | None = None,
+    topics: str | Iterable[str] | None = None,
+    topics_pattern: str | None = None,
+    from_: Moment | None = None,
+    to: Moment | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The records of an archive and, behind it, those of the log, with the columns of a read.
+
+    Committed records only, as the archive has them. Filters on times, offsets, topics and
+    partitions leave out files of the archive and narrow the read of the log. Where an archive has
+    only a range of time of a topic, the log gives only that, too.
+
+    Args:
+        spark: the session.
+        archive: a directory, or a URI in an object store.
+        source: the log that is archived there, as `archive` took it; None for the archive alone.
+        topics: the names; those of the archive if neither these nor a pattern are given.
+        topics_pattern: a regular expression of Java's for whole names.
+        from_: only records with a time at or after this one.
+        to: and before this one.
+        settings: options of the format by name, those of clients and object stores included.
+
+    Raises:
+        Misconfigured: an argument cannot be, or there is no such archive or topic.
+        CorruptFile: the manifest is damaged.
+    """
+    uri = absolute(os.fspath(archive))
+    given = dict(settings or {})
+    lowered = {name.lower(): value for name, value in given.items()}
+    store = ArchiveStore(uri, StoreOptions.parse(lowered))
+    manifest = require_manifest(store)
+    if source is None and topics is None and topics_pattern is None:
+        topics = tuple(manifest.topics)
+    if source is not None and topics is None and topics_pattern is None:
+        topics = tuple(manifest.topics)
+        if not topics:
+            raise Misconfigured(f"The archive {store.name} is empty: give the topics to read")
+    chosen = Selection.of(
+        source=uri if source is None else source,
+        topics=topics,
+        topics_pattern=topics_pattern,
+        from_=from_,
+        to=to,
+        settings=given,
+    )
+    more = {_ARCHIVE: uri, _ONLY: str(source is None).lower()}
+    ours: Any = type(ArchivedSource.__name__, (ArchivedSource,), {"cores": cores_of(spark)})
+    register(spark)
+    spark.dataSource.register(ours)
+    options = chosen.options(includeTimestampMs="true", includeHeaders="true") | given
+    frame: DataFrame = apart(
+        spark.read.format(FORMAT).options(**options, **more, **COMMITTED).load()
+    )
+    return frame
+
+
+class ArchivedSource(LogSource):
+    """What Spark makes of it."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        plain = {name: value for name, value in options.items() if name.lower() not in _OURS}
+        super().__init__(plain)
+        by_name = {name.lower(): value for name, value in options.items()}
+        self.uri = by_name[_ARCHIVE]
+        self.is_only = by_name[_ONLY] == "true"
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    def reader(self, schema: StructType) -> LogReader:
+        """The reader of a query with these columns."""
+        plain = super().reader(schema)
+        with in_one_sentence():
+            for name in columns.OF_PRODUCER:
+                if name in plain.names:
+                    raise Misconfigured(f"An archive's records have no column {name}")
+        kind = _FilteringReader if isinstance(plain, FilteringLogReader) else _Reader
+        reader = kind(plain.options, plain.names, plain.nullable, plain.cores)
+        reader.uri, reader.is_only = self.uri, self.is_only
+        if isinstance(plain, FilteringLogReader) and isinstance(reader, _FilteringReader):
+            reader.shared_load = plain.shared_load
+        return reader
+
+
+_OURS = (_ARCHIVE, _ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class _FileTask:
+    """Files of the archive that a task reads, with the partition of each."""
+
+    files: tuple[tuple[TopicPartition, ArchivedFile, Interval], ...]
+
+
+class _Reader(LogReader):
+    """Reads the archive, and the log behind it."""
+
+    uri: str
+    is_only: bool
+
+    def partitions(self) -> list[InputPartition]:
+        """What each task is to read."""
+        with in_one_sentence():
+            store = ArchiveStore(self.uri, self.options.store)
+            manifest = require_manifest(store)
+            tasks: list[Any] = [*_file_tasks(self.options, self.wanted, manifest)]
+            if not self.is_only:
+                tasks += _log_tasks(self.options, self.wanted, manifest, self.cores)
+        return [InputPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        if isinstance(partition.value, _FileTask):
+            with in_one_sentence():
+                yield from self._read_files(partition.value)
+            return
+        yield from super().read(partition)
+
+    def _read_files(self, task: _FileTask) -> Iterator[pa.RecordBatch]:
+        store = ArchiveStore(self.uri, self.options.store)
+        shaper = RowShaper(self.names, self.nullable)
+        decoded = decoded_columns(self.names)
+        offsets = self.wanted.offsets
+        for partition, file, times_ms in task.files:
+            shaper.begin(partition)
+            end = min(offsets.last, (1 << 63) - 2) + 1
+            needed = (
+                {*decoded, TIMES} if times_ms != EVERYTHING or "create_ms" in decoded else decoded
+            )
+            stored = [_STORED[name] for name in needed]
+            for rows in read_rows(store, file, offsets.first, end, columns=stored):
+                table = _decoded(rows, tuple(needed), times_ms)
+                if table.num_rows:
+                    yield shaper.shape(table)
+
+
+class _FilteringReader(_Reader, FilteringLogReader):
+    """Reads what the query's filters leave; Spark applies them again."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
+        """Take the filters that narrow the read."""
+        left = super().pushFilters(filters)
+        return left if self.shared_load is not None else filters
+
+    def partitions(self) -> list[InputPartition]:
+        """What each task is to read."""
+        try:
+            return super().partitions()
+        except HorologError:
+            if self.push is not None:
+                self.push.withdrawn()
+            raise
+
+
+def _decoded(rows: pa.RecordBatch, names: Sequence[str], times_ms: Interval) -> pa.RecordBatch:
+    """Rows of the archive with columns as `decode` names them."""
+    found: dict[str, pa.Array] = {name: rows.column(_STORED[name]) for name in names}
+    if "create_ms" in found:
+        found["create_ms"] = pa.compute.coalesce(found["create_ms"], found[TIMES])
+    table = pa.RecordBatch.from_pydict(found)
+    if times_ms == EVERYTHING:
+        return table
+    times = found[TIMES].to_numpy()
+    kept = (times >= times_ms.first) & (times <= times_ms.last) & (times != NO_TIMESTAMP)
+    return table if kept.all() else table.filter(pa.array(kept))
+
+
+# Planning.
+
+
+def _interval(options: ReadOptions, topic: ArchivedTopic | None) -> Interval:
+    """The times of the records of a topic that are to be given."""
+    times_ms = options.times.interval_ms
+    if topic is None:
+        return times_ms
+    return times_ms & Interval(
+        EVERYTHING.first if topic.from_ms is None else topic.from_ms,
+        EVERYTHING.last if topic.to_ms is None else topic.to_ms - 1,
+    )
+
+
+def _chooses(options: ReadOptions, topic: str) -> bool:
+    match options.subscription:
+        case Topics(names):
+            return topic in names
+        case Pattern(expression):
+            return java_patterns.compiled(expression).fullmatch(topic) is not None
+        case _:
+            return True
+
+
+def _file_tasks(options: ReadOptions, wanted: Wanted, manifest: Manifest) -> Iterator[_FileTask]:
+    """The files that may hold what is wanted, a few megabytes a task."""
+    share: list[tuple[TopicPartition, ArchivedFile, Interval]] = []
+    size = 0
+    for partition, state in manifest.partitions().items():
+        if not _chooses(options, partition.topic) or not wanted.takes(*partition):
+            continue
+        limit = _interval(options, manifest.topics[partition.topic])
+        asked = limit & wanted.times_ms
+        offsets = wanted.offsets
+        for file in state.records:
+            assert file.first_ms is not None
+            assert file.last_ms is not None
+            if file.last_ms < asked.first or file.first_ms > asked.last:
+                continue
+            if file.last_offset < offsets.first or file.first_offset > offsets.last:
+                continue
+            if share and size + file.size > _TASK_BYTES:
+                yield _FileTask(tuple(share))
+                share, size = [], 0
+            share.append((partition, file, limit))
+            size += file.size
+    if share:
+        yield _FileTask(tuple(share))
+
+
+def _log_tasks(
+    options: ReadOptions, wanted: Wanted, manifest: Manifest, cores: int | None
+) -> Iterator[Any]:
+    """The reads of the log behind the archive."""
+    is_file = bool(options.paths)
+    with FileLog(options, may_miss=True) if is_file else BrokerLog(options) as log:
+        if isinstance(log, BrokerLog):
+            _refuse_recreated(options, manifest)
+            partitions = log.partitions(may_miss=True)
+        else:
+            partitions = log.partitions()
+        _refuse_unknown(options, manifest, partitions)
+        earliest, latest = log.earliest(partitions), log.latest(partitions)
+        ranges: list[OffsetRange | SegmentRange] = []
+        for partition in sorted(partitions):
+            known = manifest.partition(partition)
+            start, end = earliest[partition], latest[partition]
+            if known is not None:
+                if max(start, end) < known.end:
+                    raise Misconfigured(
+                        f"{partition} ends at offset {end} and its archive at {known.end}: the "
+                        "archive is of another log"
+                    )
+                if known.end < start:
+                    data_lost(
+                        options,
+                        f"Offsets {known.end} to {start - 1} of {partition} are neither in the "
+                        "archive nor in the log",
+                    )
+                start = max(start, known.end)
+            if start >= end:
+                continue
+            times_ms = _interval(options, manifest.topics.get(partition.topic))
+            bounds = {partition: Bounds(start, end)}
+            found = log.ranges(bounds, narrowed(wanted, times_ms))
+            ranges += [replace(each, times_ms=times_ms) for each in found]
+    yield from planning.shared_out(options, ranges, cores)
+
+
+def _refuse_recreated(options: ReadOptions, manifest: Manifest) -> None:
+    known = {
+        name: topic.topic_id
+        for name, topic in manifest.topics.items()
+        if topic.topic_id is not None and _chooses(options, name)
+    }
+    with task_client(options) as client:
+        found = client.metadata(tuple(known)).topics.values() if known else ()
+    for topic in found:
+        if topic.topic_id is not None and str(topic.topic_id) != known.get(topic.name):
+            raise Misconfigured(
+                f"The topic {topic.name} was deleted and created again since it was archived"
+            )
+
+
+def _refuse_unknown(
+    options: ReadOptions, manifest: Manifest, partitions: Collection[TopicPartition]
+) -> None:
+    """Refuse a topic that is named and is nowhere."""
+    if isinstance(options.subscription, Topics):
+        there = {each.topic for each in partitions} | set(manifest.topics)
+        for name in options.subscription.names:
+            if name not in there:
+                raise Misconfigured(f"The topic {name} is neither in the archive nor in the log")

@@ -1,0 +1,213 @@
+"""An archive and its log as one DataFrame: no gap, no double, and little read."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from in_process_spark import InProcessSpark
+from log_reading import Read, moment, schema_of
+from partition_files import PartitionFiles
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
+from running_broker import RunningBroker
+
+from horolog.client import Client
+from horolog.errors import Misconfigured
+from horolog.jobs import archive, archived
+from horolog.jobs.archives.sources import COMMITTED
+from horolog.jobs.archives.view import ArchivedSource
+from horolog.record.builder import Record, build_batch
+from horolog.spark.bounds import DataLost
+
+NINE_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+TIME, OFFSET = ("timestamp",), ("offset",)
+
+
+class View(Read):
+    """As Spark's planner and tasks do it."""
+
+    source_class = ArchivedSource
+
+    def __init__(self, tmp_path: Path, source: Path | str | None = None, **options: Any) -> None:
+        given = {"horolog.archive": tmp_path / "archive", "subscribe": "clicks"} | COMMITTED
+        given["horolog.archive.only"] = str(source is None).lower()
+        if isinstance(source, str):
+            given["kafka.bootstrap.servers"] = source
+        else:
+            given["path"] = source or tmp_path / "archive"
+        super().__init__(**given | options)
+
+    def found(self, *filters: Filter) -> list[tuple[int, int]]:
+        rows = self.rows(*filters)
+        return sorted((row["partition"], row["offset"]) for row in rows)
+
+
+@pytest.fixture
+def client(broker: RunningBroker) -> Iterator[Client]:
+    broker.create_topic("clicks", partitions=2, retention_ms="-1", segment_bytes="1000")
+    with Client(broker.address) as client:
+        yield client
+
+
+def fill(client: Client, count: int, start_ms: int, partition: int = 0) -> None:
+    for start in range(0, count, 10):
+        records = [Record(start_ms + start + n, b"k", b"v" * 50) for n in range(10)]
+        client.produce("clicks", partition, build_batch(records))
+
+
+def run(source: Path | str, tmp_path: Path, **more: Any) -> None:
+    where = {"archive": tmp_path / "archive", "state": tmp_path / "state"}
+    archive(InProcessSpark(), source=source, topics="clicks", **where | more)
+
+
+def test_what_is_not_archived_comes_from_the_log(
+    broker: RunningBroker, client: Client, tmp_path: Path
+) -> None:
+    fill(client, 50, NINE_MS)
+    run(broker.address, tmp_path)
+    fill(client, 30, NINE_MS + HOUR_MS)
+    fill(client, 10, NINE_MS, partition=1)
+    both = View(tmp_path, broker.address)
+    expected = [(0, offset) for offset in range(80)] + [(1, offset) for offset in range(10)]
+    assert both.found() == expected
+    assert both.rows() == Read(subscribe="clicks", kafka__bootstrap__servers=broker.address).rows()
+    assert View(tmp_path).found() == expected[:50]
+    run(broker.address, tmp_path)
+    assert both.found() == View(tmp_path).found() == expected
+
+
+def test_what_retention_has_removed_comes_from_the_archive(
+    broker: RunningBroker, client: Client, tmp_path: Path
+) -> None:
+    fill(client, 50, NINE_MS)
+    run(broker.address, tmp_path)
+    fill(client, 30, NINE_MS + HOUR_MS)
+    delete_before(broker, 40)
+    assert View(tmp_path, broker.address).found() == [(0, offset) for offset in range(80)]
+    delete_before(broker, 60)
+    with pytest.raises(DataLost, match="Offsets 50 to 59 of clicks-0 are neither"):
+        View(tmp_path, broker.address).found()
+    left = View(tmp_path, broker.address, failOnDataLoss="false").found()
+    assert left == [(0, offset) for offset in (*range(50), *range(60, 80))]
+
+
+def delete_before(broker: RunningBroker, offset: int) -> None:
+    async def delete() -> None:
+        await broker.broker.partition("clicks", 0).delete_records(offset)
+
+    broker.run(delete())
+
+
+def test_a_plan_that_was_made_before_the_archive_grew_gives_each_record_once(
+    broker: RunningBroker, client: Client, tmp_path: Path
+) -> None:
+    fill(client, 50, NINE_MS)
+    run(broker.address, tmp_path)
+    fill(client, 30, NINE_MS + HOUR_MS)
+    reader, partitions = View(tmp_path, broker.address).plan()
+    run(broker.address, tmp_path)
+    tables = [table for partition in partitions for table in reader.read(partition)]
+    offsets = sorted(row["offset"] for table in tables for row in table.to_pylist())
+    assert offsets == list(range(80))
+
+
+def test_filters_leave_out_files_and_narrow_the_log(
+    broker: RunningBroker, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for hour in range(5):
+        fill(client, 50, NINE_MS + hour * HOUR_MS)
+    run(broker.address, tmp_path)
+    fill(client, 50, NINE_MS + 5 * HOUR_MS)
+    fill(client, 50, NINE_MS + 6 * HOUR_MS)
+    first, last = NINE_MS + 4 * HOUR_MS, NINE_MS + 5 * HOUR_MS + 20
+    view = View(tmp_path, broker.address)
+    filters = (GreaterThanOrEqual(TIME, moment(first)), LessThan(TIME, moment(last)))
+    _, partitions = view.plan(*filters)
+    files = [each.value.files for each in partitions if hasattr(each.value, "files")]
+    assert [len(each) for each in files] == [1]
+    log = [each.value for each in partitions if not hasattr(each.value, "files")]
+    assert min(each.start for task in log for each in task) == 250
+    assert max(each.end for task in log for each in task) < 350
+    rows = [row["offset"] for row in view.rows(*filters)]
+    assert set(rows) >= set(range(200, 270))
+    assert view.left == list(filters)
+    assert view.found(EqualTo(OFFSET, 7)) == [(0, 7)]
+    assert view.found(EqualTo(("partition",), 1)) == []
+    assert view.found(EqualTo(("topic",), "other")) == []
+
+
+def test_an_archive_of_a_range_of_time_limits_the_log_likewise(
+    broker: RunningBroker, client: Client, tmp_path: Path
+) -> None:
+    fill(client, 50, NINE_MS)
+    run(broker.address, tmp_path, from_=NINE_MS + 20)
+    fill(client, 50, NINE_MS)
+    expected = [(0, offset) for offset in (*range(20, 50), *range(70, 100))]
+    assert View(tmp_path, broker.address).found() == expected
+    narrow = View(tmp_path, broker.address, toTimestamp=str(NINE_MS + 30))
+    assert narrow.found() == [(0, offset) for offset in (*range(20, 30), *range(70, 80))]
+
+
+def test_all_columns_are_those_of_a_read(
+    broker: RunningBroker, client: Client, tmp_path: Path
+) -> None:
+    broker.create_topic("stamped", message_timestamp_type="LogAppendTime")
+    headers = (("a", b"1"), ("b", None))
+    records = [Record(NINE_MS, b"k", b"v", headers), Record(-1, None, None), Record(-5, b"", b"")]
+    for topic in ("clicks", "stamped"):
+        client.produce(topic, 0, build_batch(records))
+    where = {"archive": tmp_path / "archive", "state": tmp_path / "state"}
+    archive(InProcessSpark(), source=broker.address, topics="clicks,stamped", **where)
+    names = ("topic", "offset", "timestamp", "timestampType", "timestampMs", "headers", "key")
+    names += ("value", "partition", "appendTime", "appendTimeMs", "createTime", "createTimeMs")
+    schema = schema_of(names)
+    options = {"subscribe": "clicks,stamped", "schema": schema}
+    read = Read(kafka__bootstrap__servers=broker.address, **options)
+    for view in (View(tmp_path, **options), View(tmp_path, broker.address, **options)):
+        rows = sorted(view.rows(), key=lambda row: (row["topic"], row["offset"]))
+        assert rows == sorted(read.rows(), key=lambda row: (row["topic"], row["offset"]))
+    with pytest.raises(Misconfigured, match="no column producerId"):
+        View(tmp_path, schema=schema_of(("producerId",))).rows()
+
+
+def test_a_log_in_files_is_joined_as_well(tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path / "log", topic="clicks")
+    files.add([NINE_MS] * 5)
+    files.roll()
+    run(files.log_dir, tmp_path)
+    files.add([NINE_MS] * 5)
+    files.write_indexes()
+    found = View(tmp_path, files.log_dir).found()
+    assert found == [(0, offset) for offset in range(1_000, 1_010)]
+
+
+def test_another_log_is_refused(broker: RunningBroker, client: Client, tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path / "log", topic="clicks")
+    files.add([NINE_MS] * 5)
+    files.write_indexes()
+    run(files.log_dir, tmp_path)
+    with pytest.raises(Misconfigured, match="is of another log"):
+        View(tmp_path, broker.address).found()
+    run(broker.address, tmp_path, archive=tmp_path / "two", state=tmp_path / "three")
+    client.delete_topics(["clicks"])
+    broker.create_topic("clicks")
+    with pytest.raises(Misconfigured, match="deleted and created again"):
+        View(tmp_path, broker.address, **{"horolog.archive": tmp_path / "two"}).found()
+
+
+@pytest.mark.spark
+def test_it_is_one_data_frame(
+    broker: RunningBroker, client: Client, tmp_path: Path, spark: Any
+) -> None:
+    fill(client, 50, NINE_MS)
+    run(broker.address, tmp_path)
+    fill(client, 30, NINE_MS + HOUR_MS)
+    both = archived(spark, archive=tmp_path / "archive", source=broker.address, topics="clicks")
+    late = both.where(f"timestampMs >= {NINE_MS + HOUR_MS}")
+    assert (both.count(), late.count(), both.count()) == (80, 30, 80)
+    assert both.selectExpr("count(distinct offset)").first()[0] == 80
+    alone = archived(spark, archive=tmp_path / "archive")
+    assert alone.where(f"timestamp >= timestamp_millis({NINE_MS + 45})").count() == 5
+    with pytest.raises(Misconfigured, match="no archive"):
+        archived(spark, archive=tmp_path / "none")
