@@ -7,7 +7,7 @@ import pytest
 from scripted_broker import ScriptedBroker
 
 from horolog.client import Client, NoAnswer, scan
-from horolog.client.records import EARLIEST
+from horolog.client.offset_lookups import EARLIEST
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey

@@ -12,19 +12,16 @@ from horolog.client.config import Address, ClientConfig
 from horolog.client.connection import AuthenticationFailed, NoAnswer
 from horolog.client.groups import CommittedOffset
 from horolog.client.metadata import Broker, ClusterMetadata, PartitionMetadata, TopicMetadata
-from horolog.client.records import (
+from horolog.client.offset_lookups import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
-    AbortedTransaction,
-    AppendTimes,
-    Fetched,
     FoundOffset,
     FoundRecord,
-    Produced,
     RecordClock,
     TopicPartition,
 )
+from horolog.client.records import AbortedTransaction, AppendTimes, Fetched, Produced
 from horolog.client.security import Security
 from horolog.client.time_ranges import OffsetSpan, RangeClock
 

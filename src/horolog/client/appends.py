@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
 from horolog.client.metadata import refuse
-from horolog.client.records import Produced, TopicPartition, highest_for, produced_of
+from horolog.client.offset_lookups import TopicPartition
+from horolog.client.records import Produced, highest_for, produced_of
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.wire.api import ApiKey

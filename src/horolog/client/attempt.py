@@ -16,6 +16,7 @@ import pyarrow as pa
 from horolog.client.appends import ProducerId
 from horolog.client.arrow_rows import check_columns, one_of, reader_of, row_bytes
 from horolog.client.client import Client
+from horolog.client.offset_lookups import TopicPartition
 from horolog.client.producer import (
     BATCH_BYTES,
     MOST_IN_FLIGHT,
@@ -26,7 +27,7 @@ from horolog.client.producer import (
     Written,
 )
 from horolog.client.queries import QueryBatch, TaskRows
-from horolog.client.records import Produced, TopicPartition
+from horolog.client.records import Produced
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.compression import Codec
 

@@ -7,6 +7,7 @@ from horolog.client.admin import AdminCalls
 from horolog.client.appends import AppendCalls
 from horolog.client.config import ClientConfig
 from horolog.client.groups import GroupCalls
+from horolog.client.offset_lookups import OffsetLookups
 from horolog.client.queries import QueryCalls
 from horolog.client.records import RecordCalls
 from horolog.client.security import PLAINTEXT, Security
@@ -15,7 +16,9 @@ from horolog.client.time_ranges import TimeRangeCalls
 __all__ = ["Client"]
 
 
-class Client(RecordCalls, AppendCalls, AdminCalls, GroupCalls, QueryCalls, TimeRangeCalls):
+class Client(
+    OffsetLookups, RecordCalls, AppendCalls, AdminCalls, GroupCalls, QueryCalls, TimeRangeCalls
+):
     """Asks horolog or Apache Kafka (tried with 3.9 and 4.3); connects when first asked.
 
         with Client("127.0.0.1:9092") as client:

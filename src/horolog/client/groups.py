@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from horolog.client.deadline import Deadline
 from horolog.client.metadata import refuse
-from horolog.client.records import TopicPartition
+from horolog.client.offset_lookups import TopicPartition
 from horolog.client.retrying import RetriedCalls
 from horolog.wire.api import ApiKey
 

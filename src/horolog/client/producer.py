@@ -21,7 +21,8 @@ from horolog.client.arrow_rows import check_columns, chunks_of, one_of, reader_o
 from horolog.client.client import Client
 from horolog.client.closing import Closeable
 from horolog.client.connection import NoAnswer
-from horolog.client.records import Produced, TopicPartition
+from horolog.client.offset_lookups import TopicPartition
+from horolog.client.records import Produced
 from horolog.client.row_batches import (
     METADATA,
     Batch,

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
 from horolog.client.metadata import refuse
-from horolog.client.records import TopicPartition
+from horolog.client.offset_lookups import TopicPartition
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.attempts import AttemptId, batch_digest

@@ -1,66 +1,31 @@
-"""Reading and writing partitions: offsets by time, fetch, produce."""
+"""Reading and writing partitions: fetch, produce."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
 from horolog.client.metadata import error_of, refuse
+from horolog.client.offset_lookups import TopicPartition, require_append_times
 from horolog.client.retrying import RetriedCalls
-from horolog.errors import ErrorCode, RecordError, RecordsRejected, RequestRefused
-from horolog.record.timestamps import RecordClock
+from horolog.errors import ErrorCode, RecordError, RecordsRejected
 from horolog.wire.api import ApiKey
 from horolog.wire.features import (
-    APPEND_TIME,
-    BY_APPEND_TIME,
-    BY_CREATE_TIME,
     UNKNOWN_TIME,
     WITH_APPEND_TIMES,
 )
 from horolog.wire.fetch import AbortedTransaction
 
 __all__ = [
-    "EARLIEST",
-    "LATEST",
-    "MAX_TIMESTAMP",
     "AbortedTransaction",
     "AppendTimes",
     "Fetched",
-    "FoundOffset",
-    "FoundRecord",
     "Produced",
     "RecordCalls",
-    "RecordClock",
-    "TopicPartition",
 ]
 
-TopicPartition: TypeAlias = tuple[str, int]
-
-
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
-# Each special target came with a version of its own: KIP-734, 405, 1005, 1023.
-_FIRST_VERSION: Final = {MAX_TIMESTAMP: 7, -4: 8, -5: 9, -6: 11}
 _FIRST_WITH_TOPIC_IDS: Final = 13  # of produce and of fetch
-
-
-class FoundOffset(NamedTuple):
-    """An offset, the time of its record (-1 for a bare end of the log), and its leader epoch."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int | None
-
-
-class FoundRecord(NamedTuple):
-    """The first record at or after a time by one of the two clocks."""
-
-    offset: int
-    ms: int | None
-    """Its time. None if its append time is unknown: what is before it was appended earlier."""
-    leader_epoch: int | None
 
 
 class AppendTimes(NamedTuple):
@@ -94,112 +59,7 @@ class Produced(NamedTuple):
 
 
 class RecordCalls(RetriedCalls):
-    """Calls to the leaders of partitions."""
-
-    def list_offsets(
-        self, targets: Mapping[TopicPartition, int], *, read_committed: bool = False
-    ) -> dict[TopicPartition, FoundOffset | None]:
-        """The first offset whose record's time is at or after a target, for each partition.
-
-        Targets are milliseconds, or `EARLIEST`, `LATEST` or `MAX_TIMESTAMP`. Partitions without
-        such a record are None.
-
-        Raises:
-            RequestRefused: for one partition, which it names.
-            NoAnswer: a leader does not answer.
-        """
-        return self._list_offsets(targets, int(read_committed))
-
-    def find_records(
-        self,
-        times: Mapping[TopicPartition, int],
-        clock: RecordClock,
-        *,
-        read_committed: bool = False,
-    ) -> dict[TopicPartition, FoundRecord | None]:
-        """The first record at or after a time by a clock, for each partition; None if none is.
-
-        Times are milliseconds, before 1970 too: none has a special meaning.
-
-        Raises:
-            RequestRefused: the broker cannot (Apache Kafka), or for one partition, which it names.
-            NoAnswer: a leader does not answer.
-        """
-        level = int(read_committed) + (
-            BY_APPEND_TIME if clock is RecordClock.APPEND else BY_CREATE_TIME
-        )
-        return {
-            tp: None
-            if found is None
-            else FoundRecord(
-                found.offset,
-                None if found.timestamp == UNKNOWN_TIME else found.timestamp,
-                found.leader_epoch,
-            )
-            for tp, found in self._list_offsets(times, level, lowest=2).items()
-        }
-
-    def _list_offsets(
-        self, targets: Mapping[TopicPartition, int], level: int, *, lowest: int = 1
-    ) -> dict[TopicPartition, FoundOffset | None]:
-        found: dict[TopicPartition, FoundOffset | None] = {}
-
-        def attempt(deadline: Deadline) -> None:
-            missing = {tp: target for tp, target in targets.items() if tp not in found}
-            by_leader: dict[Link, dict[TopicPartition, int]] = defaultdict(dict)
-            for (topic, partition), target in missing.items():
-                leader = self.brokers.leader(topic, partition, deadline)
-                by_leader[leader][topic, partition] = target
-            for leader, its_targets in by_leader.items():
-                if lowest > 1:
-                    require_append_times(leader)
-                self._list_offsets_at(leader, its_targets, level, lowest, found, deadline)
-
-        self._persist(attempt)
-        for topic, partition in targets.keys() - found.keys():
-            what = f"offsets of {topic}-{partition}"
-            refuse(ErrorCode.unknown_server_error, what, "the answer does not mention it")
-        return {tp: found[tp] for tp in targets}
-
-    def _list_offsets_at(
-        self,
-        leader: Link,
-        targets: Mapping[TopicPartition, int],
-        level: int,
-        lowest: int,
-        found: dict[TopicPartition, FoundOffset | None],
-        deadline: Deadline,
-    ) -> None:
-        by_topic: dict[str, list[dict[str, int]]] = defaultdict(list)
-        for (topic, partition), target in targets.items():
-            by_topic[topic].append({"partition_index": partition, "timestamp": target})
-        if lowest == 1:
-            lowest = max(_FIRST_VERSION.get(target, 1) for target in targets.values())
-        version = leader.version(ApiKey.LIST_OFFSETS, lowest=lowest)
-        request = {
-            "replica_id": -1,
-            "isolation_level": level,
-            "topics": [{"name": name, "partitions": its} for name, its in by_topic.items()],
-            "timeout_ms": deadline.left_ms(),
-        }
-        body = leader.ask(ApiKey.LIST_OFFSETS, version, request, deadline).body
-        first_failure: tuple[int, str] | None = None
-        for topic in body.topics:
-            for it in topic.partitions:
-                if it.error_code == ErrorCode.none:
-                    found[topic.name, it.partition_index] = _found_offset(it)
-                elif first_failure is None:
-                    first_failure = it.error_code, f"offsets of {topic.name}-{it.partition_index}"
-        if first_failure is not None:
-            refuse(*first_failure)
-
-    def has_append_times(self) -> bool:
-        """Whether the cluster knows when its records were appended (Apache Kafka does not).
-
-        Raises:
-            NoAnswer: no broker answers.
-        """
-        return self._persist(lambda deadline: APPEND_TIME in self.brokers.any(deadline).features)
+    """Fetch and produce at the leaders of partitions."""
 
     def fetch(
         self,
@@ -378,13 +238,6 @@ def highest_for(topic_id: object) -> int:
     return 0x7FFF if topic_id is not None else _FIRST_WITH_TOPIC_IDS - 1
 
 
-def _found_offset(it: Any) -> FoundOffset | None:
-    if it.offset < 0:
-        return None
-    epoch = getattr(it, "leader_epoch", -1)
-    return FoundOffset(it.offset, it.timestamp, None if epoch < 0 else epoch)
-
-
 def _only_partition(topics: Sequence[Any], what: str, partitions: str = "partitions") -> Any:
     for topic in topics:
         for it in getattr(topic, partitions):
@@ -412,20 +265,6 @@ def _fetched_with_times(it: Any) -> Fetched:
         for ms, offset in found.aborted[1 + count :]
     ]
     return found._replace(aborted=found.aborted[1 : 1 + count], append_times=times)
-
-
-def require_append_times(link: Link) -> None:
-    """Refuse to ask a broker for what it would not understand.
-
-    Raises:
-        RequestRefused: it keeps no append times.
-    """
-    if APPEND_TIME not in link.features:
-        raise RequestRefused(
-            ErrorCode.unsupported_version,
-            f"the broker at {link.connection.address} keeps no append times of records: Apache "
-            "Kafka does not, and horolog does where it announces the feature horolog.append.time",
-        )
 
 
 def produced_of(it: Any, what: str) -> Produced:

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from horolog.client.arrow_rows import row_bytes
-from horolog.client.records import Produced, TopicPartition
+from horolog.client.offset_lookups import TopicPartition
+from horolog.client.records import Produced
 from horolog.errors import RecordError, RecordsRejected
 from horolog.record.partitioning import partitions_of_keys
 

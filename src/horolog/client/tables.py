@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from horolog.client.client import Client
 from horolog.client.connection import NoAnswer
-from horolog.client.records import EARLIEST, LATEST
+from horolog.client.offset_lookups import EARLIEST, LATEST
 from horolog.record.columns import DEFAULT_COLUMNS, DecodeStatistics, batch_schema, decode
 
 __all__ = ["scan"]

@@ -10,7 +10,7 @@ from horolog.client.config import Address
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link
 from horolog.client.metadata import refuse
-from horolog.client.records import TopicPartition
+from horolog.client.offset_lookups import TopicPartition
 from horolog.client.retrying import RetriedCalls
 from horolog.wire.api import ApiKey
 from horolog.wire.features import LOOKUP_WAY, RETENTION, TIME_RANGES, RangeClock

@@ -314,7 +314,7 @@ class BatchReader:
     # What is no batch.
 
     def is_zeros(self, start: int, end: int | None = None) -> bool:
-        """Whether `[start, end)` has nothing but zeros, which is not empty."""
+        """Whether `[start, end)` is all zeros, and not empty."""
         position, end = start, self.size if end is None else end
         while position < end:
             piece = self._read(min(_PIECE_BYTES, end - position), position)
