@@ -35,6 +35,21 @@ def test_lines_come_out_as_they_went_in(horolog: Run) -> None:
     assert horolog("consume", "p.lines", "--format", "value").out == "1\n\nx:y\n"
 
 
+def test_a_time_before_1970_is_written_found_and_read(horolog: Run) -> None:
+    """KIP-228: with our own commands from end to end."""
+    for time, value in (("1955-11-05T06:00:00Z", "old"), ("2026-11-20T09:00Z", "new")):
+        sent = horolog("produce", "p.old", "--timestamp", time, "--partition", 0, stdin=value)
+        assert sent.code == 0
+    old = "1955-11-05T06:00:00.000Z\t0@0\tnull\told"
+    assert horolog("consume", "p.old", "--to-time", "1960-01-01T00:00Z").lines == [old]
+    assert horolog(
+        "consume", "p.old", "--from-time", "1955-11-05T06:00Z", "--to-time", "1955-11-05T06:01Z"
+    ).lines == [old]
+    assert len(horolog("consume", "p.old", "--from-time", "1955-11-05T06:00Z").lines) == 2
+    found = horolog("offsets", "p.old", "--at", "1950-01-01T00:00Z", "-p", 0, "--json").json
+    assert [answer["offset"] for answer in found["partitions"]] == [0]
+
+
 def test_every_record_survives_the_way_through_json(horolog: Run) -> None:
     records = [
         {"timestamp": NINE + i * 7 - 20_000, "key": key, "value": value, "headers": headers}
