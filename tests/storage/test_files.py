@@ -435,3 +435,16 @@ def test_a_log_directory_may_be_reached_through_a_link(tmp_path: Path) -> None:
     files.replace(str(tmp_path / "link" / "a"), b"content")
     files.sync_path(str(tmp_path / "link"))
     assert files.read_whole(str(tmp_path / "link" / "a"), 10) == b"content"
+
+
+def test_a_file_is_closed_even_when_its_module_was_torn_down_at_exit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Files()
+    file = files.create(str(tmp_path / "a"))
+    fd = file.fd
+    files.close()
+    monkeypatch.setattr("horolog.storage.files.os", None)
+    del file
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)

@@ -62,8 +62,10 @@ class OpenFile:
         self.path = path
         self.fd = fd
 
+    _close = staticmethod(os.close)  # at exit the interpreter may have emptied this module
+
     def __del__(self) -> None:
-        os.close(self.fd)
+        self._close(self.fd)
 
 
 class Files:
