@@ -14,6 +14,7 @@ JOBS = {
     "mirror": Entry(
         "horolog.cli.jobs.mirror", "Mirror topics into another cluster or a directory."
     ),
+    "compare": Entry("horolog.cli.jobs.compare", "Prove that two topics hold the same records."),
     "script": Entry("horolog.cli.jobs.script", "Print the path of the script for spark-submit."),
 }
 

@@ -36,6 +36,7 @@ _JOBS: dict[str, str] = {
     "latency": "horolog.jobs.questions.latency",
     "restore": "horolog.jobs.archives.restoring",
     "mirror": "horolog.jobs.mirroring",
+    "compare": "horolog.jobs.comparing",
 }
 
 # Functions without a command.

@@ -29,6 +29,25 @@ _JOB, _DONE, _LOCK = "job.json", "done.jsonl", "lock"
 _LINE = re.compile(rb"([0-9a-f]{8}) (\{.*\})")
 
 
+class DocumentsOnly:
+    """The documents of a state directory, without its lock: a run may be under way."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Look at it.
+
+        Raises:
+            Misconfigured: there is no state there.
+        """
+        self.path = Path(path)
+        if not (self.path / _JOB).is_file():
+            raise Misconfigured(f"{self.path} is no state directory: it has no {_JOB}")
+        self._files = Files(read_only=True)
+
+    def read(self, name: str) -> Any:
+        """As `JobState.read`."""
+        return _document(self._files, self.path, name)
+
+
 class JobState:
     """What one job has done; open while it runs, closed by `close` or `with`."""
 
@@ -100,14 +119,7 @@ class JobState:
         Raises:
             CorruptFile: it is not JSON.
         """
-        path = str(self.path / f"{name}.json")
-        found = self._files.read_whole(path, MAX_DOCUMENT_BYTES)
-        if found is None:
-            return None
-        try:
-            return json.loads(found)
-        except ValueError as error:
-            raise CorruptFile(f"{path} is damaged: {error}") from None
+        return _document(self._files, self.path, name)
 
     def write(self, name: str, document: Any) -> None:
         """Replace a document as a whole; it is on disk when this returns."""
@@ -177,6 +189,17 @@ class JobState:
         if position < len(found):
             self._files.truncate(self._files.get(path), position)
         self._journal_size = position
+
+
+def _document(files: Files, directory: Path, name: str) -> Any:
+    path = str(directory / f"{name}.json")
+    found = files.read_whole(path, MAX_DOCUMENT_BYTES)
+    if found is None:
+        return None
+    try:
+        return json.loads(found)
+    except ValueError as error:
+        raise CorruptFile(f"{path} is damaged: {error}") from None
 
 
 def _unit(line: bytes) -> dict[str, Any] | None:

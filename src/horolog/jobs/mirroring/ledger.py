@@ -15,7 +15,7 @@ from typing import Any
 from horolog.client.appends import ProducerId
 from horolog.errors import CorruptFile
 from horolog.jobs.mirroring.offset_map import OffsetMap, Point
-from horolog.jobs.state import JobState
+from horolog.jobs.state import DocumentsOnly, JobState
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
@@ -57,8 +57,8 @@ class TopicState:
 class Ledger:
     """The progress of a mirror; of a dry run kept in memory alone."""
 
-    def __init__(self, state: JobState | None) -> None:
-        """Read it.
+    def __init__(self, state: JobState | DocumentsOnly | None) -> None:
+        """Read it; with documents only, nothing is ever written.
 
         Raises:
             CorruptFile: it is damaged.
@@ -67,7 +67,7 @@ class Ledger:
         self.topics: dict[str, TopicState] = {}
         self.range_ms: tuple[int | None, int | None] | None = None
         self._state = state
-        self._files = Files()
+        self._files = Files(read_only=isinstance(state, DocumentsOnly))
         self._maps: dict[TopicPartition, OffsetMap] = {}
         known = None if state is None else state.read(_PROGRESS)
         if known is not None:
@@ -103,7 +103,7 @@ class Ledger:
 
     def save(self) -> None:
         """Write it all; it is on disk when this returns."""
-        if self._state is None:
+        if not isinstance(self._state, JobState):
             return
         self._state.write(
             _PROGRESS,
@@ -129,7 +129,8 @@ class Ledger:
             assert self._state is not None
             found = OffsetMap(self._files, str(self._state.path / f"{partition}.offsets"))
             place = self.place(partition)
-            found.cut(0 if place is None else place.offset)
+            if not self._files.read_only:
+                found.cut(0 if place is None else place.offset)
             self._maps[partition] = found
         return found
 

@@ -52,9 +52,14 @@ class OffsetMap:
             self._files.sync_path(self._path.rpartition("/")[0])
         self._count += len(data) // _POINT.size
 
-    def last(self) -> Point | None:
-        """The newest point."""
-        return self._point(self._count - 1) if self._count else None
+    def first(self) -> Point | None:
+        """The oldest point."""
+        return self._point(0) if self._count else None
+
+    def between(self, start: int, end: int) -> tuple[Point, ...]:
+        """The points by which offsets of the source from `start` to before `end` are mapped."""
+        first = max(0, self._first_from(start + 1) - 1)
+        return tuple(self._point(index) for index in range(first, self._first_from(end)))
 
     def translate(self, offset: int, target_end: int) -> int | None:
         """Where at the target the records at or after an offset of the source begin.

@@ -8,15 +8,22 @@ from typing import NamedTuple
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.jobs.mirroring.batches import Drop
+from horolog.jobs.selection import Selection
 from horolog.record.batch import BatchHeader
 from horolog.record.transactions import AbortedTransactions
+from horolog.spark.bounds import Bounds
+from horolog.spark.broker_log import BrokerLog
 from horolog.spark.broker_reader import fetches, task_client
+from horolog.spark.file_log import FileLog
 from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange, SegmentRange
+from horolog.spark.row_times import narrowed
 from horolog.spark.segments import Segment
+from horolog.spark.wanted import Wanted
 from horolog.storage.append_time_lookup import append_times
 from horolog.storage.batch_reader import EVERYTHING
+from horolog.storage.names import TopicPartition
 
 Range = OffsetRange | SegmentRange
 
@@ -30,6 +37,37 @@ class Stretch(NamedTuple):
     drop: Drop
     append_times: Sequence[tuple[int, int | None]] = ()
     """From which offsets on records were appended when; None if that is unknown."""
+
+
+def ranges_of(
+    log: BrokerLog | FileLog,
+    selection: Selection,
+    options: ReadOptions,
+    partition: TopicPartition,
+    start: int,
+    end: int,
+    *,
+    is_first: bool = False,
+) -> tuple[Range, ...]:
+    """What has to be read of a partition for the records of the selected times.
+
+    Args:
+        log: as the driver sees it.
+        selection: whose times are wanted.
+        options: of the source.
+        partition: of the log.
+        start: the first offset.
+        end: after the last.
+        is_first: `start` was the log start offset, which may have moved since.
+
+    Raises:
+        DataLost: something of it is in none of the files.
+    """
+    is_limited = selection.from_ms is not None or selection.to_ms is not None
+    if isinstance(log, BrokerLog) and not is_limited:
+        return (OffsetRange(partition, start, end, is_from_earliest=is_first),)
+    wanted = narrowed(Wanted(), options.times.interval_ms)
+    return tuple(log.ranges({partition: Bounds(start, end)}, wanted))
 
 
 def stretches(

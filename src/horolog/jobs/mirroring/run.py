@@ -15,7 +15,7 @@ from horolog.jobs.mirroring.batches import Rule
 from horolog.jobs.mirroring.groups import CarriedGroup, carry_over, wanted_groups
 from horolog.jobs.mirroring.ledger import Ledger, Place, TopicState
 from horolog.jobs.mirroring.moving import Moved, may_pass
-from horolog.jobs.mirroring.reading import Range
+from horolog.jobs.mirroring.reading import Range, ranges_of
 from horolog.jobs.mirroring.report import Control, Mirrored, MirroredPartition
 from horolog.jobs.mirroring.topics import (
     Renaming,
@@ -28,13 +28,9 @@ from horolog.jobs.mirroring.topics import (
 )
 from horolog.jobs.selection import Selection
 from horolog.metadata.topics import check_name
-from horolog.spark.bounds import Bounds
 from horolog.spark.broker_log import BrokerLog
 from horolog.spark.file_log import FileLog
 from horolog.spark.options import ReadOptions
-from horolog.spark.plan import OffsetRange
-from horolog.spark.row_times import narrowed
-from horolog.spark.wanted import Wanted
 from horolog.storage.names import TopicPartition
 
 _IDLE_MS = 1_000
@@ -112,7 +108,6 @@ class Run:
         self._renaming = renaming
         self._control = control
         self._options = selection.read_options(**destination.reading)
-        self._wanted = narrowed(Wanted(), self._options.times.interval_ms)
         self._known: dict[str, _Known] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._limits: dict[TopicPartition, int] | None = None
@@ -432,7 +427,15 @@ class Run:
                 continue
             known = self._known[partition.topic]
             try:
-                ranges = self._ranges(log, partition, place, end)
+                ranges = ranges_of(
+                    log,
+                    self._selection,
+                    self._options,
+                    partition,
+                    place.offset,
+                    end,
+                    is_first=place.records == 0 and not place.is_sent,
+                )
             except HorologError as error:
                 if may_pass(error):
                     raise
@@ -451,14 +454,6 @@ class Run:
                 )
             )
         return units
-
-    def _ranges(
-        self, log: BrokerLog | FileLog, partition: TopicPartition, place: Place, end: int
-    ) -> tuple[Range, ...]:
-        is_first = place.records == 0 and not place.is_sent
-        if isinstance(log, BrokerLog) and self._selection.from_ms is self._selection.to_ms is None:
-            return (OffsetRange(partition, place.offset, end, is_from_earliest=is_first),)
-        return tuple(log.ranges({partition: Bounds(place.offset, end)}, self._wanted))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,292 @@
+"""The job `compare`: whether two topics, or a topic and a directory, hold the same records.
+
+walking    a stretch of a partition in a task: by bytes where they are equal, else by columns
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from horolog.errors import HorologError, Misconfigured, RequestRefused
+from horolog.jobs.comparing.walking import FIELDS, Difference, Side, Stretch, Walked, walk
+from horolog.jobs.mirroring.batches import Rule
+from horolog.jobs.mirroring.ledger import Ledger
+from horolog.jobs.mirroring.offset_map import Point
+from horolog.jobs.mirroring.reading import Range, ranges_of
+from horolog.jobs.mirroring.topics import Renaming
+from horolog.jobs.selection import Moment, Selection
+from horolog.jobs.spread import spread
+from horolog.jobs.state import DocumentsOnly
+from horolog.spark.broker_log import BrokerLog
+from horolog.spark.file_log import FileLog
+from horolog.storage.names import TopicPartition
+
+__all__ = ["Compared", "Difference", "compare"]
+
+_COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
+_OFFSETS_OF_UNIT: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a comparison found."""
+
+    records: int
+    """That are equal, up to the first difference of each stretch."""
+    same_bytes: int
+    """Of these, in batches that are the same bytes and were not decoded."""
+    partitions: int
+    differences: tuple[Difference, ...]
+    """The first one of each partition that has any."""
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether there is no difference."""
+        return not self.differences
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "equal": self.is_equal,
+            "records": self.records,
+            "same_bytes": self.same_bytes,
+            "partitions": self.partitions,
+            "differences": [
+                {
+                    "topic": each.topic,
+                    "partition": each.partition,
+                    "offset": each.offset,
+                    "target_offset": each.target_offset,
+                    "field": each.field,
+                    "source": each.source,
+                    "target": each.target,
+                }
+                for each in self.differences
+            ],
+        }
+
+
+def compare(
+    spark: SparkSession,
+    *,
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    topics: str | Iterable[str] | None = None,
+    topics_pattern: str | None = None,
+    from_: Moment | None = None,
+    to: Moment | None = None,
+    settings: Mapping[str, str] | None = None,
+    target_settings: Mapping[str, str] | None = None,
+    rename: str | None = None,
+    mirror_state: str | os.PathLike[str] | None = None,
+    fields: str | Iterable[str] = ("key", "value", "headers", "time"),
+    ignore_offsets: bool = False,
+) -> Compared:
+    """Compare topics record by record: committed records, in the order of each partition.
+
+    Offsets have to be the same, unless a mirror's state maps them: then what it has mirrored is
+    compared, and no other record may be between.
+
+    Args:
+        spark: the session.
+        source: `host:port` of a broker, or a path of segment files.
+        target: the same, of what is compared with it.
+        topics: names at the source, with commas or as a list.
+        topics_pattern: or a regular expression of Java's for them.
+        from_: only records with a time from this one on, at both sides.
+        to: only records with a time before this one.
+        settings: of the source by name, `kafka.*` and those of object stores.
+        target_settings: the same of the target.
+        rename: `PATTERN=REPLACEMENT`: names at the target, as of `mirror`.
+        mirror_state: the state directory of a mirror, which maps offsets and names.
+        fields: what has to be equal: of key, value, headers, time (milliseconds) and type (of the
+            timestamp).
+        ignore_offsets: the order alone counts.
+
+    Raises:
+        Misconfigured: arguments that cannot be.
+        RequestRefused, NoAnswer: a cluster refuses, or does not answer.
+    """
+    selection = Selection.of(source, topics, topics_pattern, from_, to, settings)
+    other = Selection.of(target, None, ".*", from_, to, target_settings)
+    if mirror_state is not None and ignore_offsets:
+        raise Misconfigured("give a mirror's state, or ignore offsets")
+    # Relative times are those of one moment.
+    other = replace(other, from_ms=selection.from_ms, to_ms=selection.to_ms)
+    with ExitStack() as stack:
+        ledger = None
+        if mirror_state is not None:
+            ledger = stack.enter_context(closing(Ledger(DocumentsOnly(mirror_state))))
+            if from_ is not None or to is not None:
+                raise Misconfigured("a mirror's state has the times that it mirrors")
+            first_ms, last_ms = ledger.range_ms or (None, None)
+            selection = replace(selection, from_ms=first_ms, to_ms=last_ms)
+        logs = _log(selection), _log(other)
+        for log in logs:
+            stack.enter_context(log)
+        planner = _Planner(
+            (selection, other), logs, _columns_of(fields), ledger, Renaming.parse(rename)
+        )
+        planner.ignores_offsets = ignore_offsets
+        units, found, partitions = planner.plan()
+        for wave in spread(spark, units, walk):
+            for outcome in wave:
+                walked = outcome.result
+                if walked is None:
+                    walked = Walked(outcome.unit.partition)
+                    error = outcome.error or "the task failed"
+                    walked.difference = Difference(
+                        *walked.partition, None, None, "error", error, "not compared"
+                    )
+                found.append(walked)
+    first: dict[TopicPartition, Difference] = {}
+    for walked in found:
+        if walked.difference is not None:
+            first.setdefault(walked.partition, walked.difference)
+    return Compared(
+        sum(each.records for each in found),
+        sum(each.same_bytes for each in found),
+        partitions,
+        tuple(difference for _, difference in sorted(first.items())),
+    )
+
+
+def _columns_of(fields: str | Iterable[str]) -> tuple[str, ...]:
+    names = fields.split(",") if isinstance(fields, str) else fields
+    chosen = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
+    for name in chosen:
+        if name not in FIELDS:
+            raise Misconfigured(f"field {name}: there are {', '.join(FIELDS)}")
+    if not chosen:
+        raise Misconfigured(f"fields: give some of {', '.join(FIELDS)}")
+    return tuple(FIELDS[name] for name in chosen)
+
+
+def _log(selection: Selection) -> BrokerLog | FileLog:
+    options = selection.read_options(**_COMMITTED)
+    return BrokerLog(options) if selection.source.is_broker else FileLog(options)
+
+
+class _Planner:
+    """Cuts the partitions of both sides into stretches that belong together."""
+
+    def __init__(
+        self,
+        selections: tuple[Selection, Selection],
+        logs: tuple[BrokerLog | FileLog, BrokerLog | FileLog],
+        columns: tuple[str, ...],
+        ledger: Ledger | None,
+        renaming: Renaming,
+    ) -> None:
+        self._selections = selections
+        self._logs = logs
+        self._columns = columns
+        self._ledger = ledger
+        self._renaming = renaming
+        self.ignores_offsets = False
+
+    def plan(self) -> tuple[list[Stretch], list[Walked], int]:
+        """The stretches, what is different without reading them, and how many partitions."""
+        one, two = self._logs
+        partitions = sorted(one.partitions())
+        there = set(two.partitions())
+        pairs, found = [], []
+        for partition in partitions:
+            name = TopicPartition(self._target_name(partition.topic), partition.partition)
+            if name in there:
+                pairs.append((partition, name))
+            else:
+                missing = Difference(*partition, None, None, "partition", "there", "missing")
+                found.append(Walked(partition, difference=missing))
+        named = {name.topic for _, name in pairs}
+        matched = {name for _, name in pairs}
+        for name in sorted(there - matched):
+            if name.topic in named:
+                extra = Difference(*name, None, None, "partition", "missing", "there")
+                found.append(Walked(name, difference=extra))
+        units: list[Stretch] = []
+        ours = [partition for partition, _ in pairs]
+        theirs = [name for _, name in pairs]
+        starts, ends = one.earliest(ours), one.latest(ours)
+        starts_there, ends_there = two.earliest(theirs), two.latest(theirs)
+        for partition, name in pairs:
+            at_source = starts[partition], ends[partition]
+            at_target = starts_there[name], ends_there[name]
+            try:
+                units += self._stretches(partition, name, at_source, at_target)
+            except (RequestRefused, HorologError) as error:
+                difference = Difference(*partition, None, None, "error", str(error), "not compared")
+                found.append(Walked(partition, difference=difference))
+        return units, found, len(partitions)
+
+    def _target_name(self, topic: str) -> str:
+        if self._ledger is not None:
+            state = self._ledger.topics.get(topic)
+            if state is None:
+                raise Misconfigured(f"the mirror's state knows no topic {topic}")
+            return state.target
+        return self._renaming(topic)
+
+    def _stretches(
+        self,
+        partition: TopicPartition,
+        name: TopicPartition,
+        at_source: tuple[int, int],
+        at_target: tuple[int, int],
+    ) -> Iterator[Stretch]:
+        for start, end, to_start, to_end, points in self._cuts(partition, at_source, at_target):
+            yield Stretch(
+                partition=partition,
+                source=self._side(0, partition, start, end, at_source),
+                target=self._side(1, name, to_start, to_end, at_target),
+                columns=self._columns,
+                points=points,
+                ignores_offsets=self.ignores_offsets,
+            )
+
+    def _cuts(
+        self,
+        partition: TopicPartition,
+        at_source: tuple[int, int],
+        at_target: tuple[int, int],
+    ) -> Iterator[tuple[int, int, int, int, tuple[Point, ...]]]:
+        """Stretches: offsets at the source, at the target, and points between."""
+        if self.ignores_offsets:
+            yield *at_source, *at_target, ()
+            return
+        if self._ledger is None:
+            start, end = min(at_source[0], at_target[0]), max(at_source[1], at_target[1])
+            for cut in range(start, end, _OFFSETS_OF_UNIT):
+                upto = min(cut + _OFFSETS_OF_UNIT, end)
+                yield cut, upto, cut, upto, ()
+            return
+        place = self._ledger.place(partition)
+        offsets = self._ledger.offsets(partition)
+        first = offsets.first()
+        if place is None or first is None:
+            return
+        end = place.offset
+        for cut in range(min(first[0], end), end, _OFFSETS_OF_UNIT):
+            upto = min(cut + _OFFSETS_OF_UNIT, end)
+            to_start = offsets.translate(cut, place.target_offset)
+            to_end = offsets.translate(upto, place.target_offset)
+            assert to_start is not None
+            assert to_end is not None
+            yield cut, upto, to_start, to_end, offsets.between(cut, upto)
+
+    def _side(
+        self, number: int, partition: TopicPartition, start: int, end: int, has: Sequence[int]
+    ) -> Side:
+        selection = self._selections[number]
+        options = selection.read_options(**_COMMITTED)
+        begin, stop = max(start, has[0]), min(end, has[1])
+        ranges: tuple[Range, ...] = ()
+        if begin < stop:
+            ranges = ranges_of(self._logs[number], selection, options, partition, begin, stop)
+        rule = Rule(selection.from_ms, selection.to_ms)
+        end = max(begin, stop)
+        return Side(ranges=ranges, start=begin, end=end, options=options, rule=rule)

@@ -1,0 +1,366 @@
+"""Compares a stretch of one partition with another log, record by record; runs in a task.
+
+Batches whose records are the same bytes at the same places are equal without being decoded. Others
+are decoded on both sides and compared column by column, as far as both have rows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from horolog.client import NoAnswer
+from horolog.errors import CorruptBatch, HorologError, RequestRefused
+from horolog.jobs.mirroring.batches import Drop, Rule
+from horolog.jobs.mirroring.offset_map import Point
+from horolog.jobs.mirroring.reading import Range, stretches
+from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader, iter_headers, verify_crc
+from horolog.record.columns import batch_schema, decode
+from horolog.record.identity import is_left_out
+from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.spark.ahead import ahead
+from horolog.spark.options import ReadOptions
+from horolog.storage.names import TopicPartition
+
+FIELDS: Final = {
+    "key": "key",
+    "value": "value",
+    "headers": "headers",
+    "time": "timestamp_ms",
+    "type": "timestamp_type",
+}
+"""What can be compared, and the column of it."""
+
+_MOST_BYTES_SHOWN: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first difference that was found in a stretch of a partition."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    """At the source; None where only the target has a record."""
+    target_offset: int | None
+    field: str
+    """Of `FIELDS`, or `offset`, `record` (only one side has it) or `error`."""
+    source: str
+    target: str
+
+    def __str__(self) -> str:
+        place = f"{self.topic}-{self.partition}"
+        if self.offset is not None:
+            place += f", offset {self.offset}"
+        if self.target_offset is not None and self.target_offset != self.offset:
+            place += f" (target: {self.target_offset})"
+        return f"{place}: {self.field} is {self.source} at the source and {self.target} there"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """What is read of one of the two logs: offsets from `start` to before `end`."""
+
+    ranges: tuple[Range, ...]
+    start: int
+    end: int
+    options: ReadOptions
+    rule: Rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A stretch of a partition of the source, and where it is to be found at the target.
+
+    `points` map offsets (`OffsetMap`); without any they are the same, or, if `ignores_offsets`,
+    of no interest.
+    """
+
+    partition: TopicPartition
+    source: Side
+    target: Side
+    columns: tuple[str, ...]
+    points: tuple[Point, ...] = ()
+    ignores_offsets: bool = False
+
+
+@dataclass(slots=True)
+class Walked:
+    """What came of it."""
+
+    partition: TopicPartition
+    records: int = 0
+    same_bytes: int = 0
+    """Of these, in batches that were not decoded."""
+    difference: Difference | None = None
+
+
+def walk(unit: Stretch) -> Walked:
+    """Compare a stretch up to its first difference; what cannot be read is one."""
+    walked = Walked(unit.partition)
+    try:
+        _compare(unit, walked)
+    except (HorologError, OSError) as error:
+        side = "the target" if isinstance(error, _TargetError) else "the source"
+        sentences = (str(error), "not compared")
+        if side == "the target":
+            sentences = sentences[::-1]
+        walked.difference = Difference(*unit.partition, None, None, "error", *sentences)
+    return walked
+
+
+class _TargetError(HorologError):
+    """The target cannot be read."""
+
+
+class _Batch(NamedTuple):
+    header: BatchHeader
+    data: memoryview
+
+
+class _Cursor:
+    """The records of one side, batch by batch, or as rows."""
+
+    def __init__(self, side: Side, unit: Stretch, batches: Iterator[_Batch]) -> None:
+        self._side = side
+        self._columns = (*unit.columns, "offset")
+        self._batches = batches
+        self._batch: _Batch | None = None
+        self._rows: pa.Table | None = None
+
+    def batch(self) -> _Batch | None:
+        """The next batch, if it is whole within the stretch and not decoded; None otherwise."""
+        if self._rows is None and self._batch is None:
+            self._batch = next(self._batches, None)
+        found = self._batch
+        if self._rows is not None or found is None:
+            return None
+        header = found.header
+        is_whole = header.base_offset >= self._side.start and header.next_offset <= self._side.end
+        is_dense = header.records_count == header.last_offset_delta + 1
+        is_plain = header.magic == MAGIC and not header.has_delete_horizon
+        return found if is_whole and is_dense and is_plain and self._side.rule.takes_all else None
+
+    def pass_batch(self) -> None:
+        """Go on behind the batch."""
+        self._batch = None
+
+    def rows(self) -> pa.Table | None:
+        """The next rows, at least one; None at the end."""
+        while self._rows is None or not self._rows.num_rows:
+            if self._batch is None:
+                self._batch = next(self._batches, None)
+            if self._batch is None:
+                self._rows = None
+                return None
+            self._rows = self._decoded(self._batch)
+            self._batch = None
+        return self._rows
+
+    def pass_rows(self, count: int) -> None:
+        """Go on behind so many rows."""
+        assert self._rows is not None
+        self._rows = self._rows.slice(count) if count < self._rows.num_rows else None
+
+    def _decoded(self, batch: _Batch) -> pa.Table:
+        rule, side = self._side.rule, self._side
+        columns = tuple(dict.fromkeys((*self._columns, "timestamp_ms")))
+        found = pa.Table.from_batches(
+            decode(
+                batch.data,
+                start_offset=side.start,
+                end_offset=side.end,
+                from_ms=rule.from_ms,
+                to_ms=rule.to_ms,
+                columns=columns,
+                check_crcs=False,
+            ),
+            schema=batch_schema(columns),
+        )
+        if not rule.takes_all:
+            found = found.filter(pc.not_equal(found["timestamp_ms"], NO_TIMESTAMP))
+        return found.combine_chunks()
+
+
+def _batches(side: Side) -> Iterator[_Batch]:
+    """The batches of a side that hold records which a consumer sees.
+
+    Raises:
+        CorruptBatch: one is damaged.
+    """
+    with ahead(stretches(side.ranges, side.start, side.options)) as pieces:
+        for piece in pieces:
+            yield from _batches_of(memoryview(piece.data), side, piece.start, piece.drop)
+
+
+def _batches_of(view: memoryview, side: Side, start: int, drop: Drop) -> Iterator[_Batch]:
+    for position, header in iter_headers(view, least_offset=start):
+        if header.base_offset >= side.end:
+            return
+        batch = view[position : position + header.size]
+        if drop(header, batch) or is_left_out(header) or header.next_offset <= start:
+            continue
+        try:
+            verify_crc(view, position, header)
+        except CorruptBatch as error:
+            raise CorruptBatch(
+                f"the batch at offset {header.base_offset} is damaged: {error.reason}"
+            ) from error
+        yield _Batch(header, batch)
+
+
+def _of_target(batches: Iterator[_Batch]) -> Iterator[_Batch]:
+    """The same; what fails is said to be of the target."""
+    try:
+        yield from batches
+    except (HorologError, OSError) as error:
+        if isinstance(error, NoAnswer | RequestRefused):
+            raise
+        raise _TargetError(str(error)) from error
+
+
+def _compare(unit: Stretch, walked: Walked) -> None:
+    one = _Cursor(unit.source, unit, _batches(unit.source))
+    two = _Cursor(unit.target, unit, _of_target(_batches(unit.target)))
+    expected = _Expected(unit)
+    while True:
+        first, second = one.batch(), two.batch()
+        if first is not None and second is not None and _is_same(first, second, unit, expected):
+            walked.records += first.header.records_count
+            walked.same_bytes += first.header.records_count
+            one.pass_batch()
+            two.pass_batch()
+            continue
+        ours, theirs = one.rows(), two.rows()
+        if ours is None or theirs is None:
+            if ours is not None or theirs is not None:
+                walked.difference = _only_one(unit, ours, theirs)
+            return
+        count = min(ours.num_rows, theirs.num_rows)
+        walked.difference = _first_difference(
+            unit, ours.slice(0, count), theirs.slice(0, count), expected
+        )
+        if walked.difference is not None:
+            return
+        walked.records += count
+        one.pass_rows(count)
+        two.pass_rows(count)
+
+
+def _is_same(first: _Batch, second: _Batch, unit: Stretch, expected: "_Expected") -> bool:
+    """Whether two batches hold the same records, by their bytes; False where that is not known."""
+    ours, theirs = first.header, second.header
+    if (
+        ours.records_count != theirs.records_count
+        or ours.codec_number != theirs.codec_number
+        or ours.base_timestamp != theirs.base_timestamp
+        or ours.timestamp_type != theirs.timestamp_type
+    ):
+        return False
+    is_stamped = ours.timestamp_type is TimestampType.LOG_APPEND_TIME
+    if is_stamped and ours.max_timestamp != theirs.max_timestamp:
+        return False
+    if not unit.ignores_offsets:
+        ends = expected.of(np.array([ours.base_offset, ours.last_offset]))
+        if int(ends[0]) != theirs.base_offset or int(ends[1]) != theirs.last_offset:
+            return False
+    return first.data[HEADER_SIZE:] == second.data[HEADER_SIZE:]
+
+
+class _Expected:
+    """Where records of the source are to be found."""
+
+    def __init__(self, unit: Stretch) -> None:
+        self._points = np.array(unit.points, np.int64).reshape(-1, 2)
+
+    def of(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The offsets at the target."""
+        if not len(self._points):
+            return offsets
+        at = np.maximum(np.searchsorted(self._points[:, 0], offsets, "right") - 1, 0)
+        found: npt.NDArray[np.int64] = self._points[at, 1] + offsets - self._points[at, 0]
+        return found
+
+
+def _first_difference(
+    unit: Stretch, ours: pa.Table, theirs: pa.Table, expected: _Expected
+) -> Difference | None:
+    found: list[tuple[int, str]] = []
+    offsets, there = (side["offset"].to_numpy() for side in (ours, theirs))
+    if not unit.ignores_offsets:
+        wrong = np.flatnonzero(expected.of(offsets) != there)
+        if len(wrong):
+            found.append((int(wrong[0]), "offset"))
+    for field, column in FIELDS.items():
+        if column in unit.columns:
+            row = _first_unequal(ours[column], theirs[column])
+            if row is not None:
+                found.append((row, field))
+    if not found:
+        return None
+    row, field = min(found, key=lambda each: each[0])
+    offset, target_offset = int(offsets[row]), int(there[row])
+    if field == "offset":
+        wanted = int(expected.of(offsets[row : row + 1])[0])
+        if target_offset > wanted:
+            return _missing(unit, offset, target_offset, ours, row)
+        return _extra(unit, target_offset, theirs, row)
+    column = FIELDS[field]
+    values = (_shown(side[column][row].as_py()) for side in (ours, theirs))
+    return Difference(*unit.partition, offset, target_offset, field, *values)
+
+
+def _first_unequal(one: pa.ChunkedArray, two: pa.ChunkedArray) -> int | None:
+    """The first row in which two columns differ, of any type; None if they are equal."""
+    if one.equals(two):
+        return None
+    low, high = 0, len(one) - 1  # the rows before `low` are equal, those up to `high` are not
+    while low < high:
+        middle = (low + high) // 2
+        size = middle + 1 - low
+        if one.slice(low, size).equals(two.slice(low, size)):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _only_one(unit: Stretch, ours: pa.Table | None, theirs: pa.Table | None) -> Difference:
+    if ours is not None:
+        return _missing(unit, int(ours["offset"][0].as_py()), None, ours, 0)
+    assert theirs is not None
+    return _extra(unit, int(theirs["offset"][0].as_py()), theirs, 0)
+
+
+def _missing(
+    unit: Stretch, offset: int, target_offset: int | None, rows: pa.Table, row: int
+) -> Difference:
+    shown = _record(rows, row)
+    return Difference(*unit.partition, offset, target_offset, "record", shown, "missing")
+
+
+def _extra(unit: Stretch, target_offset: int, rows: pa.Table, row: int) -> Difference:
+    shown = _record(rows, row)
+    return Difference(*unit.partition, None, target_offset, "record", "missing", shown)
+
+
+def _record(rows: pa.Table, row: int) -> str:
+    fields = [
+        f"{field} {_shown(rows[column][row].as_py())}"
+        for field, column in FIELDS.items()
+        if column in rows.column_names and column != "timestamp_type"
+    ]
+    return ", ".join(fields)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bytes):
+        cut = value[:_MOST_BYTES_SHOWN]
+        more = f"... ({len(value)} bytes)" if len(value) > len(cut) else ""
+        return f"{cut!r}{more}"
+    text = "null" if value is None else str(value)
+    return text if len(text) <= 4 * _MOST_BYTES_SHOWN else f"{text[: 4 * _MOST_BYTES_SHOWN]}..."
