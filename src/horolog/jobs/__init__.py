@@ -39,16 +39,18 @@ _JOBS: dict[str, str] = {
     "compare": "horolog.jobs.comparing",
 }
 
-# Functions without a command.
-_VIEWS: dict[str, str] = {
+# Functions without a command of that name.
+_BESIDE: dict[str, str] = {
     "archived": "horolog.jobs.archives.view",
+    "check_archive": "horolog.jobs.archives.checking",
+    "merge_archive": "horolog.jobs.archives.merging",
 }
 
-__all__ = list(_JOBS | _VIEWS)
+__all__ = list(_JOBS | _BESIDE)
 
 
 def __getattr__(name: str) -> Any:
-    module = _JOBS.get(name) or _VIEWS.get(name)
+    module = _JOBS.get(name) or _BESIDE.get(name)
     if module is not None:
         return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -72,6 +72,32 @@ AcceptGaps = Annotated[
 ]
 
 
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check",
+        help="Compare all files of the archive with its manifest, and list those that it does not "
+        "name; archive nothing.",
+    ),
+]
+RemoveUnreferenced = Annotated[
+    bool,
+    typer.Option(
+        "--remove-unreferenced",
+        help="With --check: remove files that the manifest does not name and that are older than "
+        "a day, of killed runs and of merges.",
+    ),
+]
+Merge = Annotated[
+    bool,
+    typer.Option(
+        "--merge",
+        help="Merge small files of each hour up to the target size; archive nothing. Old files "
+        "stay for a day for whoever reads them, see --remove-unreferenced.",
+    ),
+]
+
+
 @app.command()
 def archive(
     archive: Archive,
@@ -84,6 +110,9 @@ def archive(
     window: Window = None,
     target_size: TargetSize = 128,
     accept_gaps: AcceptGaps = False,
+    check: Check = False,
+    remove_unreferenced: RemoveUnreferenced = False,
+    merge: Merge = False,
     dry_run: DryRun = False,
     settings: Settings = None,
     master: Master = None,
@@ -100,6 +129,23 @@ def archive(
     """
     from horolog.jobs.archives.archiving import archive as run  # noqa: PLC0415 - not for --help
 
+    if remove_unreferenced and not check:
+        raise Misconfigured("--remove-unreferenced goes with --check")
+    if check or merge:
+        if source is not None or (check and merge):
+            raise Misconfigured("give one of --source, --check and --merge")
+        _keep_up(
+            archive,
+            settings,
+            master,
+            conf,
+            check,
+            remove_unreferenced,
+            target_size,
+            dry_run,
+            as_json,
+        )
+        return
     if source is None:
         raise Misconfigured("give --source, the broker or the segment files to archive")
     where = state_needed(state, dry_run=dry_run)
@@ -144,3 +190,58 @@ def _show(done: Any) -> None:
         f"{done.archive}: {done.files} files of records, {size(done.file_bytes)} in all, manifest "
         f"{done.manifest}"
     )
+
+
+def _keep_up(
+    archive: str,
+    settings: list[str] | None,
+    master: str | None,
+    conf: list[str] | None,
+    check: bool,
+    remove_unreferenced: bool,
+    target_size: int,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Check or merge the files of an archive."""
+    from horolog.jobs.archives.checking import check_archive  # noqa: PLC0415 - not for --help
+    from horolog.jobs.archives.merging import merge_archive  # noqa: PLC0415
+
+    with session("archive", master, conf) as spark:
+        if check:
+            checked = check_archive(
+                spark,
+                archive=archive,
+                settings=settings_of(settings),
+                remove_unreferenced=remove_unreferenced and not dry_run,
+            )
+            found, problems = asdict(checked), checked.problems
+        else:
+            merged = merge_archive(
+                spark,
+                archive=archive,
+                settings=settings_of(settings),
+                target_bytes=target_size << 20,
+                dry_run=dry_run,
+            )
+            found, problems = asdict(merged), merged.refused
+    if as_json:
+        show_json(found)
+    elif check:
+        typer.echo(
+            f"Checked {found['files']} files of {found['archive']} with {found['records']} "
+            f"records, {size(found['bytes'])}: {len(problems)} problems, {len(found['unreferenced'])} files "
+            f"that the manifest does not name, {len(found['removed'])} of them removed"
+        )
+        for path, count in found["unreferenced"].items():
+            typer.echo(f"  not named: {path}  {size(count)}")
+    else:
+        would = "Would merge" if dry_run else "Merged"
+        typer.echo(
+            f"{would} {found['files_before']} files of {found['archive']} into "
+            f"{found['files_after']}, {size(found['bytes'])}"
+        )
+    for where, why in problems.items():
+        say(f"{where}: {why}")
+    if problems:
+        raise typer.Exit(1)

@@ -8,6 +8,7 @@
     restoring ──> segments ──> rows ──> rebuilding               an archive into logs, in segments
                       └──────> sources ──> reading               ... which are read back
     view ──────> rows                                            an archive and its log as rows
+    checking, merging                                            its files against the manifest
 
 `reading` takes whole batches apart and computes the checksums (digests.py) that the manifest has
 of each range of offsets.

@@ -16,6 +16,7 @@ take no more than `WAITING_BYTES`: then the hour that has most is written.
 
 import uuid
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from horolog.errors import HorologError
 from horolog.jobs.archives import facts as of_batches
 from horolog.jobs.archives.hours import END_MS, FIRST_MS, Hours, directory_of, name_of
 from horolog.jobs.archives.manifest import ArchivedFile
@@ -74,6 +76,13 @@ def writer_of(sink: Sink, schema: pa.Schema) -> pq.ParquetWriter:
         store_schema=False,
         version="2.6",
     )
+
+
+def give_up(store: ArchiveStore, path: str, sink: Sink, writer: pq.ParquetWriter) -> None:
+    """Close a file that is not to be, and remove it; whatever stands in the way is not said."""
+    for step in (writer.close, sink.close, lambda: store.remove(path)):
+        with suppress(HorologError, OSError, ValueError):
+            step()
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -161,9 +170,13 @@ class HourFiles:
         path = f"batches/{self._partition.topic}/{self._name()}"
         sink = self._store.create(path)
         writer = writer_of(sink, of_batches.SCHEMA)
-        writer.write_table(table)
-        writer.close()
-        sink.close()
+        try:
+            writer.write_table(table)
+            writer.close()
+            sink.close()
+        except BaseException:
+            give_up(self._store, path, sink, writer)
+            raise
         self._store.settle(path)
         self._done.append(
             ArchivedFile(
@@ -190,11 +203,10 @@ class HourFiles:
     def abandon(self) -> None:
         """Close what is open and remove what was written: it is in no manifest."""
         for opened in self._open.values():
-            opened.writer.close()
-            opened.sink.close()
-            self._store.remove(opened.path)
+            give_up(self._store, opened.path, opened.sink, opened.writer)
         for file in self._done:
-            self._store.remove(file.path)
+            with suppress(HorologError):
+                self._store.remove(file.path)
 
     def _wait(self, hour: int, rows: pa.RecordBatch) -> None:
         waiting = self._waiting.setdefault(hour, _Waiting())

@@ -1,0 +1,171 @@
+"""`check_archive`: an archive against its manifest, and the files that no manifest names."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from horolog.clock import SystemClock
+from horolog.errors import HorologError
+from horolog.jobs.archives.manifest import ArchivedFile, ArchivedPartition, require_manifest
+from horolog.jobs.archives.store import ArchiveStore
+from horolog.jobs.spread import spread
+from horolog.spark.object_stores import StoreOptions
+from horolog.spark.uris import absolute
+from horolog.storage.names import TopicPartition
+
+GRACE_MS: Final = 24 * 3_600_000
+_UNIT_BYTES: Final = 256 << 20
+_OURS = re.compile(r"(?:records|batches)/.+\.parquet|manifest/.+\.tmp")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedArchive:
+    """What a check has found."""
+
+    archive: str
+    files: int
+    bytes: int
+    records: int
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """What is wrong, by path or partition."""
+    unreferenced: Mapping[str, int] = field(default_factory=dict)
+    """Files that the manifest does not name, with their sizes."""
+    removed: tuple[str, ...] = ()
+    """Those of them that were removed."""
+
+
+def check_archive(
+    spark: SparkSession,
+    *,
+    archive: str | os.PathLike[str],
+    settings: Mapping[str, str] | None = None,
+    remove_unreferenced: bool = False,
+    grace_ms: int = GRACE_MS,
+) -> CheckedArchive:
+    """Compare every file with the counts and checksums of the manifest.
+
+    Args:
+        spark: the session.
+        archive: a directory, or a URI in an object store.
+        settings: of object stores.
+        remove_unreferenced: remove files that the manifest does not name, of killed runs and
+            merges; no others than an archive writes.
+        grace_ms: but not those that were changed later than so long ago: a run may be about to name
+            them, or a reader may read them.
+
+    Raises:
+        Misconfigured: there is no archive.
+        CorruptFile: the manifest is damaged.
+        StorageFailed: the archive cannot be listed, or a file not removed.
+    """
+    uri = absolute(os.fspath(archive))
+    given = {name.lower(): value for name, value in (settings or {}).items()}
+    options = StoreOptions.parse(given)
+    store = ArchiveStore(uri, options)
+    listed = list(store.listed())  # before the manifest: what it names by then is not unreferenced
+    manifest = require_manifest(store)
+    problems: dict[str, str] = {}
+    files: list[ArchivedFile] = []
+    for partition, state in manifest.partitions().items():
+        problems.update(_of_partition(partition, state))
+        files += (*state.records, *state.batches)
+    for wave in spread(spark, list(_shares(files)), CheckFiles(uri, options)):
+        for outcome in wave:
+            if outcome.result is None:
+                problems[outcome.unit[0].path] = outcome.error or "its task failed"
+            else:
+                problems |= outcome.result
+    named = manifest.paths()
+    unreferenced = {
+        each.path: each
+        for each in listed
+        if each.path not in named and (_OURS.fullmatch(each.path) or not _is_manifest(each.path))
+    }
+    removed = []
+    if remove_unreferenced:
+        before_ns = (SystemClock().now_ms() - grace_ms) * 1_000_000
+        for path, each in unreferenced.items():
+            if _OURS.fullmatch(path) and 0 < each.changed_ns < before_ns:
+                store.remove(path)
+                removed.append(path)
+    return CheckedArchive(
+        archive=store.name,
+        files=len(files),
+        bytes=sum(each.size for each in files),
+        records=sum(each.rows for each in files if each.hour is not None),
+        problems=problems,
+        unreferenced={path: each.size for path, each in unreferenced.items()},
+        removed=tuple(removed),
+    )
+
+
+def _is_manifest(path: str) -> bool:
+    return re.fullmatch(r"manifest/\d{20}\.json", path) is not None
+
+
+def _of_partition(partition: TopicPartition, state: ArchivedPartition) -> Iterator[tuple[str, str]]:
+    """What the manifest itself says that cannot be."""
+    for before, after in zip(state.ranges, state.ranges[1:], strict=False):
+        if before.end != after.start:
+            yield str(partition), f"offsets {before.end} to {after.start - 1} are in no range"
+    for what, files, counted in (
+        ("records", state.records, sum(each.records for each in state.ranges)),
+        ("batches", state.batches, sum(each.batches for each in state.ranges)),
+    ):
+        rows = sum(each.rows for each in files)
+        if rows != counted:
+            yield str(partition), f"its files hold {rows} {what}, and its ranges {counted}"
+
+
+def _shares(files: Sequence[ArchivedFile]) -> Iterator[tuple[ArchivedFile, ...]]:
+    share: list[ArchivedFile] = []
+    size = 0
+    for file in files:
+        share.append(file)
+        size += file.size
+        if size >= _UNIT_BYTES:
+            yield tuple(share)
+            share, size = [], 0
+    if share:
+        yield tuple(share)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFiles:
+    """What a task does with files; goes to workers."""
+
+    uri: str
+    store: StoreOptions
+
+    def __call__(self, files: tuple[ArchivedFile, ...]) -> dict[str, str]:
+        """What is wrong with files, by path; one that is leaves the others alone."""
+        store = ArchiveStore(self.uri, self.store)
+        problems = {}
+        for file in files:
+            try:
+                why = _wrong(store, file)
+            except HorologError as error:
+                why = str(error)
+            if why is not None:
+                problems[file.path] = why
+        return problems
+
+
+def _wrong(store: ArchiveStore, file: ArchivedFile) -> str | None:
+    size, crc = store.checksum(file.path)
+    if size != file.size:
+        return f"has {size} bytes, and {file.size} by the manifest"
+    if crc != file.crc:
+        return f"has another checksum ({crc:08x}) than the manifest says ({file.crc:08x})"
+    with store.open(file.path) as source:
+        try:
+            rows = pq.read_metadata(source).num_rows
+        except (pa.ArrowInvalid, OSError) as error:
+            return str(store.damaged(file.path, error))
+    return None if rows == file.rows else f"has {rows} rows, and {file.rows} by the manifest"

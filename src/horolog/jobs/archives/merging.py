@@ -1,0 +1,261 @@
+"""`merge_archive`: small files of an hour become one, in the background of readers and runs.
+
+The manifest names the new file instead of the old ones in one commit. The old ones stay for readers
+that have an older manifest, and are removed with other files that no manifest names (`checking`).
+"""
+
+import os
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from horolog.errors import CorruptFile, Misconfigured
+from horolog.jobs.archives import facts as of_batches
+from horolog.jobs.archives import parts
+from horolog.jobs.archives.hours import directory_of
+from horolog.jobs.archives.manifest import (
+    ArchivedFile,
+    ArchivedPartition,
+    Manifest,
+    commit,
+    require_manifest,
+)
+from horolog.jobs.archives.rows import read_rows
+from horolog.jobs.archives.store import ArchiveStore
+from horolog.jobs.spread import spread
+from horolog.spark.object_stores import StoreOptions
+from horolog.spark.uris import absolute
+from horolog.storage.names import MAX_OFFSET, TopicPartition
+
+_TRIES: Final = 20
+_MOST_FILES: Final = 1_000  # that one task reads
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge has done, or would do."""
+
+    archive: str
+    files_before: int = 0
+    """That were merged."""
+    files_after: int = 0
+    bytes: int = 0
+    """Of the new files; of a dry run, of the old ones."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Why files of partitions were left as they are."""
+    is_dry_run: bool = False
+
+
+def merge_archive(
+    spark: SparkSession,
+    *,
+    archive: str | os.PathLike[str],
+    settings: Mapping[str, str] | None = None,
+    target_bytes: int = parts.TARGET_BYTES,
+    dry_run: bool = False,
+) -> Merged:
+    """Merge small files of each partition and hour up to about `target_bytes`.
+
+    Needs no state: what is not in the manifest has not happened. In an object store nothing else
+    may write to the archive meanwhile.
+
+    Args:
+        spark: the session.
+        archive: a directory, or a URI in an object store.
+        settings: of object stores.
+        target_bytes: files of half of that and more are left alone.
+        dry_run: write nothing, and say what would be merged.
+
+    Raises:
+        Misconfigured: there is no archive.
+        CorruptFile: the manifest is damaged.
+        StorageFailed: the archive cannot be read or written.
+    """
+    if target_bytes < 1 << 20:
+        raise Misconfigured(f"target size {target_bytes} is below a megabyte: files would be tiny")
+    uri = absolute(os.fspath(archive))
+    given = {name.lower(): value for name, value in (settings or {}).items()}
+    options = StoreOptions.parse(given)
+    store = ArchiveStore(uri, options)
+    manifest = require_manifest(store)
+    units = [
+        unit
+        for partition, state in manifest.partitions().items()
+        for unit in _units(partition, state, target_bytes)
+    ]
+    done = Merged(store.name, is_dry_run=dry_run)
+    if dry_run:
+        return replace(
+            done,
+            files_before=sum(len(unit.files) for unit in units),
+            files_after=len(units),
+            bytes=sum(file.size for unit in units for file in unit.files),
+        )
+    refused: dict[str, str] = {}
+    for wave in spread(spark, units, MergeFiles(uri, options)):
+        changes = {}
+        for outcome in wave:
+            if outcome.result is None:
+                refused[str(outcome.unit.partition)] = outcome.error or "its task failed"
+            else:
+                changes[outcome.unit] = outcome.result
+        manifest, merged = _commit(store, manifest, changes)
+        done = replace(
+            done,
+            files_before=done.files_before + sum(len(unit.files) for unit in merged),
+            files_after=done.files_after + len(merged),
+            bytes=done.bytes + sum(changes[unit].size for unit in merged),
+        )
+    return replace(done, refused=refused)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeUnit:
+    """Files of one partition and hour, or of facts of batches, in offset order."""
+
+    partition: TopicPartition
+    hour: str | None
+    files: tuple[ArchivedFile, ...]
+
+
+def _units(
+    partition: TopicPartition, state: ArchivedPartition, target_bytes: int
+) -> Iterator[MergeUnit]:
+    by_hour: dict[str | None, list[ArchivedFile]] = defaultdict(list)
+    for file in (*state.records, *state.batches):
+        by_hour[file.hour].append(file)
+    for hour, files in by_hour.items():
+        share: list[ArchivedFile] = []
+        size = 0
+        for file in sorted(files, key=lambda each: each.first_offset):
+            is_full = size + file.size > target_bytes or len(share) == _MOST_FILES
+            if share and (is_full or file.first_offset <= share[-1].last_offset):
+                yield from _worth(partition, hour, share)
+                share, size = [], 0
+            if file.size < target_bytes // 2:
+                share.append(file)
+                size += file.size
+            else:
+                yield from _worth(partition, hour, share)
+                share, size = [], 0
+        yield from _worth(partition, hour, share)
+
+
+def _worth(
+    partition: TopicPartition, hour: str | None, share: Sequence[ArchivedFile]
+) -> Iterator[MergeUnit]:
+    if len(share) > 1:
+        yield MergeUnit(partition, hour, tuple(share))
+
+
+@dataclass(frozen=True, slots=True)
+class MergeFiles:
+    """What a task does with files; goes to workers."""
+
+    uri: str
+    store: StoreOptions
+
+    def __call__(self, unit: MergeUnit) -> ArchivedFile:
+        """Write the rows of all files to a new one.
+
+        Raises:
+            CorruptFile: a file is damaged, or has other rows than the manifest says.
+            StorageFailed: one cannot be read or written.
+        """
+        store = ArchiveStore(self.uri, self.store)
+        is_facts = unit.hour is None
+        schema = of_batches.SCHEMA if is_facts else parts.SCHEMA
+        name = f"{unit.partition.partition}-{uuid.uuid4().hex[:12]}-1.parquet"
+        where = "batches" if unit.hour is None else "records"
+        hour = "" if unit.hour is None else f"/{directory_of(unit.hour)}"
+        path = f"{where}/{unit.partition.topic}{hour}/{name}"
+        sink = store.create(path)
+        writer = parts.writer_of(sink, schema)
+        try:
+            waiting: list[pa.RecordBatch] = []
+            size = 0
+            for file in unit.files:
+                for rows in _rows(store, file, "base_offset" if is_facts else "offset"):
+                    waiting.append(rows.cast(schema))
+                    size += rows.nbytes
+                    if size >= parts.ROW_GROUP_BYTES:
+                        writer.write_table(pa.Table.from_batches(waiting), row_group_size=1 << 40)
+                        waiting, size = [], 0
+            if waiting:
+                writer.write_table(pa.Table.from_batches(waiting), row_group_size=1 << 40)
+            writer.close()
+            sink.close()
+            store.settle(path)
+        except BaseException:
+            parts.give_up(store, path, sink, writer)
+            raise
+        first, last = unit.files[0], unit.files[-1]
+        return replace(
+            first,
+            path=path,
+            rows=sum(file.rows for file in unit.files),
+            last_offset=last.last_offset,
+            first_ms=_least(file.first_ms for file in unit.files),
+            last_ms=_most(file.last_ms for file in unit.files),
+            size=sink.size,
+            crc=sink.crc,
+        )
+
+
+def _rows(store: ArchiveStore, file: ArchivedFile, column: str) -> Iterator[pa.RecordBatch]:
+    count = 0
+    for rows in read_rows(store, file, -MAX_OFFSET, MAX_OFFSET, column=column):
+        count += rows.num_rows
+        yield rows
+    if count != file.rows:
+        raise CorruptFile(
+            f"{store.name}/{file.path} has {count} rows, and {file.rows} by the manifest"
+        )
+
+
+def _least(values: Iterable[int | None]) -> int | None:
+    return min((each for each in values if each is not None), default=None)
+
+
+def _most(values: Iterable[int | None]) -> int | None:
+    return max((each for each in values if each is not None), default=None)
+
+
+def _commit(
+    store: ArchiveStore, manifest: Manifest, changes: Mapping[MergeUnit, ArchivedFile]
+) -> tuple[Manifest, list[MergeUnit]]:
+    """Name the new files; those whose old files another merge has replaced are left out."""
+    if not changes:
+        return manifest, []
+    for _ in range(_TRIES):
+        changed, merged = manifest, []
+        for unit, file in changes.items():
+            state = changed.partition(unit.partition)
+            new = None if state is None else _replaced(state, unit, file)
+            if new is not None:
+                changed = changed.with_partition(unit.partition, new)
+                merged.append(unit)
+        if not merged:
+            return manifest, []
+        done = commit(store, changed)
+        if done is not None:
+            return done, merged
+        manifest = require_manifest(store)
+    raise Misconfigured(f"Other runs write to {store.name} all the time: run this again")
+
+
+def _replaced(
+    state: ArchivedPartition, unit: MergeUnit, file: ArchivedFile
+) -> ArchivedPartition | None:
+    old = {each.path for each in unit.files}
+    files = state.batches if unit.hour is None else state.records
+    kept = [each for each in files if each.path not in old]
+    if len(kept) + len(old) != len(files):
+        return None
+    new = tuple(sorted((*kept, file), key=lambda each: each.first_offset))
+    return replace(state, batches=new) if unit.hour is None else replace(state, records=new)

@@ -1,0 +1,171 @@
+"""Archives that are checked, merged and tidied."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from archive_reading import manifest_of, records_of
+from in_process_spark import InProcessSpark
+from partition_files import PartitionFiles
+
+from horolog.errors import Misconfigured
+from horolog.jobs import archive, check_archive, merge_archive, restore
+from horolog.jobs.archives import merging
+
+NINE_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PartitionFiles:
+    """Archived in five runs, of two hours each and a third of all."""
+    files = PartitionFiles(tmp_path / "log")
+    for start in range(5):
+        files.add([NINE_MS + start, NINE_MS + start * HOUR_MS, -1])
+        files.roll()
+        run(files, tmp_path)
+    return files
+
+
+def run(files: PartitionFiles, tmp_path: Path) -> None:
+    where = {"archive": tmp_path / "archive", "state": tmp_path / "state"}
+    archive(InProcessSpark(), source=files.log_dir, **where)
+
+
+def check(tmp_path: Path, **more: Any) -> Any:
+    return check_archive(InProcessSpark(), archive=tmp_path / "archive", **more)
+
+
+def merge(tmp_path: Path, session: Any = None, **more: Any) -> merging.Merged:
+    return merge_archive(session or InProcessSpark(), archive=tmp_path / "archive", **more)
+
+
+def test_small_files_of_an_hour_become_one(files: PartitionFiles, tmp_path: Path) -> None:
+    before = records_of(tmp_path / "archive")
+    would = merge(tmp_path, dry_run=True)
+    done = merge(tmp_path)
+    assert (would.files_before, would.files_after) == (done.files_before, done.files_after)
+    assert (done.files_before, done.files_after, done.refused) == (15, 3, {})
+    assert records_of(tmp_path / "archive") == before
+    (state,) = manifest_of(tmp_path / "archive").partitions().values()
+    by_hour = {file.hour: (file.first_ms, file.last_ms) for file in state.records}
+    assert by_hour["2023-11-14T22"] == (NINE_MS, NINE_MS + 4)
+    assert len(by_hour) == len(state.records) == 6
+    assert len(state.batches) == 1
+    checked = check(tmp_path)
+    assert checked.problems == {}
+    assert len(checked.unreferenced) == 15
+    assert merge(tmp_path).files_before == 0
+
+
+def test_a_merged_archive_grows_and_is_restored(files: PartitionFiles, tmp_path: Path) -> None:
+    merge(tmp_path)
+    files.add([NINE_MS])
+    files.write_indexes()
+    run(files, tmp_path)
+    check(tmp_path, remove_unreferenced=True, grace_ms=0)
+    where = {"target": tmp_path / "target", "state": tmp_path / "restoring"}
+    done = restore(InProcessSpark(), archive=tmp_path / "archive", **where)
+    assert (done.records, done.refused) == (16, {})
+
+
+def test_files_of_half_the_target_size_are_left_alone(tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path / "log")
+    for _ in range(3):
+        files.add([NINE_MS], value_bytes=600_000)
+        files.roll()
+        run(files, tmp_path)
+    assert merge(tmp_path, target_bytes=1 << 20).files_before == 3  # of facts
+    assert merge(tmp_path, target_bytes=4 << 20).files_before == 3
+    with pytest.raises(Misconfigured, match="below a megabyte"):
+        merge(tmp_path, target_bytes=5)
+
+
+def test_two_merges_and_a_run_at_a_time_lose_nothing(files: PartitionFiles, tmp_path: Path) -> None:
+    before = records_of(tmp_path / "archive")
+    others: list[merging.Merged] = []
+
+    def between(place: int) -> None:
+        if not others:
+            others.append(merge(tmp_path))
+            files.add([NINE_MS])
+            files.write_indexes()
+            run(files, tmp_path)
+
+    done = merge(tmp_path, InProcessSpark(between))
+    assert (done.files_after, others[0].files_after) == (0, 3)
+    found = records_of(tmp_path / "archive")
+    assert found[:-1] == before
+    assert len(found) == 16
+    assert check(tmp_path).problems == {}
+
+
+def test_a_merge_during_a_run_loses_nothing(files: PartitionFiles, tmp_path: Path) -> None:
+    files.add([NINE_MS])
+    files.write_indexes()
+    where = {"archive": tmp_path / "archive", "state": tmp_path / "state"}
+    session = InProcessSpark(lambda place: merge(tmp_path) and None)
+    archive(session, source=files.log_dir, **where)
+    assert len(records_of(tmp_path / "archive")) == 16
+    assert check(tmp_path).problems == {}
+
+
+def test_a_check_names_each_file_that_is_not_as_it_was(
+    files: PartitionFiles, tmp_path: Path
+) -> None:
+    (state,) = manifest_of(tmp_path / "archive").partitions().values()
+    gone, longer, other = (tmp_path / "archive" / file.path for file in state.records[:3])
+    gone.unlink()
+    longer.write_bytes(longer.read_bytes() + b"\0")
+    content = other.read_bytes()
+    other.write_bytes(content[:50] + bytes([content[50] ^ 1]) + content[51:])
+    problems = check(tmp_path).problems
+    paths = [file.path for file in state.records[:3]]
+    assert sorted(problems) == sorted(paths)
+    assert "is not there" in problems[paths[0]]
+    assert "bytes, and" in problems[paths[1]]
+    assert "another checksum" in problems[paths[2]]
+    done = merge(tmp_path)
+    assert "orders-0" in done.refused
+    assert len(records_of_sound(tmp_path, set(paths))) == 15 - sum(
+        file.rows for file in state.records[:3]
+    )
+
+
+def records_of_sound(tmp_path: Path, damaged: set[str]) -> list[Any]:
+    rows: list[Any] = []
+    for state in manifest_of(tmp_path / "archive").partitions().values():
+        for file in state.records:
+            if file.path not in damaged:
+                rows += pq.read_table(tmp_path / "archive" / file.path).to_pylist()
+    return rows
+
+
+def test_files_that_nothing_names_are_listed_and_removed_on_request(
+    files: PartitionFiles, tmp_path: Path
+) -> None:
+    root = tmp_path / "archive"
+    of_a_killed_run = root / "records/orders/date=2020-01-01/hour=00/0-abc-1.parquet"
+    of_a_killed_run.parent.mkdir(parents=True)
+    of_a_killed_run.write_bytes(b"PAR1")
+    fresh = of_a_killed_run.with_name("0-def-1.parquet")
+    fresh.write_bytes(b"PAR1")
+    (root / "notes.txt").write_text("mine")
+    os.utime(of_a_killed_run, (0, 1))
+    os.utime(root / "notes.txt", (0, 1))
+    named = {str(each.relative_to(root)) for each in (of_a_killed_run, fresh, root / "notes.txt")}
+    found = check(tmp_path)
+    assert (set(found.unreferenced), found.removed, found.problems) == (named, (), {})
+    done = check(tmp_path, remove_unreferenced=True)
+    assert done.removed == (str(of_a_killed_run.relative_to(root)),)
+    assert fresh.exists()
+    assert (root / "notes.txt").exists()
+    assert len(records_of(root)) == 15
+
+
+def test_an_archive_that_is_none_is_refused(tmp_path: Path) -> None:
+    for function in (check, merge):
+        with pytest.raises(Misconfigured, match="no archive"):
+            function(tmp_path)
