@@ -1,6 +1,7 @@
 """Archives that are checked, merged and tidied."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ import pytest
 from archive_reading import manifest_of, records_of
 from in_process_spark import InProcessSpark
 from partition_files import PartitionFiles
+from s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 
 from horolog.errors import Misconfigured
 from horolog.jobs import archive, check_archive, merge_archive, restore
 from horolog.jobs.archives import merging
+from horolog.jobs.archives.store import ArchiveStore
+from horolog.spark.object_stores import StoreOptions
 
 NINE_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -169,3 +173,65 @@ def test_an_archive_that_is_none_is_refused(tmp_path: Path) -> None:
     for function in (check, merge):
         with pytest.raises(Misconfigured, match="no archive"):
             function(tmp_path)
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with S3Server() as server:
+        server.objects["lake/.keep"] = b""
+        yield server
+
+
+def test_an_archive_in_an_object_store(s3: S3Server, tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path / "log")
+    uri, settings = "s3a://lake/orders", s3.options()
+    session = InProcessSpark()
+    for start in range(3):
+        files.add([NINE_MS + start * HOUR_MS, NINE_MS, -1], value_bytes=100_000)
+        files.roll()
+        where = {"archive": uri, "state": tmp_path / "state", "settings": settings}
+        done = archive(session, source=files.log_dir, **where)
+        assert (done.records, done.refused) == (3, {})
+    files.write_indexes()
+    assert merge_archive(session, archive=uri, settings=settings).files_before == 9
+    checked = check_archive(session, archive=uri, settings=settings)
+    assert (checked.problems, checked.records) == ({}, 9)
+    where = {"target": tmp_path / "target", "state": tmp_path / "restoring"}
+    restored = restore(session, archive=uri, settings=settings, **where)
+    assert (restored.records, restored.refused) == (9, {})
+    before = [path.read_bytes() for path in files.logs]
+    assert b"".join(before) == b"".join(
+        path.read_bytes() for path in sorted((tmp_path / "target/orders-0").glob("*.log"))
+    )
+    commits = [name for name in s3.puts if "/manifest/" in name]
+    assert commits == sorted(set(commits))
+
+
+def test_no_secret_of_an_object_store_is_kept_or_said(s3: S3Server, tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path / "log")
+    files.add([NINE_MS])
+    files.write_indexes()
+    uri = f"s3://{ACCESS_KEY}:{SECRET_KEY}@lake/orders"
+    more = {name: value for name, value in s3.options().items() if "key" not in name}
+    where = {"archive": uri, "state": tmp_path / "state", "settings": more}
+    done = archive(InProcessSpark(), source=files.log_dir, **where)
+    assert done.records == 1
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "state").rglob("*.json*"))
+    assert SECRET_KEY.encode() not in kept
+    assert SECRET_KEY not in repr(done)
+    assert not any(SECRET_KEY.encode() in content for content in s3.objects.values())
+
+
+def test_another_writer_in_an_object_store_is_noticed(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes the same number of a manifest between the look and the write."""
+    store = ArchiveStore("s3://lake/orders", StoreOptions.parse(s3.options()))
+    assert store.put_new("manifest/1.json", b"mine")
+    assert not store.put_new("manifest/1.json", b"other")
+    read = store.read
+    monkeypatch.setattr(store, "read", lambda path: read(path) and b"theirs")
+    assert not store.put_new("manifest/2.json", b"mine")

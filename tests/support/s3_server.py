@@ -13,11 +13,14 @@ _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 
 
 class S3Server:
-    """Objects by `bucket/key`; answers HEAD, GET and ListObjectsV2 in path style."""
+    """Objects by `bucket/key`; HEAD, GET, ListObjectsV2, PUT, DELETE, uploads in parts."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.bytes_sent = 0
+        self.uploads: dict[str, dict[int, bytes]] = {}
+        self.puts: list[str] = []
+        """The names of all objects that were written, in order."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -61,6 +64,74 @@ def _handler(server: S3Server) -> type[BaseHTTPRequestHandler]:
                 self._list(query.get("prefix", [""])[0], query.get("delimiter", [""])[0])
             else:
                 self._object(with_body=True)
+
+        def do_PUT(self) -> None:
+            content = self._sent()
+            if not self._may():
+                return
+            address = urlsplit(self.path)
+            name, query = unquote(address.path).strip("/"), parse_qs(address.query)
+            if "partNumber" in query:
+                server.uploads[query["uploadId"][0]][int(query["partNumber"][0])] = content
+            elif "/" in name:
+                server.objects[name] = content
+                server.puts.append(name)
+            self._answer(200, b"")
+
+        def do_POST(self) -> None:
+            content = self._sent()
+            if not self._may():
+                return
+            address = urlsplit(self.path)
+            name, query = unquote(address.path).strip("/"), parse_qs(address.query, True)
+            bucket, _, key = name.partition("/")
+            about = f"<Bucket>{bucket}</Bucket><Key>{escape(key)}</Key>"
+            if "uploads" in query:
+                upload = str(len(server.uploads))
+                server.uploads[upload] = {}
+                body = (
+                    f"<InitiateMultipartUploadResult>{about}<UploadId>{upload}</UploadId>"
+                    "</InitiateMultipartUploadResult>"
+                )
+            elif "delete" in query:
+                for each in re.findall(r"<Key>([^<]*)</Key>", content.decode()):
+                    server.objects.pop(f"{bucket}/{each}", None)
+                body = "<DeleteResult></DeleteResult>"
+            else:
+                parts = server.uploads[query["uploadId"][0]]
+                server.objects[name] = b"".join(parts[number] for number in sorted(parts))
+                server.puts.append(name)
+                body = (
+                    f"<CompleteMultipartUploadResult>{about}<ETag>&quot;1&quot;</ETag>"
+                    "</CompleteMultipartUploadResult>"
+                )
+            self._answer(200, body.encode(), **{"Content-Type": "application/xml"})
+
+        def do_DELETE(self) -> None:
+            if self._may():
+                server.objects.pop(unquote(urlsplit(self.path).path).strip("/"), None)
+                self._answer(204, b"")
+
+        def _sent(self) -> bytes:
+            """The body; out of its chunks, if it was signed chunk by chunk."""
+            if self.headers.get("Transfer-Encoding", "") == "chunked":
+                content = b""
+                while size := int(self.rfile.readline().partition(b";")[0], 16):
+                    content += self.rfile.read(size)
+                    self.rfile.readline()
+                self.rfile.readline()
+            else:
+                content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if "x-amz-decoded-content-length" not in self.headers:
+                return content
+            found = b""
+            while content:
+                line, _, content = content.partition(b"\r\n")
+                size = int(line.partition(b";")[0] or b"0", 16)
+                if not size:
+                    break
+                found, content = found + content[:size], content[size + 2 :]
+            return found
 
         def _object(self, *, with_body: bool) -> None:
             if not self._may():

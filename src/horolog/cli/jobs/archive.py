@@ -230,7 +230,8 @@ def _keep_up(
     elif check:
         typer.echo(
             f"Checked {found['files']} files of {found['archive']} with {found['records']} "
-            f"records, {size(found['bytes'])}: {len(problems)} problems, {len(found['unreferenced'])} files "
+            f"records, {size(found['bytes'])}: {len(problems)} problems, "
+            f"{len(found['unreferenced'])} files "
             f"that the manifest does not name, {len(found['removed'])} of them removed"
         )
         for path, count in found["unreferenced"].items():

@@ -43,7 +43,9 @@ def read_rows(
     wanted = None if columns is None else list(dict.fromkeys((*columns, column)))
     with store.open(file.path) as source:
         try:
-            with pq.ParquetFile(source, page_checksum_verification=True) as parquet:
+            with pq.ParquetFile(
+                source, page_checksum_verification=True, pre_buffer=not store.is_local
+            ) as parquet:
                 for group in _groups(parquet, column, start, end):
                     facts = parquet.metadata.row_group(group)
                     each = max(1, facts.total_byte_size // max(1, facts.num_rows))
