@@ -1,4 +1,4 @@
-"""Writes over Spark Connect: no JVM at hand in the user's process."""
+"""Reads and writes over Spark Connect: no JVM at hand in the user's process."""
 
 import json
 import os
@@ -44,6 +44,11 @@ rows = spark.readStream.format("horolog").options(
     **broker, subscribe="connect-a", startingOffsets="earliest"
 ).load()
 stream(rows, "copied", topic="connect-b")
+batch = spark.read.format("horolog").options(**broker, subscribe="connect-a").load()
+some = batch.where("timestamp >= timestamp_millis(4) and timestamp < timestamp_millis(7)")
+assert batch.count() == 10, batch.count()
+assert sorted(row.value for row in some.collect()) == [b"4", b"5", b"6"], some.collect()
+assert batch.count() == 10, "a query that shares a plan reads as much as it needs"
 beyond = frame.selectExpr("value", "5 as partition")
 counted = rows.groupBy("partition").count().selectExpr("cast(count as string) value")
 print(json.dumps({
@@ -58,8 +63,8 @@ os._exit(0)
 """
 
 
-def test_batches_and_streams_are_written_over_connect(broker: Any, tmp_path: Path) -> None:
-    pytest.importorskip("grpc", reason="no Spark Connect: pip install 'pyspark[connect]'")
+def test_batches_and_streams_are_read_and_written_over_connect(broker: Any, tmp_path: Path) -> None:
+    pytest.importorskip("grpc", reason="Spark Connect's client is in the group `test`")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, broker.bootstrap, str(tmp_path)],
         capture_output=True,
