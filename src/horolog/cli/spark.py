@@ -6,6 +6,7 @@ from horolog.cli.lazy import Entry, LazyGroup
 
 JOBS = {
     "audit": Entry("horolog.cli.jobs.audit", "Find wrong times, and bounds that refuse them."),
+    "bootstrap": Entry("horolog.cli.jobs.bootstrap", "Load a table into a topic, with its times."),
     "convert": Entry("horolog.cli.jobs.convert", "Rewrite many partitions in another format."),
     "index": Entry("horolog.cli.jobs.index", "Verify or rebuild indexes of many partitions."),
     "archive": Entry("horolog.cli.jobs.archive", "Archive topics as Parquet, by date and hour."),

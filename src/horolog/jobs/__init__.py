@@ -30,6 +30,7 @@ from typing import Any
 # The function of each job, by the module that has it; a module is imported when it is used.
 _JOBS: dict[str, str] = {
     "audit": "horolog.jobs.questions.audit",
+    "bootstrap": "horolog.jobs.loading",
     "convert": "horolog.jobs.files.convert",
     "index": "horolog.jobs.files.index",
     "archive": "horolog.jobs.archives.archiving",

@@ -1,0 +1,214 @@
+"""Writes the records of a table as segment files, so that what is sent never changes.
+
+A table may be read differently the second time: another order, rows that came meanwhile, a random
+function. So its records are written down once, as a log directory, and sent from there.
+
+    <stage>/attempt-<id>/<topic>-<partition>/    what one attempt of a task writes
+    <stage>/log/<topic>-<partition>/             those of the attempts that count, in their place
+
+Each task has all records of its partitions. An attempt that failed, or ran beside another, leaves a
+directory that nothing names; it goes with the stage.
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from horolog.errors import Misconfigured, StorageFailed
+from horolog.jobs.loading.rows import COLUMNS, PARTITION
+from horolog.record.column_writer import encode_batches
+from horolog.record.compression import Codec
+from horolog.spark.workers import SentToWorkers, prepare_for_tasks
+from horolog.storage import names
+from horolog.storage.files import Files, OpenFile, failed_to
+from horolog.storage.finished_segment import write_companions
+from horolog.storage.names import TopicPartition
+from horolog.storage.segment_reader import SegmentReader
+
+SEGMENT_BYTES: Final = 512 << 20
+_INTERVAL_BYTES = 4096
+_LOG = "log"
+_RESULT = "number int, attempt string, records long, bytes long, largest_batch long"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """One partition as it was written down."""
+
+    number: int
+    attempt: str
+    records: int
+    bytes: int
+    largest_batch: int
+
+
+def stage(
+    records: DataFrame, directory: Path, topic: str, codec: Codec, batch_bytes: int
+) -> list[Staged]:
+    """Write the records of each partition, which come in order and in one task.
+
+    Args:
+        records: with the columns `COLUMNS` and `PARTITION`.
+        directory: of the stage; what an earlier run has left in it goes.
+        topic: what the directories are named after.
+        codec: of the batches.
+        batch_bytes: how large they become before compression.
+
+    Raises:
+        StorageFailed: the directory cannot be written by the driver.
+        PySparkException: a task failed.
+    """
+    remove(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise failed_to("create", str(directory), error) from error
+    task = _Task(str(directory), topic, codec, batch_bytes)
+    rows = records.mapInArrow(task, _RESULT).collect()
+    found = [Staged(**row.asDict()) for row in rows]
+    for each in found:
+        if not (directory / each.attempt).is_dir():
+            raise Misconfigured(
+                f"{directory / each.attempt}, which a task wrote, is not on this machine: give "
+                "--stage, a directory that all executors and the driver share"
+            )
+    return found
+
+
+def put_in_place(directory: Path, topic: str, partitions: int, staged: Sequence[Staged]) -> Path:
+    """Move what counts to where it is read, as often as this is called; gives that directory.
+
+    Raises:
+        StorageFailed: a part of it is gone.
+    """
+    log = directory / _LOG
+    files = Files()
+    by_number = {each.number: each for each in staged}
+    log.mkdir(exist_ok=True)
+    for number in range(partitions):
+        name = str(TopicPartition(topic, number))
+        target = log / name
+        each = by_number.get(number)
+        if each is None:
+            target.mkdir(exist_ok=True)
+            (target / names.segment_file(0, names.LOG)).touch()
+        elif not target.exists():
+            source = directory / each.attempt / name
+            if not source.exists():
+                raise StorageFailed(
+                    f"{source}, which was staged, is gone: begin with a new --state"
+                )
+            files.rename(str(source), str(target))
+    files.sync_path(str(log))
+    return log
+
+
+def remove(directory: Path) -> None:
+    """Remove the stage, and nothing else that may be there."""
+    for each in sorted(directory.glob("attempt-*")):
+        shutil.rmtree(each, ignore_errors=True)
+    shutil.rmtree(directory / _LOG, ignore_errors=True)
+
+
+def to_json(staged: Sequence[Staged]) -> list[Mapping[str, object]]:
+    """For the state."""
+    return [asdict(each) for each in staged]
+
+
+class _Task(SentToWorkers):
+    """What Spark calls with the records of some partitions."""
+
+    def __init__(self, directory: str, topic: str, codec: Codec, batch_bytes: int) -> None:
+        self.directory = directory
+        self.topic = topic
+        self.codec = codec
+        self.batch_bytes = batch_bytes
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare_for_tasks()
+        attempt = f"attempt-{uuid.uuid4().hex}"
+        writer: _PartitionWriter | None = None
+        for batch in batches:
+            numbers = batch.column(PARTITION).to_numpy()
+            edges = [*np.flatnonzero(np.diff(numbers)) + 1, batch.num_rows]
+            start = 0
+            for end in edges if batch.num_rows else ():
+                number = int(numbers[start])
+                if writer is None or writer.number != number:
+                    if writer is not None:
+                        yield writer.finish()
+                    writer = _PartitionWriter(self, attempt, number)
+                writer.add(batch.slice(start, int(end) - start).select(COLUMNS))
+                start = int(end)
+        if writer is not None:
+            yield writer.finish()
+
+
+class _PartitionWriter:
+    """One partition as segment files."""
+
+    def __init__(self, task: _Task, attempt: str, number: int) -> None:
+        self.number = number
+        self._task = task
+        self._attempt = attempt
+        self._files = Files()
+        name = str(TopicPartition(task.topic, number))
+        self._directory = os.path.join(task.directory, attempt, name)
+        os.makedirs(self._directory)
+        self._file: OpenFile | None = None
+        self._base_offset = self._size = self._next_offset = 0
+        self._bytes = self._largest = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Append rows with `COLUMNS`."""
+        if pc.any(pc.is_null(rows.column("timestamp_ms"))).as_py():
+            raise StorageFailed("a row has no time, though none was without when rows were counted")
+        task = self._task
+        for batch in encode_batches(
+            rows, codec=task.codec, base_offset=self._next_offset, batch_bytes=task.batch_bytes
+        ):
+            if self._file is None or self._size + len(batch) > SEGMENT_BYTES:
+                self._finish_segment()
+                stem = f"{self._directory}/{names.segment_file(self._next_in(batch), '')}"
+                self._file = self._files.create(stem + names.LOG)
+                self._base_offset, self._size = self._next_in(batch), 0
+            self._files.write_at(self._file, [batch], self._size)
+            self._size += len(batch)
+            self._bytes += len(batch)
+            self._largest = max(self._largest, len(batch))
+        self._next_offset += rows.num_rows
+
+    def finish(self) -> pa.RecordBatch:
+        """Make all of it last, and say what it is."""
+        self._finish_segment()
+        self._files.sync_path(self._directory)
+        self._files.sync_path(os.path.dirname(self._directory))
+        self._files.close()
+        values = [self.number, self._attempt, self._next_offset, self._bytes, self._largest]
+        columns = ["number", "attempt", "records", "bytes", "largest_batch"]
+        kinds = [pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.int64()]
+        return pa.record_batch(
+            [pa.array([value], kind) for value, kind in zip(values, kinds, strict=True)], columns
+        )
+
+    @staticmethod
+    def _next_in(batch: bytes) -> int:
+        return int.from_bytes(batch[:8], "big")
+
+    def _finish_segment(self) -> None:
+        if self._file is None:
+            return
+        self._files.sync(self._file)
+        stem = self._file.path.removesuffix(names.LOG)
+        reader = SegmentReader(self._files, stem, self._base_offset, self._size)
+        write_companions(self._files, reader, _INTERVAL_BYTES)
+        self._file = None
