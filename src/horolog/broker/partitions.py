@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from horolog.broker.checking import Checkers
+from horolog.broker.inline_tries import InlineTries
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition
 from horolog.broker.turns import Slice
@@ -42,6 +43,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         """The id in the log directory's meta.properties."""
         self.fences = Fences()
         """What exactly-once sinks may write; the registry of queries changes it."""
+        self.inline_lookups = InlineTries()
         self._served: dict[tuple[str, int], Partition] = {}
         self._log_dir = log_dir
         self._live = live
@@ -107,6 +109,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
             partition = self._served.pop((topic.name, index), None)
             if partition is not None:
                 await partition.close()
+        self.inline_lookups.forget(topic.name)
         keys = [TopicPartition(topic.name, index) for index in topic.partitions]
         monotonic_ms = self._clock.monotonic_ms
         await self._in_thread(lambda: self._log_dir.delete(keys, monotonic_ms()))

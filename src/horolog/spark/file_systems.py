@@ -225,6 +225,9 @@ class ArrowFiles(Files):
         except OSError as error:
             raise self._failed("read", file.path, error) from None
 
+    def will_need(self, file: OpenFile, size: int, position: int) -> None:
+        """Do nothing: there is no page cache."""
+
     def exists(self, path: str) -> bool:
         """Whether there is a file or a directory."""
         return bool(self._info(path).type != pafs.FileType.NotFound)

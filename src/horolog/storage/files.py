@@ -202,6 +202,14 @@ class Files:
             raise failed_to("read", file.path, error) from error
         return b"".join(parts)
 
+    def will_need(self, file: OpenFile, size: int, position: int) -> None:
+        """Have the disk read a stretch into the page cache at once; returns without waiting.
+
+        Reads that follow one another in it then wait for the disk once, not one after the other.
+        """
+        if not self.is_nonblocking:
+            page_cache.will_need(file.fd, size, position)
+
     def exists(self, path: str) -> bool:
         """Whether something has this name, a symbolic link to nothing included."""
         return os.path.lexists(path)

@@ -9,6 +9,7 @@ import os
 import struct
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Final
 
@@ -34,6 +35,13 @@ def read_cached(fd: int, size: int, position: int) -> bytearray | None:
     except OSError:
         return None
     return data if count == size else None
+
+
+def will_need(fd: int, size: int, position: int) -> None:
+    """Begin to read a stretch into the page cache; advice, where the system takes any."""
+    if sys.platform == "linux":
+        with suppress(OSError):  # the reads themselves say what is wrong
+            os.posix_fadvise(fd, position, size, os.POSIX_FADV_WILLNEED)
 
 
 def is_cached(fd: int, size: int, position: int) -> bool:

@@ -89,7 +89,7 @@ async def list_offsets(
         for some in _stretches(topic.partitions):
             await request.checkpoint()
             find = partial(_find_some, request, broker, topic.name, some, repeated)
-            answers += await _found(request, broker, some, find)
+            answers += await _found(request, broker, topic.name, some, find)
         topics.append({"name": topic.name, "partitions": answers})
     return {"topics": topics}
 
@@ -113,6 +113,7 @@ def _stretches(
 async def _found(
     request: Request[ListOffsetsRequest],
     broker: Broker,
+    topic: str,
     wanted: Sequence[ListOffsetsPartition],
     find: "Callable[[], list[ListOffsetsPartitionResponse]]",
 ) -> "list[ListOffsetsPartitionResponse]":
@@ -126,10 +127,16 @@ async def _found(
         return await broker.searchers.run(request.peer, find)
     if not searches:
         return find()
-    try:
-        return broker.partitions.without_blocking(find)
-    except WouldBlock:
+    inline = broker.partitions.inline_lookups
+    if not inline.is_due(topic):
         return await broker.searchers.run(request.peer, find)
+    try:
+        found = broker.partitions.without_blocking(find)
+    except WouldBlock:
+        inline.failed(topic)
+        return await broker.searchers.run(request.peer, find)
+    inline.succeeded(topic)
+    return found
 
 
 def _find_some(

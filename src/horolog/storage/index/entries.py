@@ -17,6 +17,7 @@ from horolog.errors import CorruptIndex
 from horolog.storage.files import FileMissing, Files
 
 _READ_BLOCKS = 1024
+_AROUND_BYTES = 128 << 10
 _BLOCK_ENTRIES = 128  # what a search reads at once when it has come close
 
 
@@ -100,7 +101,17 @@ class Entries:
                 low = middle + 1
             else:
                 high = middle
+        self._read_around(low)
         return low, self.read_between(low, high)
+
+    def _read_around(self, index: int) -> None:
+        """Have the page cache get the stretch of the file that holds an entry.
+
+        Searches by turns would else wait for the disk once for each page of the index.
+        """
+        position = self._start + index * self._layout.size
+        position -= position % _AROUND_BYTES
+        self._files.will_need(self._files.get(self.path), _AROUND_BYTES, position)
 
     def read_between(self, first: int, last: int) -> bytes:
         """The bytes of the entries from number `first` on, before number `last`."""

@@ -39,6 +39,7 @@ from horolog.storage.segment_end import SegmentEnd
 _logger = logging.getLogger(__name__)
 
 _NEAR_BYTES = 8 << 20  # farther from the last offset entry there is one missing
+_SEARCHED_BYTES = 128 << 10  # of a log, behind an index entry
 _MOST_HEADERS = 50_000  # read to prove an entry, before a scan by a task is the better way
 ANY_SIZE: Final = 1 << 31
 """Of an index that is only read."""
@@ -295,6 +296,10 @@ class Indexes:
 
     def _batch_of(self, entry: TimeEntry, log_size: int) -> tuple[int, BatchHeader] | None:
         start = self._entry_before(entry.offset, log_size).position
+        if start < log_size:
+            # The search begins here and goes on behind: one wait for the disk instead of two.
+            ahead = min(_SEARCHED_BYTES, log_size - start)
+            self._files.will_need(self._log.open(), ahead, start)
         within = None if self.is_checked else _NEAR_BYTES
         return batch_of_time_entry(self._log, entry, start, log_size, within)
 
