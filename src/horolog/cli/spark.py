@@ -16,6 +16,7 @@ JOBS = {
         "horolog.cli.jobs.mirror", "Mirror topics into another cluster or a directory."
     ),
     "compare": Entry("horolog.cli.jobs.compare", "Prove that two topics hold the same records."),
+    "failover": Entry("horolog.cli.jobs.failover", "Let groups go on in another cluster."),
     "script": Entry("horolog.cli.jobs.script", "Print the path of the script for spark-submit."),
 }
 

@@ -1,7 +1,7 @@
 """The offsets that consumer groups have committed."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from horolog.client.deadline import Deadline
@@ -13,6 +13,7 @@ from horolog.wire.api import ApiKey
 __all__ = ["CommittedOffset", "GroupCalls"]
 
 _LAST_WITH_NAMES: Final = 9  # of OffsetCommit and OffsetFetch; 10 has topic ids
+_LAST_WITHOUT_ERRORS: Final = 5  # of DescribeGroups: a group that is not there is dead
 _FIRST_WITH_GROUPS: Final = 8  # of OffsetFetch: several groups in one request
 
 
@@ -47,6 +48,30 @@ class GroupCalls(RetriedCalls):
                     each.group_id for each in body.groups if each.protocol_type in ("", "consumer")
                 }
             return sorted(found)
+
+        return self._persist(attempt)
+
+    def group_states(self, group_ids: Sequence[str]) -> dict[str, str]:
+        """The states of groups by Kafka's names: "Empty" and "Dead" have no members.
+
+        A group that does not exist is dead.
+
+        Raises:
+            RequestRefused: a coordinator refuses.
+            NoAnswer: a coordinator does not answer.
+        """
+
+        def attempt(deadline: Deadline) -> dict[str, str]:
+            found = {}
+            for group_id in group_ids:
+                link = self.brokers.coordinator(group_id, deadline)
+                version = link.version(ApiKey.DESCRIBE_GROUPS, highest=_LAST_WITHOUT_ERRORS)
+                request = {"groups": [group_id], "include_authorized_operations": False}
+                body = link.ask(ApiKey.DESCRIBE_GROUPS, version, request, deadline).body
+                for each in body.groups:
+                    refuse(each.error_code, f"state of group {group_id}")
+                    found[group_id] = each.group_state
+            return found
 
         return self._persist(attempt)
 

@@ -36,6 +36,7 @@ _JOBS: dict[str, str] = {
     "archive": "horolog.jobs.archives.archiving",
     "latency": "horolog.jobs.questions.latency",
     "restore": "horolog.jobs.archives.restoring",
+    "failover": "horolog.jobs.failing_over.failover",
     "mirror": "horolog.jobs.mirroring",
     "compare": "horolog.jobs.comparing",
 }

@@ -1,0 +1,207 @@
+"""`horolog.jobs.failover`: groups go on in another cluster without the loss of a record."""
+
+import os
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from horolog.errors import Misconfigured
+from horolog.jobs.failing_over import planning
+from horolog.jobs.failing_over.applying import Applied, check_cluster, commit, offsets_of
+from horolog.jobs.failing_over.planning import Cautions, Plan
+from horolog.jobs.failing_over.recorded import Bound, Recorded, TopicProgress
+from horolog.jobs.failing_over.recording import check_same_cluster, look, record_once
+from horolog.jobs.location import Location
+from horolog.jobs.selection import client_of
+from horolog.jobs.state import JobState
+
+MARGIN_MS = 60_000
+"""Added to what was measured: clocks of two clusters differ, and producers may stamp twice."""
+LIVE_MS = 30_000
+_RECORDED, _PLAN = "recorded", "plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What one recording found."""
+
+    bounds: Mapping[str, Bound]
+    """By topic."""
+    groups: Mapping[str, Mapping[str, TopicProgress]]
+    """By group and topic; a group that has committed nothing of the topics has none."""
+
+
+def failover(spark: SparkSession, *, state: str | os.PathLike[str]) -> "Failover":
+    """The three steps of a failover, around one state directory.
+
+        steps = jobs.failover(spark, state="failover")
+        steps.record(source="east:9092", groups=["shop"])     # again and again
+        steps.plan(target="west:9092")                        # once east is gone
+        steps.apply(target="west:9092")
+
+    See `horolog.jobs.failing_over` for what is lost when: nothing, if no record takes longer to
+    the source's log than the longest that was recorded, plus the margin.
+    """
+    return Failover(spark, state)
+
+
+class Failover:
+    """A state directory, which one step at a time uses; copy it to where the survivor is.
+
+    Only `apply` needs no session.
+    """
+
+    def __init__(self, spark: SparkSession | None, state: str | os.PathLike[str]) -> None:
+        self._spark = spark
+        self._path = state
+
+    def record(
+        self,
+        *,
+        source: str | os.PathLike[str],
+        groups: Sequence[str],
+        topics: str | Iterable[str] | None = None,
+        topics_pattern: str | None = None,
+        settings: Mapping[str, str] | None = None,
+        live_ms: int = LIVE_MS,
+    ) -> Recording:
+        """Record until when groups have read, and how long records take, while the source lives.
+
+        Args:
+            source: the cluster that the groups read.
+            groups: their names.
+            topics: of those that they have committed offsets of; all without any.
+            topics_pattern: or those whose whole name matches a regular expression of Java's.
+            settings: of the client.
+            live_ms: how long to measure what is appended, where the log keeps one time only; 0
+                for not at all.
+
+        Raises:
+            Misconfigured: an argument is wrong, or the state is of another cluster.
+            HorologError: the cluster cannot be read.
+        """
+        location = Location.parse(source)
+        if not groups:
+            raise Misconfigured("give the groups to record: --groups A,B")
+        names = topics.split(",") if isinstance(topics, str) else topics or ()
+        wanted = [name.strip() for name in names if name.strip()]
+        with self._state() as state:
+            recorded = _read(state)
+            looked = look(location, settings or {}, groups, wanted, topics_pattern)
+            if recorded is None:
+                recorded = Recorded(looked.cluster_id, str(location))
+            check_same_cluster(recorded, looked, location)
+            bounds, progress = record_once(self._session, location, settings or {}, looked, live_ms)
+            for topic, bound in bounds.items():
+                recorded.add_bound(topic, bound)
+            for group, its in progress.items():
+                if its:
+                    recorded.groups.setdefault(group, {}).update(its)
+            state.write(_RECORDED, recorded.to_json())
+        return Recording(bounds, progress)
+
+    def plan(
+        self,
+        *,
+        target: str | os.PathLike[str],
+        groups: Sequence[str] = (),
+        settings: Mapping[str, str] | None = None,
+        margin_ms: int = MARGIN_MS,
+        bound_ms: int | None = None,
+        same_partitions: bool = False,
+        ignore_odd_times: bool = False,
+    ) -> Plan:
+        """Plan where groups start on the survivor; the source is not asked.
+
+        Args:
+            target: the survivor.
+            groups: the names of some that were recorded; all without any.
+            settings: of the client.
+            margin_ms: added to every bound.
+            bound_ms: instead of the largest that was recorded.
+            same_partitions: both clusters have the same partitions, and producers that put a
+                record into the one of the same number: less is read again.
+            ignore_odd_times: let records without a time, or with one in another unit, be lost.
+
+        Raises:
+            Misconfigured: nothing was recorded, or the target is the source.
+            HorologError: the survivor cannot be read.
+        """
+        for name, given in (("margin", margin_ms), ("bound", bound_ms)):
+            if given is not None and given < 0:
+                raise Misconfigured(f"{name} is {given} ms; it is not below zero")
+        with self._state() as state:
+            recorded = _read(state)
+            if recorded is None:
+                raise Misconfigured(f"{state.path} holds no recording: run failover record first")
+            cautions = Cautions(margin_ms, bound_ms, same_partitions, ignore_odd_times)
+            found = planning.plan(
+                self._session,
+                recorded,
+                Location.parse(target, "target"),
+                settings or {},
+                cautions,
+                uuid.uuid4().hex,
+                groups,
+            )
+            state.write(_PLAN, found.to_json())
+        return found
+
+    def apply(
+        self,
+        *,
+        target: str | os.PathLike[str],
+        settings: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+        again: bool = False,
+    ) -> list[Applied]:
+        """Commit the plan, group by group; a group that was committed is left alone.
+
+        A run that was killed is run again. What a group has committed since it was applied would
+        be overwritten by a second time, hence `again`.
+
+        Args:
+            target: the survivor.
+            settings: of the client.
+            dry_run: commit nothing.
+            again: commit for groups, too, that were committed by this plan before.
+
+        Raises:
+            Misconfigured: there is no plan, or it is of another cluster.
+            HorologError: the survivor cannot be reached.
+        """
+        with self._state() as state:
+            document = state.read(_PLAN)
+            if document is None:
+                raise Misconfigured(f"{state.path} holds no plan: run failover plan first")
+            found = Plan.from_json(document)
+            offsets = offsets_of(found)
+            done = [] if again else [each for each in offsets if _key(found, each) in state.done]
+            left = {group: its for group, its in offsets.items() if group not in done}
+            applied = [Applied(each, 0, 0) for each in sorted(done)]
+            with client_of(Location.parse(target, "target"), settings or {}) as client:
+                check_cluster(client, found)
+                for each in commit(client, left, dry_run=dry_run):
+                    if each.error is None and not dry_run:
+                        state.record([(_key(found, each.group), {"offsets": each.offsets})])
+                    applied.append(each)
+        return applied
+
+    @property
+    def _session(self) -> SparkSession:
+        assert self._spark is not None
+        return self._spark
+
+    def _state(self) -> JobState:
+        return JobState(self._path, "failover", {})
+
+
+def _key(plan: Plan, group: str) -> str:
+    return f"{plan.id}/{group}"
+
+
+def _read(state: JobState) -> Recorded | None:
+    document = state.read(_RECORDED)
+    return None if document is None else Recorded.from_json(document)

@@ -1,0 +1,201 @@
+"""What the records of a topic hold between marks: offsets that someone asks about."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from horolog.jobs.questions.groups import Groups, Pending
+from horolog.jobs.questions.late import InOrder, counted_in
+from horolog.jobs.questions.scan import Scan, Summary, Times, batch_of, ddl_of, runs
+from horolog.spark.rows import NO_TIME
+
+_NO_MIN: Final = (1 << 63) - 1
+_SUMS = ("records", "odd", "appended", "up_to")
+_LARGEST = ("max_ms", "late_max_ms", "latency_max_ms")
+PARTS: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("run", pa.int64()),
+        *((name, pa.int64()) for name in ("mark", *_SUMS, "min_ms", *_LARGEST)),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Records of a partition from one mark to before the next; times in milliseconds."""
+
+    records: int = 0
+    odd: int = 0
+    """Without a time, or with one that looks like another unit's."""
+    appended: int = 0
+    """Of the others, those whose append time is known."""
+    up_to: int = 0
+    """Of the others, those with a create time up to the limit that was asked about."""
+    min_ms: int | None = None
+    max_ms: int | None = None
+    late_max_ms: int = 0
+    latency_max_ms: int | None = None
+    """Append time minus create time; None where no append time is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMarks:
+    """A partition, cut at its marks: what is before the first one comes first."""
+
+    between: tuple[Between, ...]
+
+    @property
+    def late_max_ms(self) -> int:
+        """The largest lateness of the whole partition."""
+        return max((each.late_max_ms for each in self.between), default=0)
+
+    @property
+    def max_ms(self) -> int | None:
+        """The largest create time."""
+        return max((each.max_ms for each in self.between if each.max_ms is not None), default=None)
+
+    @property
+    def latency_max_ms(self) -> int | None:
+        """The largest latency."""
+        known = [each.latency_max_ms for each in self.between if each.latency_max_ms is not None]
+        return max(known, default=None)
+
+    def from_mark(self, place: int) -> Between:
+        """All from a mark on, by its place among the marks of the partition."""
+        rest = self.between[place + 1 :]
+        return Between(
+            sum(each.records for each in rest),
+            sum(each.odd for each in rest),
+            sum(each.appended for each in rest),
+            sum(each.up_to for each in rest),
+            min((each.min_ms for each in rest if each.min_ms is not None), default=None),
+            max((each.max_ms for each in rest if each.max_ms is not None), default=None),
+        )
+
+
+Marks = Mapping[tuple[str, int], Sequence[int]]
+"""Of each partition, in rising order."""
+
+
+class MarkSummary:
+    """Sums of what a task reads, by the last mark before each record; rows of `PARTS`."""
+
+    def __init__(self, marks: Marks, limits_ms: Mapping[str, int] | None = None) -> None:
+        self.marks = {key: np.array(its, np.int64) for key, its in marks.items()}
+        self.limits_ms = dict(limits_ms or {})
+
+    def __call__(self, place: int, times: Iterator[Times]) -> Iterator[pa.RecordBatch]:
+        """The rows of a task, a run of each partition after the other."""
+        pending, constants, order = Pending(), dict[str, object](), InOrder(0)
+        for each, begins in runs(times):
+            if begins:
+                yield from _rows(pending.take(), constants)
+                order = InOrder(0)
+                constants = {
+                    "topic": each.topic,
+                    "partition": each.partition,
+                    "run": int(each.offsets[0]),
+                }
+            yield from _rows(pending.add(self._groups(each, order)), constants)
+        yield from _rows(pending.take(), constants)
+
+    def _groups(self, times: Times, order: InOrder) -> Groups:
+        created = times.created_ms
+        usable = counted_in(times)
+        late_ms, _ = order.add(created, usable)
+        known = usable & times.is_appended
+        marks = self.marks.get((times.topic, times.partition), np.empty(0, np.int64))
+        limit = self.limits_ms.get(times.topic, NO_TIME)
+        return Groups(
+            {"mark": np.searchsorted(marks, times.offsets, side="right").astype(np.int64)},
+            {
+                "records": np.ones(len(created), np.bool_),
+                "odd": ~usable,
+                "appended": known,
+                "up_to": usable & (created <= limit),
+            },
+            {"min_ms": np.where(usable, created, _NO_MIN)},
+            {
+                "max_ms": np.where(usable, created, NO_TIME),
+                "late_max_ms": np.where(usable, late_ms, 0),
+                "latency_max_ms": np.where(known, _latency(times), NO_TIME),
+            },
+        )
+
+
+def _latency(times: Times) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    far = 1 << 61
+    return np.clip(times.appended_ms, -far, far) - np.clip(times.created_ms, -far, far)
+
+
+def _rows(groups: Groups | None, constants: dict[str, object]) -> Iterator[pa.RecordBatch]:
+    if groups is not None and groups.rows:
+        yield batch_of(constants, groups.columns, PARTS)
+
+
+def marked(
+    spark: SparkSession, scan: Scan, marks: Marks, limits_ms: Mapping[str, int] | None = None
+) -> dict[tuple[str, int], PartitionMarks]:
+    """Read a selection once; a few numbers come back for each mark and each task."""
+    summary: Summary = MarkSummary(marks, limits_ms)
+    return between(rows_of(scan.frame(spark, summary, ddl_of(PARTS))), marks)
+
+
+def rows_of(parts: DataFrame) -> list[dict[str, Any]]:
+    """The rows of a summary: a few for each task and mark."""
+    return [row.asDict() for row in parts.collect()]
+
+
+def between(
+    rows: Iterable[Mapping[str, Any]], marks: Marks
+) -> dict[tuple[str, int], PartitionMarks]:
+    """Put together what the tasks gave."""
+    by_partition: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_partition[row["topic"], row["partition"]].append(row)
+    return {
+        key: _partition(by_partition.get(key, ()), len(marks.get(key, ())))
+        for key in {*by_partition, *marks}
+    }
+
+
+def _partition(rows: Iterable[Mapping[str, int]], marks: int) -> PartitionMarks:
+    found = [
+        dict.fromkeys(_SUMS, 0) | {"min_ms": _NO_MIN, "late_max_ms": 0} for _ in range(marks + 1)
+    ]
+    for each in found:
+        each.update(max_ms=NO_TIME, latency_max_ms=NO_TIME)
+    largest_ms = NO_TIME
+    for row in sorted(rows, key=lambda row: (row["run"], row["mark"])):
+        one = found[row["mark"]]
+        for name in _SUMS:
+            one[name] += row[name]
+        one["min_ms"] = min(one["min_ms"], row["min_ms"])
+        for name in _LARGEST:
+            one[name] = max(one[name], row[name])
+        # What is before the run, or before the mark in it, makes late what follows.
+        if row["min_ms"] < largest_ms:
+            one["late_max_ms"] = max(one["late_max_ms"], largest_ms - row["min_ms"])
+        largest_ms = max(largest_ms, row["max_ms"])
+    return PartitionMarks(tuple(_between(each) for each in found))
+
+
+def _between(one: Mapping[str, int]) -> Between:
+    is_timed = one["min_ms"] != _NO_MIN
+    return Between(
+        records=one["records"],
+        odd=one["odd"],
+        appended=one["appended"],
+        up_to=one["up_to"],
+        min_ms=one["min_ms"] if is_timed else None,
+        max_ms=one["max_ms"] if is_timed else None,
+        late_max_ms=one["late_max_ms"],
+        latency_max_ms=one["latency_max_ms"] if one["appended"] else None,
+    )

@@ -1,0 +1,361 @@
+"""Plans where groups start on the survivor, from what was recorded and the survivor alone."""
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from horolog.client import EARLIEST, LATEST, Client, RecordClock, ResourceType
+from horolog.errors import CorruptFile, Misconfigured
+from horolog.jobs.failing_over.marks import marked
+from horolog.jobs.failing_over.recorded import Recorded, TopicProgress
+from horolog.jobs.location import Location
+from horolog.jobs.questions.scan import Scan
+from horolog.jobs.selection import Selection, client_of
+from horolog.spark.broker_log import BrokerLog
+from horolog.storage.names import TopicPartition
+
+_TYPE = "message.timestamp.type"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a group starts in a topic of the survivor."""
+
+    group: str
+    topic: str
+    recorded_at_ms: int
+    bound_ms: int
+    """What a record takes at most, the margin included."""
+    from_ms: Mapping[int, int | None]
+    """By partition: the create time from which on it reads; None for all that there is."""
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    """By partition of the survivor."""
+    to_read: int = 0
+    """Records from there to the log ends."""
+    duplicates: int = 0
+    """Of these, how many at most the group had read when it was recorded."""
+    notes: tuple[str, ...] = ()
+    """Why records could be missing all the same; without any, none can be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where all groups start."""
+
+    id: str
+    cluster_id: str | None
+    target: str
+    starts: tuple[Start, ...]
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether no record can be missing, if none takes longer than its bound."""
+        return not any(each.notes for each in self.starts)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a document; `from_json` reads it."""
+        found = asdict(self)
+        for each in found["starts"]:
+            for name in ("from_ms", "offsets"):
+                each[name] = {str(number): value for number, value in each[name].items()}
+        return {"version": 1, **found}
+
+    @classmethod
+    def from_json(cls, document: Any) -> "Plan":
+        """What `to_json` made.
+
+        Raises:
+            CorruptFile: it is not that.
+        """
+        try:
+            if document["version"] != 1:
+                raise CorruptFile(f"plan.json is of version {document['version']}, not 1")
+            starts = []
+            for each in document["starts"]:
+                by_number = {
+                    name: {int(number): value for number, value in each[name].items()}
+                    for name in ("from_ms", "offsets")
+                }
+                starts.append(Start(**{**each, **by_number, "notes": tuple(each["notes"])}))
+            return cls(document["id"], document["cluster_id"], document["target"], tuple(starts))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptFile(f"plan.json is damaged: {error!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Cautions:
+    """How careful a plan is."""
+
+    margin_ms: int
+    """Added to every bound."""
+    bound_ms: int | None = None
+    """Instead of what was recorded."""
+    same_partitions: bool = False
+    """Both clusters put a record into the partition of the same number."""
+    ignores_odd: bool = False
+    """Records without a usable time may be missing."""
+
+
+def start_times(
+    recorded: Recorded, group: str, topic: str, partitions: Iterable[int], cautions: Cautions
+) -> Start:
+    """From which create time on a group reads each partition of the survivor.
+
+    Args:
+        recorded: what is known of the source.
+        group: its name.
+        topic: that it reads.
+        partitions: of the survivor.
+        cautions: what the user asked for.
+    """
+    progress = recorded.groups[group][topic]
+    measured = recorded.bound_ms(topic) if cautions.bound_ms is None else cautions.bound_ms
+    bound = measured + cautions.margin_ms
+    notes = []
+    if cautions.bound_ms is None and not recorded.has_latency(topic):
+        notes.append(
+            "it was never measured how long records take: the bound is how far they were out of "
+            "order"
+        )
+    elif measured < recorded.bound_ms(topic):
+        notes.append(f"records have taken up to {recorded.bound_ms(topic)} ms")
+    if not cautions.ignores_odd and recorded.odd(topic):
+        notes.append(
+            f"{recorded.odd(topic):,} records had no time, or one in another unit: such records "
+            "are only found where they had arrived when the group was recorded"
+        )
+    from_ms = {number: _from_ms(progress, number, bound, cautions) for number in sorted(partitions)}
+    return Start(group, topic, progress.at_ms, bound, from_ms, notes=tuple(notes))
+
+
+def _from_ms(progress: TopicProgress, number: int, bound_ms: int, cautions: Cautions) -> int | None:
+    only = number if cautions.same_partitions and number in progress.partitions else None
+    odd = progress.unread_odd if only is None else progress.partitions[only].unread_odd
+    if odd and not cautions.ignores_odd:
+        return None  # they are unread, and no time finds them
+    return progress.read_before_ms(bound_ms, only)
+
+
+def plan(
+    spark: SparkSession,
+    recorded: Recorded,
+    target: Location,
+    settings: Mapping[str, str],
+    cautions: Cautions,
+    plan_id: str,
+    groups: Collection[str] = (),
+) -> Plan:
+    """Where each group starts; asks the survivor alone.
+
+    Raises:
+        Misconfigured: the survivor is the cluster that was recorded, or a group was not recorded.
+        RequestRefused: the survivor refuses.
+        NoAnswer: it does not answer.
+    """
+    missing = [each for each in groups if each not in recorded.groups]
+    if missing:
+        raise Misconfigured(f"group {missing[0]} was never recorded")
+    wanted = {
+        (group, topic)
+        for group, its in recorded.groups.items()
+        if not groups or group in groups
+        for topic in its
+    }
+    with client_of(target, settings) as client:
+        cluster_id, present = _survivor(client, recorded, target, {topic for _, topic in wanted})
+        starts = [
+            start_times(recorded, group, topic, present[topic], cautions)
+            if topic in present
+            else _without_topic(recorded, group, topic)
+            for group, topic in sorted(wanted)
+        ]
+        ends = _ends(client, present, LATEST)  # before the lookups: what comes later lies behind
+        earliest = _ends(client, present, EARLIEST)
+        stamped = _stamped(client, present)
+        found = [
+            _looked_up(client, each, target, settings, ends, earliest)
+            if each.topic not in stamped
+            else each
+            for each in starts
+        ]
+    if stamped:
+        found = _scanned(spark, found, stamped, target, settings, ends, earliest)
+    counted = _counted(spark, found, recorded, target, settings)
+    return Plan(plan_id, cluster_id, str(target), tuple(counted))
+
+
+def _survivor(
+    client: Client, recorded: Recorded, target: Location, topics: Iterable[str]
+) -> tuple[str | None, dict[str, list[int]]]:
+    metadata = client.metadata(sorted(topics))
+    if metadata.cluster_id is not None and metadata.cluster_id == recorded.cluster_id:
+        raise Misconfigured(
+            f"{target} is the cluster that was recorded ({recorded.source}), not a survivor of it"
+        )
+    present = {
+        name: sorted(its.partitions) for name, its in metadata.topics.items() if its.partitions
+    }
+    return metadata.cluster_id, present
+
+
+def _without_topic(recorded: Recorded, group: str, topic: str) -> Start:
+    at_ms = recorded.groups[group][topic].at_ms
+    return Start(group, topic, at_ms, 0, {}, notes=("the survivor has no such topic",))
+
+
+def _ends(
+    client: Client, present: Mapping[str, Sequence[int]], which: int
+) -> dict[tuple[str, int], int]:
+    asked = {(name, number): which for name, its in present.items() for number in its}
+    return {key: found.offset if found else 0 for key, found in client.list_offsets(asked).items()}
+
+
+def _stamped(client: Client, topics: Iterable[str]) -> set[str]:
+    """Topics whose timestamps are append times: their indexes do not know create times."""
+    resources = [(ResourceType.TOPIC, name) for name in topics]
+    described = client.describe_configs(resources, names=[_TYPE]) if resources else {}
+    return {
+        resource[1]
+        for resource, entries in described.items()
+        if _TYPE in entries and entries[_TYPE].value == "LogAppendTime"
+    }
+
+
+def _looked_up(
+    client: Client,
+    start: Start,
+    target: Location,
+    settings: Mapping[str, str],
+    ends: Mapping[tuple[str, int], int],
+    earliest: Mapping[tuple[str, int], int],
+) -> Start:
+    """With the offsets of the first records at or after its times, by the survivor's indexes."""
+    by_time: dict[int, list[TopicPartition]] = defaultdict(list)
+    offsets: dict[int, int] = {}
+    for number, from_ms in start.from_ms.items():
+        if from_ms is None:
+            offsets[number] = earliest[start.topic, number]
+        else:
+            by_time[from_ms].append(TopicPartition(start.topic, number))
+    selection = Selection.of(str(target), topics=[start.topic], settings=settings)
+    with BrokerLog(selection.read_options()) as log:
+        for from_ms, partitions in by_time.items():
+            if from_ms < 0 and client.has_append_times():
+                records = client.find_records(
+                    {(each.topic, each.partition): from_ms for each in partitions},
+                    RecordClock.CREATE,
+                )
+                found = {TopicPartition(*key): each.offset for key, each in records.items() if each}
+            else:
+                found = log.none_before(from_ms, partitions)
+            for each in partitions:
+                key = (each.topic, each.partition)
+                offset = found.get(each, ends[key])
+                offsets[each.partition] = min(max(offset, earliest[key]), ends[key])
+    return replace(start, offsets=dict(sorted(offsets.items())))
+
+
+def _scanned(
+    spark: SparkSession,
+    starts: Sequence[Start],
+    topics: Collection[str],
+    target: Location,
+    settings: Mapping[str, str],
+    ends: Mapping[tuple[str, int], int],
+    earliest: Mapping[tuple[str, int], int],
+) -> list[Start]:
+    """The same of LogAppendTime topics: the create times in their bytes are read."""
+    times = sorted(
+        {
+            from_ms
+            for each in starts
+            if each.topic in topics
+            for from_ms in each.from_ms.values()
+            if from_ms is not None
+        }
+    )
+    selection = Selection.of(str(target), topics=sorted(topics), settings=settings)
+    frame = selection.frame(spark, columns="topic,partition,offset,createTimeMs")
+    firsts = [
+        F.min(F.when(F.col("createTimeMs") >= from_ms, F.col("offset"))).alias(f"at_{place}")
+        for place, from_ms in enumerate(times)
+    ]
+    rows = frame.groupBy("topic", "partition").agg(F.count("*"), *firsts).collect()
+    found = {
+        (row["topic"], row["partition"], from_ms): row[f"at_{place}"]
+        for row in rows
+        for place, from_ms in enumerate(times)
+    }
+    scanned = []
+    for each in starts:
+        if each.topic in topics:
+            offsets = {}
+            for number, from_ms in each.from_ms.items():
+                key = (each.topic, number)
+                if from_ms is None:
+                    offsets[number] = earliest[key]
+                else:
+                    first = found.get((*key, from_ms))
+                    offsets[number] = ends[key] if first is None else min(first, ends[key])
+            each = replace(each, offsets=offsets)
+        scanned.append(each)
+    return scanned
+
+
+def _counted(
+    spark: SparkSession,
+    starts: Sequence[Start],
+    recorded: Recorded,
+    target: Location,
+    settings: Mapping[str, str],
+) -> list[Start]:
+    """With what each start has to read, and how much of it at most the group had read."""
+    marks: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for each in starts:
+        for number, offset in each.offsets.items():
+            if offset not in marks[each.topic, number]:
+                marks[each.topic, number].append(offset)
+    if not marks:
+        return list(starts)
+    for its in marks.values():
+        its.sort()
+    first: dict[str, dict[str, int]] = defaultdict(dict)
+    for (topic, number), its in marks.items():
+        first[topic][str(number)] = its[0]
+    limits = {
+        topic: largest
+        for topic in first
+        if (
+            largest := max(
+                (
+                    its[topic].largest_ms or 0
+                    for its in recorded.groups.values()
+                    if topic in its and its[topic].largest_ms is not None
+                ),
+                default=None,
+            )
+        )
+        is not None
+    }
+    selection = Selection.of(
+        str(target),
+        topics=list(first),
+        settings={**settings, "startingOffsets": json.dumps(first), "failOnDataLoss": "false"},
+    )
+    found = marked(spark, Scan.plan(spark, selection, with_producers=False), marks, limits)
+    counted = []
+    for each in starts:
+        to_read = again = 0
+        for number, offset in each.offsets.items():
+            key = (each.topic, number)
+            rest = found[key].from_mark(marks[key].index(offset))
+            to_read += rest.records
+            again += rest.up_to
+        unread = recorded.groups[each.group][each.topic].unread
+        counted.append(replace(each, to_read=to_read, duplicates=max(0, again - unread)))
+    return counted

@@ -1,0 +1,242 @@
+"""`horolog spark failover` between two brokers."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_runner import Ran, run_command
+from kafka_clients import kafka
+from patience import eventually
+from running_broker import RunningBroker
+
+from horolog import jobs
+from horolog.client import Client, CommittedOffset, scan
+from horolog.clock import ManualClock
+from horolog.errors import Misconfigured
+from horolog.record.builder import Record, build_batch
+
+pytestmark = pytest.mark.spark
+
+MakeBroker = Callable[..., RunningBroker]
+NOW_MS = 1_715_000_000_000
+ANY = {"message_timestamp_after_max_ms": str((1 << 63) - 1), "retention_ms": "-1"}
+
+
+class Cluster:
+    """A broker, its clock, and a client."""
+
+    def __init__(self, make_broker: MakeBroker) -> None:
+        self.clock = ManualClock(NOW_MS)
+        self.broker = make_broker(clock=self.clock)
+        self.address = self.broker.address
+        self.client = Client(self.address)
+
+    def append(self, at_ms: int, created_ms: int, value: bytes, partition: int = 0) -> None:
+        if at_ms > self.clock.now_ms():
+            self.clock.advance(at_ms - self.clock.now_ms())
+        batch = build_batch([Record(created_ms, None, value)])
+        self.client.produce("t", partition, batch)
+
+    def commit(self, group: str, offsets: dict[int, int]) -> None:
+        self.client.offset_commit(
+            group, {("t", number): CommittedOffset(at) for number, at in offsets.items()}
+        )
+
+    def committed(self, group: str) -> dict[int, int]:
+        return {
+            number: at.offset
+            for (_, number), at in self.client.offset_fetch(group).items()
+            if at is not None
+        }
+
+    def values(self, partition: int) -> list[bytes]:
+        table = scan(self.client, "t").read_all()
+        rows = [row for row in table.to_pylist() if row["partition"] == partition]
+        return [row["value"] for row in sorted(rows, key=lambda row: row["offset"])]
+
+
+@pytest.fixture
+def east(make_broker: MakeBroker) -> Iterator[Cluster]:
+    cluster = Cluster(make_broker)
+    yield cluster
+    cluster.client.close()
+
+
+@pytest.fixture
+def west(make_broker: MakeBroker) -> Iterator[Cluster]:
+    cluster = Cluster(make_broker)
+    yield cluster
+    cluster.client.close()
+
+
+def step(name: str, *arguments: object) -> Ran:
+    return run_command("spark", "failover", name, *arguments)
+
+
+def test_the_record_of_kip_33_that_arrives_in_another_order_is_not_missed(
+    spark: Any, east: Cluster, west: Cluster, tmp_path: Path
+) -> None:
+    """KIP-33, use case 3: m1 is created before m2; cluster 2 gets m2 first, cluster 1 gets m1."""
+    cluster_1, cluster_2 = west, east
+    for each in (cluster_1, cluster_2):
+        each.broker.create_topic("t", **ANY)
+        each.append(NOW_MS + 5_000, NOW_MS, b"m0")  # that slow a record may be
+    ct2 = NOW_MS + 60_000
+    ct1 = ct2 - 2_000
+    cluster_2.append(ct2 + 10, ct2, b"m2")
+    cluster_2.commit("shop", {0: 2})
+    recorded = step(
+        "record", "--source", cluster_2.address, "--groups", "shop", "--state", tmp_path / "s",
+        "--json",
+    )  # fmt: skip
+    assert recorded.code == 0, recorded.err
+    assert recorded.json["topics"][0]["latency_ms"] == 5_000
+    cluster_2.append(ct2 + 3_000, ct1, b"m1")
+    cluster_1.append(ct1 + 10, ct1, b"m1")
+    cluster_1.append(ct2 + 10, ct2, b"m2")
+    by_time = cluster_1.client.list_offsets({("t", 0): ct2})["t", 0]
+    assert by_time is not None
+    assert cluster_1.values(0)[by_time.offset :] == [b"m2"], "a search for CT2 misses m1"
+
+    cluster_2.broker.stop()
+    options = ("--target", cluster_1.address, "--state", tmp_path / "s")
+    plan = step("plan", *options, "--margin", "0s", "--json")
+    assert plan.code == 0, plan.err
+    (start,) = plan.json["starts"]
+    assert start["offsets"] == {"0": 1}
+    # m1 was not in cluster 2 when it was recorded: it may count as read.
+    assert (start["to_read"], start["duplicates"]) == (2, 2)
+    shown = step("plan", *options, "--margin", "0s")
+    assert "shop, t: 2 records to read, of which at most 2 had been read" in shown.out
+    assert "No record is lost that takes no longer" in shown.out
+    dry = step("apply", *options, "--dry-run")
+    assert (dry.code, "would commit" in dry.out) == (0, True)
+    assert cluster_1.committed("shop") == {}
+    applied = step("apply", *options)
+    assert applied.code == 0, applied.err
+    assert cluster_1.committed("shop") == {0: 1}
+    assert cluster_1.values(0)[1:] == [b"m1", b"m2"]
+
+
+@pytest.mark.parametrize("type_", ["CreateTime", "LogAppendTime"])
+def test_of_two_histories_no_unread_record_is_skipped(
+    spark: Any, east: Cluster, west: Cluster, tmp_path: Path, type_: str
+) -> None:
+    seed = random.randrange(1 << 32)
+    rng = random.Random(seed)
+    east.broker.create_topic("t", partitions=2, **ANY)
+    west.broker.create_topic("t", partitions=3, message_timestamp_type=type_, **ANY)
+    sent = [(NOW_MS + 100 * number, NOW_MS + 100 * number, b"%d" % number) for number in range(120)]
+    arrivals: dict[str, Sequence[tuple[int, int, bytes]]] = {
+        name: sorted((at + rng.randrange(2_000), created, value) for at, created, value in sent)
+        for name in ("east", "west")
+    }
+    at_ms = NOW_MS + rng.randrange(3_000, 12_000)
+    in_east: dict[int, list[bytes]] = {0: [], 1: []}
+    for at, created, value in arrivals["east"]:
+        if at <= at_ms:
+            partition = rng.randrange(2)
+            east.append(at, created, value, partition)
+            in_east[partition].append(value)
+    # An older record shows how slow one may be.
+    east.append(at_ms, at_ms - 2_000, b"slow", 0)
+    in_east[0].append(b"slow")
+    groups = {
+        group: {number: rng.randrange(len(its) + 1) for number, its in in_east.items()}
+        for group in ("one", "two", "three")
+    }
+    for group, offsets in groups.items():
+        east.commit(group, offsets)
+    steps = jobs.failover(spark, state=tmp_path / "s")
+    steps.record(source=east.address, groups=list(groups))
+    for at, created, value in arrivals["west"]:
+        west.append(at, created, value, rng.randrange(3))
+    plan = steps.plan(target=west.address, margin_ms=0)
+    assert plan.is_proven, plan
+    assert all(each.error is None for each in steps.apply(target=west.address))
+    for group, offsets in groups.items():
+        read = {value for number, its in in_east.items() for value in its[: offsets[number]]}
+        starts = west.committed(group)
+        got = {value for number in range(3) for value in west.values(number)[starts[number] :]}
+        assert {value for _, _, value in sent} - read <= got, f"seed {seed}, {group}"
+
+
+def test_groups_with_members_are_refused_and_others_are_committed_once(
+    spark: Any, east: Cluster, west: Cluster, tmp_path: Path
+) -> None:
+    for each in (east, west):
+        each.broker.create_topic("t", **ANY)
+        for number in range(5):
+            each.append(NOW_MS, NOW_MS + number, b"v")
+    for group in ("busy", "idle"):
+        east.commit(group, {0: 5})
+    steps = jobs.failover(spark, state=tmp_path / "s")
+    steps.record(source=east.address, groups=["busy", "idle"])
+    steps.plan(target=west.address)
+    west.clock.follow()  # members wait for each other
+    consumer = kafka.KafkaConsumer("t", bootstrap_servers=west.address, group_id="busy")
+    try:
+        assert eventually(lambda: bool(consumer.poll(100) or consumer.assignment()))
+        options = ("--target", west.address, "--state", tmp_path / "s")
+        applied = step("apply", *options, "--json")
+        assert applied.code == 1
+        results = {each["group"]: each["result"] for each in applied.json["groups"]}
+        assert "the group has members at the survivor" in results["busy"]
+        assert results["idle"] == "committed"
+    finally:
+        consumer.close(autocommit=False)
+    west.commit("idle", {0: 3})  # it has read on
+    again = {
+        each["group"]: each["result"] for each in step("apply", *options, "--json").json["groups"]
+    }
+    assert again == {"busy": "committed", "idle": "applied before"}
+    assert west.committed("idle") == {0: 3}
+    assert step("apply", *options, "--again").code == 0
+    assert west.committed("idle") == {0: 0}
+
+
+def test_unread_records_without_a_time_are_read_from_the_earliest(
+    spark: Any, east: Cluster, west: Cluster, tmp_path: Path
+) -> None:
+    for each in (east, west):
+        each.broker.create_topic("t", **ANY)
+        for created in (NOW_MS - 10**9, NOW_MS, -1):
+            each.append(NOW_MS, created, b"v")
+    east.commit("g", {0: 2})
+    steps = jobs.failover(spark, state=tmp_path / "s")
+    steps.record(source=east.address, groups=["g"])
+    (start,) = steps.plan(target=west.address, bound_ms=10).starts
+    assert (start.offsets, start.from_ms) == ({0: 0}, {0: None})
+    (start,) = steps.plan(
+        target=west.address, bound_ms=10, margin_ms=0, ignore_odd_times=True
+    ).starts
+    assert start.offsets == {0: 1}
+
+
+def test_what_makes_no_sense_is_refused(
+    spark: Any, east: Cluster, west: Cluster, tmp_path: Path
+) -> None:
+    state = ("--state", tmp_path / "s")
+    none = step("plan", "--target", west.address, *state)
+    assert (none.code, "holds no recording" in none.err) == (2, True)
+    unplanned = step("apply", "--target", west.address, *state)
+    assert (unplanned.code, "holds no plan" in unplanned.err) == (2, True)
+    for each in (east, west):
+        each.broker.create_topic("t", **ANY)
+    never = step("record", "--source", east.address, "--groups", "g", *state)
+    assert (never.code, "have committed no offset" in never.err) == (2, True)
+    east.append(NOW_MS, NOW_MS, b"v")
+    for each in (east, west):
+        each.commit("g", {0: 0})
+    assert step("record", "--source", east.address, "--groups", "g", *state).code == 0
+    other = step("record", "--source", west.address, "--groups", "g", *state)
+    assert (other.code, "give another --state" in other.err) == (2, True)
+    itself = step("plan", "--target", east.address, *state)
+    assert (itself.code, "not a survivor of it" in itself.err) == (2, True)
+    with pytest.raises(Misconfigured, match="was never recorded"):
+        jobs.failover(spark, state=tmp_path / "s").plan(target=west.address, groups=["h"])
+    west.client.delete_topics(["t"])
+    gone = step("plan", "--target", west.address, *state)
+    assert (gone.code, "the survivor has no such topic" in gone.out) == (1, True)

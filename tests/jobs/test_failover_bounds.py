@@ -1,0 +1,213 @@
+"""No record is lost: plain Python over random histories of two clusters."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from examples import examples
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from horolog.client import CommittedOffset
+from horolog.errors import CorruptFile
+from horolog.jobs.failing_over.marks import MarkSummary, between
+from horolog.jobs.failing_over.planning import Cautions, Plan, start_times
+from horolog.jobs.failing_over.recorded import MOST_BOUNDS, Bound, Recorded
+from horolog.jobs.failing_over.recording import Looked, _bound, _progress
+from horolog.jobs.questions.scan import Times
+from horolog.record.timestamps import NO_TIMESTAMP
+
+TOPIC, GROUP, PARTITIONS = "t", "g", 2
+BASES = (1_715_000_000_000, -5_000_000_000, 0)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record that was sent to both clusters, and when and where it arrives."""
+
+    created_ms: int
+    source_ms: int
+    source_partition: int
+    target_ms: int
+    target_partition: int
+
+
+def arrived(records: Sequence[Sent], cluster: str, until_ms: int) -> dict[int, list[Sent]]:
+    """The logs of a cluster at a moment."""
+    logs: dict[int, list[Sent]] = {number: [] for number in range(PARTITIONS)}
+    for each in sorted(records, key=lambda it: getattr(it, f"{cluster}_ms")):
+        if getattr(each, f"{cluster}_ms") <= until_ms:
+            logs[getattr(each, f"{cluster}_partition")].append(each)
+    return logs
+
+
+def times(number: int, log: Sequence[Sent], cuts: Sequence[int]) -> Iterator[Times]:
+    """A log as tables."""
+    for start, end in zip([0, *cuts], [*cuts, len(log)], strict=True):
+        if start < end:
+            some = log[start:end]
+            count = len(some)
+            yield Times(
+                TOPIC,
+                number,
+                np.arange(start, end, dtype=np.int64),
+                np.array([each.created_ms for each in some], np.int64),
+                np.array([each.source_ms for each in some], np.int64),
+                np.ones(count, np.bool_),
+                np.zeros(count, np.bool_),
+                None,
+            )
+
+
+def recording(
+    logs: dict[int, list[Sent]], committed: dict[int, int], at_ms: int, cuts: Any
+) -> Recorded:
+    looked = Looked(
+        "source",
+        at_ms,
+        {GROUP: {(TOPIC, number): CommittedOffset(at) for number, at in committed.items()}},
+        {TOPIC: list(logs)},
+        {(TOPIC, number): 0 for number in logs},
+    )
+    marks = {(TOPIC, number): [committed[number]] for number in logs}
+    summary, rows = MarkSummary(marks), []
+    for number, log in logs.items():
+        at = sorted({min(cut, len(log)) for cut in cuts})
+        # Each stretch in a task of its own, which knows nothing of the others.
+        for table in times(number, log, at):
+            rows += [row for batch in summary(0, iter([table])) for row in batch.to_pylist()]
+    found = between(rows, marks)
+    recorded = Recorded("source", "east:9092")
+    recorded.add_bound(TOPIC, _bound(at_ms, [found[TOPIC, number] for number in logs]))
+    recorded.groups[GROUP] = {TOPIC: _progress(looked, GROUP, TOPIC, marks, found)}
+    return recorded
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Sent], int, int]:
+    base = draw(st.sampled_from(BASES))
+    most = draw(st.sampled_from([0, 3, 40]))
+    latency = st.integers(-2, most)
+    records = []
+    for _ in range(draw(st.integers(0, 25))):
+        created = base + draw(st.integers(0, 60))
+        records.append(
+            Sent(
+                created,
+                created + draw(latency),
+                draw(st.integers(0, PARTITIONS - 1)),
+                created + draw(latency),
+                draw(st.integers(0, PARTITIONS - 1)),
+            )
+        )
+    return records, base, most
+
+
+@examples(25)
+@given(histories(), st.data())
+def test_no_unread_record_lies_before_the_start_in_the_survivor(
+    history: tuple[list[Sent], int, int], data: st.DataObject
+) -> None:
+    records, base, most = history
+    at_ms = base + data.draw(st.integers(-5, 110), "when it is recorded")
+    failed_ms = at_ms + data.draw(st.integers(0, 100), "when the source fails, later")
+    logs = arrived(records, "source", at_ms)
+    committed = {
+        number: data.draw(st.integers(0, len(log)), f"committed in {number}")
+        for number, log in logs.items()
+    }
+    cuts = data.draw(st.lists(st.integers(1, 20), max_size=3), "where tasks begin")
+    recorded = recording(logs, committed, at_ms, cuts)
+    # An earlier recording has seen the longest latency.
+    recorded.add_bound(TOPIC, Bound(at_ms - 1, 1, 0, 0, most, "append time"))
+    recorded = Recorded.from_json(recorded.to_json())
+    start = start_times(recorded, GROUP, TOPIC, range(PARTITIONS), Cautions(margin_ms=0))
+    read = {id(each) for number, log in logs.items() for each in log[: committed[number]]}
+    known = {id(each) for log in logs.values() for each in log}
+    for number, log in arrived(records, "target", failed_ms).items():
+        from_ms = start.from_ms[number]
+        offset = 0 if from_ms is None else next(
+            (at for at, each in enumerate(log)
+             if each.created_ms != NO_TIMESTAMP and each.created_ms >= from_ms),
+            len(log),
+        )  # fmt: skip
+        for each in log[:offset]:
+            is_found_by_time = each.created_ms != NO_TIMESTAMP or id(each) in known
+            assert id(each) in read or not is_found_by_time, (start, log, offset)
+
+
+@examples(10)
+@given(histories(), st.data())
+def test_with_the_same_partitions_a_start_is_no_earlier_and_loses_nothing(
+    history: tuple[list[Sent], int, int], data: st.DataObject
+) -> None:
+    records = [
+        Sent(it.created_ms, it.source_ms, it.source_partition, it.target_ms, it.source_partition)
+        for it in history[0]
+    ]
+    assume(all(each.created_ms != NO_TIMESTAMP for each in records))
+    at_ms = history[1] + data.draw(st.integers(0, 110))
+    logs = arrived(records, "source", at_ms)
+    committed = {number: data.draw(st.integers(0, len(log))) for number, log in logs.items()}
+    recorded = recording(logs, committed, at_ms, [])
+    recorded.add_bound(TOPIC, Bound(at_ms - 1, 1, 0, 0, history[2], "append time"))
+    both = [
+        start_times(
+            recorded, GROUP, TOPIC, range(PARTITIONS), Cautions(0, same_partitions=same)
+        ).from_ms
+        for same in (False, True)
+    ]
+    read = {id(each) for number, log in logs.items() for each in log[: committed[number]]}
+    for number in range(PARTITIONS):
+        wide, narrow = both[0][number], both[1][number]
+        assert wide is not None
+        assert narrow is not None
+        assert wide <= narrow
+        for each in records:
+            if each.target_partition == number and id(each) not in read:
+                assert each.created_ms >= narrow
+
+
+def test_lateness_counts_as_latency_also_across_tasks_and_marks() -> None:
+    log = [Sent(100 + ct, 100 + ct, 0, 0, 0) for ct in (0, 50, 10, 60, 5)]
+    for cuts in ([], [1, 2, 3, 4]):
+        recorded = recording({0: log, 1: []}, {0: 2, 1: 0}, 200, cuts)
+        assert recorded.bounds[TOPIC][0].lateness_ms == 55
+
+
+def test_what_cannot_be_proven_is_said() -> None:
+    log = [Sent(100, 130, 0, 0, 0), Sent(NO_TIMESTAMP, 140, 0, 0, 0)]
+    recorded = recording({0: log, 1: []}, {0: 2, 1: 0}, 200, [])
+    plain = start_times(recorded, GROUP, TOPIC, [0, 1], Cautions(5))
+    assert plain.bound_ms == 35
+    assert plain.from_ms == {0: 165, 1: 165}
+    assert [note for note in plain.notes if "1 records had no time" in note]
+    assert start_times(recorded, GROUP, TOPIC, [0], Cautions(5, ignores_odd=True)).notes == ()
+    bold = start_times(recorded, GROUP, TOPIC, [0], Cautions(0, bound_ms=7, ignores_odd=True))
+    assert bold.from_ms == {0: 193}
+    assert bold.notes == ("records have taken up to 30 ms",)
+    unread = recording({0: log, 1: []}, {0: 1, 1: 0}, 200, [])
+    assert start_times(unread, GROUP, TOPIC, [0, 1], Cautions(0)).from_ms == {0: None, 1: None}
+    unmeasured = Recorded("source", "east:9092", groups=recorded.groups)
+    unmeasured.add_bound(TOPIC, Bound(200, 2, 0, 11, None, None))
+    (note,) = start_times(unmeasured, GROUP, TOPIC, [0], Cautions(0)).notes
+    assert "never measured" in note
+
+
+def test_the_largest_bound_outlives_many_recordings() -> None:
+    recorded = Recorded("source", "east:9092")
+    recorded.add_bound(TOPIC, Bound(0, 1, 0, 9_999, None, None))
+    for number in range(MOST_BOUNDS + 10):
+        recorded.add_bound(TOPIC, Bound(number, 1, 0, 1, 2, "append time"))
+    assert len(recorded.bounds[TOPIC]) == MOST_BOUNDS
+    assert recorded.bound_ms(TOPIC) == 9_999
+
+
+@pytest.mark.parametrize("document", [{}, [], {"version": 2}, {"version": 1, "groups": 5}])
+def test_damaged_documents_are_refused(document: Any) -> None:
+    with pytest.raises(CorruptFile):
+        Recorded.from_json(document)
+    with pytest.raises(CorruptFile):
+        Plan.from_json(document)
