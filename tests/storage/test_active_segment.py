@@ -160,7 +160,9 @@ def test_indexes_rebuilt_from_the_log_are_those_that_appending_wrote(
     for times, size in batches:
         put(active, *times, size=size)
     active.finish()
-    facts = IndexBuilder(BASE, interval).add_all(active.segment.headers(0, active.segment.size))
+    facts = IndexBuilder(BASE, interval).add_all(
+        active.segment.log.batches(active.segment.size).stretches()
+    )
     assert (directory / "00000000000000000040.index").read_bytes() == facts.offset_entries
     assert (directory / "00000000000000000040.timeindex").read_bytes() == facts.time_entries
     assert facts.largest == active.segment.largest()

@@ -586,7 +586,7 @@ def verify_indexes(log: Path) -> None:
     facts = IndexBuilder(
         int(log.stem), INTERVAL_BYTES, _in_use(offsets, width=8), _in_use(times, width=12)
     )
-    facts.add_all(iter_headers(log.read_bytes()))
+    facts.add_all((at, header, None) for at, header in iter_headers(log.read_bytes()))
     assert facts.untrue == 0, f"{log}: {facts.untrue} untrue entries"
     if is_finished:
         assert offsets == facts.offset_entries, log

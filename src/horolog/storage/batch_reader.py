@@ -28,6 +28,7 @@ from horolog.record.batch import (
     BatchHeader,
     parse_header,
 )
+from horolog.record.old_format.plain import Listed, list_messages
 from horolog.storage.files import Files, OpenFile
 
 MAX_HELD_BYTES: Final = 256 << 20
@@ -36,6 +37,7 @@ MAX_HELD_BYTES: Final = 256 << 20
 _SMALL_BATCH = 4 << 10
 _PIECE_BYTES = 1 << 20
 _READ_AHEAD_BYTES = 4 << 20
+_LISTED_BYTES = 64 << 10  # in the window, or it is read anew: what is listed at a time
 _WORTH_NO_COPY = 256 << 10
 _CRC_START = 21
 _MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
@@ -143,6 +145,47 @@ class BatchReader:
             header = self._header(position, end)
             yield position, header
             position += header.size
+
+    def stretches(
+        self, start: int = 0, end: int | None = None, *, check_crcs: bool = False
+    ) -> Iterator[tuple[int, BatchHeader, Listed | None]]:
+        """As `headers`; plain messages of v0 and v1 that follow each other come as one.
+
+        Args:
+            start: the position of a batch.
+            end: where to stop.
+            check_crcs: whether a stretch ends before a message whose checksum is wrong; that of
+                a batch that comes alone is left to the caller.
+
+        Yields:
+            Position and header of a batch, or of the first of several messages and all of them,
+            with positions that count from there.
+
+        Raises:
+            CorruptBatch, TornTail: as `headers`.
+        """
+        position, end = start, self.size if end is None else end
+        while position < end:
+            header = self._header(position, end)
+            listed = None
+            if header.magic != MAGIC and not header.codec_number:
+                listed = self._listed(position, header, end, check_crcs)
+            yield position, header, listed
+            position += header.size if listed is None else listed.end
+
+    def _listed(
+        self, position: int, header: BatchHeader, end: int, check_crcs: bool
+    ) -> Listed | None:
+        place = position - self._start
+        if len(self._window) - place < min(_LISTED_BYTES, end - position):
+            self._load(position, _PIECE_BYTES)
+            place = 0
+        data = memoryview(self._window)[place : place + end - position]
+        listed = list_messages(data, header, check_crcs=check_crcs)
+        if listed is None or len(listed.positions) == 1:
+            return None
+        self._next = position + listed.end, listed.next_offset
+        return listed
 
     def whole_headers(self, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """As `headers`, up to the last whole batch: a live file ends with a part of one."""

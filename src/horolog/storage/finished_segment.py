@@ -36,7 +36,7 @@ def write_companions(
         StorageFailed: the disk refused.
     """
     builder = IndexBuilder(reader.base_offset, interval_bytes)
-    builder.add_all(reader.headers(0, reader.size))
+    builder.add_all(reader.log.batches(reader.size).stretches())
     for suffix, content in (
         (names.OFFSET_INDEX, builder.offset_entries),
         (names.TIME_INDEX, builder.time_entries),

@@ -138,7 +138,7 @@ class Reindexing:
         reader = SegmentReader.at(files, facts.path, facts.base_offset)
         builder = IndexBuilder(facts.base_offset, self.interval_bytes)
         try:
-            builder.add_all(reader.headers(0, end))
+            builder.add_all(reader.log.batches(end).stretches())
         except CorruptBatch as error:
             done.refused = f"it changed while it was read: {error}"
             return

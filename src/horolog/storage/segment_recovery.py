@@ -4,12 +4,13 @@ Invariant: after `open`, the segments are in offset order, no two share an offse
 with a batch that is whole, as far as that was not sure before.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
 from horolog.record.batch import HEADER_SIZE, BatchHeader
+from horolog.record.old_format.plain import Listed
 from horolog.storage import leftovers, names
 from horolog.storage.append_times import AppendTimes
 from horolog.storage.batch_reader import EVERYTHING
@@ -294,18 +295,25 @@ def _walk_checked(
 
 def _checked(
     segment: Segment, facts: IndexBuilder, limit: int | None
-) -> Iterator[tuple[int, BatchHeader]]:
+) -> Iterator[tuple[int, BatchHeader, Listed | None]]:
     log = segment.log.batches(segment.size, EVERYTHING)
-    for position, header in log.headers():
+    for position, header, listed in log.stretches(check_crcs=True):
         if header.base_offset < facts.next_offset:
             raise CorruptBatch(
                 f"the batch at byte {position} begins at offset {header.base_offset}, before "
                 f"{facts.next_offset}"
             )
-        if limit is not None and header.last_offset >= limit:
+        last_offset = header.last_offset
+        if listed is not None and limit is not None and listed.offsets[-1] >= limit:
+            within = bisect_left(listed.offsets, limit)
+            if within:
+                yield position, header, listed.until(within)
+            position, last_offset = position + listed.positions[within], listed.offsets[within]
+        if limit is not None and last_offset >= limit:
             raise CorruptBatch(
-                f"the batch at byte {position} ends with offset {header.last_offset}, and the next "
+                f"the batch at byte {position} ends with offset {last_offset}, and the next "
                 f"segment begins at {limit}"
             )
-        log.check(position, header)
-        yield position, header
+        if listed is None:
+            log.check(position, header)
+        yield position, header, listed

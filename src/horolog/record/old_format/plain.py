@@ -46,9 +46,15 @@ class Listed(NamedTuple):
         """The offset that follows the last."""
         return self.offsets[-1] + 1
 
-    def largest_time(self) -> int:
-        """Of all; -1 if none has a timestamp."""
-        return largest_of(self.times)
+    def until(self, count: int) -> "Listed":
+        """The first ones alone; fewer than there are, and at least one."""
+        return Listed(
+            self.header,
+            self.positions[:count],
+            self.offsets[:count],
+            self.times[:count],
+            self.positions[count],
+        )
 
 
 def largest_of(times: "array[int]") -> int:

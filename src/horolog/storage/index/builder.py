@@ -10,11 +10,13 @@ for them: a close in the middle of a segment has written its largest time so far
 and another interval may have been in force.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from struct import Struct
 
 from horolog.errors import CorruptBatch
-from horolog.record.batch import BatchHeader
+from horolog.record.batch import LOG_OVERHEAD, BatchHeader
+from horolog.record.old_format.plain import Listed, largest_of
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage.checkpoints import EpochStart
 from horolog.storage.index.time import TimeEntry
@@ -43,6 +45,11 @@ class FoundEntries:
             self.untrue += not is_true
             self._next = next(self._entries, None)
         return is_there
+
+    @property
+    def next_offset(self) -> int | None:
+        """The relative offset of the next entry; None if there is none."""
+        return None if self._next is None else self._next[self._offset_column]
 
     def finish(self) -> None:
         """Count what is left as untrue: the log has no such batches."""
@@ -111,14 +118,62 @@ class IndexBuilder:
         self.next_offset = last_offset + 1
         self.end = position + header.size
 
-    def add_all(self, headers: Iterable[tuple[int, BatchHeader]]) -> "IndexBuilder":
-        """Take all batches of a segment and finish; itself.
+    def add_messages(self, position: int, listed: Listed) -> None:
+        """Take plain messages from `position` on, as `add` takes each of them.
+
+        Most messages only move the largest timestamp; those that are indexed, or that an existing
+        entry is about, are taken one by one.
+
+        Raises:
+            CorruptBatch: as `add`; the messages before the one that does not fit are taken.
+        """
+        positions, offsets, count = listed.positions, listed.offsets, len(listed.positions)
+        shift, first = position - positions[0], 0
+        fits = offsets[0] >= self._base_offset and (
+            offsets[-1] - self._base_offset <= _MAX_RELATIVE
+            and positions[-1] + shift <= _MAX_RELATIVE
+        )
+        while first < count:
+            due = first
+            if fits and position + positions[first] - positions[0] > 0:
+                reach = self.last_entry_position + self._interval_bytes - shift
+                due = bisect_right(positions, reach, first)
+                for found in (self._found_offsets, self._found_times):
+                    if found.next_offset is not None:
+                        offset = self._base_offset + found.next_offset
+                        due = min(due, bisect_left(offsets, offset, first))
+            if due > first:
+                self._add_between(shift, listed, first, due)
+            if due < count:
+                end = positions[due + 1] if due + 1 < count else listed.end
+                self.add(positions[due] + shift, _header_of(listed, due, end))
+            first = due + 1
+
+    def _add_between(self, shift: int, listed: Listed, first: int, end: int) -> None:
+        """Take messages of which none is indexed."""
+        times = listed.times[first:end]
+        largest = largest_of(times)
+        if is_later(largest, self.largest):
+            self.largest = TimeEntry(largest, listed.offsets[first + times.index(largest)])
+        if listed.header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            latest = max(times)
+            self.last_append_time = max(latest, self.last_append_time or latest)
+        self.next_offset = listed.offsets[end - 1] + 1
+        self.end = shift + (listed.positions[end] if end < len(listed.positions) else listed.end)
+
+    def add_all(
+        self, stretches: Iterable[tuple[int, BatchHeader, Listed | None]]
+    ) -> "IndexBuilder":
+        """Take all batches of a segment (`BatchReader.stretches`) and finish; itself.
 
         Raises:
             CorruptBatch: as `add`, or from the walk.
         """
-        for position, header in headers:
-            self.add(position, header)
+        for position, header, listed in stretches:
+            if listed is None:
+                self.add(position, header)
+            else:
+                self.add_messages(position, listed)
         self.finish()
         return self
 
@@ -137,6 +192,17 @@ class IndexBuilder:
         if self.largest is not None and self.largest.timestamp > self._last_time:
             self._last_time, offset = self.largest
             self.time_entries += _TIME_ENTRY.pack(self._last_time, offset - self._base_offset)
+
+
+def _header_of(listed: Listed, index: int, end: int) -> BatchHeader:
+    """The header of one of these messages, which ends there."""
+    offset, time = listed.offsets[index], listed.times[index]
+    return listed.header._replace(
+        base_offset=offset,
+        batch_length=end - listed.positions[index] - LOG_OVERHEAD,
+        base_timestamp=time,
+        max_timestamp=time,
+    )
 
 
 def is_later(timestamp: int, largest: TimeEntry | None) -> bool:

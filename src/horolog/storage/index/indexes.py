@@ -324,7 +324,7 @@ class Indexes:
             self.offsets.entries.read() if keep else b"",
             self.times.entries.read() if keep else b"",
         )
-        return facts.add_all(self._log.batches(log_size).headers())
+        return facts.add_all(self._log.batches(log_size).stretches())
 
     def seal_facts(self, log_size: int) -> Seal | None:
         """What the seal says of the log, if it is of this one; the indexes are compared in use."""
