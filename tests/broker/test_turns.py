@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from horolog.broker import turns
-from horolog.broker.turns import ClientGone, Slice
+from horolog.broker.turns import ClientGone, TimeSlice
 from horolog.config import Endpoint
 from horolog.network.peer import Peer
 
@@ -28,7 +28,7 @@ def test_all_long_work_together_gets_one_slice_in_an_iteration() -> None:
     steps: list[tuple[int, str]] = []
 
     async def long(name: str) -> None:
-        slice_ = Slice()
+        slice_ = TimeSlice()
         for _ in range(5):
             await slice_.pause()
             steps.append((iteration, name))
@@ -52,7 +52,7 @@ def test_work_within_its_slice_goes_on_without_a_pause(monkeypatch: pytest.Monke
     monkeypatch.setattr(turns, "SLICE_SECONDS", 1000.0)
 
     async def work() -> None:
-        slice_ = Slice()
+        slice_ = TimeSlice()
         done = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_soon(done.set_result, None)
         for _ in range(100):
@@ -68,7 +68,7 @@ def test_work_within_its_slice_goes_on_without_a_pause(monkeypatch: pytest.Monke
 def test_work_ends_at_a_checkpoint_once_its_client_has_gone(when: str) -> None:
     async def work() -> None:
         peer = Peer(Endpoint("PLAINTEXT", "127.0.0.1", 9092))
-        slice_ = Slice(peer)
+        slice_ = TimeSlice(peer)
         if when == "before":
             peer.leave()
         else:
@@ -82,7 +82,7 @@ def test_work_ends_at_a_checkpoint_once_its_client_has_gone(when: str) -> None:
 
 def test_a_cancelled_turn_is_skipped() -> None:
     async def work() -> None:
-        first, second = (asyncio.ensure_future(Slice().pause()) for _ in range(2))
+        first, second = (asyncio.ensure_future(TimeSlice().pause()) for _ in range(2))
         await asyncio.sleep(0)
         first.cancel()
         await asyncio.wait_for(second, 60)

@@ -33,7 +33,7 @@ from horolog.network.framing import PIECE_BYTES, SCRATCH_BYTES
 from horolog.network.lifecycle import State
 from horolog.network.peer import ANONYMOUS, Peer
 from horolog.network.reply import Reply
-from horolog.network.turns import Turns
+from horolog.network.turns import ConnectionTurns
 
 LISTENER = Endpoint("PLAINTEXT", "127.0.0.1", 9092)
 PRODUCE, FETCH = 0, 1
@@ -141,7 +141,7 @@ class Stage:
             readers=self.readers,
             budget=self.budget,
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
-            turns=Turns(loop),
+            turns=ConnectionTurns(loop),
             config_now=lambda: config,
             admit=lambda connection: self.admits,
             forget=self._forget,

@@ -25,7 +25,7 @@ from types import CoroutineType, coroutine
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from horolog.broker.authorisation import Authorise, authorise
-from horolog.broker.turns import ClientGone, Slice
+from horolog.broker.turns import ClientGone, TimeSlice
 from horolog.buffers import Buffer
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
@@ -66,7 +66,7 @@ class Request(Generic[BodyT]):
         self.peer = peer
         self.is_large = is_large
         """Whether it has very many fields; then nothing behind it is begun before its end."""
-        self._slice: Slice | None = None
+        self._slice: TimeSlice | None = None
 
     async def checkpoint(self) -> None:
         """Let others have their turn, if this request has had its slice of time.
@@ -75,7 +75,7 @@ class Request(Generic[BodyT]):
             ClientGone: the client has disconnected; not to be caught by a handler.
         """
         if self._slice is None:
-            self._slice = Slice(self.peer)
+            self._slice = TimeSlice(self.peer)
         await self._slice.checkpoint()
 
     def has_waited(self) -> None:
@@ -85,7 +85,7 @@ class Request(Generic[BodyT]):
     async def pause(self) -> None:
         """As `checkpoint`, for work that is finished even if the client disconnects."""
         if self._slice is None:
-            self._slice = Slice(self.peer)
+            self._slice = TimeSlice(self.peer)
         await self._slice.pause()
 
     @property

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from horolog.broker.group_queue import Decided
 from horolog.broker.live_groups import Entry, GroupStore, LiveGroups
-from horolog.broker.turns import Slice
+from horolog.broker.turns import TimeSlice
 from horolog.clock import Clock
 from horolog.config import LONG_MAX
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
@@ -166,7 +166,7 @@ class GroupCoordinator:
         """Remove members; return an error or None for each."""
         _checked(group_id)
         errors: list[ErrorCode] = []
-        turns = Slice()
+        turns = TimeSlice()
         for first in range(0, len(members), _LEAVES_AT_ONCE):
             entry = self._groups.entry(group_id)
             some = members[first : first + _LEAVES_AT_ONCE]
@@ -310,7 +310,7 @@ class GroupCoordinator:
         try:
             await forget()
         finally:
-            turns = Slice()
+            turns = TimeSlice()
             dropping = []
             for group_id in self.offsets.group_ids():
                 drop = partial(self._drop_topic, group_id, topic)
@@ -333,7 +333,7 @@ class GroupCoordinator:
             StorageFailed: a write failed; offsets that remain in the store are kept.
         """
         now_ms = self._clock.now_ms()
-        turns = Slice()
+        turns = TimeSlice()
         expiring = []
         for entry in self._groups:
             await turns.pause()

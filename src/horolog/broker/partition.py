@@ -11,13 +11,13 @@ from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.storage.append_time_file import Stretch
+from horolog.storage.append_time_file import AppendTimeStretch
 from horolog.storage.append_time_lookup import AppendedAt
+from horolog.storage.appendable_log import Appended
 from horolog.storage.attempts import Fences
 from horolog.storage.checkpoints import AppendTimeReset, EpochStart
 from horolog.storage.index.blocks import Window
 from horolog.storage.log import Log
-from horolog.storage.log_appender import Appended
 from horolog.storage.lookup import LookupWay, TimestampOffset
 from horolog.storage.removed_files import DeletedSegment
 from horolog.storage.retention_report import SegmentRetention
@@ -283,7 +283,7 @@ class Partition:
         """See `Log.find_by_append_time`; any thread may call it."""
         return self._log.find_by_append_time(ms)
 
-    def append_times(self, offset: int, size: int) -> list[Stretch]:
+    def append_times(self, offset: int, size: int) -> list[AppendTimeStretch]:
         """See `Log.append_times_within`; any thread may call it, it may wait for the disk."""
         return self._log.append_times_within(offset, size)
 

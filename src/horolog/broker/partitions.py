@@ -13,7 +13,7 @@ from horolog.broker.checking import Checkers
 from horolog.broker.inline_tries import InlineTries
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition
-from horolog.broker.turns import Slice
+from horolog.broker.turns import TimeSlice
 from horolog.clock import Clock
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import Topic
@@ -89,7 +89,7 @@ class Partitions(Mapping[tuple[str, int], Partition]):
         config, now_ms = self._live.settings.topic_config(topic.overrides), self._clock.now_ms()
         create = self._log_dir.create_all
         await self._in_thread(lambda: create(topic.name, indexes, topic.topic_id, config, now_ms))
-        turns = Slice()
+        turns = TimeSlice()
         for index in indexes:
             await turns.pause()
             self._serve(self._log_dir.logs[TopicPartition(topic.name, index)])

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 from horolog.broker.metadata_thread import MetadataThread
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
-from horolog.broker.turns import Slice
+from horolog.broker.turns import TimeSlice
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.metadata.rows import QueryRow, pinned_topics, repeated_tasks, topics_text
@@ -274,7 +274,7 @@ class Queries:
 
         They are stored: a task that has ended does not come again if the broker is restarted.
         """
-        turns = Slice()
+        turns = TimeSlice()
         missing: set[int] = set()
         written: set[int] = set()
         for partition in self._partitions_of(row):
@@ -335,7 +335,7 @@ class Queries:
 
     async def _written(self, row: QueryRow) -> dict[tuple[str, int], dict[int, int]]:
         """How many rows each task of a batch has in each partition of topics that still exist."""
-        turns = Slice()
+        turns = TimeSlice()
         written = {}
         for partition in self._partitions_of(row):
             await turns.pause()

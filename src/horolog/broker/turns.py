@@ -23,7 +23,7 @@ class ClientGone(Exception):  # noqa: N818 - errors are named by what happened
     """
 
 
-class Turns:
+class HandlerTurns:
     """The FIFO queue of slices on one event loop. For its thread only."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -50,18 +50,18 @@ class Turns:
             self._is_scheduled = False
 
 
-_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
+_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, HandlerTurns] = WeakKeyDictionary()
 
 
-def _turns_here() -> Turns:
+def _turns_here() -> HandlerTurns:
     loop = asyncio.get_running_loop()
     turns = _TURNS.get(loop)
     if turns is None:
-        turns = _TURNS[loop] = Turns(loop)
+        turns = _TURNS[loop] = HandlerTurns(loop)
     return turns
 
 
-class Slice:
+class TimeSlice:
     """The time slices of one task, for a client or for the broker itself."""
 
     __slots__ = ("_peer", "_turns", "_until", "is_long")

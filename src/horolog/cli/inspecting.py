@@ -49,7 +49,7 @@ class PlacedBatch(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class SegmentFacts:
+class InspectedSegment:
     """One segment, summed up from its batch headers.
 
     `first_ms` is the smallest base timestamp of a batch, `largest_ms` the largest timestamp of a
@@ -93,7 +93,7 @@ class SegmentFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionFacts:
+class InspectedPartition:
     """One partition's directory."""
 
     path: Path
@@ -110,9 +110,9 @@ class PartitionFacts:
 class Look:
     """An inspected partition: its facts, and its segments as far as they were read."""
 
-    facts: PartitionFacts
+    facts: InspectedPartition
     paths: list[Path]
-    segments: list[SegmentFacts] = field(default_factory=list)
+    segments: list[InspectedSegment] = field(default_factory=list)
 
     @property
     def topic_partition(self) -> tuple[str, int]:
@@ -143,10 +143,10 @@ def look_at(files: Files, path: Path) -> list[Look]:
         for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
             if names.base_offset_of(path.name, suffix) is not None:
                 path = path.with_suffix(names.LOG)
-        return [Look(partition_facts(files, path.parent), [path])]
+        return [Look(inspected_partition(files, path.parent), [path])]
     looks = []
     for directory in find_partitions(path):
-        facts = partition_facts(files, directory)
+        facts = inspected_partition(files, directory)
         looks.append(Look(facts, list(facts.segments)))
     return looks
 
@@ -183,7 +183,7 @@ def segment_paths(directory: Path) -> list[Path]:
     )
 
 
-def partition_facts(files: Files, path: Path) -> PartitionFacts:
+def inspected_partition(files: Files, path: Path) -> InspectedPartition:
     """Read the partition's own files; unreadable ones become notes."""
     notes: list[str] = []
     partition = names.partition_of(path.name)
@@ -202,7 +202,7 @@ def partition_facts(files: Files, path: Path) -> PartitionFacts:
     deleted = sum(1 for each in path.iterdir() if each.name.endswith(names.LOG + names.DELETED))
     if deleted:
         notes.append(f"{deleted} deleted segments are not removed yet")
-    return PartitionFacts(
+    return InspectedPartition(
         path=path,
         name=path.name,
         topic_id=topic_id if isinstance(topic_id, UUID) else None,
@@ -214,7 +214,7 @@ def partition_facts(files: Files, path: Path) -> PartitionFacts:
     )
 
 
-def open_segment(files: Files, path: Path) -> tuple[SegmentFacts, BatchReader]:
+def open_segment(files: Files, path: Path) -> tuple[InspectedSegment, BatchReader]:
     """A segment's facts before its batches are walked, and its log.
 
     Raises:
@@ -224,7 +224,9 @@ def open_segment(files: Files, path: Path) -> tuple[SegmentFacts, BatchReader]:
     base_offset = _base_offset(path)
     if base_offset is None:
         raise StorageFailed(f"{path} does not have a segment's name: 20 digits and .log")
-    facts = SegmentFacts(path=path, base_offset=base_offset, file_bytes=0, next_offset=base_offset)
+    facts = InspectedSegment(
+        path=path, base_offset=base_offset, file_bytes=0, next_offset=base_offset
+    )
     if set_aside_of(path.name) is not None:
         log = BatchReader.of_file(files, str(path))
         facts.notes.append("set aside by recovery; incomplete batches are skipped")
@@ -236,10 +238,10 @@ def open_segment(files: Files, path: Path) -> tuple[SegmentFacts, BatchReader]:
     return facts, log
 
 
-def unreadable_segment(path: Path, error: StorageFailed) -> SegmentFacts:
+def unreadable_segment(path: Path, error: StorageFailed) -> InspectedSegment:
     """The facts of a segment that cannot be opened."""
     base_offset = _base_offset(path) or 0
-    return SegmentFacts(
+    return InspectedSegment(
         path=path,
         base_offset=base_offset,
         file_bytes=0,
@@ -248,7 +250,7 @@ def unreadable_segment(path: Path, error: StorageFailed) -> SegmentFacts:
     )
 
 
-def walk_segment(facts: SegmentFacts, log: BatchReader) -> Iterator[PlacedBatch]:
+def walk_segment(facts: InspectedSegment, log: BatchReader) -> Iterator[PlacedBatch]:
     """Yield the batches of a segment and add them to `facts`; ends at the first invalid one."""
     is_set_aside = set_aside_of(facts.path.name) is not None
     try:
@@ -285,7 +287,7 @@ def _opened(log: BatchReader, position: int, header: BatchHeader) -> BatchHeader
 
 
 def read_batch(
-    facts: SegmentFacts, log: BatchReader, batch: PlacedBatch, partition: int
+    facts: InspectedSegment, log: BatchReader, batch: PlacedBatch, partition: int
 ) -> Iterator[ReadRecord]:
     """Read the records of a batch and verify its checksum; damage is noted in `facts`."""
     header = batch.header
@@ -316,7 +318,7 @@ def _base_offset(path: Path) -> int | None:
     return names.base_offset_of(path.name, names.LOG) if aside is None else aside.base_offset
 
 
-def _count_entries(reader: SegmentReader, facts: SegmentFacts) -> None:
+def _count_entries(reader: SegmentReader, facts: InspectedSegment) -> None:
     offsets, times = reader.indexes.offsets.entries, reader.indexes.times.entries
     with suppress(Damaged, FileMissing):  # then they are not counted
         if reader.log.files.exists(offsets.path):

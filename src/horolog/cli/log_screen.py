@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from horolog.cli.inspecting import Look, PlacedBatch, SegmentFacts
+from horolog.cli.inspecting import InspectedSegment, Look, PlacedBatch
 from horolog.cli.screen import show_table, size
 from horolog.record.batch import MAGIC
 from horolog.storage.checkpoints import kafka_uuid
@@ -169,7 +169,7 @@ def look_json(look: Look) -> dict[str, Any]:
     }
 
 
-def _segment_json(segment: SegmentFacts) -> dict[str, Any]:
+def _segment_json(segment: InspectedSegment) -> dict[str, Any]:
     return {
         "path": str(segment.path),
         "base_offset": segment.base_offset,
@@ -189,7 +189,7 @@ def _segment_json(segment: SegmentFacts) -> dict[str, Any]:
     }
 
 
-def _times(segments: Sequence[SegmentFacts], zone: tzinfo) -> tuple[str | None, str | None]:
+def _times(segments: Sequence[InspectedSegment], zone: tzinfo) -> tuple[str | None, str | None]:
     first = [each.first_ms for each in segments if each.first_ms is not None]
     largest = [each.largest_ms for each in segments if each.largest_ms is not None]
     if not first or not largest:
@@ -197,7 +197,7 @@ def _times(segments: Sequence[SegmentFacts], zone: tzinfo) -> tuple[str | None, 
     return format_time(min(first), zone), format_time(max(largest), zone)
 
 
-def _codecs(segments: Sequence[SegmentFacts]) -> str:
+def _codecs(segments: Sequence[InspectedSegment]) -> str:
     total: dict[str, int] = {}
     for segment in segments:
         for codec, count in segment.codecs.items():

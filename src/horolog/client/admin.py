@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -12,6 +11,7 @@ from horolog.client.metadata import Broker, ClusterMetadata, refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.wire.api import ApiKey
+from horolog.wire.config_resources import ResourceType
 from horolog.wire.features import ALL_PARTITIONS, APPEND_TIME_AHEAD, APPEND_TIME_RESET
 from horolog.wire.malformed import MalformedResponse
 
@@ -21,13 +21,6 @@ _SET: Final = 0
 _DELETE: Final = 1
 _METADATA_TOPIC: Final = "__cluster_metadata"
 _FIRST_WITH_TIMES: Final = 1  # of DescribeQuorum
-
-
-class ResourceType(IntEnum):
-    """What settings belong to."""
-
-    TOPIC = 2
-    BROKER = 4
 
 
 ConfigResource: TypeAlias = tuple[ResourceType, str]

@@ -26,7 +26,7 @@ from horolog.network.lifecycle import Event, State, next_state
 from horolog.network.outbox import Outbox
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
-from horolog.network.turns import Turns
+from horolog.network.turns import ConnectionTurns
 from horolog.wire.codec import MAX_FIELDS, TooManyFields
 from horolog.wire.malformed import MalformedRequest
 
@@ -71,7 +71,7 @@ class Shared:
     readers: Executor
     budget: ByteBudget
     scratch: memoryview
-    turns: Turns
+    turns: ConnectionTurns
     config_now: Callable[[], BrokerConfig]
     admit: "Callable[[ServerConnection], bool]"
     forget: "Callable[[ServerConnection], None]"

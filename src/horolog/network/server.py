@@ -18,7 +18,7 @@ from horolog.network.dispatching import Dispatch
 from horolog.network.file_records import FileSlots
 from horolog.network.framing import SCRATCH_BYTES
 from horolog.network.stalls import StallWatch
-from horolog.network.turns import Turns
+from horolog.network.turns import ConnectionTurns
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Server:
             readers=readers,
             budget=self.budget,
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
-            turns=Turns(self._loop),
+            turns=ConnectionTurns(self._loop),
             config_now=config_now,
             admit=self._admit,
             forget=self._forget,

@@ -15,7 +15,7 @@ from typing import Final
 SLICE_SECONDS: Final = 0.005
 
 
-class Turns:
+class ConnectionTurns:
     """The connections of one event loop that have more requests to start. For its thread only."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -12,9 +12,9 @@
 Knows no socket, no event loop and no clock: the time is passed in, in milliseconds.
 """
 
+from horolog.storage.appendable_log import Appended
 from horolog.storage.load_plan import Recovery
 from horolog.storage.log import Log
-from horolog.storage.log_appender import Appended
 from horolog.storage.log_dir import LogDir
 from horolog.storage.lookup import TimestampOffset
 from horolog.storage.names import TopicPartition

@@ -53,7 +53,7 @@ _MAX_BYTES = 1 << 62
 _MANY = 1 << 16  # entries read at once
 
 
-class Stretch(NamedTuple):
+class AppendTimeStretch(NamedTuple):
     """Records that were appended in one millisecond, or whose append time is unknown."""
 
     offset: int
@@ -118,7 +118,7 @@ class AppendTimeFile:
 
     # Reading.
 
-    def stretches(self, from_offset: int, to_offset: int) -> list[Stretch]:
+    def stretches(self, from_offset: int, to_offset: int) -> list[AppendTimeStretch]:
         """When the records of these offsets were appended, in order; the first one begins there.
 
         Args:
@@ -131,22 +131,22 @@ class AppendTimeFile:
         count, end = self.proof()
         known_to = min(to_offset, end)
         if not count or from_offset >= known_to:
-            return [Stretch(from_offset, None)]
+            return [AppendTimeStretch(from_offset, None)]
         first = min(self._entries.search(1, self._last_at(from_offset)), count) - 1
         last = min(self._entries.search(1, self._last_at(known_to - 1)), count)
-        found = [] if first >= 0 else [Stretch(from_offset, None)]
+        found = [] if first >= 0 else [AppendTimeStretch(from_offset, None)]
         before: tuple[int, ...] = BEFORE_ALL
         for entry in ENTRY.iter_unpack(self._entries.read_between(max(0, first), last)):
             time, place = entry
             if not is_intact(entry) or not follows(before, entry):
                 self._say_damaged()  # and where the stretch before it ends is unknown
-                found[-1:] = [Stretch(found[-1].offset if found else from_offset, None)]
+                found[-1:] = [AppendTimeStretch(found[-1].offset if found else from_offset, None)]
                 continue
             before = entry
             offset = max(from_offset, self._segment.base_offset + (place >> 1))
-            found.append(Stretch(offset, None if place & 1 else self._ms_of(time)))
+            found.append(AppendTimeStretch(offset, None if place & 1 else self._ms_of(time)))
         if known_to < to_offset:
-            found.append(Stretch(known_to, None))
+            found.append(AppendTimeStretch(known_to, None))
         return found
 
     def at(self, offset: int) -> int | None:

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from horolog.record.timestamps import LOG_APPEND_TIME
-from horolog.storage.append_time_file import Stretch
+from horolog.storage.append_time_file import AppendTimeStretch
 from horolog.storage.segment_reader import SegmentReader
 
 _FEW_BATCHES = 64  # more are not walked on the event loop
@@ -28,7 +28,7 @@ class AppendedAt(NamedTuple):
 
 def append_times(
     segment: SegmentReader, from_offset: int, to_offset: int, size: int
-) -> list[Stretch]:
+) -> list[AppendTimeStretch]:
     """When the records of these offsets of a segment were appended, in order.
 
     Args:
@@ -45,7 +45,7 @@ def append_times(
     if all(stretch.ms is not None for stretch in found):
         return found
     ends = [*(stretch.offset for stretch in found[1:]), to_offset]
-    filled: list[Stretch] = []
+    filled: list[AppendTimeStretch] = []
     for stretch, end in zip(found, ends, strict=True):
         stamped = [stretch] if stretch.ms is not None else _stamps(segment, stretch, end, size)
         for each in stamped:
@@ -170,8 +170,8 @@ def _find_in(
 
 
 def _stamps(
-    segment: SegmentReader, stretch: Stretch, to_offset: int, size: int
-) -> Iterator[Stretch]:
+    segment: SegmentReader, stretch: AppendTimeStretch, to_offset: int, size: int
+) -> Iterator[AppendTimeStretch]:
     located = segment.locate(stretch.offset)
     if located is None:
         yield stretch
@@ -183,4 +183,4 @@ def _stamps(
             return
         is_stamped = header.timestamp_type is LOG_APPEND_TIME
         offset = max(stretch.offset, header.base_offset)
-        yield Stretch(offset, header.max_timestamp if is_stamped else None)
+        yield AppendTimeStretch(offset, header.max_timestamp if is_stamped else None)

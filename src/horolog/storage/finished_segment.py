@@ -7,7 +7,7 @@ indexes, append times, and the seal. The block map is made when it is first need
 from collections.abc import Callable, Sequence
 
 from horolog.storage import names
-from horolog.storage.append_time_file import Stretch
+from horolog.storage.append_time_file import AppendTimeStretch
 from horolog.storage.append_time_format import IDENTITY_SIZE
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
@@ -20,7 +20,7 @@ def write_companions(
     files: Files,
     reader: SegmentReader,
     interval_bytes: int,
-    append_times: Callable[[int, int], Sequence[Stretch]] | None = None,
+    append_times: Callable[[int, int], Sequence[AppendTimeStretch]] | None = None,
 ) -> IndexBuilder:
     """Write the companion files of a log, and sync none of them; what its headers say.
 
@@ -52,7 +52,7 @@ def write_companions(
 
 
 def _write_append_times(
-    files: Files, reader: SegmentReader, end_offset: int, stretches: Sequence[Stretch]
+    files: Files, reader: SegmentReader, end_offset: int, stretches: Sequence[AppendTimeStretch]
 ) -> None:
     start, size = reader.base_offset, reader.size
     reader.end = SegmentEnd(size, end_offset)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from horolog.errors import StorageFailed
 from horolog.storage import names
 from horolog.storage.files import Files, SyncFailed
-from horolog.storage.log_reader import LogReader
+from horolog.storage.readable_log import ReadableLog
 
 _PIECE_BYTES = 8 << 20
 
@@ -61,7 +61,7 @@ class Flusher:
         self._due_ms: int | None = None  # when a flush was last due, or nothing to flush
         self._flushing = threading.Lock()
 
-    def flush(self, log: LogReader, up_to: int | None = None) -> None:
+    def flush(self, log: ReadableLog, up_to: int | None = None) -> None:
         """Wait until the disk has all records before `up_to`, by default all there are.
 
         Raises:
@@ -84,7 +84,7 @@ class Flusher:
                 raise
             self.recovery_point = max(self.recovery_point, target)
 
-    def _flush_again(self, log: LogReader) -> None:
+    def _flush_again(self, log: ReadableLog) -> None:
         """End the doubt, in pieces: where the disk still fails, that costs one of them."""
         self.has_new_names = True
         self._sync_names()
@@ -120,7 +120,7 @@ class Flusher:
         with self._flushing:
             self.recovery_point = min(self.recovery_point, end_offset)
 
-    def is_due(self, log: LogReader, now_ms: int, flush_ms: int) -> bool:
+    def is_due(self, log: ReadableLog, now_ms: int, flush_ms: int) -> bool:
         """Whether `flush.ms` have passed since a flush was last due, with something to flush.
 
         Args:
@@ -141,7 +141,7 @@ class Flusher:
     # Closing.
 
     @contextmanager
-    def settling(self, log: LogReader) -> Iterator[None]:
+    def settling(self, log: ReadableLog) -> Iterator[None]:
         """No flush runs until the block ends; a doubt is ended first.
 
         Raises:
@@ -152,14 +152,14 @@ class Flusher:
                 self._flush_again(log)
             yield
 
-    def unsynced_paths(self, log: LogReader) -> list[str]:
+    def unsynced_paths(self, log: ReadableLog) -> list[str]:
         """The files that hold records from the recovery point on, and what is synced with them."""
         if self.recovery_point >= log.log_end_offset:
             return []
         segments = log.segments_from(self.recovery_point)
         return [path for segment in segments for path in segment.paths]
 
-    def synced_everything(self, log: LogReader) -> None:
+    def synced_everything(self, log: ReadableLog) -> None:
         """The disk has all records of the log, and the names of its files."""
         self.has_new_names = False
         self.recovery_point = log.log_end_offset

@@ -1,4 +1,4 @@
-"""The log of one partition: what appends (log_appender.py), also truncated, deleted from, closed.
+"""The log of one partition: what appends (appendable_log.py), also truncated, deleted from, closed.
 
 Invariant: what is deleted is out of the readers' sight before its files are touched. Follow-up work
 is returned to the caller: the removal of files after a deletion.
@@ -9,8 +9,8 @@ import os
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.storage import names, retention
+from horolog.storage.appendable_log import AppendableLog
 from horolog.storage.leftovers import base_offsets
-from horolog.storage.log_appender import LogAppender
 from horolog.storage.log_parts import LogParts
 from horolog.storage.producer_replay import replay
 from horolog.storage.removed_files import DeletedSegment, RemovedFiles
@@ -18,7 +18,7 @@ from horolog.storage.retention_report import SegmentRetention, report
 from horolog.storage.rolling import active_segment, must_roll_idle, new_segment
 
 
-class Log(LogAppender):
+class Log(AppendableLog):
     """See the module."""
 
     def __init__(self, parts: LogParts) -> None:

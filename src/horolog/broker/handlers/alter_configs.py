@@ -11,12 +11,12 @@ from horolog.broker.broker import Broker
 from horolog.broker.clock_control import split_values
 from horolog.broker.dispatch import Request, api
 from horolog.broker.handlers.config_resources import (
-    ResourceType,
     alter_each,
     check_broker,
     unknown_type,
 )
 from horolog.wire.api import ApiKey
+from horolog.wire.config_resources import ResourceType
 from horolog.wire.requests import AlterConfigsRequest, AlterConfigsResource
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
 """What AlterConfigs, IncrementalAlterConfigs and DescribeConfigs are about: topics and brokers."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from horolog.broker.broker import Broker
@@ -10,14 +9,6 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 
 if TYPE_CHECKING:
     from horolog.wire.responses import AlterConfigsResourceResponse
-
-
-class ResourceType(IntEnum):
-    """Kafka's numbers for kinds of resources."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
 
 
 class Resource(Protocol):

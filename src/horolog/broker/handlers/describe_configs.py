@@ -14,12 +14,13 @@ from horolog.broker.broker import Broker
 from horolog.broker.clock_control import describe_clock
 from horolog.broker.dispatch import Request, api
 from horolog.broker.exactly_once_control import describe_queries
-from horolog.broker.handlers.config_resources import ResourceType, check_broker, unknown_type
+from horolog.broker.handlers.config_resources import check_broker, unknown_type
 from horolog.broker.retention_control import describe_retention
 from horolog.broker.time_ranges_control import describe_time_ranges
 from horolog.config import DescribedSetting, describe_broker, describe_cluster, describe_topic
 from horolog.errors import ErrorCode, HorologError, code_for
 from horolog.wire.api import ApiKey
+from horolog.wire.config_resources import ResourceType
 from horolog.wire.requests import DescribeConfigsRequest, DescribeConfigsResource
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from horolog.broker.clock_control import split_changes
 from horolog.broker.dispatch import Request, api
 from horolog.broker.exactly_once_control import split_queries
 from horolog.broker.handlers.config_resources import (
-    ResourceType,
     alter_each,
     check_broker,
     unknown_type,
@@ -21,6 +20,7 @@ from horolog.broker.handlers.config_resources import (
 from horolog.config import Change, Operation
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.wire.api import ApiKey
+from horolog.wire.config_resources import ResourceType
 from horolog.wire.requests import (
     IncrementalAlterConfigsAlterableConfig,
     IncrementalAlterConfigsAlterConfigsResource,

@@ -24,7 +24,7 @@ from horolog.jobs.archives.store import ArchiveStore
 from horolog.record.batch import parse_header
 from horolog.spark.object_stores import StoreOptions
 from horolog.storage import names
-from horolog.storage.append_time_file import Stretch
+from horolog.storage.append_time_file import AppendTimeStretch
 from horolog.storage.files import Files, OpenFile
 from horolog.storage.finished_segment import write_companions
 from horolog.storage.names import TopicPartition
@@ -171,7 +171,7 @@ class _Log:
         self._files = files
         self._parts: list[bytes] = []
         self._pending = 0
-        self._stretches: list[Stretch] = []
+        self._stretches: list[AppendTimeStretch] = []
 
     def add(self, batch: Rebuilt) -> None:
         self._parts.append(batch.data)
@@ -180,7 +180,7 @@ class _Log:
         if header.records_count and not header.is_control:
             known = self._stretches[-1].ms if self._stretches else None
             if known != batch.append_ms:
-                self._stretches.append(Stretch(header.base_offset, batch.append_ms))
+                self._stretches.append(AppendTimeStretch(header.base_offset, batch.append_ms))
         self.next_offset = header.next_offset
         self.leader_epoch = max(self.leader_epoch, header.leader_epoch)
         if self._pending >= _WRITE_BYTES:
@@ -192,7 +192,7 @@ class _Log:
         self.size += self._pending
         self._parts, self._pending = [], 0
 
-    def append_times(self, start: int, end: int) -> list[Stretch]:
+    def append_times(self, start: int, end: int) -> list[AppendTimeStretch]:
         return self._stretches
 
 

@@ -22,8 +22,8 @@ from horolog.storage.checkpoints import AppendTimeReset
 from horolog.storage.epochs import NO_EPOCH
 from horolog.storage.flusher import Flusher
 from horolog.storage.log_parts import LogParts
-from horolog.storage.log_reader import LogReader
 from horolog.storage.producers import WrittenBatch
+from horolog.storage.readable_log import ReadableLog
 from horolog.storage.retention import expired_ms
 from horolog.storage.rolling import must_roll, new_segment
 from horolog.storage.validate import Prepared
@@ -52,7 +52,7 @@ class Appended(NamedTuple):
     """Whether the producer sent another record format than was stored."""
 
 
-class LogAppender(LogReader):
+class AppendableLog(ReadableLog):
     """See the module. `config` and `leader_epoch` may be replaced at any time."""
 
     def __init__(self, parts: LogParts) -> None:

@@ -4,14 +4,14 @@ Invariant: the tuple of segments is replaced, never mutated. A reader takes it o
 segments stay readable after retention has deleted them. Reads never go beyond the log end offset,
 which advances only after a batch is completely in the file.
 
-Any thread may read while one appends (log_appender.py).
+Any thread may read while one appends (appendable_log.py).
 """
 
 from bisect import bisect_right
 from collections.abc import Container
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.storage.append_time_file import Stretch
+from horolog.storage.append_time_file import AppendTimeStretch
 from horolog.storage.append_time_lookup import (
     AppendedAt,
     append_times,
@@ -36,7 +36,7 @@ from horolog.storage.slices import Slice
 from horolog.storage.time_ranges import TimeRanges, time_ranges
 
 
-class LogReader:
+class ReadableLog:
     """See the module. The segments and the log start offset are replaced by `Log` alone."""
 
     def __init__(self, parts: LogParts) -> None:
@@ -172,21 +172,21 @@ class LogReader:
         resets = {reset.offset for reset in self.append_time_resets}
         return find_by_append_time(self.segments_from(start), ms, start, resets)
 
-    def append_times(self, from_offset: int, to_offset: int) -> list[Stretch]:
+    def append_times(self, from_offset: int, to_offset: int) -> list[AppendTimeStretch]:
         """When the records of these offsets were appended, as far as that is known, in order.
 
         Raises:
             StorageFailed: the disk refused.
             CorruptBatch: the log is damaged where append times have to be read from it.
         """
-        found: list[Stretch] = []
+        found: list[AppendTimeStretch] = []
         for segment, end_offset, size in with_ends(self.segments_from(from_offset)):
             first, last = max(from_offset, segment.base_offset), min(to_offset, end_offset)
             if first < last:
                 found += append_times(segment, first, last, size)
         return found
 
-    def append_times_within(self, offset: int, size: int) -> list[Stretch]:
+    def append_times_within(self, offset: int, size: int) -> list[AppendTimeStretch]:
         """The same for the batches in so many bytes, from the one on that holds an offset.
 
         Raises:

@@ -1,0 +1,11 @@
+"""What settings belong to: the kinds of resources of DescribeConfigs and AlterConfigs."""
+
+from enum import IntEnum
+
+
+class ResourceType(IntEnum):
+    """Kafka's numbers for kinds of resources."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
