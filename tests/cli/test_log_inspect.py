@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from command_runner import Run
+from storelogs import ANY_TIME, NOW, append, new_log
 
 from golden import Batch, GoldenPartition, partitions
+from horolog.config import TopicConfig
 from horolog.record.builder import Record, build_batch
 
 CLEAN = [each for each in partitions("clean") if not each.name.startswith("__")]
@@ -227,3 +229,29 @@ def test_what_is_no_log_is_refused(offline: Run, tmp_path: Path) -> None:
     assert "is not a log directory" in refused.err
     assert "does not have a segment's name" in offline("log", "inspect", tmp_path / "notes.txt").err
     assert offline("log", "inspect", tmp_path / "missing").code == 2
+
+
+def test_times_of_records_are_summed_up_by_the_block_map_alone(
+    offline: Run, tmp_path: Path, golden: Path
+) -> None:
+    with new_log(tmp_path, TopicConfig(**ANY_TIME)) as log:
+        append(log, NOW + 60_000, NOW, -1)
+        append(log, NOW - 5_000)
+        log.roll(NOW)
+        append(log, NOW)
+    first, second = offline("log", "inspect", tmp_path, "--times", "--json").json
+    facts = first["facts"]
+    assert (first["partition"], first["base_offset"]) == ("events-3", 0)
+    assert (facts["records"], facts["untimed"], facts["out_of_order"]) == (4, 1, 2)
+    assert facts["latencies"][0] == 1
+    assert (facts["create_min_ms"], facts["create_max_ms"]) == (NOW - 5_000, NOW + 60_000)
+    assert (facts["append_min_ms"], facts["append_max_ms"]) == (NOW, NOW)
+    assert sum(facts["latencies"]) == 3
+    assert second["facts"] is None, "its last block is not written yet"
+    said = offline("log", "inspect", tmp_path, "--times").out
+    assert "below 10 ms" in said
+    assert "horolog log reindex makes it" in said
+    refused = offline("log", "inspect", tmp_path, "--times", "--records")
+    assert refused.code == 2
+    of_kafka = offline("log", "inspect", golden / "clean" / "client-none-0", "--times", "--json")
+    assert [each["facts"] for each in of_kafka.json].count(None) == len(of_kafka.json)

@@ -25,10 +25,13 @@ from horolog.cli.log_screen import (
     show_remarks,
     show_segments,
 )
+from horolog.cli.log_times import show_times
 from horolog.cli.options import Json, Zone
+from horolog.cli.reading_files import open_partitions
 from horolog.cli.screen import progress, say, show_json
 from horolog.cli.showing import Format, line_maker
 from horolog.cli.verifying import reindex, verify
+from horolog.errors import Misconfigured
 from horolog.storage.batch_reader import BatchReader
 from horolog.storage.files import FileMissing, Files, NotRegular
 from horolog.times import parse_zone
@@ -53,6 +56,14 @@ def inspect(
     ],
     batches: Annotated[bool, typer.Option("--batches", help="Print a line per batch.")] = False,
     records: Annotated[bool, typer.Option("--records", help="Print a line per record.")] = False,
+    times: Annotated[
+        bool,
+        typer.Option(
+            "--times",
+            help="Print a line per segment about the times of its records, from its block map "
+            "alone: late, out of order, ahead of the clock, latency.",
+        ),
+    ] = False,
     zone: Zone = None,
     as_json: Json = False,
 ) -> None:
@@ -63,8 +74,13 @@ def inspect(
     Timestamps are those of the headers: "from" is the smallest base timestamp of a batch, "to" the
     largest timestamp of a record. The exit code is 1 if a log is damaged.
     """
-    files = Files(read_only=True)
     shown_zone = parse_zone(zone) if zone else UTC
+    if times:
+        if batches or records:
+            raise Misconfigured("--times reads no batch: give it without --batches and --records")
+        show_times(open_partitions(path), shown_zone, as_json=as_json)
+        return
+    files = Files(read_only=True)
     looks = look_at(files, path)
     total = sum(_bytes_of(segment) for look in looks for segment in look.paths)
     with progress(f"reading {path}", total, "bytes") as advance:

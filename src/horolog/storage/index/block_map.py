@@ -231,6 +231,13 @@ class BlockMap:
             return True
         return _covered(self.entries(size)) == size
 
+    def whole(self, size: int) -> list[Block] | None:
+        """The blocks of the first `size` bytes, proved; None if they do not cover all of them."""
+        entries = self.entries(size)
+        if _covered(entries) != size:
+            return None
+        return [unpack(entries, place) for place in range(0, len(entries), ENTRY_SIZE)]
+
     def look(self, size: int) -> "MapLook":
         """What is covered now, read once."""
         return MapLook(self.entries(size), self._base_offset, size)

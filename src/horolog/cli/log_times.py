@@ -1,0 +1,78 @@
+"""`horolog log inspect --times`: what block maps say of the times of all records."""
+
+from collections.abc import Sequence
+from datetime import tzinfo
+from typing import Any, NamedTuple
+
+import typer
+
+from horolog.cli.screen import show_json, show_table
+from horolog.record.scan import LATENCY_BOUNDS
+from horolog.storage.partition_reader import PartitionReader
+from horolog.storage.time_facts import TimeFacts, time_facts
+from horolog.times import format_time
+
+
+class _Row(NamedTuple):
+    partition: str
+    base_offset: int
+    facts: TimeFacts | None
+
+
+def show_times(logs: Sequence[PartitionReader], zone: tzinfo, *, as_json: bool) -> None:
+    """Print a line for each segment; reads maps and no records."""
+    rows = [
+        _Row(str(log.partition), segment.base_offset, time_facts(segment))
+        for log in logs
+        for segment in log.segments
+    ]
+    if as_json:
+        show_json([_json(row) for row in rows])
+        return
+    columns = (
+        *("partition", "base offset", "records", "without time", "out of order", "ahead of clock"),
+        *("from", "to", "appended from", "appended to", "latency 50 %", "99 %"),
+    )
+    show_table(columns, [_cells(row, zone) for row in rows])
+    if any(row.facts is None for row in rows):
+        typer.echo(
+            "\n-: the block map does not cover the segment yet (the one that is appended to), or "
+            "there is none: horolog log reindex makes it, --records reads the records"
+        )
+
+
+def _cells(row: _Row, zone: tzinfo) -> tuple[object, ...]:
+    facts = row.facts
+    if facts is None:
+        return (row.partition, row.base_offset, *[None] * 10)
+    moments = facts.create_min_ms, facts.create_max_ms, facts.append_min_ms, facts.append_max_ms
+    return (
+        row.partition,
+        row.base_offset,
+        facts.records,
+        facts.untimed,
+        facts.out_of_order,
+        facts.ahead,
+        *(None if each is None else format_time(each, zone) for each in moments),
+        *(_latency(facts, share) for share in (0.5, 0.99)),
+    )
+
+
+def _latency(facts: TimeFacts, share: float) -> str | None:
+    if not any(facts.latencies):
+        return None
+    bound = facts.latency_below_ms(share)
+    if bound is None:
+        return f"from {LATENCY_BOUNDS[-1]} ms on"
+    return f"below {bound} ms"
+
+
+def _json(row: _Row) -> dict[str, Any]:
+    facts = row.facts
+    return {
+        "partition": row.partition,
+        "base_offset": row.base_offset,
+        "facts": None
+        if facts is None
+        else {**facts._asdict(), "latency_bounds_ms": list(LATENCY_BOUNDS)},
+    }
