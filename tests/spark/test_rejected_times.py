@@ -7,14 +7,17 @@ import pyarrow as pa
 import pytest
 from patience import PATIENCE_S
 from running_broker import RunningBroker
+from scripted_broker import ScriptedBroker
 
 from horolog.client import Client, attempt, scan
 from horolog.client.arrow_rows import row_bytes
 from horolog.clock import ManualClock
+from horolog.errors import ErrorCode
 from horolog.spark.errors import RowsRefused
 from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.write_options import WriteOptions
 from horolog.spark.write_task import Appended, commit_batch, write_rows
+from horolog.wire.api import ApiKey, Versions
 
 PAST_MS = 1_600_000_000_000
 HOUR_MS = 3_600_000
@@ -213,3 +216,24 @@ def test_a_topic_of_dead_letters_takes_no_rows_of_its_own_exactly_once(
     batch = pa.RecordBatch.from_pydict({"value": ["v"], "topic": ["dead"]})
     with pytest.raises(RowsRefused, match="for topic dead, to which dead letters go"):
         write_rows(iter([batch]), columns, writes.options, "run")
+
+
+@pytest.mark.parametrize("policy", ["fail", "null", "deadLetter"])
+def test_a_broker_that_names_no_records_ends_the_write_whatever_the_policy(policy: str) -> None:
+    """Apache Kafka before 2.4: it refuses the batch, and that is all it says."""
+
+    def refusing(request: object) -> dict[str, object]:
+        refused = {"index": 5, "error_code": ErrorCode.invalid_timestamp, "base_offset": -1}
+        return {"responses": [{"name": "t", "partition_responses": [refused]}]}
+
+    letters = {"deadLetterTopic": "dead"} if policy == "deadLetter" else {}
+    given = {"topic": "t", "onInvalidTimestamp": policy, **letters}
+    ids = {"producer_id": 7, "producer_epoch": 0}
+    answers = {ApiKey.PRODUCE: refusing, ApiKey.INIT_PRODUCER_ID: ids}
+    with ScriptedBroker(answers, versions={ApiKey.PRODUCE: Versions(0, 7)}) as old:
+        options = WriteOptions.parse({"kafka.bootstrap.servers": old.bootstrap, **given})
+        columns = SinkColumns.of([("value", "string")], "t")
+        batch = pa.RecordBatch.from_pydict({"value": ["v"]})
+        with pytest.raises(RowsRefused, match="produce to t-5: INVALID_TIMESTAMP: the broker"):
+            write_rows(iter([batch]), columns, options, "run")
+        assert len(old.asked(ApiKey.PRODUCE)) == 1

@@ -171,7 +171,8 @@ class QueryCalls(RetriedCalls):
             raise RequestRefused(
                 ErrorCode.unsupported_version,
                 f"the broker at {link.connection.address} does not announce {EXACTLY_ONCE}: only "
-                "horolog's brokers write exactly once. Leave the option out to write at least once",
+                "horolog's brokers write exactly once (docs/exactly-once.md says why). Leave the "
+                "option out to write at least once",
             )
         return link
 

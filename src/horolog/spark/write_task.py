@@ -23,6 +23,7 @@ from horolog.client import Client
 from horolog.client.attempt import AttemptProducer
 from horolog.client.producer import Producer, RejectedBatch, Repair, Written
 from horolog.client.queries import TaskRows
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.spark.errors import RowsRefused
 from horolog.spark.producer_settings import Producing
 from horolog.spark.rejected_times import RejectedTimes, policy_of
@@ -241,9 +242,21 @@ def _send(
 
 @contextmanager
 def _refusing(topic: str | None) -> Iterator[None]:
-    """Name what a producer cannot write: a partition that is not there, a header without a key."""
+    """Name what a producer cannot write: a partition that is not there, a header without a key.
+
+    Times that are refused come here only from brokers that do not name the records: policies for
+    refused times are asked by the producer.
+    """
     try:
         yield
     except ValueError as error:
         where = "" if topic is None else f" for topic {topic}"
         raise RowsRefused(f"Rows{where} cannot be written: {error}") from None
+    except RequestRefused as error:
+        if error.code is not ErrorCode.invalid_timestamp:
+            raise
+        raise RowsRefused(
+            f"{error}: the broker does not say which records it refuses, as Apache Kafka does from "
+            "2.4 on (KIP-467), so that 'onInvalidTimestamp' has no effect; bound the times of the "
+            "rows by what the topic takes (message.timestamp.difference.max.ms)"
+        ) from None
