@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tracemalloc
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 from examples import examples
@@ -23,6 +24,7 @@ from horolog.wire.codec import (
     decode_response,
     encode_request,
     encode_response,
+    request_pieces,
 )
 from horolog.wire.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
 from horolog.wire.malformed import MalformedRequest, MalformedResponse
@@ -30,6 +32,7 @@ from horolog.wire.older_versions import OLDER
 from horolog.wire.packing import uvarint
 from horolog.wire.reader import LARGE_BYTES
 from horolog.wire.schema import Kind, load
+from horolog.wire.writer import APART_BYTES
 
 ENCODE = {"request": encode_request, "response": encode_response}
 DECODE = {"request": decode_request, "response": decode_response}
@@ -322,6 +325,24 @@ def test_a_string_that_could_not_be_written_again_is_not_read(
     request = decode_request(ApiKey.HEARTBEAT, 4, body)
     answer = {"error_code": 0, "groups": [{"group_id": request.group_id, "protocol_type": ""}]}
     assert encode_response(ApiKey.LIST_GROUPS, 1, answer)
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 13])
+@pytest.mark.parametrize(
+    "sizes", [(), (0,), (65_535,), (65_536,), (70_000, 1, 80_000), (1, 65_536, 65_536)]
+)
+def test_large_records_are_sent_as_they_are_given(version: int, sizes: tuple[int, ...]) -> None:
+    """The pieces are the message, and none is a copy of large records."""
+    records = [memoryview(bytes([size % 251]) * size) for size in sizes]
+    partitions = [{"index": at, "records": each} for at, each in enumerate(records)]
+    topic = {"name": "t", "topic_id": UUID(int=1), "partition_data": partitions}
+    request = {"acks": -1, "timeout_ms": 5, "topic_data": [topic]}
+    pieces = request_pieces(ApiKey.PRODUCE, version, request)
+    large = [each for each in records if len(each) >= APART_BYTES]
+    apart = [piece for piece in pieces if isinstance(piece, memoryview)]
+    assert [*map(id, apart)] == [*map(id, large)]
+    (read,) = decode_request(ApiKey.PRODUCE, version, b"".join(pieces)).topic_data
+    assert [bytes(each.records) for each in read.partition_data] == list(map(bytes, records))
 
 
 def test_importing_the_codec_loads_no_schema() -> None:

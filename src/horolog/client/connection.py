@@ -4,8 +4,10 @@ import math
 import socket
 import time
 from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from horolog.buffers import Buffer
 from horolog.client.config import Address
 from horolog.client.deadline import Deadline
 from horolog.client.security import AuthenticationFailed
@@ -13,13 +15,13 @@ from horolog.errors import HorologError
 from horolog.wire.api import ApiKey
 from horolog.wire.frame import LENGTH_BYTES, parse_response_header, request_prefix
 from horolog.wire.malformed import MalformedResponse
+from horolog.wire.writer import APART_BYTES
 
 if TYPE_CHECKING:
     from horolog.client.security.tls import Tls
 
 __all__ = ["AuthenticationFailed", "Connection", "NoAnswer", "ResponseFrame"]
 
-JOIN_BELOW_BYTES = 64 << 10  # a copy is cheaper than a second system call
 _TLS_ALERT = b"\x15\x03"  # what a TLS listener answers to anything else
 
 
@@ -120,8 +122,10 @@ class Connection:
         """
         self._expires_at_s = time.monotonic() + lifetime_s
 
-    def ask(self, api_key: ApiKey, version: int, body: bytes, deadline: Deadline) -> ResponseFrame:
-        """Send a request and wait for its answer.
+    def ask(
+        self, api_key: ApiKey, version: int, body: Sequence[Buffer], deadline: Deadline
+    ) -> ResponseFrame:
+        """Send a request, given in pieces, and wait for its answer.
 
         Raises:
             NoAnswer: the broker closed the connection, or the deadline has passed.
@@ -132,7 +136,9 @@ class Connection:
         self.send(api_key, version, body, deadline)
         return self.receive(deadline)
 
-    def send(self, api_key: ApiKey, version: int, body: bytes, deadline: Deadline) -> None:
+    def send(
+        self, api_key: ApiKey, version: int, body: Sequence[Buffer], deadline: Deadline
+    ) -> None:
         """Send a request whose answer `receive` will give, after those of earlier ones.
 
         Raises:
@@ -174,7 +180,9 @@ class Connection:
         self._has_answered |= api_key is not ApiKey.API_VERSIONS
         return ResponseFrame(frame, position)
 
-    def send_only(self, api_key: ApiKey, version: int, body: bytes, deadline: Deadline) -> None:
+    def send_only(
+        self, api_key: ApiKey, version: int, body: Sequence[Buffer], deadline: Deadline
+    ) -> None:
         """Send a request that has no answer, or whose answer is read by others.
 
         Raises:
@@ -183,14 +191,12 @@ class Connection:
         if self._socket is None:
             raise NoAnswer(f"{self.address} (connection closed)")
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
-        prefix = request_prefix(api_key, version, self._correlation_id, self._client_id, len(body))
+        size = sum(map(len, body))
+        prefix = request_prefix(api_key, version, self._correlation_id, self._client_id, size)
         try:
-            self._socket.settimeout(max(deadline.left_s(), 0.001))
-            if len(body) < JOIN_BELOW_BYTES:
-                self._socket.sendall(prefix + body)
-            else:
-                self._socket.sendall(prefix)
-                self._socket.sendall(body)
+            for piece in _joined((prefix, *body)):
+                self._socket.settimeout(max(deadline.left_s(), 0.001))
+                self._socket.sendall(piece)
         except OSError as error:
             self.close()
             raise _refusal(self._tls, self.address, error) or NoAnswer(
@@ -231,6 +237,21 @@ class Connection:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _joined(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+    """Pieces in order, small neighbours as one."""
+    small: list[Buffer] = []  # a copy is cheaper than a system call
+    for piece in pieces:
+        if len(piece) < APART_BYTES:
+            small.append(piece)
+            continue
+        if small:
+            yield b"".join(small)
+            small = []
+        yield piece
+    if small:
+        yield b"".join(small)
 
 
 def _refusal(tls: "Tls | None", address: Address, error: Exception) -> AuthenticationFailed | None:

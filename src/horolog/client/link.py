@@ -10,7 +10,7 @@ from horolog.client.metadata import error_of
 from horolog.client.security import AuthenticationFailed
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.wire.api import SUPPORTED, ApiKey, Versions
-from horolog.wire.codec import decode_response, encode_request
+from horolog.wire.codec import decode_response, request_pieces
 from horolog.wire.malformed import MalformedResponse
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Link:
 
     @staticmethod
     def _ask_versions(connection: Connection, version: int, deadline: Deadline) -> Any:
-        request = encode_request(
+        request = request_pieces(
             ApiKey.API_VERSIONS,
             version,
             {"client_software_name": "horolog", "client_software_version": __version__},
@@ -155,7 +155,7 @@ class Link:
             MalformedResponse: the answer cannot be read.
             Unwritable: the request holds a value that the protocol cannot.
         """
-        body = encode_request(api_key, version, request)
+        body = request_pieces(api_key, version, request)
         frame, position = self.connection.ask(api_key, version, body, deadline)
         try:
             return ResponseBody(version, decode_response(api_key, version, frame, position))
@@ -171,7 +171,7 @@ class Link:
         Raises:
             NoAnswer: the broker closed the connection, or the deadline has passed.
         """
-        self.connection.send(api_key, version, encode_request(api_key, version, request), deadline)
+        self.connection.send(api_key, version, request_pieces(api_key, version, request), deadline)
 
     def receive(self, api_key: ApiKey, version: int, deadline: Deadline) -> ResponseBody:
         """The answer to the earliest request that was sent and not answered, which is of this kind.
@@ -196,5 +196,5 @@ class Link:
             NoAnswer: the broker closed the connection, or the deadline has passed.
         """
         self.connection.send_only(
-            api_key, version, encode_request(api_key, version, request), deadline
+            api_key, version, request_pieces(api_key, version, request), deadline
         )

@@ -31,7 +31,7 @@ from horolog.wire.careful_reader import MAX_FIELDS, TooManyFields, Unreadable
 from horolog.wire.malformed import MalformedRequest, MalformedResponse
 from horolog.wire.reader import Reader, reader_of
 from horolog.wire.schema import Kind, load
-from horolog.wire.writer import Unwritable, Writer, writer_of
+from horolog.wire.writer import Pieces, Unwritable, Writer, writer_of
 
 __all__ = [
     "MAX_FIELDS",
@@ -42,6 +42,7 @@ __all__ = [
     "encode_request",
     "encode_response",
     "preload",
+    "request_pieces",
 ]
 
 
@@ -92,9 +93,18 @@ def encode_request(api_key: ApiKey, version: int, request: Mapping[str, Any]) ->
     Raises:
         Unwritable: a name that no version has, a value that does not fit, or a missing one.
     """
-    out = bytearray()
+    return b"".join(request_pieces(api_key, version, request))
+
+
+def request_pieces(api_key: ApiKey, version: int, request: Mapping[str, Any]) -> list[Buffer]:
+    """The same in pieces, among them large record batches as they are in `request`.
+
+    Raises:
+        Unwritable: as `encode_request`.
+    """
+    out = Pieces()
     _writer("request", api_key, version)(out, request)
-    return bytes(out)
+    return out.all()
 
 
 def preload(api_key: ApiKey, version: int) -> None:

@@ -11,6 +11,7 @@ from reprlib import repr as short_repr
 from struct import error as StructError  # noqa: N812 - a class with a lower-case name
 from typing import Any, Final, TypeAlias
 
+from horolog.buffers import Buffer
 from horolog.wire.api import ApiKey
 from horolog.wire.packing import (
     INT32,
@@ -23,11 +24,34 @@ from horolog.wire.packing import (
 )
 from horolog.wire.schema import REQUIRED, Field, Kind, Shape, knows
 
-__all__ = ["Unwritable", "Writer", "writer_of"]
+__all__ = ["APART_BYTES", "Pieces", "Unwritable", "Writer", "writer_of"]
 
 Writer: TypeAlias = Callable[[bytearray, Any], None]
 Encode: TypeAlias = Callable[[Any], bytes]
 _MISSING: Final = object()
+
+
+APART_BYTES: Final = 64 << 10
+"""Fields of bytes from this size on are not copied into a `Pieces`."""
+
+
+class Pieces(bytearray):
+    """What is written, without the large fields: those are noted with where they belong."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.apart: list[tuple[int, Buffer]] = []
+
+    def all(self) -> list[Buffer]:
+        """Everything, in order; large fields as they were given."""
+        found: list[Buffer] = []
+        start = 0
+        with memoryview(self) as written:
+            for position, value in self.apart:
+                found += bytes(written[start:position]), value
+                start = position
+            found.append(bytes(written[start:]))
+        return found
 
 
 class Unwritable(ValueError):  # noqa: N818 - errors are named by what happened
@@ -137,12 +161,15 @@ def _encoder(each: Field, is_flexible: bool) -> Encode:
 def _write_bytes(
     write_length: Callable[[int | None], bytes], each: Field, out: bytearray, value: Any
 ) -> None:
-    """Append bytes of any size with a single copy."""
+    """Append bytes of any size with a single copy, or without one."""
     if value is None and each.is_nullable and not each.is_array:
         out += write_length(None)
         return
     out += write_length(len(value))
-    out += value
+    if len(value) >= APART_BYTES and isinstance(out, Pieces):
+        out.apart.append((len(out), value))
+    else:
+        out += value
 
 
 def _not_null(encode: Encode, value: Any) -> bytes:
