@@ -11,13 +11,13 @@ from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.record.batch import HEADER_SIZE, parse_header
-from horolog.record.old_format.plain import Listed, list_all
+from horolog.record.old_format.plain import list_all
 from horolog.record.scan import RecordFacts
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.index.block_writer import BlockWriter
-from horolog.storage.index.blocks import HAS_APPEND_TIMES, OF_APPEND_TIME, OF_CREATE_TIME
+from horolog.storage.index.blocks import HAS_APPEND_TIMES, OF_APPEND_TIME, OF_CREATE_TIME, MetSet
 from horolog.storage.index.growing import IndexWriter
 from horolog.storage.segment import Segment
 from horolog.storage.segment_end import SegmentEnd
@@ -220,7 +220,7 @@ class ActiveSegment:
                 largest = entries.add_messages(start + listed.positions[0], listed)
                 batches += len(listed.positions)
                 last = listed.positions[-1], listed.offsets[-1]
-                heads += _heads_of(messages, listed)
+                heads += listed.heads(messages, HEADER_SIZE)
         except StorageFailed:
             entries.go_back(before)
             if is_new_time:
@@ -229,12 +229,9 @@ class ActiveSegment:
             raise
         flags = _STAMPED if arrival.is_stamped else _WITH_CREATE_TIMES
         tally, size, last_position = arrival.facts.tally, len(messages), start + last[0]
-        blocks.add_set(
-            (start, size, heads, first_offset, last_offset, flags, append_ms, tally),
-            batches,
-            last_position,
-            bytes(messages[last[0] : last[0] + HEADER_SIZE]),
-        )
+        met = (start, size, heads, first_offset, last_offset, flags, append_ms, tally)
+        last_header = bytes(messages[last[0] : last[0] + HEADER_SIZE])
+        blocks.add_set(MetSet(met, batches, last_position, last_header))
         if start == 0:
             segment.set_first(header.max_timestamp)
         segment.end = SegmentEnd(start + size, last_offset + 1, last_position, last[1], largest)
@@ -323,7 +320,7 @@ class ActiveSegment:
         segment.end = segment.end._replace(largest=indexes.largest(size))
         indexes.reopen(size)
         since = size - indexes.offsets.last.position
-        self._blocks = segment.blocks.reopen(size, self._append_times.at)
+        self._blocks = segment.blocks.reopen(size, self._append_times.stretches)
         self._entries = IndexWriter(self._files, indexes, self._interval_bytes, since)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
@@ -345,12 +342,3 @@ class ActiveSegment:
         segment.forget_aborted_from(next_offset)
         self._append_times.truncate(proof)
         self.reopen()
-
-
-def _heads_of(messages: Buffer, listed: Listed) -> bytes:
-    """What the block map has of each message: as many bytes as the header of a batch of v2."""
-    ends = (*listed.positions[1:], listed.end)
-    return b"".join(
-        bytes(messages[at : min(at + HEADER_SIZE, end)])
-        for at, end in zip(listed.positions, ends, strict=True)
-    )

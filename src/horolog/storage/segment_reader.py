@@ -216,7 +216,7 @@ class SegmentReader:
 
     def complete_blocks(self) -> bool:
         """Cover all of a finished segment by its block map; see `BlockMap.complete`."""
-        known = self.append_times.at if self.has_append_times else None
+        known = self.append_times.stretches if self.has_append_times else None
         return self.blocks.complete(self.end.size, known)
 
     def spans(self, window: Window, next_offset: int | None = None) -> list[Span]:

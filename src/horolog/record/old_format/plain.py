@@ -46,6 +46,19 @@ class Listed(NamedTuple):
         """The offset that follows the last."""
         return self.offsets[-1] + 1
 
+    def heads(self, data: Buffer, size: int, first: int = 0, end: int | None = None) -> bytes:
+        """The first bytes of each of these messages, `size` of them or all it has."""
+        end = len(self.positions) if end is None else end
+        ends = (*self.positions[first + 1 : end], self.end_of(end - 1))
+        return b"".join(
+            bytes(data[at : min(at + size, after)])
+            for at, after in zip(self.positions[first:end], ends, strict=True)
+        )
+
+    def end_of(self, index: int) -> int:
+        """The position after one of these messages."""
+        return self.positions[index + 1] if index + 1 < len(self.positions) else self.end
+
     def until(self, count: int) -> "Listed":
         """The first ones alone; fewer than there are, and at least one."""
         return Listed(

@@ -12,7 +12,7 @@ this process may write there, otherwise in a cache directory (block_cache.py).
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from struct import Struct
 from typing import Final, Protocol
@@ -27,6 +27,7 @@ from horolog.record.batch import MAGIC, BatchHeader
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.batch_reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
+from horolog.storage.index.block_messages import AppendTimesOf, sets_of
 from horolog.storage.index.block_writer import BlockWriter
 from horolog.storage.index.blocks import (
     BLOCK_BYTES,
@@ -35,13 +36,17 @@ from horolog.storage.index.blocks import (
     HEADER_SIZE,
     IS_CONTROL,
     LACKS_APPEND_TIMES,
+    NOTHING,
     OF_APPEND_TIME,
     OF_CREATE_TIME,
     Block,
     Met,
+    MetSet,
     Span,
     Window,
-    fold,
+    add_set,
+    add_up,
+    block_of,
     joined,
     may_hold,
     pack_header,
@@ -50,9 +55,6 @@ from horolog.storage.index.blocks import (
     unpack,
 )
 from horolog.storage.log_file import LogFile
-
-AppendTimeOf = Callable[[int], int | None]
-"""The append time of the batch that holds an offset, None if it is not known."""
 
 _logger = logging.getLogger(__name__)
 
@@ -131,7 +133,7 @@ class BlockMap:
         self._writer = BlockWriter(self._log.files, self.path, self._base_offset)
         return self._writer
 
-    def reopen(self, size: int, append_time_of: AppendTimeOf | None = None) -> BlockWriter:
+    def reopen(self, size: int, append_times: AppendTimesOf | None = None) -> BlockWriter:
         """Go on where the log ends. A short stretch at its end that is not covered is scanned."""
         with self._replacing:  # no other thread replaces the file from here on
             self._writer = BlockWriter(self._log.files, self.path, self._base_offset)
@@ -149,8 +151,8 @@ class BlockMap:
             with suppress(CorruptBatch):  # what has no entry is read when a time is asked for
                 offset = unpack(entries, len(entries) - ENTRY_SIZE).next_offset if entries else 0
                 offset = max(offset, self._base_offset)
-                for met in self._met(covered, size, offset, append_time_of):
-                    writer.add(met)
+                for met in self._met(covered, size, offset, append_times):
+                    writer.add_set(met) if isinstance(met, MetSet) else writer.add(met)
         self._writer = writer
         return writer
 
@@ -242,7 +244,7 @@ class BlockMap:
         """What is covered now, read once."""
         return MapLook(self.entries(size), self._base_offset, size)
 
-    def complete(self, size: int, append_time_of: AppendTimeOf | None = None) -> bool:
+    def complete(self, size: int, append_times: AppendTimesOf | None = None) -> bool:
         """Cover all of a segment that is not appended to; whether it is covered now.
 
         Reads the records of every stretch that is not covered. Where nothing can be written, the
@@ -258,7 +260,7 @@ class BlockMap:
         try:
             for start, end, entry in (*_with_gaps(entries), (size, size, b"")):
                 if start > at:
-                    for block in self._scanned(at, start, offset, append_time_of):
+                    for block in self._scanned(at, start, offset, append_times):
                         blocks += block.pack()
                 blocks += entry
                 at = end
@@ -323,28 +325,40 @@ class BlockMap:
     # From the records.
 
     def _scanned(
-        self, start: int, end: int, offset: int, append_time_of: AppendTimeOf | None
+        self, start: int, end: int, offset: int, append_times: AppendTimesOf | None
     ) -> Iterator[Block]:
+        known, begin, size = NOTHING, (0, 0), 0
         pending: list[Met] = []
-        size = 0
-        for met in self._met(start, end, offset, append_time_of):
-            if pending and size + met[1] > BLOCK_BYTES:
-                yield fold(pending)
-                pending, size = [], 0
-            pending.append(met)
+        for part in self._met(start, end, offset, append_times):
+            met = part.met if isinstance(part, MetSet) else part
+            if size and size + met[1] > BLOCK_BYTES:
+                yield block_of(*begin, add_up(known, pending) if pending else known)
+                known, pending, size = NOTHING, [], 0
+            if not size:
+                begin = met[0], met[3]
             size += met[1]
-        if pending:
-            yield fold(pending)
+            if isinstance(part, MetSet):
+                known = add_set(add_up(known, pending) if pending else known, part)
+                pending = []
+            else:
+                pending.append(met)
+        if size:
+            yield block_of(*begin, add_up(known, pending) if pending else known)
 
     def _met(
-        self, start: int, end: int, offset: int, append_time_of: AppendTimeOf | None
-    ) -> Iterator[Met]:
+        self, start: int, end: int, offset: int, append_times: AppendTimesOf | None
+    ) -> "Iterator[Met | MetSet]":
         """The batches in a stretch of the log, all of whose offsets are `offset` or later."""
         if end - start > _MUCH:
             scan.load_kernels()
         log = self._log.batches(end, EVERYTHING)
-        for position, header in log.headers(start, end):
-            met = met_of(log, position, header, append_time_of)
+        for position, header, listed in log.stretches(start, end):
+            if listed is not None:
+                data = log.start_of(position, listed.end)
+                yield from sets_of(data, position, listed, append_times, offset)
+                offset = listed.next_offset
+                continue
+            met = met_of(log, position, header, append_times)
             if header.magic != MAGIC:  # with the offset of the last message in it
                 met = (*met[:3], min(offset, header.base_offset), *met[4:])
             yield met
@@ -352,7 +366,7 @@ class BlockMap:
 
 
 def met_of(
-    log: BatchReader, position: int, header: BatchHeader, append_time_of: AppendTimeOf | None = None
+    log: BatchReader, position: int, header: BatchHeader, append_times: AppendTimesOf | None = None
 ) -> Met:
     """What a block map holds of a batch in a log.
 
@@ -362,7 +376,8 @@ def met_of(
     if header.timestamp_type is LOG_APPEND_TIME:
         append_ms = None if header.max_timestamp == NO_TIMESTAMP else header.max_timestamp
     else:
-        append_ms = None if append_time_of is None else append_time_of(header.base_offset)
+        at = header.base_offset
+        append_ms = None if append_times is None else append_times(at, at + 1)[0].ms
     if header.size > MAX_HELD_BYTES:
         head = log.start_of(position, BATCH_HEADER_SIZE)
         return met_with(position, header, head, None, append_ms)

@@ -9,8 +9,6 @@ that are not in the file yet from `published`.
 import logging
 from typing import NamedTuple
 
-import crc32c
-
 from horolog.errors import StorageFailed
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.blocks import (
@@ -20,6 +18,8 @@ from horolog.storage.index.blocks import (
     NOTHING,
     Block,
     Met,
+    MetSet,
+    add_set,
     add_up,
     block_of,
     pack_header,
@@ -89,28 +89,17 @@ class BlockWriter:
         if len(pending) == _FOLDED_AT_ONCE:
             self._fold()
 
-    def add_set(self, met: Met, batches: int, last_position: int, last_header: bytes) -> None:
-        """Take batches that were written together, as one: their block may be larger than others.
-
-        Args:
-            met: what there is of all of them; as header it has the headers of all.
-            batches: how many they are.
-            last_position: of the last of them.
-            last_header: of the last of them.
-        """
-        if self._size + met[1] > BLOCK_BYTES and self._size:
+    def add_set(self, added: MetSet) -> None:
+        """Take batches that were written together: their block may be larger than others."""
+        position, size = added.met[:2]
+        if self._size + size > BLOCK_BYTES and self._size:
             self._close()
         self._fold()
-        known = add_up(self._known, [met])
-        known = known._replace(
-            last_position=last_position,
-            batches=known.batches - 1 + batches,
-            last_header_crc=crc32c.crc32c(last_header),
-        )
+        known = add_set(self._known, added)
         self._known = known  # first: a reader that finds a block open takes this for what it holds
         if self._open is None:
-            self._open = met[0], met[3]
-        self._size += met[1]
+            self._open = position, added.met[3]
+        self._size += size
 
     def open_block(self) -> Block | None:
         """The block that has room left, as of some moment of this call; any thread may ask."""

@@ -85,6 +85,18 @@ HEADER_SIZE: Final = _HEADER.size + _CRC.size
 Met: TypeAlias = "tuple[int, int, Buffer, int, int, int, int, Tally | None]"
 
 
+class MetSet(NamedTuple):
+    """Batches that follow one another, taken as one: plain messages of v0 or v1."""
+
+    met: Met
+    """What there is of all of them; as header it has the headers of all."""
+    batches: int
+    last_position: int
+    """Of the last of them."""
+    last_header: bytes
+    """Of the last of them."""
+
+
 class Block(NamedTuple):
     """One entry; see the module."""
 
@@ -209,6 +221,16 @@ def add_up(before: Sum, met: Sequence[Met]) -> Sum:
         scan.add_up(before.tally, tallies),
         crc32c.crc32c(headers[-1]),
         crc32c.crc32c(b"".join(headers), before.headers_crc),
+    )
+
+
+def add_set(before: Sum, added: MetSet) -> Sum:
+    """Take a set of batches, which follows those before."""
+    known = add_up(before, [added.met])
+    return known._replace(
+        last_position=added.last_position,
+        batches=before.batches + added.batches,
+        last_header_crc=crc32c.crc32c(added.last_header),
     )
 
 

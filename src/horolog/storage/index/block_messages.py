@@ -1,0 +1,122 @@
+"""What a block map holds of plain messages of v0 and v1, without a look at each of them.
+
+They are scanned as the records of v2 that they would be, as many at a time as have one append time
+and fit into a block.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from typing import Protocol
+
+from horolog.errors import CorruptBatch
+from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
+from horolog.record.old_format.plain import Listed
+from horolog.record.old_format.reading import open_run
+from horolog.record.scan import Tally, scan_records
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
+from horolog.storage.index.blocks import (
+    BLOCK_BYTES,
+    HAS_APPEND_TIMES,
+    LACKS_APPEND_TIMES,
+    OF_APPEND_TIME,
+    OF_CREATE_TIME,
+    MetSet,
+)
+
+
+class _Stretch(Protocol):
+    """Records from an offset on that have one append time."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def ms(self) -> int | None: ...
+
+
+class AppendTimesOf(Protocol):
+    """The append times of the records between two offsets, in order; None where unknown."""
+
+    def __call__(self, from_offset: int, to_offset: int, /) -> Sequence[_Stretch]:
+        """The stretches, of which the first begins at `from_offset`."""
+        ...
+
+
+def sets_of(
+    data: bytes,
+    position: int,
+    listed: Listed,
+    append_times: AppendTimesOf | None,
+    least_offset: int,
+) -> Iterator[MetSet]:
+    """Messages as sets that each have one append time and are no larger than a block.
+
+    Args:
+        data: the bytes that were listed.
+        position: of the first in the log.
+        listed: the messages.
+        append_times: when they were appended, if they do not say so.
+        least_offset: that the first may have.
+    """
+    is_stamped = listed.header.timestamp_type is LOG_APPEND_TIME
+    kind = OF_APPEND_TIME if is_stamped else OF_CREATE_TIME
+    ends = (*listed.positions, listed.end)
+    for begin, stop, append_ms in _with_one_time(listed, append_times):
+        first = begin
+        while first < stop:
+            end = min(stop, max(first + 1, bisect_right(ends, ends[first] + BLOCK_BYTES) - 1))
+            tally = _tally(data[ends[first] : ends[end]], listed, first, append_ms)
+            flags = kind | (LACKS_APPEND_TIMES if append_ms is None else HAS_APPEND_TIMES)
+            met = (
+                position + ends[first],
+                ends[end] - ends[first],
+                listed.heads(data, HEADER_SIZE, first, end),
+                min(least_offset, listed.offsets[first]),
+                listed.offsets[end - 1],
+                flags,
+                append_ms or 0,
+                tally,
+            )
+            last = data[ends[end - 1] : min(ends[end - 1] + HEADER_SIZE, ends[end])]
+            yield MetSet(met, end - first, position + ends[end - 1], last)
+            least_offset = listed.offsets[end - 1] + 1
+            first = end
+
+
+def _with_one_time(
+    listed: Listed, append_times: AppendTimesOf | None
+) -> Iterator[tuple[int, int, int | None]]:
+    """From which message to before which one there is one append time, and that."""
+    count = len(listed.offsets)
+    if listed.header.timestamp_type is LOG_APPEND_TIME:
+        times = listed.times
+        changes = (at for at, (one, two) in enumerate(pairwise(times), 1) if one != two)
+        for begin, stop in pairwise((0, *changes, count)):
+            yield begin, stop, None if times[begin] == NO_TIMESTAMP else times[begin]
+        return
+    if append_times is None:
+        yield 0, count, None
+        return
+    stretches = append_times(listed.offsets[0], listed.next_offset)
+    begins = [bisect_left(listed.offsets, stretch.offset) for stretch in stretches]
+    for stretch, begin, stop in zip(stretches, begins, (*begins[1:], count), strict=True):
+        if begin < stop:
+            yield begin, stop, stretch.ms
+
+
+def _tally(data: bytes, listed: Listed, index: int, append_ms: int | None) -> "Tally | None":
+    """Of all records in the data; None if one of them cannot be read."""
+    offset, time = listed.offsets[index], listed.times[index]
+    header: BatchHeader = listed.header._replace(
+        base_offset=offset,
+        batch_length=listed.end_of(index) - listed.positions[index] - LOG_OVERHEAD,
+        base_timestamp=time,
+        max_timestamp=time,
+    )
+    with suppress(CorruptBatch):
+        run = open_run(data, header, check_crcs=False)
+        if run.size == len(data):
+            opened = run.opened
+            return scan_records(opened.header, opened.pieces, arrival_ms=append_ms).tally
+    return None
