@@ -19,6 +19,7 @@ MAX_RECORD_ERRORS = 1_000
 """A hostile batch of a megabyte can hold millions of bad records; the answer names the first."""
 
 _CODECS = tuple(Codec)
+_FAST_LZ4_LEVEL = 9  # KIP-390
 _ZSTD = Codec.ZSTD.value  # the last one
 _ZSTD_SINCE_PRODUCE = 7
 _INT64_MAX = (1 << 63) - 1
@@ -202,7 +203,9 @@ def level_of(codec: Codec, config: TopicConfig) -> int | None:
         case Codec.GZIP:
             return config.compression_gzip_level
         case Codec.LZ4:
-            return config.compression_lz4_level
+            # As in Kafka the default level is the fast compressor, and every other one LZ4 HC.
+            level = config.compression_lz4_level
+            return None if level == _FAST_LZ4_LEVEL else level
         case Codec.ZSTD:
             return config.compression_zstd_level
         case _:
