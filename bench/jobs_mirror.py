@@ -1,6 +1,6 @@
 """The job mirror beside Spark's own Kafka source and sink, which copy the same topic.
 
-    python -m bench.jobs_mirror [--quick] [--runs N] [--only PART] [--json FILE]
+    python -m bench.jobs_mirror [--quick] [--runs N] [--only KIND] [--json FILE]
 
 Both sides run in one Spark on two threads and copy a topic of four partitions, to a broker of the
 same kind: horolog, and Apache Kafka. Its batches are as large as a Java producer makes them by
