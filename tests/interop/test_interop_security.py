@@ -3,16 +3,22 @@
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from certificates import PASSWORD, Certificates, make_certificates
 from command_runner import run_command
+from mirror_lab import NO_SPARK, MirrorLab, produce, records, rows_of
 from pyspark.errors import PySparkException
 from tools.peers.kafka import Kafka, run_tool
 
 from horolog.client import EARLIEST, LATEST, AuthenticationFailed, Client, NoAnswer, scan
+from horolog.errors import HorologError
+from horolog.jobs.comparing import compare
 from horolog.record.builder import Record, build_batch, read_records
+
+if TYPE_CHECKING:
+    from conftest import MakeBroker
 
 PACKAGE = "org.apache.kafka.common.security"
 PLAIN_USER = f'{PACKAGE}.plain.PlainLoginModule required username="alice" password="p,=;\\"q";'
@@ -294,4 +300,52 @@ def test_spark_writes_batches_and_streams_over_tls_with_scram(
     with pytest.raises(PySparkException) as refused:
         rows.write.format("horolog").options(**{**options, **wrong}).option("topic", "t").save()
     assert "authentication" in str(refused.value).splitlines()[0].lower()
+    assert "crayon" not in str(refused.value)
+
+
+def test_a_mirror_reads_and_writes_with_tls_and_scram_and_keeps_no_secret(
+    kafka: Kafka,
+    certificates: Certificates,
+    topic: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make_broker: "MakeBroker",
+) -> None:
+    lab = MirrorLab(tmp_path, monkeypatch)
+    name, ours = topic("mirror"), make_broker()
+    ours.create_topic(name, 1, retention_ms="-1")
+    produce(ours.address, name, 0, records(0, 10))
+    security = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": SCRAM_USER,
+        **{f"kafka.{setting}": value for setting, value in trust(certificates).items()},
+    }
+    secured = kafka.address_of("SCRAM")
+    there = lab.run(ours.address, secured, name, target_settings=security)
+    back = lab.run(
+        secured,
+        ours.address,
+        name,
+        settings=security,
+        rename=r"(.*)=back.\1",
+        state=tmp_path / "back",
+    )
+    assert not there.errors
+    assert not back.errors
+    assert rows_of(ours.address, f"back.{name}") == rows_of(ours.address, name)
+    compared = compare(
+        NO_SPARK,
+        source=ours.address,
+        target=secured,
+        topics=name,
+        target_settings=security,
+        mirror_state=lab.state,
+    )
+    assert compared.is_equal
+    for path in [*lab.state.iterdir(), *(tmp_path / "back").iterdir()]:
+        assert b"pencil" not in path.read_bytes()
+    bad = {**security, "kafka.sasl.jaas.config": SCRAM_USER.replace("pencil", "crayon")}
+    with pytest.raises(HorologError) as refused:
+        lab.run(ours.address, secured, name, target_settings=bad, state=tmp_path / "bad")
     assert "crayon" not in str(refused.value)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pytest
 from mirror_lab import produce, records, rows_of, values
 from patience import PATIENCE_S
 from running_broker import BrokerProcess
+from spark_cluster import cluster
 from typer.testing import CliRunner
 
 from horolog import jobs
@@ -77,9 +79,11 @@ def brokers(tmp_path: Path) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
         each.kill()
 
 
-def started(source: str, target: str, state: Path, *more: str) -> "subprocess.Popen[str]":
+def started(
+    source: str, target: str, state: Path, *more: str, master: str = "local[2]"
+) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "horolog", "spark", "mirror", "--source", source]
-    command += ["--target", target, "--topics", "t", "--state", str(state), "--master", "local[2]"]
+    command += ["--target", target, "--topics", "t", "--state", str(state), "--master", master]
     return subprocess.Popen(
         [*command, *more],
         stdout=subprocess.PIPE,
@@ -103,6 +107,49 @@ def wait_for(address: str, least: int, running: "subprocess.Popen[str]") -> None
         assert running.poll() is None, running.communicate()
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_executors_that_are_killed_on_a_cluster_lose_and_double_nothing(
+    brokers: tuple[BrokerProcess, BrokerProcess], tmp_path: Path
+) -> None:
+    source, target = (each.address for each in brokers)
+    with Client(source) as client:
+        client.create_topics({"t": 2}, configs={"retention.ms": "-1"})
+    for number in range(BATCHES):
+        produce(source, "t", number % 2, records(OF * number, OF))
+    memory = ("--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1")
+    with cluster(tmp_path) as master:
+        running = started(source, target, tmp_path / "state", *memory, master=master)
+        number = BATCHES
+        for _ in range(2):
+            wait_for(target, OF * number, running)
+            assert executors(tmp_path), "the tasks run on the cluster"
+            for _ in range(BATCHES):
+                produce(source, "t", number % 2, records(OF * number, OF))
+                number += 1
+            for pid in executors(tmp_path):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        wait_for(target, OF * number, running)
+        running.send_signal(signal.SIGTERM)
+        output, errors = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, output + errors
+    for partition in range(2):
+        assert rows_of(target, "t", partition) == rows_of(source, "t", partition)
+
+
+def executors(directory: Path) -> list[int]:
+    """The processes of executors whose workers have their directories here."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with suppress(OSError):
+                command = (process / "cmdline").read_bytes()
+                where = os.readlink(process / "cwd")
+                if b"CoarseGrainedExecutorBackend" in command and where.startswith(str(directory)):
+                    found.append(int(process.name))
+    return found
 
 
 @pytest.mark.slow

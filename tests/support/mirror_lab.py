@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from in_process_spark import InProcessSpark
 
 from horolog.client import EARLIEST, LATEST, Client
 from horolog.jobs.mirroring import Mirrored, mirror
@@ -22,27 +22,12 @@ from horolog.storage.copied_log import CopiedLog
 if TYPE_CHECKING:
     from running_broker import RunningBroker
 
-Unit = TypeVar("Unit")
-Result = TypeVar("Result")
-
 T0_MS = 1_700_000_000_000
-NO_SPARK: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: "local[2]"))
+NO_SPARK: Any = InProcessSpark()
 
 
 class Killed(BaseException):
     """The process ends here."""
-
-
-def spread_here(
-    spark: object,
-    units: Sequence[Unit],
-    work: Callable[[Unit], Result],
-    *,
-    wave: int | None = None,
-) -> Iterator[list[Outcome[Unit, Result]]]:
-    """As `spread`, in this process."""
-    for unit in units:
-        yield [Outcome(unit, work(unit))]
 
 
 class MirrorLab:
@@ -51,7 +36,6 @@ class MirrorLab:
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.state = path / "state"
         self._monkeypatch = monkeypatch
-        monkeypatch.setattr("horolog.jobs.mirroring.bundles.spread", spread_here)
 
     def run(
         self, source: object, target: object, topics: str | None = "t", **more: Any

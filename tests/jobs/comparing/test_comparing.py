@@ -15,7 +15,6 @@ from mirror_lab import (
     MirrorLab,
     produce,
     records,
-    spread_here,
     stamped,
     write_log,
 )
@@ -32,9 +31,7 @@ Compare = Callable[..., Compared]
 
 
 @pytest.fixture
-def compared(monkeypatch: pytest.MonkeyPatch) -> Compare:
-    monkeypatch.setattr("horolog.jobs.comparing.spread", spread_here)
-
+def compared() -> Compare:
     def run(source: object, target: object, **more: Any) -> Compared:
         return compare(NO_SPARK, source=str(source), target=str(target), **more)
 
@@ -75,9 +72,7 @@ def test_the_first_difference_is_found_wherever_batches_end(
     codec = rng.choice((None, Codec.NONE))
     write_log(path / "a" / "t-0", batches_of(rows, rng, codec))
     write_log(path / "b" / "t-0", batches_of(changed, rng, codec))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("horolog.jobs.comparing.spread", spread_here)
-        found = compare(NO_SPARK, source=str(path / "a"), target=str(path / "b"))
+    found = compare(NO_SPARK, source=path / "a", target=path / "b")
     if field == "=":
         assert found.is_equal
         assert found.records == 60

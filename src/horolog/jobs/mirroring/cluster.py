@@ -1,12 +1,12 @@
 """A cluster as the target of a mirror."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
 from horolog.client import LATEST, Client
-from horolog.client.appends import ProducerId
 from horolog.errors import Misconfigured
 from horolog.jobs.location import Location
 from horolog.jobs.mirroring.bundles import in_bundles
@@ -22,8 +22,6 @@ from horolog.jobs.mirroring.topics import (
 )
 from horolog.jobs.selection import Selection, client_of
 from horolog.storage.names import TopicPartition
-
-_NO_PRODUCER = ProducerId(-1, -1)
 
 
 class ClusterDestination:
@@ -138,4 +136,9 @@ class ClusterDestination:
 
 
 def _move_all(units: tuple[Move, ...]) -> list[Moved]:
-    return [move(unit) for unit in units]
+    done: list[Moved] = []
+    for unit in units:
+        # Where one partition has waited for a broker in vain, the others try once.
+        has_waited = any(each.may_pass for each in done)
+        done.append(move(replace(unit, patience_s=0.0) if has_waited else unit))
+    return done

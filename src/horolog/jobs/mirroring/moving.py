@@ -46,7 +46,7 @@ IN_FLIGHT: Final = 5
 
 MAX_BYTES: Final = 128 << 20
 
-_PATIENCE_S = 120.0
+_PATIENCE_S = 60.0
 _PAUSE_S = 0.5
 _CHECK_AGAIN: Final = frozenset(
     {
@@ -120,7 +120,7 @@ def move(unit: Move) -> Moved:
         except (NoAnswer, RequestRefused) as error:
             if moved.place.offset != before.offset:
                 give_up, before = time.monotonic() + unit.patience_s, moved.place
-            moved.error = str(error)
+            moved.error = _sentence(error, unit)
             moved.may_pass = may_pass(error)
             if not moved.may_pass or time.monotonic() >= give_up:
                 return moved
@@ -138,6 +138,16 @@ def may_pass(error: HorologError | OSError) -> bool:
     if error.code == ErrorCode.corrupt_message:
         return False  # Kafka calls it retriable
     return error.code.retriable or error.code in _CHECK_AGAIN
+
+
+def _sentence(error: NoAnswer | RequestRefused, unit: Move) -> str:
+    if isinstance(error, RequestRefused) and error.code in _CHECK_AGAIN:
+        return (
+            f"{error}. Batches of the mirror before it are not in {unit.target_topic}-"
+            f"{unit.partition.partition}: the target has lost what it acknowledged (an unclean "
+            "leader election), or another process writes with this --state"
+        )
+    return str(error)
 
 
 class _Sent(NamedTuple):
