@@ -40,6 +40,12 @@ def test_the_overview_is_quick() -> None:
     assert int(done.stdout.splitlines()[-1]) < 400  # Click and Rich; 0.15 s on an idle machine
 
 
+@pytest.mark.parametrize("command", [("serve",), ("spark",), ("spark", "script")])
+def test_completion_is_an_option_of_the_whole_alone(offline: Run, command: tuple[str, ...]) -> None:
+    assert "--install-completion" in offline("--help").out
+    assert "--install-completion" not in offline(*command, "--help").out
+
+
 def test_the_version_is_reported(offline: Run) -> None:
     assert offline("--version").out == f"horolog {__version__}\n"
 

@@ -39,6 +39,9 @@ COMMANDS = {
 }
 
 
+_COMPLETION = ("install_completion", "show_completion")
+
+
 class LazyGroup(TyperGroup):
     """A command with commands; imports one when it runs."""
 
@@ -84,6 +87,8 @@ def load_command(name: str, table: Mapping[str, Entry] = COMMANDS) -> Any:
     """The command as typer runs it."""
     command = typer.main.get_command(import_module(table[name].module).app)
     command.name = name
+    # Completion is installed once, for the whole of `horolog`.
+    command.params = [each for each in command.params if each.name not in _COMPLETION]
     return command
 
 
