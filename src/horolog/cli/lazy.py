@@ -28,6 +28,7 @@ COMMANDS = {
     "topics": Entry("horolog.cli.topics", "List, create, describe, alter and delete topics."),
     "produce": Entry("horolog.cli.produce", "Send lines to a topic, with chosen timestamps."),
     "consume": Entry("horolog.cli.consume", "Print records of a topic or files, or a time range."),
+    "replay": Entry("horolog.cli.replay", "Send records on, merged by time, at their pace."),
     "offsets": Entry("horolog.cli.offsets", "Find the offset of a time, and explain the result."),
     "retention": Entry(
         "horolog.cli.retention", "Explain why segments are still there, and when they go."

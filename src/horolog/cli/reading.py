@@ -18,6 +18,7 @@ from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, read_with_create_times
 from horolog.record.scan import timestamps
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
+from horolog.record.transactions import AbortedTransactions
 
 _FETCH_BYTES = 4 << 20
 _LEAST_BYTES = 64 << 10
@@ -161,19 +162,33 @@ def read_span(
     span: Span,
     times: TimeRange = EVERYTHING,
     clock: RecordClock = RecordClock.CREATE,
+    *,
+    read_committed: bool = False,
 ) -> Iterator[tuple[int, list[ReadRecord]]]:
-    """The records of a span, batch by batch, each with the next offset to read."""
+    """The records of a span, batch by batch, each with the next offset to read.
+
+    With `read_committed` none of aborted transactions, and none behind an open one.
+    """
     position, size = span.start, span.size
     while position < span.end:
         room = _FETCH_BYTES if size is None else max(_LEAST_BYTES, min(size, _FETCH_BYTES))
-        position, fetched = _fetch(client, topic, span.partition, position, _WAIT_MS, clock, room)
+        position, fetched = _fetch(
+            client,
+            topic,
+            span.partition,
+            position,
+            _WAIT_MS,
+            clock,
+            room,
+            read_committed=read_committed,
+        )
         size = None if size is None else size - len(fetched.records)
         following = position
         within = _records(fetched, span.partition, position, span.end, times, clock)
         for following, records in within:
             yield following, records
-        if following == position and fetched.high_watermark <= position:
-            return  # the log was truncated meanwhile
+        if following == position and (read_committed or fetched.high_watermark <= position):
+            return  # an open transaction begins here, or the log was truncated meanwhile
         position = following
 
 
@@ -203,6 +218,8 @@ def _fetch(
     wait_ms: int,
     clock: RecordClock,
     max_bytes: int = _FETCH_BYTES,
+    *,
+    read_committed: bool = False,
 ) -> tuple[int, Fetched]:
     """Batches from `position`, or from the log start offset if that is larger.
 
@@ -217,6 +234,7 @@ def _fetch(
                 position,
                 max_bytes=max_bytes,
                 max_wait_ms=wait_ms,
+                read_committed=read_committed,
                 with_append_times=clock is RecordClock.APPEND,
             )
         except RequestRefused as error:
@@ -245,12 +263,15 @@ def _records(
     if clock is RecordClock.APPEND:
         yield from _records_by_append_time(fetched, partition, start, end, times)
         return
-    view = memoryview(fetched.records)
+    view, drop = memoryview(fetched.records), AbortedTransactions(fetched.aborted).drop
     for place, header in iter_headers(view):
         if end is not None and header.base_offset >= end:
             yield end, []
             return
         batch = view[place : place + header.size]
+        if drop(header, batch):
+            yield max(start, header.next_offset), []
+            continue
         within = records_of(batch, header, partition, times)
         yield max(start, header.next_offset), between(within, start, end)
 
@@ -260,10 +281,14 @@ def _records_by_append_time(
 ) -> Iterator[tuple[int, list[ReadRecord]]]:
     view, stretches = memoryview(fetched.records), fetched.append_times
     offsets = [stretch.offset for stretch in stretches]
+    drop = AbortedTransactions(fetched.aborted).drop
     for place, header in iter_headers(view):
         if end is not None and header.base_offset >= end:
             yield end, []
             return
+        if drop(header, view[place : place + header.size]):
+            yield max(start, header.next_offset), []
+            continue
         index = bisect_right(offsets, max(start, header.base_offset)) - 1
         appended_ms = stretches[index].ms if index >= 0 else None
         batch = view[place : place + header.size]

@@ -1,0 +1,414 @@
+"""`horolog replay`: merged by time, at the recorded pace; resumed, and nothing doubled."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from command_runner import run_command
+from hypothesis import given
+from hypothesis import strategies as st
+from partition_files import PartitionFiles
+from patience import PATIENCE_S
+
+from horolog.cli.reading import ReadRecord
+from horolog.cli.replaying import MAX_RECORDS, TICK_MS, Pace, Replay, Target, create_time, merged
+from horolog.client import Client
+from horolog.clock import ManualClock
+from horolog.errors import StorageFailed
+from horolog.jobs.state import JobState
+from horolog.record.builder import Record, read_records
+from horolog.record.compression import Codec
+from horolog.record.partitioning import partition_of_key
+from horolog.storage.names import TopicPartition
+
+if TYPE_CHECKING:
+    from running_broker import RunningBroker
+
+    from conftest import MakeBroker
+
+T0 = 1_700_000_000_000
+Rows = dict[TopicPartition, list[int | None]]
+
+
+def streams_of(rows: Rows, batch: int = 3) -> dict[TopicPartition, Iterator[list[ReadRecord]]]:
+    def stream(partition: TopicPartition, times: list[int | None]) -> Iterator[list[ReadRecord]]:
+        reads = [
+            ReadRecord(
+                partition.partition,
+                place,
+                "CreateTime",
+                Record(
+                    -1 if ms is None else ms,
+                    None,
+                    b"%d-%d" % (partition.partition, place),
+                    (),
+                    place,
+                ),
+            )
+            for place, ms in enumerate(times)
+        ]
+        for start in range(0, len(reads), batch):
+            yield reads[start : start + batch]
+            yield []  # as a batch without a wanted record
+
+    return {partition: stream(partition, times) for partition, times in rows.items()}
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 4).map(lambda number: TopicPartition("t", number)),
+        st.lists(st.none() | st.integers(-20, 20).filter(lambda ms: ms != -1), max_size=12),
+    )
+)
+def test_records_are_merged_by_time_and_keep_the_order_of_their_partition(rows: Rows) -> None:
+    dues = list(merged(streams_of(rows), create_time, {}))
+    assert [due.ms for due in dues] == sorted(due.ms for due in dues)
+    seen = defaultdict(list)
+    for due in dues:
+        seen[due.partition].append(due.read.offset)
+        known = [ms for ms in rows[due.partition][: due.read.offset + 1] if ms is not None]
+        assert due.ms == max(known, default=-(1 << 63))
+    assert seen == {
+        partition: list(range(len(times))) for partition, times in rows.items() if times
+    }
+
+
+def records_of(broker: RunningBroker, topic: str, partition: int = 0) -> list[Record]:
+    return [
+        record
+        for segment in broker.log(topic, partition).segments
+        for position, header in segment.headers(0, segment.size)
+        for record in read_records(segment.read_batch(position, header))
+    ]
+
+
+class Interrupted(BaseException):
+    """The process is gone."""
+
+
+class Run:
+    """A replay of rows to one topic, on a clock that only sleeping moves."""
+
+    def __init__(
+        self,
+        broker: RunningBroker,
+        rows: Rows,
+        clock: ManualClock,
+        *,
+        speed: float | None = 1,
+        state: JobState | None = None,
+        stop_at: int | None = None,
+        **more: Any,
+    ) -> None:
+        self.slept: list[tuple[int, float]] = []
+        self.sent: list[tuple[int, int]] = []
+        gap = more.pop("max_gap_ms", None)
+
+        def sleep(seconds: float) -> None:
+            if stop_at is not None and len(self.slept) >= stop_at:
+                raise KeyboardInterrupt
+            self.slept.append((clock.monotonic_ms(), seconds))
+            clock.advance(round(seconds * 1_000))
+
+        self.client = Client(broker.address)
+        target = Target(self.client, {"out": 1}, {"t": "out"}, True, Codec.NONE)
+        self.replay = Replay(
+            target,
+            clock,
+            sleep,
+            Pace(clock, speed, gap),
+            state=state,
+            on_sent=lambda progress: self.sent.append((clock.monotonic_ms(), progress.records)),
+            **more,
+        )
+        self.rows = rows
+
+    def dues(self, places: Any = None) -> Any:
+        progress = self.replay.progress
+        if places is None:
+            places = {each: (progress.offsets.get(each, 0), 1 << 40) for each in self.rows}
+        streams = {each: self._stream(each, *place) for each, place in places.items()}
+        return merged(streams, create_time, progress.reached)
+
+    def _stream(
+        self, partition: TopicPartition, start: int, end: int
+    ) -> Iterator[list[ReadRecord]]:
+        for batch in streams_of({partition: self.rows[partition]})[partition]:
+            yield [read for read in batch if start <= read.offset < end]
+
+    def run(self) -> None:
+        with closing(self.client):
+            self.replay.repeat(self.dues)
+            self.replay.run(self.dues())
+            self.replay.save()
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker) -> RunningBroker:
+    return make_broker()
+
+
+@pytest.fixture
+def out(broker: RunningBroker) -> RunningBroker:
+    broker.create_topic("out", retention_ms="-1")
+    return broker
+
+
+def test_records_are_sent_when_they_are_due_and_never_before(out: RunningBroker) -> None:
+    rows: Rows = {
+        TopicPartition("t", 0): [T0, T0 + 4_000, T0 + 3_000, T0 + 60_000],
+        TopicPartition("t", 1): [T0 + 2_000, None, T0 + 4_003],
+    }
+    clock = ManualClock(T0 + 1_000_000)
+    start = clock.monotonic_ms()
+    run = Run(out, rows, clock, speed=2)
+    run.run()
+    values = [record.value for record in records_of(out, "out")]
+    assert values == [b"0-0", b"1-0", b"1-1", b"0-1", b"0-2", b"1-2", b"0-3"]
+    # A record after each wait; those that are due within a tick go together.
+    assert [(at - start, count) for at, count in run.sent] == [
+        (0, 1),
+        (1_000, 3),
+        (2_000, 5),
+        (2_000 + TICK_MS, 6),
+        (30_000, 7),
+    ]
+    times = [record.timestamp for record in records_of(out, "out")]
+    assert times == [T0, T0 + 2_000, -1, T0 + 4_000, T0 + 3_000, T0 + 4_003, T0 + 60_000]
+
+
+def test_shifted_times_are_those_at_which_records_are_due(out: RunningBroker) -> None:
+    rows: Rows = {TopicPartition("t", 0): [-5_000, None, -3_000, 1_000]}
+    clock = ManualClock(T0)
+    Run(out, rows, clock, speed=2, shifts_times=True).run()
+    assert [record.timestamp - T0 for record in records_of(out, "out")] == [0, 0, 1_000, 3_000]
+
+
+def test_the_fastest_replay_waits_for_nothing_and_keeps_times(out: RunningBroker) -> None:
+    rows: Rows = {
+        TopicPartition("t", number): [T0 + 7 * place + number for place in range(4_000)]
+        for number in range(3)
+    }
+    run = Run(out, rows, ManualClock(T0), speed=None)
+    run.run()
+    assert run.slept == []
+    times = [record.timestamp for record in records_of(out, "out")]
+    assert times == sorted(times)
+    assert len(times) == 12_000
+    assert len(run.sent) == -(-12_000 // MAX_RECORDS)
+
+
+def test_long_intervals_are_cut(out: RunningBroker) -> None:
+    rows: Rows = {TopicPartition("t", 0): [T0, T0 + 10, T0 + 9_000_000, T0 + 9_000_500]}
+    clock = ManualClock(T0)
+    run = Run(out, rows, clock, max_gap_ms=1_000)
+    start = clock.monotonic_ms()
+    run.run()
+    assert [at - start for at, _ in run.sent] == [0, 10, 1_010, 1_510]
+
+
+def test_a_replay_that_was_interrupted_goes_on_where_it_was(
+    out: RunningBroker, tmp_path: Path
+) -> None:
+    rng = random.Random(3)
+    rows: Rows = {
+        TopicPartition("t", number): [T0 + 250 * place + rng.randrange(600) for place in range(40)]
+        for number in range(3)
+    }
+    for stop_at in (5, 0, 13, None):
+        with JobState(tmp_path / "state", "replay", {}) as state:
+            run = Run(out, rows, ManualClock(T0), state=state, stop_at=stop_at)
+            if stop_at is None:
+                run.run()
+                continue
+            with pytest.raises(KeyboardInterrupt):
+                run.run()
+            run.replay.save()
+    values = [record.value for record in records_of(out, "out")]
+    assert len(values) == len(set(values)) == 120
+    whole = [due.read.record.value for due in merged(streams_of(rows), create_time, {})]
+    assert values == whole
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_what_was_being_sent_at_a_kill_is_there_once(
+    out: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sent: bool
+) -> None:
+    rows: Rows = {TopicPartition("t", 0): [T0 + 100 * place for place in range(10)]}
+    append = Client.append
+    calls = 0
+
+    def killed(client: Client, *arguments: Any, **named: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls < 4 or is_sent:
+            append(client, *arguments, **named)
+        if calls == 4:
+            raise Interrupted
+
+    monkeypatch.setattr(Client, "append", killed)
+    with JobState(tmp_path / "state", "replay", {}) as state:
+        run = Run(out, rows, ManualClock(T0), state=state, shifts_times=True)
+        with pytest.raises(Interrupted):
+            run.run()
+        run.replay.save()  # as Ctrl-C would: what is under way is still to be repeated
+    assert len(records_of(out, "out")) == 3 + is_sent
+    monkeypatch.setattr(Client, "append", append)
+    with JobState(tmp_path / "state", "replay", {}) as state:
+        run = Run(out, rows, ManualClock(T0 + 77_000), state=state, shifts_times=True)
+        run.run()
+    records = records_of(out, "out")
+    assert [record.value for record in records] == [b"0-%d" % place for place in range(10)]
+    shifted = [record.timestamp - T0 for record in records]
+    assert shifted == [0, 100, 200, 300, *range(77_000, 77_600, 100)]
+
+
+def test_what_the_source_has_lost_since_a_kill_is_not_guessed(
+    out: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: Rows = {TopicPartition("t", 0): [T0, T0, T0]}
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise Interrupted
+
+    with monkeypatch.context() as patched, JobState(tmp_path / "s", "replay", {}) as state:
+        patched.setattr(Client, "append", killed)
+        with pytest.raises(Interrupted):
+            Run(out, rows, ManualClock(T0), state=state).run()
+    with JobState(tmp_path / "s", "replay", {}) as state, pytest.raises(StorageFailed) as refused:
+        Run(out, {TopicPartition("t", 0): [T0]}, ManualClock(T0), state=state).run()
+    assert "1 of 3 records that were being sent" in str(refused.value)
+
+
+# The command.
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    for number in range(2):
+        files = PartitionFiles(tmp_path / "log", "clicks", number, base_offset=0)
+        for place in range(6):
+            files.add([T0 + 1_000 * place + 100 * number + each for each in range(4)])
+        files.write_indexes()
+    return tmp_path / "log"
+
+
+def test_files_are_replayed_to_a_broker_by_key_and_within_a_range(
+    broker: RunningBroker, log_dir: Path
+) -> None:
+    broker.create_topic("clicks", 3, retention_ms="-1")
+    ran = run_command(
+        *("replay", "--source", log_dir, "--target", broker.address, "--speed", "max"),
+        *("--from", f"{T0 + 1_000}ms", "--to", f"{T0 + 3_000}ms", "--by-key", "--json"),
+    )
+    assert ran.code == 0, ran
+    assert ran.json["records"] == 16
+    records = [
+        (number, each) for number in range(3) for each in records_of(broker, "clicks", number)
+    ]
+    assert len(records) == 16
+    assert all(T0 + 1_000 <= each.timestamp < T0 + 3_000 for _, each in records)
+    assert all(partition_of_key(each.key or b"", 3) == number for number, each in records)
+    for number in range(3):
+        times = [each.timestamp for each in records_of(broker, "clicks", number)]
+        assert times == sorted(times)
+
+
+def test_topics_of_a_broker_are_replayed_without_what_was_aborted(
+    make_broker: MakeBroker, log_dir: Path, tmp_path: Path
+) -> None:
+    files = PartitionFiles(tmp_path / "log", "paid", 0, base_offset=0)
+    files.add([T0 + 50], producer_id=5)
+    files.end_transaction(5, commit=False)
+    files.add([T0 + 60], producer_id=5)
+    files.end_transaction(5, commit=True)
+    files.write_indexes()
+    broker = make_broker(log_dir=log_dir)
+    broker.create_topic("out", retention_ms="-1")
+    command = [
+        *("replay", "--source", broker.address, "--target", broker.address, "--speed", "max"),
+        *("--topics", "clicks,paid"),
+    ]
+    assert "the same topic" in run_command(*command).err
+    assert "no place in out" in run_command(*command, "--to-topic", "out").err
+    ran = run_command(*command, "--to-topic", "out", "--by-key", "--dry-run")
+    assert "clicks-1: offsets 0 to 24 would be sent to out" in ran.out
+    assert records_of(broker, "out") == []
+    state = ("--state", tmp_path / "state")
+    ran = run_command(*command, "--to-topic", "out", "--by-key", *state)
+    assert ran.code == 0, ran
+    assert "records sent up to 2023-11-14T22:13:25.103Z" in ran.out
+    times = [each.timestamp for each in records_of(broker, "out")]
+    assert times == sorted(times)
+    assert T0 + 60 in times
+    assert len(times) == 48 + (T0 + 50 in times) + 1
+    ran = run_command(*command, "--to-topic", "out", "--by-key", *state)
+    assert ran.code == 0
+    assert len(records_of(broker, "out")) == len(times)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--speed", "0"], "a factor above 0"),
+        (["--speed", "fast"], "a factor above 0"),
+        (["--compression", "rar"], "no such codec"),
+        (["--topics", "others"], "there is no topic others"),
+        (["--target", "./here"], "is no HOST:PORT"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused(
+    broker: RunningBroker, log_dir: Path, arguments: list[str], sentence: str
+) -> None:
+    given = ["replay", "--source", log_dir]
+    if "--target" not in arguments:
+        given += ["--target", broker.address]
+    ran = run_command(*given, *arguments)
+    assert ran.code == 2
+    assert sentence in ran.err
+
+
+def test_a_stop_says_where_it_was_and_a_kill_loses_and_doubles_nothing(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    broker.create_topic("clicks", 2, retention_ms="-1")
+    for number in range(2):
+        files = PartitionFiles(tmp_path / "log", "clicks", number, base_offset=0)
+        for place in range(300):
+            files.add([T0 + 20 * place + 10 * number])
+        files.write_indexes()
+    state = tmp_path / "state"
+    command = [
+        *(sys.executable, "-m", "horolog", "replay", "--source", str(tmp_path / "log")),
+        *("--target", broker.address, "--state", str(state), "--speed"),
+    ]
+
+    def sent() -> int:
+        return sum(len(records_of(broker, "clicks", number)) for number in range(2))
+
+    for kind in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
+        before = sent()
+        with subprocess.Popen([*command, "1"], stderr=subprocess.PIPE, text=True) as process:
+            while sent() < before + 20:
+                assert process.poll() is None
+            process.send_signal(kind)
+            _, err = process.communicate(timeout=PATIENCE_S)
+        if kind == signal.SIGINT:
+            assert process.returncode == 130
+            assert "stopped at 2023-11-14T22:13:2" in err
+            assert "clicks-0 at offset" in err
+    done = subprocess.run([*command, "max"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "600 records sent" in done.stdout
+    for number in range(2):
+        times = [record.timestamp for record in records_of(broker, "clicks", number)]
+        assert times == [T0 + 20 * place + 10 * number for place in range(300)]
