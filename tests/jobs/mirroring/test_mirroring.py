@@ -2,7 +2,7 @@
 
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from batches import generated_record
@@ -19,7 +19,7 @@ from mirror_lab import (
 )
 
 from horolog.client import Client, CommittedOffset, ResourceType
-from horolog.errors import Misconfigured
+from horolog.errors import ErrorCode, Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
@@ -70,7 +70,13 @@ def test_records_of_all_kinds_are_the_same_at_the_target(
 def test_topics_are_made_with_partitions_and_settings_and_renamed(
     lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
 ) -> None:
-    source.create_topic("a.clicks", 2, retention_ms="-1", segment_bytes="1048576")
+    source.create_topic(
+        "a.clicks",
+        2,
+        retention_ms="-1",
+        segment_bytes="1048576",
+        unclean_leader_election_enable="true",
+    )
     source.create_topic("views", 1, retention_ms="-1")
     for topic in ("a.clicks", "views"):
         produce(source.address, topic, 0, records(0, 3))
@@ -93,6 +99,38 @@ def test_topics_are_made_with_partitions_and_settings_and_renamed(
     own = {name: each.value for name, each in entries.items() if each.source == 1}
     assert own == {"retention.ms": "-1", "max.message.bytes": "2000000"}
     assert values(target.address, "west.clicks") == values(source.address, "a.clicks")
+
+
+def test_a_target_that_takes_a_while_to_know_its_new_topics_is_waited_for(
+    lab: MirrorLab,
+    source: "RunningBroker",
+    target: "RunningBroker",
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source.create_topic("t", 2, retention_ms="-1")
+    produce(source.address, "t", 0, records(0, 3))
+    asked = 0
+    metadata = Client.metadata
+
+    def late(client: Client, topics: Any = None, **more: Any) -> Any:
+        nonlocal asked
+        found = metadata(client, topics, **more)
+        if client.config.bootstrap_servers == target.address and "t" in found.topics:
+            asked += 1
+            if asked in (1, 2, 3):
+                known = found.topics["t"]
+                unknown = ErrorCode.unknown_topic_or_partition
+                some = {0: known.partitions[0]} if asked == 3 else {}
+                error = ErrorCode.none if asked == 3 else unknown
+                topic = known._replace(partitions=some, error=error)
+                return found._replace(topics={"t": topic})
+        return found
+
+    monkeypatch.setattr(Client, "metadata", late)
+    for expected in (3, 0):
+        done = lab.run(source.address, target.address)
+        assert (done.records, done.errors) == (expected, ())
+    assert asked > 3
 
 
 def test_a_later_run_mirrors_what_is_new_only(

@@ -38,6 +38,8 @@ class Made(NamedTuple):
     records: int
     runs: tuple[tuple[int, int], ...]
     """Where offsets follow one another: the first one at the source, its place in `data`."""
+    is_rewritten: bool = False
+    """Its records were decoded and encoded: another version may compress them otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ def _made(
     (data,) = encode_batches(
         table, codec=header.codec, batch_bytes=room, producer=producer, base_sequence=sequence
     )
-    return Made(header, data, rows.num_rows, _runs(table.column("offset")))
+    return Made(header, data, rows.num_rows, _runs(table.column("offset")), is_rewritten=True)
 
 
 def _runs(offsets: pa.Array) -> tuple[tuple[int, int], ...]:

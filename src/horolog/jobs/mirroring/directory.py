@@ -1,6 +1,7 @@
 """A log directory as the target of a mirror: the same offsets, bytes and append times."""
 
 import os
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -21,11 +22,13 @@ from horolog.jobs.selection import Selection
 from horolog.spark.uris import local_path
 from horolog.storage import names
 from horolog.storage.checkpoints import read_offsets, write_offsets
-from horolog.storage.directory_lock import lock_offline
+from horolog.storage.directory_lock import SharersRemain, lock_offline
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
 _SEGMENT_BYTES = 1 << 30
+_PATIENCE_S = 60.0
+_ASK_AGAIN_S = 0.2
 
 
 class LogDirectory:
@@ -59,7 +62,19 @@ class LogDirectory:
                 (self._path / names.LOCK).touch()
             except OSError as error:
                 raise StorageFailed(f"Cannot make {self._path}: {error.strerror}") from error
-            self._stack.enter_context(lock_offline(self._path, WHY, is_shared=True))
+            self._lock()
+
+    def _lock(self) -> None:
+        until = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self._stack.enter_context(lock_offline(self._path, WHY, is_shared=True))
+            except SharersRemain:  # tasks of a run that was killed: they end soon
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_ASK_AGAIN_S)
+            else:
+                return
 
     def close(self) -> None:
         """Let a broker have the directory."""

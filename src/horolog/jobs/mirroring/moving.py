@@ -275,7 +275,7 @@ class _Attempt:
             return found
         if own.header.last_offset_delta + 1 != made.records:
             raise self._changed("its batches hold other records now")
-        is_whole = own.header.records_count == made.records
+        is_whole = own.header.records_count == made.records and not made.is_rewritten
         is_packed_alike = own.header.codec_number == codec_number_of(made.data)
         if (
             is_whole

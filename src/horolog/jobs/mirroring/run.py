@@ -117,6 +117,7 @@ class Run:
         self._notes: dict[str, None] = {}
         self._carried: dict[str, CarriedGroup] = {}
         self._failures: list[str] = []
+        self._group_failure: str | None = None
         self._records = self._bytes = 0
         self._stack = ExitStack()
         self._source = (
@@ -163,6 +164,7 @@ class Run:
         """Carry the offsets of groups over."""
         targets = {name: known.target.name for name, known in self._known.items()}
         assert self._source is not None
+        self._group_failure = None
         try:
             for group in wanted_groups(self._source, groups.names, groups.pattern):
                 with groups.target() as target:
@@ -170,7 +172,7 @@ class Run:
                         group, self._source, target, self._ledger, targets
                     )
         except HorologError as error:
-            self._notes[f"offsets of groups: {error}"] = None
+            self._group_failure = f"offsets of groups: {error}"
 
     def report(self, *, is_dry_run: bool = False) -> Mirrored:
         """What this run did up to now."""
@@ -196,6 +198,8 @@ class Run:
                 )
             )
         errors = [*self._failed_topics.values(), *self._failures]
+        if self._group_failure is not None:
+            errors.append(self._group_failure)
         errors += [
             describe(RequestRefused(ErrorCode.none, text), [str(partition)])
             for partition, text in sorted({**self._passing, **self._stopped}.items())
@@ -329,6 +333,8 @@ class Run:
             check_name(target_name)
             target = self._to.prepare(source, target_name)
         except HorologError as error:
+            if may_pass(error):
+                raise
             self._failed_topics[source.name] = describe(error, [source.name, target_name])
             return
         self._notes.update(dict.fromkeys(target.notes))
@@ -384,9 +390,8 @@ class Run:
 
     def _look_at_ends(self, log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]) -> None:
         partitions = [each for each in partitions if self._is_open(each)]
-        earliest, latest = log.earliest(partitions), log.latest(partitions)
-        for partition in partitions:
-            start, end = earliest[partition], latest[partition]
+        bounds = self._bounds(log, partitions)
+        for partition, (start, end) in bounds.items():
             self._ends[partition] = end
             known = self._known[partition.topic]
             place = self._ledger.place(partition)
@@ -412,6 +417,27 @@ class Run:
                     "without them"
                 )
 
+    def _bounds(
+        self, log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Start and end of each log; a partition that has no leader now is left out."""
+        try:
+            earliest, latest = log.earliest(partitions), log.latest(partitions)
+            return {each: (earliest[each], latest[each]) for each in partitions}
+        except RequestRefused as error:
+            if not error.code.retriable:
+                raise
+        found = {}
+        for partition in partitions:
+            try:
+                start, end = log.earliest([partition]), log.latest([partition])
+                found[partition] = start[partition], end[partition]
+            except RequestRefused as error:
+                if not error.code.retriable:
+                    raise
+                self._passing[partition] = str(error)
+        return found
+
     def _units(
         self, log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]
     ) -> list[Stretch]:
@@ -420,7 +446,8 @@ class Run:
             if not self._is_open(partition):
                 continue
             place = self._ledger.place(partition)
-            assert place is not None
+            if place is None:
+                continue  # it has no leader now
             limit = None if self._limits is None else self._limits[partition]
             end = self._ends[partition] if limit is None else min(limit, self._ends[partition])
             if place.offset >= end:

@@ -1,6 +1,7 @@
 """Topics of the source and what they become at a target cluster: names, partitions, settings."""
 
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,13 +11,21 @@ from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefuse
 from horolog.wire.features import APPEND_TIME
 
 TIMESTAMP_TYPE = "message.timestamp.type"
-MAX_MESSAGE_BYTES = "message.max.bytes"
 _OURS = "horolog."
 _OF_TOPIC = 1  # the source of a setting that the topic itself has
 _TOPIC_MAX_BYTES = "max.message.bytes"
 _BOUNDS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+_OF_CLUSTERS = frozenset(
+    {
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "min.insync.replicas",
+        "unclean.leader.election.enable",
+    }
+)
+"""Settings of topics that depend on how many brokers there are, and which."""
+_ASK_AGAIN_S = 0.1
 _UNLIMITED = str((1 << 63) - 1)
-_COMPARED = (TIMESTAMP_TYPE, _TOPIC_MAX_BYTES, "cleanup.policy", "retention.ms", *_BOUNDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +162,16 @@ class TargetTopics:
         settings = self._wanted_settings(source, notes)
         if known is None:
             self._create(source, name, settings)
-            known = self._known(name)
-            if known is None:  # of a dry run
+            if self._dry_run:
                 stamps = settings.get(TIMESTAMP_TYPE) == "LogAppendTime"
                 self._check_stamps(source, name, stamps)
                 compacts = "compact" in settings.get("cleanup.policy", "")
-                return TargetTopic(name, 0, None, stamps, compacts, notes)
+                return TargetTopic(name, source.partitions, None, stamps, compacts, notes)
+            known = self._once_there(name, source.partitions)
         elif len(known.partitions) < source.partitions:
             self._client.create_partitions({name: source.partitions}, validate_only=self._dry_run)
+            if not self._dry_run:
+                known = self._once_there(name, source.partitions)
         entries = self._client.describe_configs([(ResourceType.TOPIC, name)])[
             ResourceType.TOPIC, name
         ]
@@ -170,7 +181,7 @@ class TargetTopics:
         notes += _warnings(source, name, values)
         return TargetTopic(
             name,
-            len(known.partitions),
+            max(len(known.partitions), source.partitions),
             _id(known),
             stamps,
             "compact" in values.get("cleanup.policy", ""),
@@ -181,8 +192,28 @@ class TargetTopics:
         found = self._client.metadata([name]).topics.get(name)
         return found if found is not None and found.error == ErrorCode.none else None
 
+    def _once_there(self, name: str, partitions: int) -> TopicMetadata:
+        """The topic, as soon as the brokers know it with so many partitions.
+
+        Raises:
+            RequestRefused: they do not.
+        """
+        deadline = Deadline.after_ms(self._client.config.timeout_ms)
+        while True:
+            known = self._known(name)
+            if known is not None and len(known.partitions) >= partitions:
+                return known
+            if not deadline.left_s():
+                raise RequestRefused(
+                    ErrorCode.unknown_topic_or_partition,
+                    f"{name} was created at the target, and its brokers do not know it yet",
+                )
+            time.sleep(_ASK_AGAIN_S)
+
     def _wanted_settings(self, source: SourceTopic, notes: list[str]) -> dict[str, str]:
-        wanted = dict(source.settings)
+        wanted = {
+            name: value for name, value in source.settings.items() if name not in _OF_CLUSTERS
+        }
         ours = sorted(name for name in wanted if name.startswith(_OURS))
         if ours and not is_horolog(self._client):
             for name in ours:
