@@ -17,6 +17,7 @@ JOBS = {
     ),
     "compare": Entry("horolog.cli.jobs.compare", "Prove that two topics hold the same records."),
     "failover": Entry("horolog.cli.jobs.failover", "Let groups go on in another cluster."),
+    "reprocess": Entry("horolog.cli.jobs.reprocess", "Give the records since a time to a sink."),
     "script": Entry("horolog.cli.jobs.script", "Print the path of the script for spark-submit."),
 }
 

@@ -37,6 +37,7 @@ _JOBS: dict[str, str] = {
     "latency": "horolog.jobs.questions.latency",
     "restore": "horolog.jobs.archives.restoring",
     "failover": "horolog.jobs.failing_over.failover",
+    "reprocess": "horolog.jobs.reprocessing",
     "mirror": "horolog.jobs.mirroring",
     "compare": "horolog.jobs.comparing",
 }

@@ -1,9 +1,5 @@
 """`horolog spark mirror`: topics into another cluster."""
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +21,7 @@ from horolog.cli.jobs.options import (
     session,
     settings_of,
     state_needed,
+    stopped_by_signals,
 )
 from horolog.cli.options import Json, pairs
 from horolog.cli.screen import growing_progress, say, show_json, show_table, size
@@ -129,7 +126,7 @@ def mirror(
     horolog spark mirror --source east:9092 --target west:9092 --topics clicks --state ./mirror
     """
     kept = state_needed(state, dry_run=dry_run)
-    with session("mirror", master, conf) as spark, _stopped_by_signals() as stop:
+    with session("mirror", master, conf) as spark, stopped_by_signals() as stop:
         from horolog.jobs.mirroring import Control  # noqa: PLC0415 - not for --help
         from horolog.jobs.mirroring import mirror as run  # noqa: PLC0415 - not for --help
 
@@ -166,28 +163,6 @@ def mirror(
         _show(done)
     if done.errors:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets; the second one interrupts."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def on_signal(number: int, _: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        say("Ending after what is under way; once more to interrupt it.")
-
-    before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _show(done: "Mirrored") -> None:

@@ -1,5 +1,7 @@
 """Options that the jobs share, under the same names as the arguments of `horolog.jobs`."""
 
+import signal
+import threading
 import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from horolog.cli.options import pairs
+from horolog.cli.screen import say
 from horolog.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -200,6 +203,28 @@ def session(job: str, master: str | None, conf: Iterable[str] | None) -> Iterato
     finally:
         if running is None:
             spark.stop()
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C or SIGTERM sets; the second one interrupts."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def on_signal(number: int, _: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        say("Ending after what is under way; once more to interrupt it.")
+
+    before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def state_needed(state: Path | None, *, dry_run: bool) -> Path | None:

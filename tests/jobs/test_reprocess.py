@@ -1,0 +1,272 @@
+"""`horolog spark reprocess` and `horolog.jobs.reprocess`, record by record."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_runner import run_command
+from patience import PATIENCE_S
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from running_broker import BrokerProcess, RunningBroker
+
+from horolog import jobs
+from horolog.client import Client, scan
+from horolog.errors import Misconfigured
+from horolog.jobs.reprocessing.windows import windowed
+from horolog.record.builder import Record, build_batch
+
+pytestmark = pytest.mark.spark
+
+MakeBroker = Callable[..., RunningBroker]
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+NOW_MS = 1_715_000_000_000
+ANY = {"message_timestamp_after_max_ms": str((1 << 63) - 1), "retention_ms": "-1"}
+
+
+def produce(client: Client, times: Iterable[int], topic: str = "t", partitions: int = 2) -> None:
+    """Records whose value says their time; a few in each batch."""
+    times = list(times)
+    for number, start in enumerate(range(0, len(times), 7)):
+        records = [Record(each, b"k", b"%d" % each) for each in times[start : start + 7]]
+        client.produce(topic, number % partitions, build_batch(records))
+
+
+def mixed_times(count: int, rng: random.Random) -> list[int]:
+    """Around 1970 and now, in no order."""
+    return [
+        rng.choice([rng.randrange(-3 * DAY_MS, 3 * DAY_MS), NOW_MS - rng.randrange(DAY_MS), -1])
+        for _ in range(count)
+    ]
+
+
+def in_table(spark: Any, path: Path) -> list[int]:
+    return sorted(row.timestampMs for row in spark.read.parquet(str(path)).collect())
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker) -> RunningBroker:
+    broker = make_broker()
+    broker.create_topic("t", partitions=2, **ANY)
+    return broker
+
+
+def test_a_table_gets_exactly_the_records_of_the_range_and_each_once(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    seed = random.randrange(1 << 32)
+    rng = random.Random(seed)
+    times = mixed_times(200, rng)
+    from_ms, to_ms = -2 * DAY_MS, NOW_MS - HOUR_MS
+
+    def wanted(some: list[int]) -> list[int]:
+        return sorted(each for each in some if from_ms <= each < to_ms and each != -1)
+
+    with Client(broker.address) as client:
+        produce(client, times)
+    for name, source in (("broker", broker.address), ("files", str(broker.log_dir))):
+        arguments: dict[str, Any] = {
+            "source": source,
+            "topics": "t",
+            "from_": from_ms,
+            "to": to_ms,
+            "table": tmp_path / name / "table",
+            "state": tmp_path / name / "state",
+            "settings": {"maxOffsetsPerTrigger": "120"},
+        }
+        assert jobs.reprocess(spark, **arguments, dry_run=True).records == len(wanted(times))
+        assert not (tmp_path / name).exists()
+        done = jobs.reprocess(spark, **arguments)
+        assert done.records == len(wanted(times)), f"seed {seed}"
+        assert in_table(spark, arguments["table"]) == wanted(times), f"seed {seed}"
+    assert jobs.reprocess(spark, **arguments).records == 0
+    late = [*mixed_times(60, rng), from_ms, from_ms - 1, to_ms, to_ms - 1]
+    with Client(broker.address) as client:
+        produce(client, late)
+    for name, source in (("broker", broker.address), ("files", str(broker.log_dir))):
+        ran = run_command(
+            "spark", "reprocess", "--source", source, "--topics", "t", "--from", str(from_ms),
+            "--to", f"{to_ms}", "--table", tmp_path / name / "table", "--once",
+            "--state", tmp_path / name / "state", "--json",
+        )  # fmt: skip
+        assert ran.code == 0, ran.err
+        assert ran.json["records"] == len(wanted(late))
+        assert in_table(spark, tmp_path / name / "table") == wanted(times + late)
+    row = spark.read.parquet(str(tmp_path / "broker" / "table")).orderBy("timestampMs").first()
+    assert bytes(row.value) == b"%d" % row.timestampMs
+    assert (bytes(row.key), row.topic, row.timestampType) == (b"k", "t", 0)
+
+
+def test_another_topic_gets_exactly_the_records_of_the_range(
+    spark: Any, broker: RunningBroker, make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    times = mixed_times(200, random.Random(3))
+    wanted = sorted(each for each in times if each >= -DAY_MS and each != -1)
+    other = make_broker()
+    with Client(broker.address) as client:
+        produce(client, times)
+    command = (
+        "spark", "reprocess", "--source", broker.address, "--topics", "t", "--from", -DAY_MS,
+        "--target", other.address, "--rename", "t=again", "--once",
+    )  # fmt: skip
+    dry = run_command(*command, "--dry-run")
+    assert dry.code == 0, dry.err
+    assert f"A run would write {len(wanted):,} records" in dry.out
+    for expected in (len(wanted), 0):
+        done = run_command(*command, "--state", tmp_path / "state", "--json")
+        assert done.code == 0, done.err
+        assert done.json["records"] == expected
+    with Client(other.address) as client:
+        found = scan(client, "again").read_all()
+    assert sorted(found.column("timestamp_ms").to_pylist()) == wanted
+
+
+def windows(records: DataFrame) -> DataFrame:
+    """The example of docs/pipeline.md."""
+    return windowed(records, "1 hour", "7 days", F.count("*").alias("records"))
+
+
+def test_windows_of_event_time_count_records_before_1970_too(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    times = [each for each in mixed_times(300, random.Random(4)) if each < NOW_MS - 30 * DAY_MS]
+    with Client(broker.address) as client:
+        produce(client, times)
+    counted: dict[int, int] = {}
+
+    def keep(frame: DataFrame, number: int) -> None:
+        for row in frame.select(F.col("window.start").cast("long"), "records").collect():
+            counted[row[0] * 1000] = row.records
+
+    done = jobs.reprocess(
+        spark,
+        source=broker.address,
+        topics="t",
+        from_=-2 * DAY_MS,
+        each_batch=keep,
+        transform=windows,
+        output_mode="update",
+        state=tmp_path / "state",
+        settings={"maxOffsetsPerTrigger": "100"},
+    )
+    wanted: dict[int, int] = {}
+    for each in times:
+        if each >= -2 * DAY_MS and each != -1:
+            hour = each // HOUR_MS * HOUR_MS
+            wanted[hour] = wanted.get(hour, 0) + 1
+    assert counted == wanted
+    assert min(wanted) < 0 < max(wanted)
+    assert (done.records, done.batches > 1) == (sum(wanted.values()), True)
+
+
+def test_a_function_of_a_module_gets_the_micro_batches(
+    spark: Any, broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client(broker.address) as client:
+        produce(client, [5, 6, 7])
+    (tmp_path / "my_sink_of_batches.py").write_text(
+        "seen = []\n"
+        "def keep(frame, number):\n"
+        "    seen.extend(sorted(row.timestampMs for row in frame.collect()))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    command = (
+        "spark", "reprocess", "--source", broker.address, "--topics", "t", "--from", "6",
+        "--once", "--state", tmp_path / "state", "--foreach-batch",
+    )  # fmt: skip
+    ran = run_command(*command, "my_sink_of_batches:keep")
+    assert (ran.code, ran.out) == (0, "Reprocessed 2 records.\n")
+    assert sys.modules["my_sink_of_batches"].seen == [6, 7]
+    for named, sentence in (("my_sink", "write MODULE:FUNCTION"), ("os:none", "no attribute")):
+        refused = run_command(*command, named)
+        assert (refused.code, sentence in refused.err) == (2, True)
+
+
+def test_what_makes_no_sense_is_refused(spark: Any, broker: RunningBroker, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"source": broker.address, "topics": "t", "from_": 0}
+    kept = {"state": tmp_path / "state"}
+    with pytest.raises(Misconfigured, match="give one sink"):
+        jobs.reprocess(spark, **given, **kept)
+    with pytest.raises(Misconfigured, match="give one sink"):
+        jobs.reprocess(spark, **given, **kept, table="a", target="b")
+    with pytest.raises(Misconfigured, match="give a state directory"):
+        jobs.reprocess(spark, **given, table="a")
+    with pytest.raises(Misconfigured, match="for records that go to topics"):
+        jobs.reprocess(spark, **given, **kept, table="a", rename="a=b")
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "other.parquet").write_bytes(b"")
+    with pytest.raises(Misconfigured, match="is not empty"):
+        jobs.reprocess(spark, **given, state=tmp_path / "other", table=tmp_path / "used")
+    jobs.reprocess(spark, **given, **kept, table=tmp_path / "table")
+    with pytest.raises(Misconfigured, match="another from"):
+        jobs.reprocess(spark, **{**given, "from_": 1}, **kept, table=tmp_path / "table")
+    same = run_command(
+        "spark", "reprocess", "--source", broker.address, "--topics", "t", "--from", 0, "--once",
+        "--target", broker.address, "--state", tmp_path / "loop",
+    )  # fmt: skip
+    assert same.code == 2, same.out + same.err
+
+
+def test_a_relative_time_stays_what_it_was_at_the_first_run(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {
+        "source": broker.address,
+        "topics": "t",
+        "from_": "-1h",
+        "table": tmp_path / "table",
+        "state": tmp_path / "state",
+    }
+    first, second = (jobs.reprocess(spark, **given).from_ms for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.slow
+def test_killed_runs_lose_and_double_nothing_in_a_table(
+    spark: Any, broker_process: BrokerProcess, tmp_path: Path
+) -> None:
+    rng = random.Random(9)
+    with Client(broker_process.address) as client:
+        client.create_topics({"t": 2}, configs={"retention.ms": "-1"})
+        times = [NOW_MS + rng.randrange(DAY_MS) for _ in range(20_000)]
+        produce(client, times)
+    wanted = sorted(each for each in times if each >= NOW_MS + HOUR_MS)
+    command = [
+        sys.executable, "-m", "horolog", "spark", "reprocess", "--source", broker_process.address,
+        "--topics", "t", "--from", str(NOW_MS + HOUR_MS), "--table", str(tmp_path / "table"),
+        "--state", str(tmp_path / "state"), "--once", "--json", "--master", "local[2]",
+        "--set", "maxOffsetsPerTrigger=1500",
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    kills = 0
+    for _ in range(12):
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+            start_new_session=True,
+        ) as process:  # fmt: skip
+            time.sleep(rng.uniform(8, 25))
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                kills += 1
+            process.communicate(timeout=PATIENCE_S)
+            if process.returncode == 0:
+                break
+    last = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert last.returncode == 0, last.stderr[-2000:]
+    assert json.loads(last.stdout)["errors"] == []
+    assert kills > 0
+    assert in_table(spark, tmp_path / "table") == wanted
+
+
+def test_the_example_of_the_page_is_the_one_tested_here() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
+    assert 'windowed(records, "1 hour", "7 days", F.count("*").alias("records"))' in page
