@@ -32,9 +32,9 @@ ABOUT_APIS = """\
 ## APIs and versions
 
 `tests/broker/test_every_version.py::test_every_advertised_version_is_answered` sends every version
-that is advertised. What each version adds stands at the top of its module in
-`src/horolog/broker/handlers`. The column on the right is what Apache Kafka {kafka} told its own
-`kafka-broker-api-versions`.
+that is advertised. What each version adds is at the top of its module in
+`src/horolog/broker/handlers`. The column on the right is what Apache Kafka {kafka} returned to its
+own `kafka-broker-api-versions`.
 
 | key | API | horolog | Kafka {kafka} | |
 |---|---|---|---|---|"""

@@ -11,7 +11,7 @@ JOBS = {
     "index": Entry("horolog.cli.jobs.index", "Verify or rebuild indexes of many partitions."),
     "archive": Entry("horolog.cli.jobs.archive", "Archive topics as Parquet, by date and hour."),
     "latency": Entry("horolog.cli.jobs.latency", "Measure how long records take to the log."),
-    "restore": Entry("horolog.cli.jobs.restore", "Make the logs of an archive again."),
+    "restore": Entry("horolog.cli.jobs.restore", "Restore the logs of an archive."),
     "mirror": Entry(
         "horolog.cli.jobs.mirror", "Mirror topics into another cluster or a directory."
     ),

@@ -161,7 +161,7 @@ def scan_batch(
 def scan_records(
     header: BatchHeader, records: Iterable[Buffer], *, arrival_ms: int | None = None
 ) -> RecordFacts:
-    """The same of records of v2 in pieces, whose number nobody has declared.
+    """The same of records of v2 in pieces, whose number is not declared.
 
     Args:
         header: its base timestamp is that of the records.

@@ -116,7 +116,7 @@ class Push(NamedTuple):
 
 
 def push(load_id: str, wanted: Wanted) -> tuple[Wanted, Push]:
-    """Note what a query wants; what its plan has to read.
+    """Note what a query needs; what its plan has to read.
 
     Raises:
         StorageFailed: it cannot be noted, and a later plan might be taken for this query's.

@@ -103,7 +103,7 @@ class AppendableLog(ReadableLog):
     # Appending.
 
     def append(self, prepared: Prepared, now_ms: int) -> Appended:
-        """Give a batch its offsets, and its append time where the topic wants that; write it.
+        """Give a batch its offsets, and its append time on a LogAppendTime topic; write it.
 
         Raises:
             BatchRefused: an idempotent producer is out of sequence (45) or fenced (47); an attempt

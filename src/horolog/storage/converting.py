@@ -76,7 +76,7 @@ class Conversion:
     interval_bytes: int = 4096
     max_segment_bytes: int = MAX_SEGMENT_BYTES
     dry_run: bool = False
-    """Write nothing; tell what would be written, lost or refused."""
+    """Write nothing; report what would be written, lost or refused."""
     files: Files = field(default_factory=Files)
 
     def locked(self) -> AbstractContextManager[None]:
@@ -176,7 +176,7 @@ class _Segment:
         return done
 
     def _clear(self) -> None:
-        """Remove what was being written; other processes may be at work beside it."""
+        """Remove what was being written; other processes may be converting, too."""
         if not self._files.exists(self._parent):
             return
         self._files.remove_tree(self._work)

@@ -238,7 +238,7 @@ class CopiedLog:
         return active.append_times.fits(append_ms)
 
     def _note_reset(self, offset: int, old_ms: int, new_ms: int) -> None:
-        """Append times go back here: the other log was told to (docs/append-times.md)."""
+        """Append times go back here, as they were reset in the other log (docs/append-times.md)."""
         path = f"{self._directory}/{names.APPEND_TIME_RESETS}"
         resets = read_append_time_resets(self._files, path)
         if not any(each.offset == offset for each in resets):

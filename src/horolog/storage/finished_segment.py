@@ -1,6 +1,6 @@
 """The companion files of a `.log` that is written as a whole, without a broker.
 
-Conversions and restores write a log first, and then what an append would have left beside it: both
+Conversions and restores write a log first, and then what an append would have left next to it: both
 indexes, append times, and the seal. The block map is made when it is first needed.
 """
 

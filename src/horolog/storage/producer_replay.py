@@ -1,7 +1,7 @@
 """Rebuilds the state of producers from the log: after a start, a truncation, or damage.
 
 Their state is the newest usable snapshot and the batches after it; the aborted
-transactions of a segment are those whose markers say so.
+transactions of a segment are those with abort markers.
 """
 
 import logging

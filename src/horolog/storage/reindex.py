@@ -2,7 +2,7 @@
 
 What is written is what Apache Kafka's recovery would write: an entry where more than
 `index.interval.bytes` are before a batch, times as far as they grow, the largest of all
-at the end. No `.log` is changed. Each file is written beside the old one, read again and compared
+at the end. No `.log` is changed. Each file is written next to the old one, read again and compared
 with all batch headers, and only then replaces it at once, so that a kill leaves the old or the new
 one; its owner and mode are kept. Two processes at one segment take turns.
 

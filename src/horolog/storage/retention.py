@@ -171,7 +171,7 @@ def _times_of(
 
 
 def _may_expire(timestamp: int, config: TopicConfig) -> bool:
-    """Whether retention may go by this create time; one before 1970 is not when it was written."""
+    """Whether this create time counts for retention; one before 1970 is not when it was written."""
     return timestamp >= 0 or config.horolog_retention_before_1970
 
 

@@ -93,7 +93,7 @@ Merge = Annotated[
     typer.Option(
         "--merge",
         help="Merge small files of each hour up to the target size; archive nothing. Old files "
-        "stay for a day for whoever reads them, see --remove-unreferenced.",
+        "stay for a day for readers that have them open, see --remove-unreferenced.",
     ),
 ]
 

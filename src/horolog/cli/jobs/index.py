@@ -59,8 +59,9 @@ def index(
 ) -> None:
     """Verify every byte of logs, or rebuild their indexes, many segments at a time.
 
-    Without --rebuild it checks what `horolog log verify` checks and writes nothing: beside running
-    brokers, on directories of horolog and Apache Kafka, on disks and in object stores (s3a://...).
+    Without --rebuild it checks what `horolog log verify` checks and writes nothing: it works while
+    brokers run, on directories of horolog and Apache Kafka, on disks and in object stores
+    (s3a://...).
     With --rebuild it does what `horolog log reindex` does: each new index is compared with the log
     before it replaces the old one, and no .log is changed. Brokers of the directories must be
     stopped: their lock is held. It is a lock of this machine, and keeps away no broker of another

@@ -133,7 +133,7 @@ def _why(row: dict[str, Any]) -> str:
     if row["not_appended"] == row["records"]:
         return (
             f"{topic}: the log keeps one time of each record, the create time, so that the "
-            "latency cannot be told: Apache Kafka does not store when it appended a record of a "
+            "latency is unknown: Apache Kafka does not store when it appended a record of a "
             "CreateTime topic. --live 60s measures the clock now minus create time of what is "
             "appended meanwhile; with message.timestamp.type=LogAppendTime both times are kept"
         )

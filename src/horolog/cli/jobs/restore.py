@@ -1,4 +1,4 @@
-"""`horolog spark restore`: the logs of an archive, made again."""
+"""`horolog spark restore`: the logs of an archive, restored."""
 
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -54,7 +54,7 @@ def restore(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Make the logs of an archive again: the same records at the same offsets and times.
+    """Restore the logs of an archive: the same records at the same offsets and times.
 
     Each segment is written, read again and compared with the checksums of the manifest before its
     partition appears in the target, as a whole. Run it again with the same --state after a kill. A

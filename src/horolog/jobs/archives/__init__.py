@@ -1,4 +1,4 @@
-"""Archives: topics as Parquet files by date and hour, from which the same logs can be made again.
+"""Archives: topics as Parquet files by date and hour, from which the same logs can be restored.
 
     manifest/<number>.json          what is in the archive; the newest one decides (manifest.py)
     records/<topic>/date=2026-11-17/hour=09/*.parquet       records, by their times (hours.py)

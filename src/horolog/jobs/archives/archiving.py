@@ -123,7 +123,7 @@ def archive(
         target_bytes: a file that has reached it is closed, and another one begun.
         accept_gaps: go on behind records that the source deleted before they were archived.
         dry_run: write nothing, and say what would be archived and what refused.
-        progress: is told how far it is.
+        progress: is called with how many units are done, of how many.
 
     Raises:
         Misconfigured: an argument cannot be, another run is at work on `state`, or the archive is
@@ -317,7 +317,7 @@ class _Run:
         )
 
     def _commit(self, manifest: Manifest, changes: "_Changes") -> Manifest:
-        """Commit changes; made again on the manifest of another run that came between."""
+        """Commit changes; repeated on the manifest of a run that committed in between."""
         for _ in range(_TRIES):
             changed = changes.applied(manifest)
             if changed == manifest:

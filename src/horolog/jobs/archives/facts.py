@@ -1,4 +1,4 @@
-"""The headers of batches beside their records: what it takes to make the same batches again.
+"""The headers of batches, apart from their records: what it takes to build the same batches again.
 
 A row for each batch, in offset order, of format v2 (batches of v0 and v1 are converted first):
 

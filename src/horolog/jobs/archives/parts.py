@@ -79,7 +79,7 @@ def writer_of(sink: Sink, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def give_up(store: ArchiveStore, path: str, sink: Sink, writer: pq.ParquetWriter) -> None:
-    """Close a file that is not to be, and remove it; whatever stands in the way is not said."""
+    """Close an unfinished file and remove it; an error in that is ignored."""
     for step in (writer.close, sink.close, lambda: store.remove(path)):
         with suppress(HorologError, OSError, ValueError):
             step()

@@ -1,7 +1,7 @@
 """`restore`: an archive, or a part of it, into a log directory that a broker then serves.
 
     plan      on the driver: the ranges of each partition in segments
-    segments  in tasks: batches made again, written, synced, read and compared with the manifest
+    segments  in tasks: batches rebuilt, written, synced, read and compared with the manifest
     place     on the driver: a partition whose segments are all proved gets its name
 
 Everything is written below `<target>/.restore-<id>`; a partition appears in the target as a whole,
@@ -81,7 +81,7 @@ def restore(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> Restored:
-    """Make the logs of an archive again, with the same records at the same offsets and times.
+    """Restore the logs of an archive, with the same records at the same offsets and times.
 
     Batches have the bounds, times, producers, epochs and codecs that they had; compressed bytes may
     differ. Logs of formats v0 and v1 come back in v2. A log ends where the archive ends, so that no
@@ -98,7 +98,7 @@ def restore(
         settings: of object stores.
         state: a directory for what is done; needed unless it is a dry run.
         dry_run: write nothing, and say what would be restored and what refused.
-        progress: is told how far it is.
+        progress: is called with how many units are done, of how many.
 
     Raises:
         Misconfigured: an argument cannot be, or a broker or another run is at work there.

@@ -157,7 +157,7 @@ class ArchiveStore:
         """Write a small file unless there is one; whether it was written, as a whole.
 
         In an object store another writer may come between the look and the write: the last one
-        wins there, and the others are told so where they read what they wrote.
+        wins there, and the others find that out when they read what they wrote.
 
         Raises:
             StorageFailed: it cannot be written.

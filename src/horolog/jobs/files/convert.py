@@ -88,7 +88,7 @@ def convert(
         zstd_as: codec for v0 and v1 of what is compressed with zstd, which came with v2.
         interval_bytes: `index.interval.bytes` of the new indexes.
         state: directory of what is done; with it a killed run does not look at it again.
-        dry_run: write nothing; tell what would be converted, lost or refused.
+        dry_run: write nothing; report what would be converted, lost or refused.
         on_progress: called with the bytes that are done, and all.
 
     Raises:

@@ -92,7 +92,7 @@ def index(
 ) -> IndexReport:
     """Verify every byte of logs, or rebuild their indexes and block maps where they are wrong.
 
-    A verification changes nothing, works beside a running broker, and on object stores. To rebuild,
+    A verification changes nothing, works while a broker runs, and on object stores. To rebuild,
     brokers of the directories must be stopped: their lock is held meanwhile. It is a lock of this
     machine; a broker elsewhere that shares the disk is not kept away by it. The tasks need the
     paths: with executors on several machines, they must be on a file system that all share.
@@ -107,7 +107,7 @@ def index(
         interval_bytes: `index.interval.bytes` of what is written.
         settings: options of object stores, `fs.*`.
         state: directory of what is done; with it a killed run is continued.
-        dry_run: change nothing; tell what would be rebuilt.
+        dry_run: change nothing; report what would be rebuilt.
         on_progress: called with the bytes that are done, and all.
 
     Raises:

@@ -240,9 +240,9 @@ def _files_in(directory: Path) -> list[File]:
 
 def _remote_targets(uri: str, store: StoreOptions) -> list[tuple[Target, list[File]]]:
     with Root(uri, store) as root:
-        if root.path.endswith(names.LOG):  # the files beside it decide whether its indexes fit
-            with Root(uri.rpartition("/")[0], store) as beside:
-                entries = beside.entries()
+        if root.path.endswith(names.LOG):  # its neighbours decide whether its indexes fit
+            with Root(uri.rpartition("/")[0], store) as directory:
+                entries = directory.entries()
             segment = Path(root.path)
         else:
             entries, segment = root.entries(), None

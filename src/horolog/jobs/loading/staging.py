@@ -6,8 +6,8 @@ function. So its records are written down once, as a log directory, and sent fro
     <stage>/attempt-<id>/<topic>-<partition>/    what one attempt of a task writes
     <stage>/log/<topic>-<partition>/             those of the attempts that count, in their place
 
-Each task has all records of its partitions. An attempt that failed, or ran beside another, leaves a
-directory that nothing names; it goes with the stage.
+Each task has all records of its partitions. An attempt that failed, or ran at the same time as
+another, leaves a directory that nothing names; it goes with the stage.
 """
 
 import os

@@ -138,7 +138,7 @@ class Run:
             pass
 
     def go_on(self, groups: "GroupsCarried | None") -> None:
-        """Mirror what there is and what comes, until the caller wants an end."""
+        """Mirror what there is and what comes, until the caller ends it."""
         groups_at = 0.0
         while not self._control.should_stop():
             has_moved = self._round(is_once=False)

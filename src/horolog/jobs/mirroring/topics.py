@@ -120,7 +120,7 @@ def _id(topic: TopicMetadata) -> str | None:
 
 
 def is_horolog(client: Client) -> bool:
-    """Whether the cluster keeps append times beside create times: Apache Kafka does not."""
+    """Whether the cluster keeps append times in addition to create times: Apache Kafka does not."""
     link = client.brokers.any(Deadline.after_ms(client.config.timeout_ms))
     return APPEND_TIME in link.features
 

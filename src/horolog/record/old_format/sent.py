@@ -1,6 +1,6 @@
 """What a producer of v0 or v1 sends for a partition: plain messages, compressed ones, or both.
 
-Its records are numbered from 0, whatever offsets they were sent with: a leader goes by their place
+Its records are numbered from 0, whatever offsets they were sent with: a leader counts their place
 (KIP-31). All checksums are compared. Bytes after the last whole message are ignored.
 """
 

@@ -56,7 +56,7 @@ def sets_of(
         data: the bytes that were listed.
         position: of the first in the log.
         listed: the messages.
-        append_times: when they were appended, if they do not say so.
+        append_times: when they were appended, if they are not stamped with it.
         least_offset: that the first may have.
     """
     is_stamped = listed.header.timestamp_type is LOG_APPEND_TIME
