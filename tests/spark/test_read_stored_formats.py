@@ -1,0 +1,121 @@
+"""Topics that store v0 and v1, read with both clocks, from a broker and from its files."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from log_reading import Read, schema_of
+from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
+from raw_connection import RawConnection, produce_fields
+from running_broker import RunningBroker
+
+from horolog.client import Client, ResourceType
+from horolog.clock import ManualClock
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
+from horolog.record.old_format.fields import build_messages
+from horolog.spark import columns
+from horolog.wire.api import ApiKey
+
+MakeBroker = Callable[..., RunningBroker]
+NOW_MS = 1_700_000_000_000
+NAMES = ["offset", columns.TIMESTAMP_MS, columns.APPEND_TIME_MS, columns.CREATE_TIME_MS]
+SCHEMA = schema_of(NAMES)
+
+
+class Step(NamedTuple):
+    """What is stored in which format, and whether under the broker's clock."""
+
+    release: str
+    stamped: bool
+    sent: int
+    codec: Codec
+
+
+STEPS = [
+    Step("0.9.0", False, 0, Codec.NONE),
+    Step("0.9.0", True, 1, Codec.GZIP),
+    Step("0.10.0", False, 1, Codec.NONE),
+    Step("0.10.0", False, 2, Codec.LZ4),
+    Step("0.10.0", True, 2, Codec.NONE),
+    Step("0.10.0", True, 1, Codec.SNAPPY),
+    Step("0.10.0", False, 0, Codec.NONE),
+    Step("0.11.0", False, 1, Codec.GZIP),
+    Step("0.11.0", True, 2, Codec.NONE),
+]
+
+
+@pytest.fixture
+def rows() -> list[dict[str, Any]]:
+    """What is to be read: each step has two records, and is 10 ms after the one before."""
+    expected = []
+    for number, step in enumerate(STEPS):
+        at = NOW_MS + 10 * number
+        for created in (1_000 - number, -2_000 - number):
+            held = created if step.sent else -1
+            timestamp = at if step.stamped else held
+            if step.release == "0.9.0":
+                timestamp = held = -1
+            elif step == STEPS[4]:  # a plain message of v1 has one timestamp
+                held = at
+            expected.append(
+                {
+                    "offset": len(expected),
+                    "timestampMs": timestamp,
+                    "appendTimeMs": at,
+                    "createTimeMs": held,
+                }
+            )
+    return expected
+
+
+@pytest.fixture
+def broker(make_broker: MakeBroker) -> Iterator[RunningBroker]:
+    clock = ManualClock(NOW_MS)
+    broker = make_broker(clock=clock, inter_broker_protocol_version="2.8")
+    broker.create_topic("t", segment_bytes="500", index_interval_bytes="0", retention_ms="-1")
+    with Client(broker.address) as client, RawConnection(broker.address) as connection:
+        for number, step in enumerate(STEPS):
+            kind = "LogAppendTime" if step.stamped else "CreateTime"
+            changes = {"message.format.version": step.release, "message.timestamp.type": kind}
+            client.alter_configs({(ResourceType.TOPIC, "t"): changes})
+            records = [Record(ms, b"k", b"v") for ms in (1_000 - number, -2_000 - number)]
+            sent = (
+                build_batch(records, codec=step.codec)
+                if step.sent == 2
+                else build_messages(records, step.sent, codec=step.codec)
+            )
+            fields = produce_fields("t", {0: sent})
+            answer = connection.ask(ApiKey.PRODUCE, 2 if step.sent < 2 else 9, **fields)
+            assert answer.responses[0].partition_responses[0].error_code == 0
+            clock.advance(10)
+    return broker
+
+
+def sources(broker: RunningBroker) -> list[Read]:
+    to_broker = {"kafka.bootstrap.servers": broker.address, "subscribe": "t"}
+    return [
+        Read(**to_broker, schema=SCHEMA),
+        Read(broker.log_dir / "t-0", schema=SCHEMA),
+    ]
+
+
+def test_both_clocks_are_read_whatever_the_format(
+    broker: RunningBroker, rows: list[dict[str, Any]]
+) -> None:
+    assert {header.magic for header in broker.headers("t")} == {0, 1, 2}
+    for read in sources(broker):
+        assert read.rows() == rows
+
+
+@pytest.mark.parametrize("column", ["appendTimeMs", "timestampMs"])
+@pytest.mark.parametrize("bounds", [(NOW_MS + 20, NOW_MS + 61), (-2_005, -2_000), (990, 1_000)])
+def test_ranges_of_either_clock_are_exact(
+    broker: RunningBroker, rows: list[dict[str, Any]], column: str, bounds: tuple[int, int]
+) -> None:
+    low, high = bounds
+    filters = [GreaterThanOrEqual((column,), low), LessThan((column,), high)]
+    wanted = [row for row in rows if low <= row[column] < high]
+    for read in sources(broker):
+        found = read.rows(*filters)
+        assert [row for row in found if low <= row[column] < high] == wanted
