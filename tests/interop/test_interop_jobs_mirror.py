@@ -1,18 +1,22 @@
 """The mirror between horolog and Apache Kafka; its tasks run in this process."""
 
+import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from batches import generated_record
 from confluent_kafka import Producer as Librdkafka
-from mirror_lab import T0_MS, MirrorLab, produce, records, rows_of, values
-from tools.peers.kafka import Kafka
+from mirror_lab import NO_SPARK, T0_MS, MirrorLab, log_bytes, produce, records, rows_of, values
+from tools.peers.kafka import Kafka, dump
 
 from horolog.client import Client, CommittedOffset, ResourceType
 from horolog.clock import SystemClock
+from horolog.jobs.comparing import compare
 from horolog.record.builder import Record
+from horolog.record.compression import Codec
 
 if TYPE_CHECKING:
     from running_broker import RunningBroker
@@ -133,3 +137,71 @@ def test_two_attempts_at_once_write_each_record_once_to_kafka(
     lab.run_twice_at_once(ours.address, kafka.bootstrap, name)
     assert not lab.run(ours.address, kafka.bootstrap, name).errors
     assert values(kafka.bootstrap, name) == values(ours.address, name)
+
+
+def test_kafkas_log_comes_into_a_directory_that_kafkas_own_tool_and_horolog_read(
+    lab: MirrorLab,
+    kafka: Kafka,
+    topic: Callable[[str], str],
+    tmp_path: Path,
+    make_broker: "MakeBroker",
+) -> None:
+    name = topic("directory")
+    with Client(kafka.bootstrap) as client:
+        client.create_topics(
+            {name: 1}, configs={"retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}
+        )
+    producer = Librdkafka({"bootstrap.servers": kafka.bootstrap, "transactional.id": name})
+    producer.init_transactions()
+    for number, outcome in enumerate(("commit", "abort", "commit")):
+        producer.begin_transaction()
+        for each in range(30):
+            producer.produce(name, b"%d" % (30 * number + each), key=b"k")
+        producer.flush()
+        getattr(producer, f"{outcome}_transaction")()
+    lab.killed_before_the_end(kafka.bootstrap, tmp_path / "copy", name, after=2)
+    assert not lab.run(kafka.bootstrap, tmp_path / "copy", name).errors
+    copied, theirs = tmp_path / "copy" / f"{name}-0", kafka.log_dir / f"{name}-0"
+    assert log_bytes(copied) == log_bytes(theirs)
+    assert (copied / "partition.metadata").read_text() == (
+        theirs / "partition.metadata"
+    ).read_text()
+    assert (copied / "leader-epoch-checkpoint").read_text() == (
+        theirs / "leader-epoch-checkpoint"
+    ).read_text()
+    said = dump([copied / "00000000000000000000.log", copied / "00000000000000000000.index"])
+    assert "isvalid: true" in said
+    assert "isvalid: false" not in said
+    copy = make_broker(log_dir=tmp_path / "copy")
+    assert rows_of(copy.address, name) == rows_of(kafka.bootstrap, name)
+    assert compare(
+        NO_SPARK,
+        source=kafka.bootstrap,
+        target=tmp_path / "copy",
+        topics=name,
+        fields="key,value,headers,time,type",
+    ).is_equal
+
+
+def test_what_went_to_kafka_comes_back_the_same(
+    lab: MirrorLab, ours: "RunningBroker", kafka: Kafka, topic: Callable[[str], str], tmp_path: Path
+) -> None:
+    name = topic("back")
+    ours.create_topic(name, 3, retention_ms="-1")
+    rng = random.Random(11)
+    for number in range(30):
+        rows = [
+            row._replace(timestamp=abs(row.timestamp) % T0_MS)
+            for row in (generated_record(rng) for _ in range(10))
+        ]
+        produce(ours.address, name, number % 3, rows, codec=rng.choice(tuple(Codec)))
+    assert not lab.run(ours.address, kafka.bootstrap, name).errors
+    back = {"rename": "(.*)=back.\\1", "state": tmp_path / "back"}
+    assert not lab.run(kafka.bootstrap, ours.address, name, **back).errors
+    asked = {"source": ours.address, "target": kafka.bootstrap, "topics": name}
+    assert compare(NO_SPARK, mirror_state=lab.state, **asked).is_equal
+    asked |= {"source": kafka.bootstrap, "target": ours.address}
+    assert compare(NO_SPARK, mirror_state=tmp_path / "back", **asked).is_equal
+    for partition in range(3):
+        there = rows_of(ours.address, f"back.{name}", partition)
+        assert there == rows_of(ours.address, name, partition)
