@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,16 @@ def cpu_s(pid: int) -> float:
 
 def tree_cpu_s(*roots: int) -> float:
     """CPU seconds of processes and all that they started, those that have ended included."""
+    found = _tree_cpu_s(roots)
+    for _ in range(10):
+        again = _tree_cpu_s(roots)
+        if again.keys() == found.keys():
+            break
+        found = again  # one that ends meanwhile may be missed, and its parent read too early
+    return sum(found.values())
+
+
+def _tree_cpu_s(roots: Iterable[int]) -> dict[int, float]:
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -73,7 +83,7 @@ def tree_cpu_s(*roots: int) -> float:
             line.append(parents[line[-1]])
         if line[-1] in wanted:
             wanted.update(line)
-    return sum(used.get(pid, 0.0) for pid in wanted)
+    return {pid: used[pid] for pid in wanted if pid in used}
 
 
 @contextlib.contextmanager
