@@ -159,6 +159,22 @@ def test_a_broker_serves_a_restored_log_with_both_times(
             assert client_offset(two, topic, partition) == 50
 
 
+def test_append_times_of_a_batch_that_two_units_share_are_those_of_its_records(
+    broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fetch from within a batch says only when the records from there on were appended."""
+    monkeypatch.setattr(archiving, "_FEW_OFFSETS", 0)
+    monkeypatch.setattr(archiving, "_LEAST_UNIT_BYTES", 100)
+    broker.create_topic("clicks", retention_ms="-1")
+    with Client(broker.address) as client:
+        for start in range(6):
+            client.produce("clicks", 0, batch(50, NINE_MS + start))
+    target = round_trip(broker.address, tmp_path, topics="clicks")
+    (state,) = manifest_of(tmp_path / "archive").partitions().values()
+    assert len(state.ranges) > 2
+    assert None not in append_times_of(target / "clicks-0").values()
+
+
 def client_offset(client: Client, topic: str, partition: int) -> int:
     """The offset that the next record gets."""
     produced = client.produce(topic, partition, batch(1))

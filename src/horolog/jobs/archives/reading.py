@@ -5,6 +5,7 @@ each batch once, wherever they were cut. Aborted transactions are left out with 
 and leave gaps in the offsets as a compaction does; markers of commits are kept.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -21,6 +22,7 @@ from horolog.record.batch import MAGIC, BatchHeader, iter_headers, verify_crc
 from horolog.record.columns import batch_schema, decode
 from horolog.record.conversion import convert_all, open_batch
 from horolog.record.markers import read_marker
+from horolog.record.old_format.sent import RUN_BYTES
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.spark.clocks import Appended
 
@@ -72,6 +74,8 @@ class _Batch(NamedTuple):
     header: BatchHeader
     payload: bytes | None
     """Of a control batch."""
+    append_ms: int = NO_APPEND_TIME
+    """When it was appended, as a whole."""
 
 
 class RangeReader:
@@ -127,7 +131,7 @@ class RangeReader:
     # Batches.
 
     def _piece(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        view = self._in_v2(memoryview(piece.data))
+        view = self._in_v2(memoryview(piece.data), piece)
         batches: list[_Batch] = []
         for position, header in iter_headers(view):
             batch = view[position : position + header.size]
@@ -151,13 +155,13 @@ class RangeReader:
             elif header.records_count == 0:
                 verify_crc(view, position, header)
             batches.append(_Batch(position, header, payload))
-        for cut, group in self._groups(batches, piece):
+        for cut, group in self._groups(_appended(batches, piece)):
             if cut is not None:
                 self._finish(cut)
                 self._begun = cut
-            yield from self._group(view, group, piece)
+            yield from self._group(view, group)
 
-    def _in_v2(self, view: memoryview) -> memoryview:
+    def _in_v2(self, view: memoryview, piece: Piece) -> memoryview:
         """The batches, those of older formats converted; what is not wanted of these left out."""
         first, end, is_old, least_offset = 0, 0, False, self._least_offset
         following = least_offset
@@ -175,7 +179,9 @@ class RangeReader:
                 break
         if not is_old:
             return view
-        parts = convert_all(view[first:end], MAGIC, least_offset=following)
+        # Append times are of each plain message, and those of a batch are one.
+        run_bytes = RUN_BYTES if piece.append_times is None else 0
+        parts = convert_all(view[first:end], MAGIC, least_offset=following, run_bytes=run_bytes)
         return memoryview(b"".join(part.data for part in parts))
 
     def _stop_at(self, base_offset: int) -> None:
@@ -189,31 +195,12 @@ class RangeReader:
         from_ms = self._from_ms
         return from_ms is not None and header.max_timestamp < from_ms and not header.is_control
 
-    def _groups(
-        self, batches: list[_Batch], piece: Piece
-    ) -> Iterator[tuple[int | None, list[_Batch]]]:
+    def _groups(self, batches: list[_Batch]) -> Iterator[tuple[int | None, list[_Batch]]]:
         """The batches, cut where a range has to end; the offset of the cut before each group."""
-        known = {}
-        if piece.append_times is not None and batches:
-            known = {
-                each.offset: each.ms
-                for each in piece.append_times(
-                    batches[0].header.base_offset, batches[-1].header.next_offset
-                )
-                if each.ms is not None
-            }
-        starts = sorted(known)
         group: list[_Batch] = []
         cut: int | None = None
-        place = 0
         for batch in batches:
-            header = batch.header
-            ms = NO_APPEND_TIME
-            while place < len(starts) and starts[place] <= header.base_offset:
-                ms = known[starts[place]]
-                place += 1
-            if header.timestamp_type is LOG_APPEND_TIME and header.max_timestamp != NO_TIMESTAMP:
-                ms = header.max_timestamp
+            header, ms = batch.header, batch.append_ms
             begun = self._start if self._begun is None else self._begun
             began = cut if cut is not None else begun
             is_far = header.last_offset - began > _MOST_OFFSETS and header.base_offset > began
@@ -227,9 +214,7 @@ class RangeReader:
 
     # Rows.
 
-    def _group(
-        self, view: memoryview, group: list[_Batch], piece: Piece
-    ) -> Iterator[pa.RecordBatch]:
+    def _group(self, view: memoryview, group: list[_Batch]) -> Iterator[pa.RecordBatch]:
         if not group:
             return
         found = BatchFacts()
@@ -237,6 +222,7 @@ class RangeReader:
             found.add(batch.header, batch.payload)
             self._bytes += batch.header.size
         numbers = found.numbers()
+        appended = np.array([batch.append_ms for batch in group], np.int64)
         counted = np.zeros(len(numbers), np.int64)
         largest = np.full(len(numbers), NO_TIMESTAMP, np.int64)
         for begin, end in _runs(group):
@@ -247,7 +233,7 @@ class RangeReader:
                 max_bytes=self._max_bytes,
                 as_created=True,
             ):
-                rows, place = self._shaped(table, numbers, piece)
+                rows, place = self._shaped(table, numbers, appended)
                 counted += np.bincount(place, minlength=len(numbers))
                 if not rows.num_rows:
                     continue
@@ -258,25 +244,27 @@ class RangeReader:
         self._keep(found, numbers, counted, largest)
 
     def _shaped(
-        self, table: pa.RecordBatch, numbers: of_batches.Numbers, piece: Piece
+        self,
+        table: pa.RecordBatch,
+        numbers: of_batches.Numbers,
+        appended: npt.NDArray[np.int64],
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
         """Rows of `SCHEMA`, and the place of the batch of each among the facts."""
         offsets: npt.NDArray[np.int64] = table.column("offset").to_numpy()
         created: npt.NDArray[np.int64] = table.column("timestamp_ms").to_numpy()
         place = np.searchsorted(numbers[:, of_batches.BASE_OFFSET], offsets, side="right") - 1
         kinds = numbers[place, of_batches.ATTRIBUTES] >> 3 & 1
-        times, stamps = created, None
+        times = created
         if kinds.any():
-            stamps = numbers[place, of_batches.MAX_TIMESTAMP]
-            times = np.where(kinds == 1, stamps, created)
-        appends = self._append_column(offsets, kinds, stamps, piece)
+            times = np.where(kinds == 1, numbers[place, of_batches.MAX_TIMESTAMP], created)
+        appends = appended[place]
         rows = pa.RecordBatch.from_arrays(
             [
                 *(table.column(name) for name in ("key", "value", "headers", "offset")),
                 pa.array(times),
                 pa.array(kinds.astype(np.int32)),
                 pa.array(created),
-                appends,
+                self._append_column(appends),
             ],
             schema=SCHEMA,
         )
@@ -290,34 +278,12 @@ class RangeReader:
                 rows, place = rows.filter(pa.array(kept)), place[kept]
         return rows, place
 
-    def _append_column(
-        self,
-        offsets: npt.NDArray[np.int64],
-        kinds: npt.NDArray[np.int64],
-        stamps: npt.NDArray[np.int64] | None,
-        piece: Piece,
-    ) -> pa.Array:
-        appends = np.full(len(offsets), NO_APPEND_TIME, np.int64)
-        if piece.append_times is not None:
-            stretches = piece.append_times(int(offsets[0]), int(offsets[-1]) + 1)
-            starts = np.array([each.offset for each in stretches], np.int64)
-            known = np.array(
-                [NO_APPEND_TIME if each.ms is None else each.ms for each in stretches], np.int64
-            )
-            if len(starts):
-                at = np.searchsorted(starts, offsets, side="right") - 1
-                appends = np.where(at >= 0, known[at], NO_APPEND_TIME)
-        if stamps is not None:
-            is_stamped = (kinds == 1) & (stamps != NO_TIMESTAMP) & (appends == NO_APPEND_TIME)
-            appends = np.where(is_stamped, stamps, appends)
+    def _append_column(self, appends: npt.NDArray[np.int64]) -> pa.Array:
         unknown = appends == NO_APPEND_TIME
-        if len(appends) and not unknown[0]:
-            first = int(appends[0]) if self._appends is None else self._appends[0]
-            self._appends = first, int(appends[~unknown][-1])
-        elif not unknown.all():
-            some = appends[~unknown]
-            first = int(some[0]) if self._appends is None else self._appends[0]
-            self._appends = first, int(some[-1])
+        if not unknown.all():
+            known = appends[~unknown]
+            first = int(known[0]) if self._appends is None else self._appends[0]
+            self._appends = first, int(known[-1])
         return pa.array(appends, mask=unknown if unknown.any() else None)
 
     def _keep(
@@ -358,6 +324,28 @@ class RangeReader:
             )
         )
         self._begin()
+
+
+def _appended(batches: list[_Batch], piece: Piece) -> list[_Batch]:
+    """The batches with their append times, as far as they are known.
+
+    A broker says those of records from the offset on that was asked for, which may be within the
+    first batch; hence the last record of each is looked up.
+    """
+    stretches: Sequence[Appended] = ()
+    if piece.append_times is not None and batches:
+        first, last = batches[0].header, batches[-1].header
+        stretches = piece.append_times(first.base_offset, last.next_offset)
+    starts = [each.offset for each in stretches]
+    found = []
+    for batch in batches:
+        header = batch.header
+        at = bisect_right(starts, header.last_offset) - 1
+        ms = stretches[at].ms if at >= 0 else None
+        if ms is None and header.timestamp_type is LOG_APPEND_TIME:
+            ms = None if header.max_timestamp == NO_TIMESTAMP else header.max_timestamp
+        found.append(batch if ms is None else batch._replace(append_ms=ms))
+    return found
 
 
 def _runs(group: list[_Batch]) -> Iterator[tuple[int, int]]:
