@@ -211,8 +211,11 @@ def request(name: bytes, key: int = FETCH, size: int = 0) -> bytes:
 
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """Slices last as long as a test takes, however slow the machine, unless it sets them."""
     loop = asyncio.new_event_loop()
-    yield loop
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns, "SLICE_SECONDS", 3600.0)
+        yield loop
     loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()
 
