@@ -172,6 +172,9 @@ def test_a_command_killed_at_any_moment_ends_with_each_record_once(
         else:  # its JVM and its tasks go on for a moment
             running.kill()
         running.wait()
+        for pipe in (running.stdout, running.stderr):
+            assert pipe is not None
+            pipe.close()  # the JVM may have it open still
     produce(source, "t", number % 2, records(OF * number, OF))
     number += 1
     running = started(source, target, tmp_path / "state")

@@ -391,6 +391,7 @@ class Run:
     def _look_at_ends(self, log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]) -> None:
         partitions = [each for each in partitions if self._is_open(each)]
         bounds = self._bounds(log, partitions)
+        is_new = False
         for partition, (start, end) in bounds.items():
             self._ends[partition] = end
             known = self._known[partition.topic]
@@ -398,6 +399,7 @@ class Run:
             if place is None:
                 place = self._to.first_place(partition, known.target.name, start)
                 self._ledger.topics[partition.topic].places[partition.partition] = place
+                is_new = True
             if end < place.offset:
                 self._stopped[partition] = (
                     f"{partition} of the source ends at offset {end} and was mirrored up to "
@@ -416,6 +418,9 @@ class Run:
                     f"{place.offset}: the records between are gone. Give --skip-lost to go on "
                     "without them"
                 )
+
+        if is_new:
+            self._ledger.save()  # an empty topic is known, too
 
     def _bounds(
         self, log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]
