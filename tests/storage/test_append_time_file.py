@@ -36,7 +36,10 @@ from storelogs import (
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header, restamp
+from horolog.record.compression import Codec
+from horolog.record.conversion import convert_all
 from horolog.storage import Log, TopicPartition
+from horolog.storage.append_time_format import identity_of, identity_of_header
 from horolog.storage.verify import Finding, Severity, Verification
 
 SMALL = TopicConfig(segment_bytes=600, retention_ms=-1, **ANY_TIME)  # type: ignore[arg-type]
@@ -537,3 +540,14 @@ def test_every_append_time_is_found_among_thousands_of_entries(tmp_path: Path, s
             found = log.find_by_append_time(ms)
             assert found is not None
             assert (found.offset, found.ms) == (offset, ms)
+
+
+@pytest.mark.parametrize("epoch", [-1, 0, 7])
+def test_a_batch_is_identified_by_its_header_as_by_its_bytes(tmp_path: Path, epoch: int) -> None:
+    sent = bytearray(batch(NOW, NOW + 1, codec=Codec.ZSTD))
+    sent[12:16] = epoch.to_bytes(4, "big", signed=True)
+    assert identity_of_header(parse_header(sent)) == identity_of(bytes(sent))
+    old = convert_all(bytes(batch(NOW)), 1)
+    for part in old:
+        if len(part.data):
+            assert identity_of_header(parse_header(bytes(part.data))) is None

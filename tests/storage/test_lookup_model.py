@@ -6,9 +6,9 @@ The truth is what was generated, never what our decoder says; every moment is as
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,12 +32,16 @@ from storelogs import (
     times_in,
 )
 
+from horolog.cli.reading import TimeRange
+from horolog.cli.reading_files import Stretch, read_stretch
 from horolog.config import TopicConfig
 from horolog.record.compression import Codec
-from horolog.record.timestamps import TimestampType
+from horolog.record.timestamps import RecordClock, TimestampType
 from horolog.storage import Log, LogDir, TopicPartition
+from horolog.storage.files import Files
 from horolog.storage.index import block_map, block_writer
 from horolog.storage.index.blocks import Window
+from horolog.storage.partition_reader import PartitionReader
 
 CLOSE = st.integers(NOW - 20, NOW + 20)
 WILD = st.sampled_from([-1, -1, 0, 1, -5000, -2, -(1 << 63), (1 << 63) - 1, NOW * 1000])
@@ -73,6 +77,7 @@ STEP = st.one_of(
     st.tuples(st.just("delete records"), st.floats(0, 1) | st.just(1.0)),
     st.tuples(st.just("clock"), st.sampled_from([0, 0, 1, -1, 100, 300 * 365, -20_000])),
     st.just("reset append time"),
+    st.just("switch type"),
 )
 
 
@@ -90,6 +95,8 @@ class Story:
     """When each record was appended; not in order where the clock is wrong."""
     old_maps: dict[str, bytes] = field(default_factory=dict)
     """The block maps as they were before an earlier restart."""
+    is_mixed: bool = False
+    """The topic's timestamp type was switched."""
 
     def __post_init__(self) -> None:
         self.log_dir: LogDir = open_dir(self.path, self.config)
@@ -99,6 +106,12 @@ class Story:
         match step:
             case "roll":
                 self.log.roll(NOW)
+            case "switch type":
+                kinds = [TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME]
+                kinds.remove(self.config.message_timestamp_type)
+                self.config = replace(self.config, message_timestamp_type=kinds[0])
+                self.log.config = self.config
+                self.is_mixed = True
             case "reset append time":
                 self.log.reset_append_time(self.now_ms)
                 last_ms = self.log.last_append_time_ms
@@ -204,22 +217,79 @@ class Story:
                     found |= set(range(header.base_offset, header.next_offset))
         return found
 
+    def check_append_times(self, visible: list[Truth]) -> None:
+        """Every record has the append time that it was given, and is found by it."""
+        log, start = self.log, self.log.log_start_offset
+        if not visible:
+            assert log.find_by_append_time(-(1 << 63)) is None
+            return
+        said: dict[int, int | None] = {}
+        stretches = log.append_times(start, log.log_end_offset)
+        ends = [*(each.offset for each in stretches[1:]), log.log_end_offset]
+        for stretch, end in zip(stretches, ends, strict=True):
+            said |= dict.fromkeys(range(stretch.offset, end), stretch.ms)
+        appended = {record.offset: self.appended_ms[record.offset] for record in visible}
+        assert {offset: said[offset] for offset in appended} == appended
+        for moment in moments_around(appended.values()):
+            found = log.find_by_append_time(moment)
+            expected = next((each for each in appended.items() if each[1] >= moment), None)
+            assert (found and (found.offset, found.ms)) == expected, moment
+
+    def check_ranges(self, visible: list[Truth]) -> None:
+        """Ranges of either clock have all their records, from the log and from its files."""
+        files = PartitionReader(Files(read_only=True), self.path / "events-3")
+        stretch = Stretch(files, self.log.log_start_offset, files.log_end_offset)
+        for clock in RecordClock:
+            by_append = clock is RecordClock.APPEND
+            time_of = {
+                r.offset: self.appended_ms[r.offset] if by_append else r.timestamp for r in visible
+            }
+            times = sorted(moments_around(time_of.values()))[:: max(1, len(time_of) // 3)]
+            for first, last in [*zip(times, times, strict=True), *pairwise(times)]:
+                wanted = {o for o, ms in time_of.items() if first <= ms <= last}
+                window = Window(
+                    first,
+                    last,
+                    of_append=by_append,
+                    with_untimed=not by_append and first <= -1 <= last,
+                )
+                named = self.log.time_ranges(window, 0, 1000)
+                assert named.end == self.log.log_end_offset
+                offsets = {o for each in named.ranges for o in range(each.start, each.end)}
+                assert wanted <= offsets, (clock, first, last)
+                read = [
+                    record.offset
+                    for _, records in read_stretch(stretch, TimeRange(first, last + 1), clock)
+                    for record in records
+                ]
+                known = wanted if by_append else {o for o in wanted if time_of[o] != -1}
+                assert read == sorted(known), (clock, first, last)
+
     def check(self) -> None:
         start = self.log.log_start_offset
         visible = [record for record in self.truth if record.offset >= start]
         assert times_in(self.log) == visible
         self.check_maps(visible)
+        self.check_append_times(visible)
+        self.check_ranges(visible)
         for moment in moments(visible):
             found = self.log.find_by_timestamp(moment)
             expected = first_at_or_after(visible, moment)
             assert (found and Truth(found.offset, found.timestamp)) == expected, moment
-        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        is_stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        if is_stamped and not self.is_mixed:
             went_back = {b.offset for a, b in pairwise(visible) if b.timestamp < a.timestamp}
             assert went_back <= {reset.offset for reset in self.log.append_time_resets}
             floors = {segment.base_offset for segment in self.log.segments}
             assert went_back <= floors, "no segment holds records of both sides of a reset"
         top = self.log.find_max_timestamp()
         assert (top and Truth(top.offset, top.timestamp)) == largest(visible)
+
+
+def moments_around(times: Iterable[int]) -> set[int]:
+    """These times and their neighbours, as far as they are 64-bit numbers."""
+    near = {time + step for time in times for step in (-1, 0, 1)}
+    return {moment for moment in near if -(1 << 63) <= moment < (1 << 63) - 1}
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from horolog.storage.append_time_format import (
     IDENTITY_SIZE,
     Covered,
     identity_of,
+    identity_of_header,
     is_intact,
     is_of_batch,
 )
@@ -97,10 +98,13 @@ def batch_at(files: Files, segment: "SegmentReader", offset: int) -> StoredBatch
         if found is None:
             return None
         position, header = found
-        batch = files.read_at(segment.log.open(), IDENTITY_SIZE, position)
+        identity = identity_of_header(header)
+        if identity is None:
+            batch = files.read_at(segment.log.open(), IDENTITY_SIZE, position)
+            identity = identity_of(batch)
     except (CorruptBatch, CorruptIndex):
         return None
-    return StoredBatch(position, header, identity_of(batch))
+    return StoredBatch(position, header, identity)
 
 
 def _is_there(files: Files, segment: "SegmentReader", covered: Covered) -> bool:
