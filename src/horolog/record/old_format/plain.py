@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from horolog.buffers import Buffer
-from horolog.record.batch import BatchHeader
+from horolog.record.batch import LOG_OVERHEAD, BatchHeader
 from horolog.record.kernels import layout, plain_twins
 from horolog.record.kernels.loading import PLAIN_KERNELS
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
@@ -45,6 +45,16 @@ class Listed(NamedTuple):
     def next_offset(self) -> int:
         """The offset that follows the last."""
         return self.offsets[-1] + 1
+
+    def header_of(self, index: int) -> BatchHeader:
+        """The header of one of these messages, but for its checksum."""
+        offset, time = self.offsets[index], self.times[index]
+        return self.header._replace(
+            base_offset=offset,
+            batch_length=self.end_of(index) - self.positions[index] - LOG_OVERHEAD,
+            base_timestamp=time,
+            max_timestamp=time,
+        )
 
     def heads(self, data: Buffer, size: int, first: int = 0, end: int | None = None) -> bytes:
         """The first bytes of each of these messages, `size` of them or all it has."""

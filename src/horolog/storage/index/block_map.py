@@ -36,7 +36,6 @@ from horolog.storage.index.blocks import (
     HEADER_SIZE,
     IS_CONTROL,
     LACKS_APPEND_TIMES,
-    NOTHING,
     OF_APPEND_TIME,
     OF_CREATE_TIME,
     Block,
@@ -44,9 +43,7 @@ from horolog.storage.index.blocks import (
     MetSet,
     Span,
     Window,
-    add_set,
-    add_up,
-    block_of,
+    fold,
     joined,
     may_hold,
     pack_header,
@@ -327,23 +324,17 @@ class BlockMap:
     def _scanned(
         self, start: int, end: int, offset: int, append_times: AppendTimesOf | None
     ) -> Iterator[Block]:
-        known, begin, size = NOTHING, (0, 0), 0
-        pending: list[Met] = []
+        pending: list[Met | MetSet] = []
+        size = 0
         for part in self._met(start, end, offset, append_times):
-            met = part.met if isinstance(part, MetSet) else part
-            if size and size + met[1] > BLOCK_BYTES:
-                yield block_of(*begin, add_up(known, pending) if pending else known)
-                known, pending, size = NOTHING, [], 0
-            if not size:
-                begin = met[0], met[3]
-            size += met[1]
-            if isinstance(part, MetSet):
-                known = add_set(add_up(known, pending) if pending else known, part)
-                pending = []
-            else:
-                pending.append(met)
-        if size:
-            yield block_of(*begin, add_up(known, pending) if pending else known)
+            added = part.met[1] if isinstance(part, MetSet) else part[1]
+            if pending and size + added > BLOCK_BYTES:
+                yield fold(pending)
+                pending, size = [], 0
+            pending.append(part)
+            size += added
+        if pending:
+            yield fold(pending)
 
     def _met(
         self, start: int, end: int, offset: int, append_times: AppendTimesOf | None

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from horolog.errors import CorruptBatch
-from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
+from horolog.record.batch import HEADER_SIZE
 from horolog.record.old_format.plain import Listed
 from horolog.record.old_format.reading import open_run
 from horolog.record.scan import Tally, scan_records
@@ -49,6 +49,7 @@ def sets_of(
     listed: Listed,
     append_times: AppendTimesOf | None,
     least_offset: int,
+    stops: Sequence[int] = (),
 ) -> Iterator[MetSet]:
     """Messages as sets that each have one append time and are no larger than a block.
 
@@ -58,14 +59,19 @@ def sets_of(
         listed: the messages.
         append_times: when they were appended, if they are not stamped with it.
         least_offset: that the first may have.
+        stops: positions in the log, in order, at which a set must end as well.
     """
+    stops_left = [stop - position for stop in reversed(stops)]
     is_stamped = listed.header.timestamp_type is LOG_APPEND_TIME
     kind = OF_APPEND_TIME if is_stamped else OF_CREATE_TIME
     ends = (*listed.positions, listed.end)
     for begin, stop, append_ms in _with_one_time(listed, append_times):
         first = begin
         while first < stop:
-            end = min(stop, max(first + 1, bisect_right(ends, ends[first] + BLOCK_BYTES) - 1))
+            while stops_left and stops_left[-1] <= ends[first]:
+                stops_left.pop()
+            reach = min([ends[first] + BLOCK_BYTES, *stops_left[-1:]])
+            end = min(stop, max(first + 1, bisect_right(ends, reach) - 1))
             tally = _tally(data[ends[first] : ends[end]], listed, first, append_ms)
             flags = kind | (LACKS_APPEND_TIMES if append_ms is None else HAS_APPEND_TIMES)
             met = (
@@ -107,13 +113,7 @@ def _with_one_time(
 
 def _tally(data: bytes, listed: Listed, index: int, append_ms: int | None) -> "Tally | None":
     """Of all records in the data; None if one of them cannot be read."""
-    offset, time = listed.offsets[index], listed.times[index]
-    header: BatchHeader = listed.header._replace(
-        base_offset=offset,
-        batch_length=listed.end_of(index) - listed.positions[index] - LOG_OVERHEAD,
-        base_timestamp=time,
-        max_timestamp=time,
-    )
+    header = listed.header_of(index)
     with suppress(CorruptBatch):
         run = open_run(data, header, check_crcs=False)
         if run.size == len(data):

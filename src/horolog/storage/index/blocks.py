@@ -291,10 +291,17 @@ def sum_of(block: Block) -> Sum:
     )
 
 
-def fold(met: Sequence[Met]) -> Block:
+def fold(parts: "Sequence[Met | MetSet]") -> Block:
     """The block that consecutive batches make."""
-    first = met[0]
-    return block_of(first[0], first[3], add_up(NOTHING, met))
+    known, pending = NOTHING, list[Met]()
+    for part in parts:
+        if not isinstance(part, MetSet):
+            pending.append(part)
+            continue
+        known = add_set(add_up(known, pending) if pending else known, part)
+        pending = []
+    first = parts[0].met if isinstance(parts[0], MetSet) else parts[0]
+    return block_of(first[0], first[3], add_up(known, pending) if pending else known)
 
 
 def joined(one: Block, two: Block) -> Block:

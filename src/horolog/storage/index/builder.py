@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 
 from horolog.errors import CorruptBatch
-from horolog.record.batch import LOG_OVERHEAD, BatchHeader
+from horolog.record.batch import BatchHeader
 from horolog.record.old_format.plain import Listed, largest_of
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage.checkpoints import EpochStart
@@ -145,8 +145,7 @@ class IndexBuilder:
             if due > first:
                 self._add_between(shift, listed, first, due)
             if due < count:
-                end = positions[due + 1] if due + 1 < count else listed.end
-                self.add(positions[due] + shift, _header_of(listed, due, end))
+                self.add(positions[due] + shift, listed.header_of(due))
             first = due + 1
 
     def _add_between(self, shift: int, listed: Listed, first: int, end: int) -> None:
@@ -159,7 +158,7 @@ class IndexBuilder:
             latest = max(times)
             self.last_append_time = max(latest, self.last_append_time or latest)
         self.next_offset = listed.offsets[end - 1] + 1
-        self.end = shift + (listed.positions[end] if end < len(listed.positions) else listed.end)
+        self.end = shift + listed.end_of(end - 1)
 
     def add_all(
         self, stretches: Iterable[tuple[int, BatchHeader, Listed | None]]
@@ -192,17 +191,6 @@ class IndexBuilder:
         if self.largest is not None and self.largest.timestamp > self._last_time:
             self._last_time, offset = self.largest
             self.time_entries += _TIME_ENTRY.pack(self._last_time, offset - self._base_offset)
-
-
-def _header_of(listed: Listed, index: int, end: int) -> BatchHeader:
-    """The header of one of these messages, which ends there."""
-    offset, time = listed.offsets[index], listed.times[index]
-    return listed.header._replace(
-        base_offset=offset,
-        batch_length=end - listed.positions[index] - LOG_OVERHEAD,
-        base_timestamp=time,
-        max_timestamp=time,
-    )
 
 
 def is_later(timestamp: int, largest: TimeEntry | None) -> bool:

@@ -14,6 +14,7 @@ from horolog.storage.index.blocks import (
     OF_CREATE_TIME,
     Block,
     Met,
+    MetSet,
     fold,
     sound,
     unpack,
@@ -41,7 +42,7 @@ class BlockEntries:
         self._entries = sound(self._content, base_offset)
         self._number = -1
         self._block: Block | None = None
-        self._met: list[Met] = []
+        self._met: list[Met | MetSet] = []
         self._wrong: list[tuple[int, str]] = []
         self._foreign = 0
         self._advance()
@@ -60,6 +61,30 @@ class BlockEntries:
         if position + header.size >= block.end:
             self._compare(block, fold(self._met))
             self._advance()
+
+    def meet_set(self, met: MetSet) -> None:
+        """The same for messages of v0 or v1 that were taken as one; see `edges`."""
+        position, size = met.met[:2]
+        while self._block is not None and self._block.end <= position:
+            self._foreign += 1
+            self._advance()
+        block = self._block
+        if block is None or position < block.position:
+            return
+        self._met.append(met)
+        if position + size >= block.end:
+            self._compare(block, fold(self._met))
+            self._advance()
+
+    def edges(self, start: int, end: int) -> list[int]:
+        """Where blocks begin and end in a stretch of the log: no set goes beyond."""
+        found: list[int] = []
+        for at in range(max(0, self._number) * ENTRY_SIZE, len(self._entries), ENTRY_SIZE):
+            block = unpack(self._entries, at)
+            if block.position >= end:
+                break
+            found += (edge for edge in (block.position, block.end) if start < edge < end)
+        return found
 
     def _compare(self, block: Block, found: Block) -> None:
         if (block.position, block.size, block.headers_crc, block.last_header_crc) != (

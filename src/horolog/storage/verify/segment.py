@@ -4,17 +4,20 @@ The log is checked first, the indexes are compared with it. After damage, readin
 at the next whole batch that the offset index names.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
+from horolog.record.old_format.plain import Listed, largest_of
 from horolog.record.scan import RecordFacts
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.batch_reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
 from horolog.storage.files import FileMissing, Files
+from horolog.storage.index.block_messages import sets_of
 from horolog.storage.index.builder import is_later
 from horolog.storage.index.time import TimeEntry
 from horolog.storage.segment_reader import SegmentReader
@@ -137,19 +140,22 @@ class SegmentWalk:
         facts, position = self.facts, start
         size = batches = records = 0
         try:
-            for position, header in log.headers(start):
-                batch = log.batch(position, header) if header.size <= MAX_HELD_BYTES else None
-                finding = self._judge(log, position, header, batch)
-                if finding is not None:
-                    facts.is_sound = False
-                    yield from self._some(finding)
-                self._meet(position, header, is_good=finding is None)
-                if position >= self._blocks.next_position:
-                    self._blocks.meet(position, header, batch, self._scanned)
-                batches += 1
-                records += self._count
-                size += header.size
-                position = facts.whole_bytes = position + header.size
+            for position, first, listed in log.stretches(start, check_crcs=True):
+                if listed is not None and self._meet_messages(log, position, listed):
+                    batches += len(listed.positions)
+                    records += len(listed.positions)
+                    size += listed.end
+                    position = facts.whole_bytes = position + listed.end
+                else:
+                    singly: Iterable[tuple[int, BatchHeader]] = ((position, first),)
+                    if listed is not None:
+                        singly = log.headers(position, position + listed.end)
+                    for at, header in singly:
+                        yield from self._meet_batch(log, at, header)
+                        batches += 1
+                        records += self._count
+                        size += header.size
+                        position = facts.whole_bytes = at + header.size
                 if size >= _STEP_BYTES:
                     yield Checked(size, batches, records)
                     size = batches = records = 0
@@ -158,6 +164,60 @@ class SegmentWalk:
             yield Checked(size, batches, records)
             return (yield from self._explain(log, position, error))
         return None
+
+    def _meet_batch(
+        self, log: BatchReader, position: int, header: BatchHeader
+    ) -> Iterator[Finding]:
+        batch = log.batch(position, header) if header.size <= MAX_HELD_BYTES else None
+        finding = self._judge(log, position, header, batch)
+        if finding is not None:
+            self.facts.is_sound = False
+            yield from self._some(finding)
+        self._meet(position, header, is_good=finding is None)
+        if position >= self._blocks.next_position:
+            self._blocks.meet(position, header, batch, self._scanned)
+
+    def _meet_messages(self, log: BatchReader, position: int, listed: Listed) -> bool:
+        """Note plain messages whose checksums are right; False, and nothing, if any has a fault."""
+        facts, positions, offsets = self.facts, listed.positions, listed.offsets
+        if (
+            header_fault(listed.header) is not None
+            or offsets[0] < facts.next_offset
+            or offsets[-1] - facts.base_offset > _MAX_RELATIVE_OFFSET
+        ):
+            return False
+        data = log.start_of(position, listed.end)
+        edges = self._blocks.edges(position, position + listed.end)
+        sets = list(sets_of(data, position, listed, None, offsets[0], edges))
+        if any(each.met[-1] is None for each in sets):
+            return False
+        self._count = 1
+        first, count = 0, len(positions)
+        while first < count:
+            indexed = min(
+                bisect_left(positions, self._offsets.next_position - position, first),
+                bisect_left(offsets, self._times.next_offset, first),
+                bisect_left(offsets, self._aborted.next_offset, first),
+            )
+            if indexed > first:
+                self._note(listed, first, indexed)
+            if indexed < count:
+                at = position + positions[indexed]
+                self._meet(at, listed.header_of(indexed), is_good=True)
+            first = indexed + 1
+        for each in sets:
+            if each.met[0] >= self._blocks.next_position:
+                self._blocks.meet_set(each)
+        return True
+
+    def _note(self, listed: Listed, first: int, end: int) -> None:
+        """Note messages that no entry of an index is about."""
+        facts, offsets, times = self.facts, listed.offsets, listed.times[first:end]
+        largest = largest_of(times)
+        if is_later(largest, facts.largest):
+            facts.largest = TimeEntry(largest, offsets[first + times.index(largest)])
+        self._note_offsets(listed.header.leader_epoch, offsets[first], offsets[end - 1])
+        facts.missing_offsets += offsets[end - 1] - offsets[first] + 1 - (end - first)
 
     def _judge(
         self, log: BatchReader, position: int, header: BatchHeader, batch: Buffer | None
@@ -219,17 +279,21 @@ class SegmentWalk:
             self._aborted.meet(header, judge=facts.is_sound)
         if is_later(header.max_timestamp, facts.largest):
             facts.largest = TimeEntry(header.max_timestamp, last_offset)
-        if facts.first_offset is None:
-            facts.first_offset = header.base_offset
-        elif not self._follows_damage:
-            facts.missing_offsets += header.base_offset - facts.next_offset
-        self._follows_damage = False
+        self._note_offsets(header.leader_epoch, header.base_offset, last_offset)
         facts.missing_offsets += header.last_offset_delta + 1 - self._count
+
+    def _note_offsets(self, epoch: int, first_offset: int, last_offset: int) -> None:
+        facts = self.facts
+        if facts.first_offset is None:
+            facts.first_offset = first_offset
+        elif not self._follows_damage:
+            facts.missing_offsets += first_offset - facts.next_offset
+        self._follows_damage = False
         facts.next_offset = last_offset + 1
-        if facts.epochs and facts.epochs[-1].epoch == header.leader_epoch:
+        if facts.epochs and facts.epochs[-1].epoch == epoch:
             facts.epochs[-1] = facts.epochs[-1]._replace(last_offset=last_offset)
         elif len(facts.epochs) < _MAX_EPOCHS:
-            facts.epochs.append(EpochRun(header.leader_epoch, header.base_offset, last_offset))
+            facts.epochs.append(EpochRun(epoch, first_offset, last_offset))
 
     # Where no batch begins.
 
