@@ -206,3 +206,25 @@ def test_each_micro_batch_of_foreach_batch_is_written_once(stream: Stream, clien
             query.awaitTermination()
     assert values_of(client, "left") == list(range(ROWS))
     assert values_of(client, "right") == list(range(ROWS))
+
+
+@pytest.mark.parametrize(
+    "place", ["task 0 after its rows", pytest.param("before the commit", marks=pytest.mark.slow)]
+)
+def test_dead_letters_are_there_once_whatever_dies(
+    stream: Stream, client: Client, place: str
+) -> None:
+    """Every fifth row has a time of the year 2100, which the topic does not take."""
+    client.create_topics({"dead": 2})
+    at_ms = "if(cast(value as int) % 5 = 0, 4102444800000L, 1000L) timestampMs"
+    letters = {"onInvalidTimestamp": "deadLetter", "deadLetterTopic": "dead"}
+
+    def run() -> None:
+        stream.run(lambda frame: frame.selectExpr("value", at_ms), **letters)
+
+    stream.die_at(place)
+    with pytest.raises(PySparkException, match=f"dies at {place}"):
+        run()
+    run()
+    assert values_of(client, "out") == [each for each in range(ROWS) if each % 5]
+    assert values_of(client, "dead") == [*range(0, ROWS, 5)]
