@@ -1,0 +1,218 @@
+"""The jobs on files, and the load of a table beside Spark's own Kafka sink.
+
+    python -m bench.jobs_files [--quick] [--runs N] [--json FILE]
+
+`index` and `convert` run over logs of one size and of four times as much: what a record costs must
+not grow. They run once more in one process, without Spark. `bootstrap` loads a Parquet table into a
+broker, staging and sending included; Spark's side reads the same table and writes it with its Kafka
+sink, value as JSON, in no order. All in one Spark on two threads.
+"""
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from bench.harness import Numbers, Options, options
+from bench.sides import HOROLOG, KAFKA, Side, horolog
+from bench.spark_session import compare_rows, spark_with_kafka
+
+from horolog import jobs
+from horolog.client import Client
+from horolog.clock import SystemClock
+from horolog.record.column_writer import encode_batches
+from horolog.storage.converting import Conversion
+from horolog.storage.files import Files
+from horolog.storage.finished_segment import write_companions
+from horolog.storage.segment_reader import SegmentReader
+from horolog.storage.verify import Verification, find_target
+
+PARTITIONS = 8
+VALUE_BYTES = 100
+T0_MS = 1_763_000_000_000
+_SEGMENT_ROWS = 400_000
+
+
+def fill(log_dir: Path, size: int) -> int:
+    """Make a log directory of about so many bytes; how many records it has."""
+    rows = max(1, size // VALUE_BYTES // PARTITIONS)
+    for number in range(PARTITIONS):
+        directory = log_dir / f"events-{number}"
+        directory.mkdir(parents=True)
+        for start in range(0, rows, _SEGMENT_ROWS):
+            numbers = range(start, min(rows, start + _SEGMENT_ROWS))
+            table = pa.table(
+                {
+                    "key": [b"key-%05d" % (each % 99_999) for each in numbers],
+                    "value": [b"%012d" % each + bytes(VALUE_BYTES - 12) for each in numbers],
+                    "timestamp_ms": [T0_MS + each for each in numbers],
+                }
+            )
+            data = b"".join(encode_batches(table, base_offset=start, batch_bytes=64 << 10))
+            stem = str(directory / f"{start:020d}")
+            Path(f"{stem}.log").write_bytes(data)
+            files = Files()
+            write_companions(files, SegmentReader(files, stem, start, len(data)), 4096)
+            files.close()
+    (log_dir / "meta.properties").write_text("version=1\ncluster.id=bench\nnode.id=1\n")
+    return rows * PARTITIONS
+
+
+def timed(work: Callable[[], object], records: int) -> Numbers:
+    """Seconds, and million records a second."""
+    start = time.perf_counter()
+    work()
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "rows": records / seconds / 1e6}
+
+
+def verified(spark: Any, log_dir: Path, records: int) -> Numbers:
+    """By the job."""
+    return timed(lambda: jobs.index(spark, log_dir), records)
+
+
+def verified_here(log_dir: Path, records: int) -> Numbers:
+    """In this process."""
+    return timed(lambda: list(Verification.of(log_dir).steps()), records)
+
+
+def converted(spark: Any, log_dir: Path, records: int) -> Numbers:
+    """By the job, there and back."""
+
+    def convert() -> None:
+        for to in ("v1", "v2"):
+            with tempfile.TemporaryDirectory(prefix="convert-") as state:
+                done = jobs.convert(spark, log_dir, to=to, state=f"{state}/state")
+            if not done.is_ok or done.records != records:
+                raise SystemExit(f"{done.records} records converted of {records}: {done.refused}")
+
+    return timed(convert, 2 * records)
+
+
+def converted_here(log_dir: Path, records: int) -> Numbers:
+    """In this process, there and back."""
+
+    def convert() -> None:
+        for magic in (1, 2):
+            work = Conversion(find_target(log_dir), magic, SystemClock().now_ms())
+            list(work.steps())
+
+    return timed(convert, 2 * records)
+
+
+def topic_of(bootstrap: str, name: str, expected: int, load: Callable[[], object]) -> Numbers:
+    """Load a new topic, count it, and delete it."""
+    with Client(bootstrap) as client:
+        client.create_topics({name: PARTITIONS}, configs={"retention.ms": "-1"})
+        numbers = timed(load, expected)
+        ends = client.list_offsets({(name, number): -1 for number in range(PARTITIONS)})
+        client.delete_topics([name])
+    found = sum(0 if end is None else end.offset for end in ends.values())
+    if found != expected:
+        raise SystemExit(f"{found} records of {expected}")
+    return numbers
+
+
+def bootstrapped(spark: Any, table: Path, side: Side, records: int) -> Numbers:
+    """Load the table with the job."""
+    with tempfile.TemporaryDirectory(prefix="bootstrap-") as state:
+        load = partial(
+            jobs.bootstrap,
+            spark,
+            table=table,
+            target=side.bootstrap,
+            topic="loaded",
+            time="at",
+            key="id",
+            state=f"{state}/state",
+        )
+        return topic_of(side.bootstrap, "loaded", records, load)
+
+
+def sunk(spark: Any, table: Path, side: Side, records: int) -> Numbers:
+    """Load the table with Spark's own sink."""
+
+    def load() -> None:
+        rows = spark.read.parquet(str(table))
+        rows.selectExpr("cast(id as string) key", "to_json(struct(*)) value").write.format(
+            "kafka"
+        ).option("kafka.bootstrap.servers", side.bootstrap).option("topic", "sunk").mode(
+            "append"
+        ).save()
+
+    return topic_of(side.bootstrap, "sunk", records, load)
+
+
+def on_files(spark: Any, base: Path, asked: Options) -> None:
+    """The lines of `index` and `convert`."""
+    size = (50 << 20) if asked.quick else (1 << 30)
+    logs = {}
+    for factor in (1, 4):
+        logs[factor] = base / f"log-{factor}"
+        logs[factor].mkdir()
+    counts = {factor: fill(path, factor * size) for factor, path in logs.items()}
+    for name, job, here in (
+        ("index", verified, verified_here),
+        ("convert", converted, converted_here),
+    ):
+        growth = {
+            "four times": partial(job, spark, logs[4], counts[4]),
+            "once": partial(job, spark, logs[1], counts[1]),
+        }
+        compare_rows(f"{name}: four times the log", growth, _here(growth), asked, "1x")
+        alone = {
+            "with Spark": partial(job, spark, logs[1], counts[1]),
+            "without": partial(here, logs[1], counts[1]),
+        }
+        compare_rows(f"{name}: two threads of Spark, one process", alone, _here(alone), asked, "-")
+
+
+def _here(calls: Iterable[str]) -> dict[str, str]:
+    return dict.fromkeys(calls, "this tree")
+
+
+def on_tables(spark: Any, base: Path, asked: Options, versions: dict[str, str]) -> None:
+    """The line of `bootstrap`."""
+    records = 500_000 if asked.quick else 5_000_000
+    table = base / "table.parquet"
+    numbers = range(records)
+    columns = {
+        "id": pa.array(numbers, pa.int64()),
+        "at": pa.array([(T0_MS + each * 7_919 % records) * 1_000 for each in numbers]).cast(
+            pa.timestamp("us", "UTC")
+        ),
+        "text": pa.array(["x" * VALUE_BYTES] * records),
+    }
+    pq.write_table(pa.table(columns), table, row_group_size=100_000)
+    (base / "broker").mkdir()
+    with horolog(directory=base / "broker") as side:
+        calls = {
+            HOROLOG: partial(bootstrapped, spark, table, side, records),
+            KAFKA: partial(sunk, spark, table, side, records),
+        }
+        compare_rows(
+            "bootstrap: a table into a topic", calls, versions, asked, "-", cpu_of=[side.pid]
+        )
+
+
+def main() -> None:
+    """Print the table."""
+    asked = options(__doc__.splitlines()[0])
+    session = spark_with_kafka("jobs_files")
+    base = Path(tempfile.mkdtemp(prefix="jobs-files-"))
+    try:
+        on_tables(session.spark, base, asked, session.versions("sink"))
+        on_files(session.spark, base, asked)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+    session.spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
