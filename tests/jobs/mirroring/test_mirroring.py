@@ -1,5 +1,6 @@
 """A mirror from broker to broker, or from files to a broker; its tasks run in this process."""
 
+import os
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -217,6 +218,47 @@ def test_records_that_the_target_deleted_in_part_are_not_mirrored_again(
     done = lab.run(source.address, target.address)
     assert not done.errors
     assert values(target.address, "t") == [b"%d" % number for number in range(20, 60)]
+
+
+@pytest.mark.parametrize("change", ["a record", "a batch", "the end"])
+def test_a_source_that_was_compacted_after_a_kill_stops_the_partition(
+    lab: MirrorLab, tmp_path: Path, target: "RunningBroker", change: str
+) -> None:
+    batches = [build_batch(records(5 * at, 5), base_offset=5 * at) for at in range(6)]
+    write_log(tmp_path / "log" / "t-0", batches)
+    lab.killed_before_the_end(tmp_path / "log", target.address, after=3)
+    there = values(target.address, "t")
+    if change == "a record":
+        batches[1] = build_batch(records(6, 4), base_offset=6)
+    elif change == "a batch":
+        del batches[1]
+    else:
+        del batches[2:]
+    write_log(tmp_path / "log" / "t-0", batches)
+    done = lab.run(tmp_path / "log", target.address)
+    assert len(done.errors) == 1
+    assert "t-0 of the source has changed from offset" in done.errors[0]
+    assert values(target.address, "t") == there, "nothing is guessed"
+
+
+def test_a_target_that_was_truncated_stops_the_partition(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 2, retention_ms="-1")
+    for partition in range(2):
+        for number in range(2):
+            produce(source.address, "t", partition, records(5 * number, 5))
+    lab.run(source.address, target.address)
+    target.stop()
+    (log,) = (target.log_dir / "t-0").glob("*.log")
+    os.truncate(log, log.stat().st_size // 2)
+    target.restart()
+    for partition in range(2):
+        produce(source.address, "t", partition, records(10, 5))
+    done = lab.run(source.address, target.address)
+    assert len(done.errors) == 1
+    assert "t-0 of the target ends at offset 5" in done.errors[0]
+    assert len(values(target.address, "t", 1)) == 15
 
 
 def test_a_topic_made_again_at_either_side_stops_it(

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -122,6 +122,11 @@ class Run:
         self._stack = ExitStack()
         self._source = (
             self._stack.enter_context(selection.client("horolog-mirror"))
+            if selection.source.is_broker
+            else None
+        )
+        self._broker_log = (
+            self._stack.enter_context(BrokerLog(self._options))
             if selection.source.is_broker
             else None
         )
@@ -281,11 +286,11 @@ class Run:
             pass  # the next round says it
         time.sleep(_IDLE_MS / 1000)
 
-    def _log(self) -> BrokerLog | FileLog:
-        may_miss = bool(self._ends)
-        if self._selection.source.is_broker:
-            return BrokerLog(self._options)
-        return FileLog(self._options, may_miss=may_miss)
+    def _log(self) -> AbstractContextManager[BrokerLog | FileLog]:
+        """The source as it is now; the connections to a broker are kept."""
+        if self._broker_log is not None:
+            return nullcontext(self._broker_log)
+        return FileLog(self._options, may_miss=bool(self._ends))
 
     # Topics.
 
