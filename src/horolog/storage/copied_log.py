@@ -125,14 +125,11 @@ class CopiedLog:
             if (base := names.base_offset_of(name, names.LOG)) is not None
         )
         if known.base_offset is None:
-            first, ours = 0, bases
-            if bases and bases[0] > self.next_offset:
-                raise self._another()
+            ours = bases  # of a process before; the first one may begin behind a gap
         else:
             if known.base_offset not in bases:
                 raise self._another()
-            first = bases.index(known.base_offset)
-            ours = bases[first:]
+            ours = bases[bases.index(known.base_offset) :]
         for base in ours:
             is_known = base == known.base_offset
             if not is_known and base < self.next_offset and self._active is not None:

@@ -10,9 +10,9 @@ from horolog.client import LATEST, Client
 from horolog.errors import Misconfigured
 from horolog.jobs.location import Location
 from horolog.jobs.mirroring.bundles import in_bundles
+from horolog.jobs.mirroring.destination import Stretch
 from horolog.jobs.mirroring.ledger import Ledger, Place
 from horolog.jobs.mirroring.moving import Move, Moved, Target, move
-from horolog.jobs.mirroring.run import Stretch
 from horolog.jobs.mirroring.topics import (
     Renaming,
     SourceTopic,
@@ -25,7 +25,7 @@ from horolog.storage.names import TopicPartition
 
 
 class ClusterDestination:
-    """See `run.Destination`."""
+    """See `destination.Destination`."""
 
     note = (
         "Over the wire records get new offsets at the target; the state directory maps them, and "

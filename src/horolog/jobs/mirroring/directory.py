@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from horolog.errors import HorologError, Misconfigured, StorageFailed
 from horolog.jobs.location import Location
 from horolog.jobs.mirroring.bundles import in_bundles
+from horolog.jobs.mirroring.destination import Stretch
 from horolog.jobs.mirroring.keeping import WHY, Finish, Keep, finish, keep
 from horolog.jobs.mirroring.ledger import Ledger, Place
 from horolog.jobs.mirroring.moving import Moved
-from horolog.jobs.mirroring.run import Stretch
 from horolog.jobs.mirroring.topics import Renaming, SourceTopic, TargetTopic, is_horolog
 from horolog.jobs.selection import Selection
 from horolog.spark.uris import local_path
@@ -32,7 +32,7 @@ _ASK_AGAIN_S = 0.2
 
 
 class LogDirectory:
-    """See `run.Destination`."""
+    """See `destination.Destination`."""
 
     note = (
         "The log directory has the source's offsets and bytes; a broker that opens it serves them"

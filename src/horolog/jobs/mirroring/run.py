@@ -1,92 +1,33 @@
 """The rounds of a mirror, on the driver: what is new at the source, and who moves it."""
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from pyspark.sql import SparkSession
 
 from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
-from horolog.jobs.mirroring.batches import Rule
+from horolog.jobs.mirroring.destination import Destination, Stretch
 from horolog.jobs.mirroring.groups import CarriedGroup, carry_over, wanted_groups
-from horolog.jobs.mirroring.ledger import Ledger, Place, TopicState
+from horolog.jobs.mirroring.known_topics import KnownTopics
+from horolog.jobs.mirroring.ledger import Ledger
 from horolog.jobs.mirroring.moving import Moved, may_pass
-from horolog.jobs.mirroring.reading import Range, ranges_of
+from horolog.jobs.mirroring.reading import ranges_of
 from horolog.jobs.mirroring.report import Control, Mirrored, MirroredPartition
 from horolog.jobs.mirroring.topics import (
     Renaming,
-    SourceTopic,
-    TargetTopic,
-    check_names,
     describe,
-    source_topics,
-    topic_ids,
 )
 from horolog.jobs.selection import Selection
-from horolog.metadata.topics import check_name
 from horolog.spark.broker_log import BrokerLog
 from horolog.spark.file_log import FileLog
-from horolog.spark.options import ReadOptions
 from horolog.storage.names import TopicPartition
 
 _IDLE_MS = 1_000
 _GROUPS_EVERY_S = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
-    """What is to be mirrored next of a partition."""
-
-    partition: TopicPartition
-    target_topic: str
-    place: Place
-    end: int
-    ranges: tuple[Range, ...]
-    options: ReadOptions
-    rule: Rule
-    target_compacts: bool
-
-
-class Destination(Protocol):
-    """Where it goes: a cluster, or a log directory."""
-
-    note: str
-    """What the summary says of offsets."""
-    reading: Mapping[str, str]
-    """Options of the source: which records are read."""
-
-    def check(self, selection: Selection, renaming: Renaming) -> None:
-        """Refuse a source that it cannot be mirrored from."""
-
-    def prepare(self, source: SourceTopic, name: str) -> TargetTopic:
-        """Make a topic ready, and say what it is."""
-
-    def ids(self, names: Collection[str]) -> Mapping[str, str | None]:
-        """The ids of the topics that exist."""
-
-    def excluded(self, targets: Collection[str]) -> Collection[str]:
-        """Topics of the source that this mirror writes itself."""
-
-    def first_place(self, partition: TopicPartition, target: str, start: int) -> Place:
-        """Where a partition begins."""
-
-    def move(self, spark: SparkSession, units: Sequence[Stretch]) -> Iterator[list[Moved]]:
-        """Do the work in waves."""
-
-    def finish(self, spark: SparkSession) -> Sequence[str]:
-        """Leave the target as it is to be found; sentences of what failed."""
-
-
-@dataclass(slots=True)
-class _Known:
-    """A topic that is mirrored in this run."""
-
-    target: TargetTopic
-    rule: Rule
 
 
 class Run:
@@ -105,16 +46,12 @@ class Run:
         self._selection = selection
         self._to = destination
         self._ledger = ledger
-        self._renaming = renaming
         self._control = control
         self._options = selection.read_options(**destination.reading)
-        self._known: dict[str, _Known] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._limits: dict[TopicPartition, int] | None = None
         self._stopped: dict[TopicPartition, str] = {}
-        self._failed_topics: dict[str, str] = {}
         self._passing: dict[TopicPartition, str] = {}
-        self._notes: dict[str, None] = {}
         self._carried: dict[str, CarriedGroup] = {}
         self._failures: list[str] = []
         self._group_failure: str | None = None
@@ -130,6 +67,9 @@ class Run:
             if selection.source.is_broker
             else None
         )
+
+        self._topics = KnownTopics(selection, self._source, destination, ledger, renaming)
+        self._notes: dict[str, None] = {}
 
     def close(self) -> None:
         """Close the connections of the driver."""
@@ -162,12 +102,12 @@ class Run:
         """What a dry run sees: topics are checked, and nothing is moved."""
         with self._log() as log:
             partitions = self._partitions(log, may_miss=False)
-            self._learn(partitions)
+            self._topics.learn(partitions)
             self._look_at_ends(log, partitions)
 
     def carry(self, groups: "GroupsCarried") -> None:
         """Carry the offsets of groups over."""
-        targets = {name: known.target.name for name, known in self._known.items()}
+        targets = self._topics.targets()
         assert self._source is not None
         self._group_failure = None
         try:
@@ -184,7 +124,7 @@ class Run:
         now_ms = SystemClock().now_ms()
         partitions = []
         for partition, end in sorted(self._ends.items()):
-            known = self._known.get(partition.topic)
+            known = self._topics.get(partition.topic)
             place = self._ledger.place(partition)
             if known is None or place is None:
                 continue
@@ -202,7 +142,7 @@ class Run:
                     self._stopped.get(partition) or self._passing.get(partition),
                 )
             )
-        errors = [*self._failed_topics.values(), *self._failures]
+        errors = [*self._topics.failed.values(), *self._failures]
         if self._group_failure is not None:
             errors.append(self._group_failure)
         errors += [
@@ -214,7 +154,7 @@ class Run:
             self._bytes,
             tuple(partitions),
             tuple(each for _, each in sorted(self._carried.items())),
-            (*self._notes, self._to.note),
+            (*self._topics.notes, *self._notes, self._to.note),
             tuple(dict.fromkeys(errors)),
             is_dry_run,
         )
@@ -227,7 +167,7 @@ class Run:
                 found = self._partitions(log, may_miss=not is_first)
                 if is_once and self._limits is not None:
                     found = [each for each in found if each in self._limits]
-                self._learn(found)
+                self._topics.learn(found)
                 partitions = [each for each in found if self._is_open(each)]
                 self._look_at_ends(log, partitions)
                 if is_once and self._limits is None:
@@ -292,106 +232,15 @@ class Run:
             return nullcontext(self._broker_log)
         return FileLog(self._options, may_miss=bool(self._ends))
 
-    # Topics.
+    # Partitions.
 
     def _partitions(self, log: BrokerLog | FileLog, *, may_miss: bool) -> list[TopicPartition]:
         if isinstance(log, BrokerLog):
-            found = log.partitions(may_miss=may_miss)
-        else:
-            found = log.partitions()
-        names = {partition.topic for partition in found}
-        for name in names:
-            check_name(name)
-        targets = {name: self._renaming(name) for name in names}
-        own = self._to.excluded(targets.values()) if self._selection.topics_pattern else ()
-        targets = {name: target for name, target in targets.items() if name not in own}
-        check_names(targets)
-        return sorted(partition for partition in found if partition.topic in targets)
-
-    def _learn(self, partitions: Sequence[TopicPartition]) -> None:
-        """Make new topics ready, and stop those that are others now."""
-        counts: dict[str, int] = {}
-        for topic, number in partitions:
-            counts[topic] = max(counts.get(topic, 0), number + 1)
-        names = counts.keys() - self._failed_topics.keys()
-        ids = {} if self._source is None else topic_ids(self._source, names | self._known.keys())
-        at_target = self._to.ids([known.target.name for known in self._known.values()])
-        for name, known in self._known.items():
-            if name not in self._failed_topics:
-                self._check_ids(name, known, ids, at_target)
-        new = [
-            name
-            for name in sorted(names)
-            if name not in self._known or self._known[name].target.partitions < counts[name]
-        ]
-        if self._source is not None:
-            described = source_topics(self._source, new)
-        else:
-            described = {name: SourceTopic(name, counts[name]) for name in new}
-        for found in described.values():
-            if found.name not in self._failed_topics:
-                self._prepare(found)
-
-    def _prepare(self, source: SourceTopic) -> None:
-        target_name = self._renaming(source.name)
-        try:
-            check_name(target_name)
-            target = self._to.prepare(source, target_name)
-        except HorologError as error:
-            if may_pass(error):
-                raise
-            self._failed_topics[source.name] = describe(error, [source.name, target_name])
-            return
-        self._notes.update(dict.fromkeys(target.notes))
-        target_id = target.topic_id
-        state = self._ledger.topics.get(source.name)
-        if state is None:
-            state = TopicState(target.name, source.topic_id, target_id)
-            self._ledger.topics[source.name] = state
-        self._known[source.name] = known = _Known(target, self._rule(target))
-        self._check_ids(
-            source.name, known, {source.name: source.topic_id}, {target.name: target_id}
-        )
-
-    def _rule(self, target: TargetTopic) -> Rule:
-        times = self._options.times.interval_ms
-        limited = self._selection.from_ms is not None, self._selection.to_ms is not None
-        return Rule(
-            times.first if limited[0] else None,
-            times.last + 1 if limited[1] else None,
-            target.stamps,
-        )
-
-    def _check_ids(
-        self,
-        name: str,
-        known: _Known,
-        at_source: Mapping[str, str | None],
-        at_target: Mapping[str, str | None],
-    ) -> None:
-        state = self._ledger.topics[name]
-        target = known.target.name
-        if self._source is not None and name not in at_source:
-            self._failed_topics[name] = f"{name} of the source was deleted"
-        elif self._source is not None and at_source[name] != state.source_id:
-            self._failed_topics[name] = (
-                f"{name} of the source was deleted and created again: its offsets mean other "
-                "records now. Mirror it into another topic, with another --state"
-            )
-        elif target not in at_target or at_target[target] != state.target_id:
-            self._failed_topics[name] = (
-                f"{target} of the target was deleted or created again since the mirror wrote to "
-                "it. Mirror with another --state"
-            )
+            return self._topics.without_own(log.partitions(may_miss=may_miss))
+        return self._topics.without_own(log.partitions())
 
     def _is_open(self, partition: TopicPartition) -> bool:
-        return (
-            partition.topic in self._known
-            and partition.topic not in self._failed_topics
-            and partition not in self._stopped
-        )
-
-    # Units.
+        return self._topics.is_open(partition.topic) and partition not in self._stopped
 
     def _look_at_ends(self, log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]) -> None:
         partitions = [each for each in partitions if self._is_open(each)]
@@ -399,7 +248,8 @@ class Run:
         is_new = False
         for partition, (start, end) in bounds.items():
             self._ends[partition] = end
-            known = self._known[partition.topic]
+            known = self._topics.get(partition.topic)
+            assert known is not None
             place = self._ledger.place(partition)
             if place is None:
                 place = self._to.first_place(partition, known.target.name, start)
@@ -462,7 +312,8 @@ class Run:
             end = self._ends[partition] if limit is None else min(limit, self._ends[partition])
             if place.offset >= end:
                 continue
-            known = self._known[partition.topic]
+            known = self._topics.get(partition.topic)
+            assert known is not None
             try:
                 ranges = ranges_of(
                     log,

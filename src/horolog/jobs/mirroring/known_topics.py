@@ -1,0 +1,156 @@
+"""The topics that a mirror knows: their names at the target, and whether they are still the same.
+
+A topic that was deleted and created again, at either side, has another id: its offsets mean other
+records, so that it is not mirrored any more.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from horolog.client import Client
+from horolog.errors import HorologError
+from horolog.jobs.mirroring.batches import Rule
+from horolog.jobs.mirroring.destination import Destination
+from horolog.jobs.mirroring.ledger import Ledger, TopicState
+from horolog.jobs.mirroring.moving import may_pass
+from horolog.jobs.mirroring.topics import (
+    Renaming,
+    SourceTopic,
+    TargetTopic,
+    check_names,
+    describe,
+    source_topics,
+    topic_ids,
+)
+from horolog.jobs.selection import Selection
+from horolog.metadata.topics import check_name
+from horolog.storage.names import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopic:
+    """A topic that is mirrored in this run."""
+
+    target: TargetTopic
+    rule: Rule
+
+
+class KnownTopics:
+    """The topics of one run."""
+
+    def __init__(
+        self,
+        selection: Selection,
+        source: Client | None,
+        destination: Destination,
+        ledger: Ledger,
+        renaming: Renaming,
+    ) -> None:
+        """None yet; `source` is None where files are read."""
+        self._selection = selection
+        self._source = source
+        self._to = destination
+        self._ledger = ledger
+        self._renaming = renaming
+        self._known: dict[str, KnownTopic] = {}
+        self.failed: dict[str, str] = {}
+        """Why topics are not mirrored, or no longer."""
+        self.notes: dict[str, None] = {}
+
+    def get(self, topic: str) -> KnownTopic | None:
+        """A topic by its name at the source."""
+        return self._known.get(topic)
+
+    def is_open(self, topic: str) -> bool:
+        """Whether it is mirrored."""
+        return topic in self._known and topic not in self.failed
+
+    def targets(self) -> dict[str, str]:
+        """Names at the target by those at the source."""
+        return {name: known.target.name for name, known in self._known.items()}
+
+    def without_own(self, found: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """The partitions, without those that this mirror writes itself.
+
+        Raises:
+            Misconfigured: two topics would be mirrored into one.
+            RequestRefused: a name that no topic can have.
+        """
+        partitions = sorted(found)
+        names = {partition.topic for partition in partitions}
+        for name in names:
+            check_name(name)
+        targets = {name: self._renaming(name) for name in names}
+        own = self._to.excluded(targets.values()) if self._selection.topics_pattern else ()
+        targets = {name: target for name, target in targets.items() if name not in own}
+        check_names(targets)
+        return [partition for partition in partitions if partition.topic in targets]
+
+    def learn(self, partitions: Collection[TopicPartition]) -> None:
+        """Make new topics ready, and stop those that are others now."""
+        counts: dict[str, int] = {}
+        for topic, number in partitions:
+            counts[topic] = max(counts.get(topic, 0), number + 1)
+        names = counts.keys() - self.failed.keys()
+        ids = {} if self._source is None else topic_ids(self._source, names | self._known.keys())
+        at_target = self._to.ids([*self.targets().values()])
+        for name, known in self._known.items():
+            if name not in self.failed:
+                self._check_ids(name, known.target.name, ids, at_target)
+        new = [
+            name
+            for name in sorted(names - self.failed.keys())
+            if name not in self._known or self._known[name].target.partitions < counts[name]
+        ]
+        if self._source is not None:
+            described = source_topics(self._source, new)
+        else:
+            described = {name: SourceTopic(name, counts[name]) for name in new}
+        for found in described.values():
+            self._prepare(found)
+
+    def _prepare(self, source: SourceTopic) -> None:
+        target_name = self._renaming(source.name)
+        at_source = {source.name: source.topic_id}
+        state = self._ledger.topics.get(source.name)
+        try:
+            check_name(target_name)
+            if state is not None:  # a topic that is gone is not created again
+                self._check_ids(source.name, target_name, at_source, self._to.ids([target_name]))
+                if source.name in self.failed:
+                    return
+            target = self._to.prepare(source, target_name)
+        except HorologError as error:
+            if may_pass(error):
+                raise
+            self.failed[source.name] = describe(error, [source.name, target_name])
+            return
+        self.notes.update(dict.fromkeys(target.notes))
+        if state is None:
+            state = TopicState(target.name, source.topic_id, target.topic_id)
+            self._ledger.topics[source.name] = state
+        self._known[source.name] = KnownTopic(target, self._rule(target))
+
+    def _rule(self, target: TargetTopic) -> Rule:
+        return Rule(self._selection.from_ms, self._selection.to_ms, target.stamps)
+
+    def _check_ids(
+        self,
+        name: str,
+        target: str,
+        at_source: Mapping[str, str | None],
+        at_target: Mapping[str, str | None],
+    ) -> None:
+        state = self._ledger.topics[name]
+        if self._source is not None and name not in at_source:
+            self.failed[name] = f"{name} of the source was deleted"
+        elif self._source is not None and at_source[name] != state.source_id:
+            self.failed[name] = (
+                f"{name} of the source was deleted and created again: its offsets mean other "
+                "records now. Mirror it into another topic, with another --state"
+            )
+        elif target not in at_target or at_target[target] != state.target_id:
+            self.failed[name] = (
+                f"{target} of the target was deleted or created again since the mirror wrote to "
+                "it. Mirror with another --state"
+            )
