@@ -728,9 +728,9 @@ def test_the_work_stops_when_its_client_has_gone(
     key, version, _, fields = REQUESTS[what]
     monkeypatch.setattr(turns, "SLICE_SECONDS", 0.0)
     taken: list[None] = []
-    take_turn = turns.Turns.next
+    take_turn = turns.HandlerTurns.next
 
-    async def leave_and_take_turn(self: turns.Turns) -> None:
+    async def leave_and_take_turn(self: turns.HandlerTurns) -> None:
         taken.append(None)
         if len(taken) == 1:
             many.socket.close()
@@ -739,7 +739,7 @@ def test_the_work_stops_when_its_client_has_gone(
         await take_turn(self)
 
     assert eventually(lambda: not broker.service.connections)
-    monkeypatch.setattr(turns.Turns, "next", leave_and_take_turn)
+    monkeypatch.setattr(turns.HandlerTurns, "next", leave_and_take_turn)
     with RawConnection(broker.address) as many:
         many.socket.sendall(many.packed(key, version, fields(1_200)))
         assert eventually(lambda: bool(taken))
