@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from command_runner import run_command
 from hypothesis import given
 from hypothesis import strategies as st
 from storelogs import DAY, NOW, append, batch, new_log, open_dir, partition_dir, reopened
@@ -200,3 +202,87 @@ def test_deletion_of_the_topic_removes_what_was_set_aside(path: Path) -> None:
     log_dir.remove_deleted(1 << 60)
     assert list(path.glob("events*")) == []
     log_dir.close()
+
+
+# -- with append times ----------------------------------------------------------------------
+
+
+def inspected(file: Path) -> dict[int, int | None]:
+    """The append time of each whole record in a file that was set aside."""
+    lines = run_command("log", "inspect", file, "--records", "--json").lines
+    return {each["offset"]: each["append_time"] for each in map(json.loads, lines)}
+
+
+def damaged_after_a_kill(log_dir: Path, *, at: int, in_header: bool) -> dict[int, int]:
+    """A log that was killed, one of whose batches is damaged; when each record was appended."""
+    truth = {}
+    with new_log(log_dir, CONFIG) as log:
+        for number in range(25):
+            truth[append(log, NOW, now=NOW + number // 2 * 7).base_offset] = NOW + number // 2 * 7
+        segment = next(s for s in reversed(log.segments) if s.base_offset <= at)
+        found = segment.locate(at)
+        assert found is not None
+        file, position = Path(segment.log.path), found[0]
+    data = bytearray(file.read_bytes())
+    data[position + (9 if in_header else 70)] ^= 1
+    file.write_bytes(data)
+    return truth
+
+
+@pytest.mark.parametrize("in_header", [False, True], ids=["record damaged", "header damaged"])
+@pytest.mark.parametrize("at", [0, 5, 14, 23])
+def test_records_that_were_set_aside_keep_their_append_times(
+    tmp_path: Path, at: int, in_header: bool
+) -> None:
+    truth = damaged_after_a_kill(tmp_path, at=at, in_header=in_header)
+    with reopened(tmp_path, CONFIG) as (_, log):
+        kept = {offset: log.append_times(offset, offset + 1)[0].ms for offset in range(at)}
+    found = [inspected(file) for file in cuts(tmp_path)]
+    assert {offset: ms for each in found for offset, ms in each.items()} == {
+        offset: ms for offset, ms in truth.items() if offset > at
+    }
+    assert kept == {offset: ms for offset, ms in truth.items() if offset < at}
+    with reopened(tmp_path, CONFIG) as (_, log):
+        assert [inspected(file) for file in cuts(tmp_path)] == found, (
+            "a later start changes nothing"
+        )
+        log.apply_retention(NOW + 2 * DAY, 0)
+    assert list(partition_dir(tmp_path).glob("*.cut*")) == []
+
+
+def test_append_times_of_a_file_that_a_user_removed_go_at_the_next_start(tmp_path: Path) -> None:
+    damaged_after_a_kill(tmp_path, at=5, in_header=False)
+    with reopened(tmp_path, CONFIG):
+        pass
+    first, *others = cuts(tmp_path)
+    first.unlink()
+    with reopened(tmp_path, CONFIG):
+        pass
+    names = {path.name for path in partition_dir(tmp_path).glob("*.cut.times")}
+    assert names == {f"{path.name}.times" for path in others}
+
+
+def test_append_times_that_are_not_sure_are_not_kept(tmp_path: Path) -> None:
+    damaged_after_a_kill(tmp_path, at=5, in_header=False)
+    for path in partition_dir(tmp_path).glob("*.appending.deleted"):
+        path.unlink()  # as a start of Apache Kafka removes it
+    with reopened(tmp_path, CONFIG):
+        pass
+    last = cuts(tmp_path)[-1]
+    assert set(inspected(last).values()) == {None}
+
+
+@pytest.mark.parametrize("at", [0, 20, 30, 45, 60, -1])
+def test_damaged_append_times_of_what_was_set_aside_are_unknown_or_true(
+    tmp_path: Path, at: int
+) -> None:
+    truth = damaged_after_a_kill(tmp_path, at=5, in_header=False)
+    with reopened(tmp_path, CONFIG):
+        pass
+    for path in partition_dir(tmp_path).glob("*.cut.times"):
+        content = bytearray(path.read_bytes())
+        content[at % len(content)] ^= 1
+        path.write_bytes(content)
+    found = {offset: ms for file in cuts(tmp_path) for offset, ms in inspected(file).items()}
+    assert all(ms in (None, truth[offset]) for offset, ms in found.items())
+    assert None in found.values()

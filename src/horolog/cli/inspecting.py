@@ -19,6 +19,7 @@ from horolog.record.builder import read_with_create_times
 from horolog.record.old_format.reading import true_header
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage import names
+from horolog.storage.append_time_excerpt import excerpt_of
 from horolog.storage.batch_reader import BatchReader
 from horolog.storage.checkpoints import EpochStart, read_epochs, read_offsets, read_topic_id
 from horolog.storage.files import FileMissing, Files
@@ -72,7 +73,8 @@ class InspectedSegment:
     time_index_entries: int | None = None
     damage: str | None = None
     notes: list[str] = field(default_factory=list)
-    reader: SegmentReader | None = None
+    append_time_of: Callable[[int], int | None] | None = None
+    """The append time of the record with an offset, None if it is unknown."""
 
     def add(self, batch: PlacedBatch) -> None:
         """Add a batch."""
@@ -229,9 +231,13 @@ def open_segment(files: Files, path: Path) -> tuple[InspectedSegment, BatchReade
     )
     if set_aside_of(path.name) is not None:
         log = BatchReader.of_file(files, str(path))
+        excerpt = excerpt_of(files, str(path), base_offset)
+        facts.append_time_of = None if excerpt is None else excerpt.at
         facts.notes.append("set aside by recovery; incomplete batches are skipped")
     else:
-        reader = facts.reader = SegmentReader.at(files, str(path), base_offset)
+        reader = SegmentReader.at(files, str(path), base_offset)
+        append_times = reader.append_times
+        facts.append_time_of = lambda offset, _=reader: append_times.at(offset)
         log = reader.batches()
         _count_entries(reader, facts)
     facts.file_bytes = log.size
@@ -298,9 +304,9 @@ def read_batch(
             return
         is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
         appended_ms = header.max_timestamp if is_stamped else None
-        if appended_ms is None and facts.reader is not None:
+        if appended_ms is None and facts.append_time_of is not None:
             with suppress(StorageFailed, Damaged):  # then it is unknown
-                appended_ms = facts.reader.append_times.at(header.base_offset)
+                appended_ms = facts.append_time_of(header.base_offset)
         for record, created in read_with_create_times(data):
             assert record.offset is not None
             kind, created_ms = header.timestamp_type_name, created if is_stamped else None

@@ -40,7 +40,7 @@ from horolog.storage.append_time_format import (
     without_damaged,
 )
 from horolog.storage.append_time_marker import AppendingMarker
-from horolog.storage.append_time_proof import NOTHING, Proof, batch_at, prove
+from horolog.storage.append_time_proof import NOTHING, Proof, batch_at, is_there, prove
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.entries import Entries
 
@@ -269,6 +269,33 @@ class AppendTimeFile:
         if covered is not None:
             rest = packed_covered(covered._replace(entries=left))
         return head + rest + entries
+
+    def excerpt(self, from_offset: int) -> bytes | None:
+        """What is sure of the records from an offset on, as bytes for `Excerpt`; else None.
+
+        For what recovery takes off a damaged log, where entries behind the damage cannot be
+        compared with their batches. With a valid marker no other broker has written, and all are
+        true.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        header = self._read_header()
+        if header is None:
+            return None
+        middle_ms, covered = header
+        if self._marker.is_valid():
+            sure, end = len(self._entries), names.MAX_OFFSET
+        elif covered is not None and is_there(self._files, self._segment, covered):
+            sure, end = min(covered.entries, len(self._entries)), covered.end
+        else:
+            return None
+        first = max(0, min(self._entries.search(1, self._last_at(from_offset)), sure) - 1)
+        if first >= sure or end <= from_offset:
+            return None
+        head = packed_header(self._segment.base_offset, middle_ms)
+        covers = packed_covered(Covered(sure - first, end, 0, 0))
+        return head + covers + self._entries.read_between(first, sure)
 
     def proof(self) -> Proof:
         """How much of the file is true of the log; see append_time_proof.py.

@@ -78,7 +78,7 @@ def prove(
         if counted or not segment.size:
             return Proof(counted, names.MAX_OFFSET)
     sure, end = 0, base_offset
-    if covered is not None and _is_there(files, segment, covered):
+    if covered is not None and is_there(files, segment, covered):
         sure, end = min(covered.entries, count), covered.end
     counted = _count_true(files, segment, entries, sure, count)
     if counted > sure:
@@ -107,7 +107,7 @@ def batch_at(files: Files, segment: "SegmentReader", offset: int) -> StoredBatch
     return StoredBatch(position, header, identity)
 
 
-def _is_there(files: Files, segment: "SegmentReader", covered: Covered) -> bool:
+def is_there(files: Files, segment: "SegmentReader", covered: Covered) -> bool:
     """Whether the last covered batch is in the log, where it was."""
     if covered.end <= segment.base_offset:
         return False

@@ -6,6 +6,7 @@
     *.swap                one that had ended: its segments take the place of those they replace,
                           unless they are damaged or empty: then they are set aside
     indexes without log   removed
+    *.cut.times           of a file that was set aside and is gone: removed
     converting/           of a conversion that had not ended: removed
 
 `<base>.appending.deleted` next to its log stays: it is no leftover (append_time_marker.py). In an
@@ -79,6 +80,8 @@ def base_offsets(present: Iterable[str], suffix: str) -> list[int]:
 def _is_deleted(name: str, present: set[str]) -> bool:
     if name.endswith(names.APPENDING):
         return name.removesuffix(names.APPENDING) + names.LOG not in present
+    if name.endswith(names.CUT + names.CUT_TIMES):
+        return name.removesuffix(names.CUT_TIMES) not in present
     return name.endswith((names.DELETED, names.CLEANED))
 
 

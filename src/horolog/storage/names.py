@@ -42,6 +42,7 @@ SWAP = ".swap"
 TEMPORARY = ".tmp"  # a small file whose replacement was interrupted
 CONVERTING = "converting"  # ours, a directory: what a conversion is writing (converting.py)
 CUT = ".cut"  # ours: what recovery took off a log and keeps (set_aside.py)
+CUT_TIMES = ".times"  # ours, behind CUT: when its records were appended
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from horolog.config import TopicConfig
+from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.producers import remove_snapshot
 from horolog.storage.segment import Segment
@@ -85,5 +86,6 @@ class RemovedFiles:
                 self._files.remove(path)
                 reason = f"recovery set {name} aside {age_ms} ms ago, retention.ms is {limit_ms}"
                 removed.append(DeletedSegment(aside.base_offset, size, reason))
+            self._files.remove(path + names.CUT_TIMES)  # also where the user removed the other
             self._set_aside.remove(name)
         return removed

@@ -175,8 +175,11 @@ class SegmentRecovery:
                 # The last first: a kill in between leaves the damage to be found again.
                 self._set_aside(self.segments[index + 1 :], "it follows the damage")
                 del self.segments[index + 1 :]
+                proof = segment.append_times.proof()  # while the last batch that it covers is there
                 self._cut(segment, facts, damage)
             self._take_over(segment, facts)
+            if damage is not None:
+                segment.append_times.truncate(proof)
             if facts.has_markers:
                 self._with_markers.add(segment.base_offset)
             if damage is not None:
@@ -192,11 +195,14 @@ class SegmentRecovery:
         self._report.removed_bytes += lost
         file = segment.log.open()
         cut = f"Cut {lost} bytes off {segment.log.path}: {damage}"
+        plan, end = self._plan, segment.size
         if not is_torn_tail(self._files, file, facts.end, segment.size):
-            kept = keep_stretch(self._files, file, facts.end, segment.size, self._plan.now_ms)
+            times = segment.append_times.excerpt(facts.next_offset)
+            kept = keep_stretch(self._files, file, facts.end, end, plan.now_ms, times)
             self._report.warnings.append(f"{cut}. They are set aside in {kept}; {_SEE}")
         elif self._plan.is_adopted:
-            kept = keep_stretch(self._files, file, facts.end, segment.size, self._plan.now_ms)
+            times = segment.append_times.excerpt(facts.next_offset)
+            kept = keep_stretch(self._files, file, facts.end, end, plan.now_ms, times)
             self._report.notes.append(f"{cut}. They are set aside in {kept}")
         else:
             self._report.notes.append(cut)
@@ -206,14 +212,14 @@ class SegmentRecovery:
     def _set_aside(self, segments: Sequence[Segment], why: str) -> None:
         """Take whole segments out of the log."""
         for segment in reversed(segments):
+            times = segment.append_times.excerpt(segment.base_offset)
             segment.abandon()
             if not segment.size:
                 self._remove(segment)
                 continue
             self._report.removed_bytes += segment.size
-            kept = keep_segment(
-                self._files, self._directory, segment.base_offset, self._plan.now_ms
-            )
+            base_offset, now_ms = segment.base_offset, self._plan.now_ms
+            kept = keep_segment(self._files, self._directory, base_offset, now_ms, times)
             self._report.warnings.append(
                 f"Took {segment.log.path} of {segment.size} bytes out of the log: {why}. It is set "
                 f"aside in {kept}; {_SEE}"

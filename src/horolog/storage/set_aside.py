@@ -2,6 +2,7 @@
 
     <base offset>.log.<byte>.cut      what began at this byte of the segment, 0 for all of it
     <base offset>.log.<byte>.<n>.cut  the same of a later recovery
+    <the same name>.times             when its records were appended, as far as that is sure
 
 They are in the partition's directory, where Kafka ignores names that end so, and are never
 served. Indexes and seals are not kept: they are made from the log. `retention.bytes` does not
@@ -48,8 +49,12 @@ def set_aside_in(present: Iterable[str]) -> list[str]:
     return sorted(name for name in present if set_aside_of(name) is not None)
 
 
-def keep_stretch(files: Files, log: OpenFile, start: int, end: int, now_ms: int) -> str:
+def keep_stretch(
+    files: Files, log: OpenFile, start: int, end: int, now_ms: int, times: bytes | None = None
+) -> str:
     """Copy a stretch of a log into a file next to it, before it is cut off; its path.
+
+    `times`: what is sure of append times (`AppendTimeFile.excerpt`).
 
     Raises:
         StorageFailed: the disk refused, or is full; the log is as it was.
@@ -67,28 +72,35 @@ def keep_stretch(files: Files, log: OpenFile, start: int, end: int, now_ms: int)
     while files.exists(path) and not _are_equal(files, path, target, end - start):
         number += 1
         path = f"{log.path}.{start}.{number}{names.CUT}"
+    _keep_times(files, path, times)
     files.touch(temporary, now_ms)
     files.rename(temporary, path)
     files.sync_path(os.path.dirname(path))
     return path
 
 
-def keep_segment(files: Files, directory: str, base_offset: int, now_ms: int) -> str:
+def keep_segment(
+    files: Files, directory: str, base_offset: int, now_ms: int, times: bytes | None = None
+) -> str:
     """Give the log of a segment a name under which it is not served; its path.
+
+    `times` as in `keep_stretch`.
 
     Raises:
         StorageFailed: the disk refused.
     """
     stem = f"{directory}/{base_offset:020d}"
-    path = keep_file(files, stem + names.LOG, stem + names.LOG, now_ms)
+    path = keep_file(files, stem + names.LOG, stem + names.LOG, now_ms, times)
     for suffix in names.SEGMENT_SUFFIXES:
         if suffix != names.LOG:
             files.remove(stem + suffix)
     return path
 
 
-def keep_file(files: Files, path: str, log: str, now_ms: int) -> str:
+def keep_file(files: Files, path: str, log: str, now_ms: int, times: bytes | None = None) -> str:
     """Set a file aside as the whole of a segment's log; its new path.
+
+    `times` as in `keep_stretch`.
 
     Raises:
         StorageFailed: the disk refused.
@@ -97,9 +109,16 @@ def keep_file(files: Files, path: str, log: str, now_ms: int) -> str:
     while files.exists(target):
         number += 1
         target = f"{log}.0.{number}{names.CUT}"
+    _keep_times(files, target, times)
     files.touch(path, now_ms)
     files.rename(path, target)
     return target
+
+
+def _keep_times(files: Files, path: str, times: bytes | None) -> None:
+    """Write them first, so that a kill leaves no records without what was known of them."""
+    if times is not None:
+        files.replace(path + names.CUT_TIMES, times)
 
 
 def _are_equal(files: Files, path: str, content: OpenFile, size: int) -> bool:
