@@ -33,12 +33,12 @@ from horolog.errors import (
 )
 from horolog.record.batch import iter_headers, parse_header, verify_crc
 from horolog.record.builder import Record, build_batch, read_with_create_times
-from horolog.record.compression import Codec
+from horolog.record.compression import Codec, UncompressedTooLarge
 from horolog.record.kernels.loading import MESSAGE_KERNELS, PLAIN_KERNELS
 from horolog.record.old_format.fields import build_messages
 from horolog.record.old_format.reading import messages_in
 from horolog.record.timestamps import TimestampType
-from horolog.storage import Appended, Log, prepare
+from horolog.storage import Appended, Log, message_sets, prepare
 from horolog.storage.index.blocks import Window
 from horolog.storage.reindex import Reindexing
 from horolog.storage.verify import Finding, Severity, Verification, find_target
@@ -298,6 +298,20 @@ def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
                 produce(log, data)
             assert refused.value.code is ErrorCode.message_too_large
             assert log.log_end_offset == 0
+
+
+def test_what_an_append_has_to_compress_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets in v0 are absolute: what is compressed is made while the log waits for it."""
+    monkeypatch.setattr(message_sets, "MAX_SET_BYTES", 50_000)
+    few = [Record(NOW, None, bytes(30_000))]
+    with new_log(tmp_path, config(0)) as log:
+        for source in (0, 1, 2):
+            produce(log, sent(few, source, Codec.GZIP))
+            with pytest.raises(UncompressedTooLarge):
+                produce(log, sent(few * 2, source, Codec.GZIP))
+        assert len(records_in(log)) == 3
 
 
 # Logs that live.

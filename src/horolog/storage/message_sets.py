@@ -53,7 +53,10 @@ from horolog.storage.produce_rules import (
 )
 
 MAX_SET_BYTES: Final = 64 << 20
-"""Plain messages that a small compressed batch may become."""
+"""Plain messages that a small compressed batch may become; in v0 what is compressed may hold.
+
+An append compresses messages of v0, because its offsets are in them, and must not take long.
+"""
 
 _NO_LATENCIES: Final = (0,) * LATENCY_COUNT
 
@@ -143,6 +146,13 @@ def refuse_in_messages(header: BatchHeader, magic: int, partition: str) -> None:
         f"{kind} records cannot be used with magic version {magic}, which {partition} stores "
         "(message.format.version); set enable.idempotence=false",
     )
+
+
+def most_uncompressed(config: TopicConfig, max_uncompressed_bytes: int) -> int:
+    """What may be decompressed for a topic, at most."""
+    if config.message_format_version == 0:
+        return min(max_uncompressed_bytes, MAX_SET_BYTES)
+    return max_uncompressed_bytes
 
 
 def set_of_batch(

@@ -35,7 +35,13 @@ from horolog.record.old_format.sent import Sent
 from horolog.record.scan import RecordFacts, find_faults, scan_batch
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
 from horolog.storage.attempts import Fences
-from horolog.storage.message_sets import MessageSet, refuse_in_messages, set_of_batch, set_of_sent
+from horolog.storage.message_sets import (
+    MessageSet,
+    most_uncompressed,
+    refuse_in_messages,
+    set_of_batch,
+    set_of_sent,
+)
 from horolog.storage.produce_rules import (
     MAX_RECORD_ERRORS,
     check_size,
@@ -123,6 +129,7 @@ def prepare(
     codec = codec_of(header, produce_version)
     if stored != MAGIC:
         refuse_in_messages(header, stored, partition)
+        max_uncompressed_bytes = most_uncompressed(config, max_uncompressed_bytes)
     _check_header(header)
     sent = memoryview(batch)[:size]
     facts = _scan(sent, header, max_uncompressed_bytes, now_ms)
@@ -167,7 +174,8 @@ def _prepare_sent(
     partition: str,
     max_uncompressed_bytes: int,
 ) -> Prepared:
-    sent = Sent(messages, max_batch_bytes=max_uncompressed_bytes)
+    limit = most_uncompressed(config, max_uncompressed_bytes)
+    sent = Sent(messages, max_batch_bytes=limit)
     header, facts, to_store = set_of_sent(sent, messages, config, now_ms, partition)
     is_converted = sent.magic != to_store.magic
     return _as_messages(header, facts, to_store, config, now_ms, is_converted=is_converted)
