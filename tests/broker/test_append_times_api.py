@@ -146,9 +146,9 @@ def test_a_broker_without_the_feature_is_not_asked(
         client.metadata(["t"])
         leader = client.brokers.leader
         monkeypatch.setattr(client.brokers, "leader", lambda *args: without_features(leader(*args)))
-        with pytest.raises(RequestRefused, match="keeps no append times beside records"):
+        with pytest.raises(RequestRefused, match="keeps no append times of records"):
             client.find_records({TP: 5}, RecordClock.APPEND)
-        with pytest.raises(RequestRefused, match="keeps no append times beside records"):
+        with pytest.raises(RequestRefused, match="keeps no append times of records"):
             client.fetch("t", 0, 0, with_append_times=True)
 
 

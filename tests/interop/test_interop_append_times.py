@@ -113,7 +113,7 @@ def test_what_kafka_appended_in_between_is_unknown_and_nothing_else(
     with kafka, Client(kafka.bootstrap) as client:
         scenarios.settle(2)
         send(client, 20)
-        with pytest.raises(RequestRefused, match="keeps no append times beside records"):
+        with pytest.raises(RequestRefused, match="keeps no append times of records"):
             client.find_records({(TOPIC, 0): 0}, RecordClock.APPEND)
     assert complaints(kafka, said) == []
     assert not list((kafka.log_dir / f"{TOPIC}-0").glob("*.appending.deleted"))

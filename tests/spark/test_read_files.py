@@ -569,7 +569,7 @@ def test_offsets_that_no_replica_has_are_lost_data(tmp_path: Path) -> None:
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     system = pafs.SubTreeFileSystem("/", pafs.LocalFileSystem())
     monkeypatch.setattr(
-        file_systems, "_system", lambda uri, store: (system, uri.removeprefix("elsewhere://"))
+        file_systems, "system_of", lambda uri, store: (system, uri.removeprefix("elsewhere://"))
     )
 
 

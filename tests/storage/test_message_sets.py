@@ -1,4 +1,4 @@
-"""Topics that store v0 and v1 (KIP-31, KIP-32): what is in their logs and the files beside them."""
+"""Topics that store v0 and v1 (KIP-31, KIP-32): what is in their logs and companion files."""
 
 from __future__ import annotations
 
