@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from horolog.cli.reading import ReadRecord
 from horolog.client import Client, Produced
 from horolog.client.appends import ProducerId
-from horolog.clock import Clock
+from horolog.clock import HOUR_MS, Clock
 from horolog.errors import StorageFailed
 from horolog.jobs.state import JobState
 from horolog.record.batch import next_sequence
@@ -280,9 +280,8 @@ class Replay:
             if wait_ms > 0:
                 self._send(waiting)
                 waiting, size = [], 0
-                wait_ms = self._pace.wait_ms(due.ms)
-                if wait_ms > 0:
-                    self._sleep(max(wait_ms, TICK_MS) / 1_000)
+                while (wait_ms := self._pace.wait_ms(due.ms)) > 0:
+                    self._sleep(min(max(wait_ms, TICK_MS), HOUR_MS) / 1_000)
             self.latest_ms = max(self.latest_ms, -wait_ms)
             weight = _weight(due.read.record)
             if waiting and (size + weight > MAX_BYTES or len(waiting) >= MAX_RECORDS):

@@ -17,11 +17,12 @@ from command_runner import run_command
 from horolog import jobs
 from horolog.client import Client
 from horolog.clock import SystemClock
-from horolog.errors import Misconfigured
+from horolog.errors import Misconfigured, StorageFailed
 from horolog.jobs.loading.rows import RowRules
-from horolog.jobs.loading.survey import TargetTopic
+from horolog.jobs.loading.survey import Survey, TargetTopic
 from horolog.record.builder import Record, read_records
 from horolog.record.partitioning import partition_of_key
+from horolog.spark.errors import TaskFailed
 
 if TYPE_CHECKING:
     from running_broker import RunningBroker
@@ -360,3 +361,37 @@ def test_a_load_that_was_stopped_while_it_sent_goes_on_without_doubling(
     assert done.is_ok
     assert (done.records, done.sent) == (300, 0)
     assert sum(len(records_of(broker, "orders", number)) for number in range(2)) == 300
+
+
+def test_an_empty_table_is_loaded_and_what_spark_cannot_compute_is_one_sentence(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    path = table_of(tmp_path / "t.parquet", n=pa.array([], pa.int64()))
+    asked = {"target": broker.address, "topic": "t", "partitions": 2}
+    done = jobs.bootstrap(spark, table=path, state=tmp_path / "a", **asked)
+    assert done.is_ok
+    assert (done.records, done.sent) == (0, 0)
+    path = table_of(tmp_path / "u.parquet", n=pa.array([1, 0], pa.int64()))
+    with pytest.raises(StorageFailed, match="DIVIDE_BY_ZERO"):
+        jobs.bootstrap(
+            spark, table=path, state=tmp_path / "b", tombstone_when="1 div n = 7", **asked
+        )
+
+
+def test_rows_that_change_between_the_count_and_the_load_stop_it(
+    spark: Any, broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = table_of(tmp_path / "t.parquet", at=pa.array([1, None], pa.int64()))
+    monkeypatch.setattr(Survey, "problems", lambda *_, **__: [])
+    with pytest.raises(TaskFailed, match="a row has no time, though none was without"):
+        jobs.bootstrap(
+            spark,
+            table=path,
+            target=broker.address,
+            topic="t",
+            time="at",
+            unit="ms",
+            partitions=1,
+            state=tmp_path / "s",
+        )
+    assert records_of(broker, "t") == []

@@ -18,7 +18,7 @@ from horolog.cli.jobs.options import (
     state_needed,
 )
 from horolog.cli.options import Json
-from horolog.cli.screen import progress_of, show_json
+from horolog.cli.screen import growing_progress, show_json
 from horolog.cli.verifying import INTERVAL_BYTES, IntervalBytes
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def convert(
     with session("convert", master, conf) as spark:
         from horolog.jobs.files.convert import convert as run  # noqa: PLC0415 - not for --help
 
-        with progress_of(f"converting to {to.value}") as on_progress:
+        with growing_progress(f"convert to {to.value}", "bytes") as shown:
             report = run(
                 spark,
                 paths,
@@ -71,7 +71,7 @@ def convert(
                 interval_bytes=interval_bytes,
                 state=state,
                 dry_run=dry_run,
-                on_progress=on_progress,
+                on_progress=lambda done, total: shown(done, total, ""),
             )
     if as_json:
         _show_json(report)

@@ -19,7 +19,7 @@ from horolog.cli.jobs.options import (
     state_needed,
 )
 from horolog.cli.options import Json
-from horolog.cli.screen import progress_of, show_json
+from horolog.cli.screen import growing_progress, show_json
 from horolog.cli.verifying import (
     INTERVAL_BYTES,
     IntervalBytes,
@@ -76,7 +76,7 @@ def index(
     with session("index", master, conf) as spark:
         from horolog.jobs.files.index import index as run  # noqa: PLC0415 - not for --help
 
-        with progress_of("rebuilding" if rebuild or rebuild_all else "verifying") as on_progress:
+        with growing_progress("rebuild" if rebuild or rebuild_all else "verify", "bytes") as shown:
             report = run(
                 spark,
                 paths,
@@ -88,7 +88,7 @@ def index(
                 settings=settings_of(settings),
                 state=state,
                 dry_run=dry_run,
-                on_progress=on_progress,
+                on_progress=lambda done, total: shown(done, total, ""),
             )
     if as_json:
         _show_json(report)

@@ -9,18 +9,18 @@ doubling, whenever a run is killed.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from crc32c import crc32c
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from horolog.clock import SystemClock
-from horolog.errors import Misconfigured, RequestRefused
+from horolog.errors import Misconfigured, RequestRefused, StorageFailed
 from horolog.jobs.loading import staging
 from horolog.jobs.loading.rows import RowRules
 from horolog.jobs.loading.survey import Survey, TargetTopic
@@ -30,6 +30,7 @@ from horolog.jobs.selection import client_of
 from horolog.jobs.state import JobState
 from horolog.metadata.topics import check_name
 from horolog.record.compression import Codec
+from horolog.spark.errors import without_spark
 from horolog.spark.object_stores import shown
 from horolog.spark.uris import absolute
 from horolog.storage.names import INTERNAL_TOPICS
@@ -223,7 +224,8 @@ class _Load:
             topic = TargetTopic.of(client, self.topic, self.partitions, self.topic_settings)
             topic.create(client, self.topic_settings, dry_run=True)
         records = self.rules.records(frame, topic.partitions, now_ms)
-        survey = Survey.of(records, topic, now_ms)
+        with _in_one_sentence():
+            survey = Survey.of(records, topic, now_ms)
         return topic, Bootstrapped(
             topic=self.topic,
             partitions=topic.partitions,
@@ -275,7 +277,8 @@ class _Load:
         records = self.rules.records(frame, topic.partitions, now_ms)
         ordered = self.rules.ordered(records, topic.partitions)
         batch_bytes = max(1, min(_BATCH_BYTES, topic.max_message_bytes - _SPARE_BYTES))
-        staged = staging.stage(ordered, directory, self.topic, self.codec, batch_bytes)
+        with _in_one_sentence():
+            staged = staging.stage(ordered, directory, self.topic, self.codec, batch_bytes)
         problems, warnings = [], list(looked.warnings)
         largest = max((each.largest_batch for each in staged), default=0)
         if largest > topic.max_message_bytes:
@@ -390,6 +393,16 @@ def _frame_of(
         return reader.load() if chosen == "jdbc" else reader.load(absolute(path))
     except AnalysisException as error:
         raise Misconfigured(f"table {shown(path)}: {_first_line(error)}") from None
+
+
+@contextmanager
+def _in_one_sentence() -> Iterator[None]:
+    """Say what Spark could not read or compute; its own trace goes through Java and back."""
+    try:
+        with without_spark():
+            yield
+    except PySparkException as error:
+        raise StorageFailed(_first_line(error)) from error
 
 
 def _first_line(error: Exception) -> str:
