@@ -1,6 +1,6 @@
 """The jobs archive and restore beside Spark's own Kafka source, Parquet and Kafka sink.
 
-    python -m bench.jobs_archive [--quick] [--runs N] [--only KIND] [--json FILE]
+    python -m bench.jobs_archive [--quick] [--runs N] [--json FILE]
 
 Both sides run in one Spark on two threads, from one horolog broker with a topic of four partitions
 whose records spread over ten hours. Archive: to Parquet by date and hour with headers, against
@@ -133,26 +133,22 @@ def lines(
     cpu_of = [source.pid, target.pid]
     ours = partial(by_archive, spark, source.bootstrap, "part-1", base, count)
     theirs = partial(by_parquet, spark, source.bootstrap, "part-1", base, count)
-    if asked.only in (None, "archive"):
-        both = {HOROLOG: ours, KAFKA: theirs}
-        compare_rows("a topic to Parquet by hour", both, versions, asked, "1x", cpu_of=cpu_of)
-    if asked.only in (None, "restore"):
-        lake, plain = base / "lake", base / "plain"
-        archive(spark, source=source.bootstrap, topics="part-1", archive=lake, state=base / "state")
-        write_parquet(spark, source.bootstrap, "part-1", plain)
-        both = {
-            HOROLOG: partial(by_restore, spark, lake, base, count),
-            KAFKA: partial(by_sink, spark, plain, target.bootstrap, count),
-        }
-        compare_rows("Parquet back to a log", both, versions, asked, "5x", cpu_of=cpu_of)
-    if asked.only in (None, "size"):
-        for part in (2, 4):
-            small = topics[part]
-            less = partial(by_archive, spark, source.bootstrap, f"part-{part}", base, small)
-            name = f"1/{part} of the records"
-            sides = dict.fromkeys((name, "all records"), "this tree")
-            both = {name: less, "all records": ours}
-            compare_rows(f"archive, {name}", both, sides, asked, "-")
+    both = {HOROLOG: ours, KAFKA: theirs}
+    compare_rows("a topic to Parquet by hour", both, versions, asked, "1x", cpu_of=cpu_of)
+    lake, plain = base / "lake", base / "plain"
+    archive(spark, source=source.bootstrap, topics="part-1", archive=lake, state=base / "state")
+    write_parquet(spark, source.bootstrap, "part-1", plain)
+    both = {
+        HOROLOG: partial(by_restore, spark, lake, base, count),
+        KAFKA: partial(by_sink, spark, plain, target.bootstrap, count),
+    }
+    compare_rows("Parquet back to a log", both, versions, asked, "5x", cpu_of=cpu_of)
+    for part in (2, 4):
+        less = partial(by_archive, spark, source.bootstrap, f"part-{part}", base, topics[part])
+        name = f"1/{part} of the records"
+        sides = dict.fromkeys((name, "all records"), "this tree")
+        both = {name: less, "all records": ours}
+        compare_rows(f"archive, {name}", both, sides, asked, "-")
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from in_process_spark import InProcessSpark
 from partition_files import PartitionFiles
 from s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 
+from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.jobs import archive, check_archive, merge_archive, restore
 from horolog.jobs.archives import merging
@@ -235,3 +236,14 @@ def test_another_writer_in_an_object_store_is_noticed(
     read = store.read
     monkeypatch.setattr(store, "read", lambda path: read(path) and b"theirs")
     assert not store.put_new("manifest/2.json", b"mine")
+
+
+def test_the_age_of_files_is_counted_by_the_clock_of_the_store(
+    files: PartitionFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver whose clock is days ahead removes nothing that a run has just written."""
+    merge(tmp_path)
+    ahead_ms = SystemClock().now_ms() + 7 * 24 * HOUR_MS
+    monkeypatch.setattr(SystemClock, "now_ms", lambda self: ahead_ms)
+    found = check(tmp_path, remove_unreferenced=True)
+    assert (len(found.unreferenced), found.removed) == (15, ())

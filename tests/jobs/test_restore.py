@@ -10,9 +10,11 @@ from archive_reading import manifest_of
 from hypothesis import given
 from hypothesis import strategies as st
 from in_process_spark import InProcessSpark
+from log_reading import Read, schema_of
 from partition_files import PartitionFiles
 from running_broker import RunningBroker
 
+from golden import GOLDEN
 from horolog.client import Client
 from horolog.errors import Misconfigured
 from horolog.jobs import archive, restore
@@ -21,6 +23,7 @@ from horolog.record.batch import BatchHeader, iter_headers, pack_header
 from horolog.record.builder import Record, build_batch, read_with_create_times
 from horolog.record.compression import Codec
 from horolog.record.kernels.record_bytes import record_bytes as kernel_bytes
+from horolog.spark import columns
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.segment_reader import SegmentReader
@@ -493,6 +496,28 @@ def test_producer_ids_that_come_later_are_no_restored_ones(
 
 def init_producer_id(client: Client) -> int:
     return client.init_producer_id().id
+
+
+@pytest.mark.parametrize("name", ["clean", "recovered", "old-formats"])
+def test_logs_that_kafka_wrote_come_back(tmp_path: Path, name: str) -> None:
+    """Compacted ones, transactions, all codecs and formats."""
+    source = GOLDEN / name
+    target = round_trip(source, tmp_path)
+    committed = {"kafka.isolation.level": "read_committed", "includeAppendTime": "true"}
+    committed |= {"includeTimestampMs": "true", "includeHeaders": "true"}
+    names_ = [*columns.default_columns(include_headers=True, include_timestamp_ms=True)]
+    schema = schema_of([*names_, "appendTimeMs", "createTimeMs"])
+
+    def rows(path: Path) -> list[dict[str, Any]]:
+        found = Read(path, schema=schema, **committed).rows()
+        return sorted(found, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+    expected = rows(source)
+    assert expected
+    for row in expected:
+        row["timestampType"] = max(0, row["timestampType"])  # none in format v0
+    assert rows(target) == expected
+    assert findings_of(target) == []
 
 
 @pytest.mark.spark

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from horolog.clock import SystemClock
 from horolog.errors import HorologError
 from horolog.jobs.archives.manifest import ArchivedFile, ArchivedPartition, require_manifest
 from horolog.jobs.archives.store import ArchiveStore
@@ -56,8 +55,8 @@ def check_archive(
         settings: of object stores.
         remove_unreferenced: remove files that the manifest does not name, of killed runs and
             merges; no others than an archive writes.
-        grace_ms: but not those that were changed later than so long ago: a run may be about to name
-            them, or a reader may read them.
+        grace_ms: but not those that were changed later than so long ago, by the clock of the store:
+            a run may be about to name them, or a reader may read them.
 
     Raises:
         Misconfigured: there is no archive.
@@ -89,7 +88,7 @@ def check_archive(
     }
     removed = []
     if remove_unreferenced:
-        before_ns = (SystemClock().now_ms() - grace_ms) * 1_000_000
+        before_ns = store.now_ns() - grace_ms * 1_000_000
         for path, each in unreferenced.items():
             if _OURS.fullmatch(path) and 0 < each.changed_ns < before_ns:
                 store.remove(path)

@@ -364,8 +364,11 @@ class _Run:
             segment = built[unit.key]
             self._move(staging / segment.directory, ready)
             for epoch, start in segment.epochs:
+                begun = max(start, parts.state.start)
+                if epochs and epochs[-1].start_offset == begun:
+                    epochs.pop()  # no record of it is left
                 if not epochs or epoch > epochs[-1].epoch:
-                    epochs.append(EpochStart(epoch, start))
+                    epochs.append(EpochStart(epoch, begun))
         path = str(ready)
         if epochs:
             write_epochs(self.files, f"{path}/{names.LEADER_EPOCHS}", epochs)

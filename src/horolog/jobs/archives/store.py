@@ -247,6 +247,20 @@ class ArchiveStore:
             if info.type == pafs.FileType.File:
                 yield Listed(info.path[len(self.root) + 1 :], info.size, info.mtime_ns or 0)
 
+    def now_ns(self) -> int:
+        """The clock by which files here are changed, nanoseconds since 1970: not this machine's.
+
+        Raises:
+            StorageFailed: nothing can be written here.
+        """
+        path = f"manifest/{uuid.uuid4().hex}.tmp"
+        sink = self.create(path)
+        sink.write(b"now")
+        sink.close()
+        changed_ns = self._info(self.path_of(path)).mtime_ns
+        self.remove(path)
+        return int(changed_ns or 0)
+
     def remove(self, path: str) -> None:
         """Remove a file; nothing if it is gone.
 
