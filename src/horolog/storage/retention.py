@@ -101,7 +101,7 @@ def deletable(
         resets: where append times were lowered, in order of offsets.
     """
     found = verdicts(segments, config, log_start_offset, high_watermark, now_ms, resets)
-    return _reasons(found)
+    return _reasons(verdict for _, verdict in found)
 
 
 def verdicts(
@@ -111,7 +111,7 @@ def verdicts(
     high_watermark: int,
     now_ms: int,
     resets: Sequence[AppendTimeReset] = (),
-) -> Iterator[Verdict]:
+) -> Iterator[tuple[Candidate, Verdict]]:
     """What retention says of each segment, oldest first, by itself; arguments as `deletable`.
 
     What is read of a segment to know its time is read when its verdict is taken.
@@ -123,17 +123,20 @@ def verdicts(
         bound = (bounded(time, candidate.end_offset, resets, now_ms) for time in times)
         return max(bound, key=lambda time: time.time_ms, default=None)
 
-    candidates = candidates_of(segments)
-    return _judge(candidates, config, log_start_offset, high_watermark, now_ms, time_of)
+    candidates = _candidates(segments)
+    judged = _judge(candidates, config, log_start_offset, high_watermark, now_ms, time_of)
+    return zip(candidates, judged, strict=True)
 
 
-def candidates_of(segments: Sequence[SegmentReader]) -> list[Candidate]:
-    """Segments as retention looks at them; the last one's end is taken once."""
-    last = segments[-1]
-    ends = [*(segment.base_offset for segment in segments[1:]), last.end.next_offset]
+def _candidates(segments: Sequence[SegmentReader]) -> list[Candidate]:
+    """Segments as retention looks at them; the last one may grow: its end is taken once."""
+    *finished, last = segments
+    end = last.end
+    following = [*(segment.base_offset for segment in segments[1:]), end.next_offset]
+    sizes = [*(segment.size for segment in finished), end.size]
     return [
-        Candidate(segment.base_offset, end_offset, segment.size, segment is last)
-        for segment, end_offset in zip(segments, ends, strict=True)
+        Candidate(segment.base_offset, end_offset, size, segment is last)
+        for segment, end_offset, size in zip(segments, following, sizes, strict=True)
     ]
 
 

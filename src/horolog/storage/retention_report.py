@@ -14,7 +14,7 @@ from horolog.storage.append_time_lookup import last_append_time
 from horolog.storage.checkpoints import AppendTimeReset
 from horolog.storage.index.time import TimeEntry
 from horolog.storage.lookup import find_by_timestamp
-from horolog.storage.retention import MAY_GO, Because, SegmentTime, Verdict, candidates_of, verdicts
+from horolog.storage.retention import MAY_GO, Because, SegmentTime, Verdict, verdicts
 from horolog.storage.segment_reader import SegmentReader
 
 _MAX_BATCH_BYTES = 1 << 30
@@ -137,7 +137,7 @@ def report(
     goes_ms: int | None = now_ms  # of all so far
     keeper: int | None = None  # the one of them that goes last
     judged = verdicts(segments, config, log_start_offset, high_watermark, now_ms, resets)
-    for segment, candidate, each in zip(segments, candidates_of(segments), judged, strict=True):
+    for segment, (candidate, each) in zip(segments, judged, strict=True):
         verdict = each
         if is_exempt:
             verdict = Verdict(Because.EXEMPT, "it was adopted, and its topic has no settings here")
