@@ -253,6 +253,11 @@ class CopiedLog:
         self._last_ms = None
         return active
 
+    def begin(self) -> None:
+        """Have a segment, also if there is no batch: a broker finds the partition then."""
+        if self._active is None:
+            self._roll(self.next_offset)
+
     # Making it last.
 
     def sync(self) -> None:

@@ -137,6 +137,8 @@ def test_a_torn_tail_and_garbage_behind_what_is_known_are_written_again(
 ) -> None:
     filled(source, clock)
     lab.run(source.address, tmp_path / "copy")
+    produce(source.address, "t", 0, records(0, 3))
+    lab.killed_before_the_end(source.address, tmp_path / "copy", after=0)
     (log,) = (tmp_path / "copy" / "t-0").glob("*.log")
     with log.open("ab") as file:
         file.write(build_batch(records(0, 3), base_offset=1_000)[:-1])
@@ -205,6 +207,29 @@ def test_files_of_any_kind_keep_their_bytes(
     assert values(copy.address, "t") == expected
 
 
+def test_partitions_without_records_are_there_and_get_those_that_come(
+    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", make_broker: "MakeBroker"
+) -> None:
+    source.create_topic("t", 3, retention_ms="-1")
+    produce(source.address, "t", 1, records(0, 3))
+    for _ in range(2):
+        assert not lab.run(source.address, tmp_path / "copy").errors
+    copy = make_broker(log_dir=tmp_path / "copy")
+    with Client(copy.address) as client:
+        assert len(client.metadata(["t"]).topics["t"].partitions) == 3
+    copy.stop()
+    produce(source.address, "t", 2, records(3, 3))
+    (tmp_path / "again").mkdir()
+    done = lab.run(source.address, tmp_path / "again", state=tmp_path / "state-2")
+    assert not done.errors
+    produce(source.address, "t", 0, records(6, 3))
+    assert not lab.run(source.address, tmp_path / "again", state=tmp_path / "state-2").errors
+    assert faults(tmp_path / "again") == []
+    copy = make_broker(log_dir=tmp_path / "again")
+    for number in range(3):
+        assert rows_of(copy.address, "t", number) == rows_of(source.address, "t", number)
+
+
 def test_records_that_were_deleted_within_a_batch_stay_hidden(
     lab: MirrorLab, tmp_path: Path, source: "RunningBroker", make_broker: "MakeBroker"
 ) -> None:
@@ -216,6 +241,25 @@ def test_records_that_were_deleted_within_a_batch_stay_hidden(
     copy = make_broker(log_dir=tmp_path / "copy")
     assert rows_of(copy.address, "u") == rows_of(source.address, "t")
     assert rows_of(copy.address, "u")[0].offset == 4
+
+
+def test_a_directory_that_a_broker_has_written_to_since_is_left_to_it(
+    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", make_broker: "MakeBroker"
+) -> None:
+    source.create_topic("t", 2, retention_ms="-1")
+    for partition in range(2):
+        produce(source.address, "t", partition, records(0, 3))
+    lab.run(source.address, tmp_path / "copy")
+    copy = make_broker(log_dir=tmp_path / "copy")
+    assert len(values(copy.address, "t")) == 3
+    copy.stop()
+    assert not lab.run(source.address, tmp_path / "copy").errors, "it has only read"
+    copy = make_broker(log_dir=tmp_path / "copy")
+    produce(copy.address, "t", 1, records(50, 3))
+    copy.stop()
+    produce(source.address, "t", 1, records(3, 3))
+    (error,) = lab.run(source.address, tmp_path / "copy").errors
+    assert "t-1 is not as the mirror left it" in error
 
 
 def test_a_directory_in_use_or_of_others_is_refused(

@@ -52,9 +52,10 @@ class LogDirectory:
         self._path = Path(path).absolute()
         self._ledger = ledger
         self._dry_run = dry_run
-        self._topics: dict[str, SourceTopic] = {}
+        self._topics: dict[str, tuple[SourceTopic, str]] = {}
+        """With their names here."""
         self._with_append_times = True
-        self._touched: dict[TopicPartition, tuple[str, Place]] = {}
+        self._touched: set[TopicPartition] = set()
         self._stack = ExitStack()
         if not dry_run:
             try:
@@ -108,16 +109,17 @@ class LogDirectory:
         Raises:
             Misconfigured: it is there.
         """
-        self._topics[source.name] = source
         for number in range(source.partitions):
             place = self._ledger.place(TopicPartition(source.name, number))
             directory = self._path / f"{name}-{number}"
-            is_ours = place is not None and (place.is_sent or place.segment is not None)
-            if not is_ours and directory.is_dir() and any(directory.glob("*" + names.LOG)):
+            if place is None and directory.is_dir() and any(directory.glob("*" + names.LOG)):
                 raise Misconfigured(
                     f"{directory} is there already, and not of this mirror: give another --target, "
                     "or the --state with which it was made"
                 )
+            if place is not None and not place.is_sent and not self._dry_run:
+                _check_untouched(directory, place)
+        self._topics[source.name] = source, name
         return TargetTopic(name, source.partitions, None, source.stamps, False)
 
     def ids(self, names: Collection[str]) -> Mapping[str, str | None]:
@@ -132,12 +134,12 @@ class LogDirectory:
         """Copy the stretches in tasks."""
         keeps = []
         for each in units:
-            topic = self._topics[each.partition.topic]
+            topic, _ = self._topics[each.partition.topic]
             keeps.append(
                 Keep(
                     partition=each.partition,
                     directory=self._directory(each.target_topic, each.partition),
-                    topic_id=None if topic.topic_id is None else UUID(topic.topic_id),
+                    topic_id=_topic_id(topic),
                     place=each.place,
                     end=each.end,
                     ranges=each.ranges,
@@ -146,10 +148,8 @@ class LogDirectory:
                     segment_bytes=int(topic.settings.get("segment.bytes", _SEGMENT_BYTES)),
                 )
             )
-        targets = {each.partition: each.target_topic for each in units}
         for wave in in_bundles(spark, keeps, _keep_all):
-            for moved in wave:
-                self._touched[moved.partition] = targets[moved.partition], moved.place
+            self._touched |= {moved.partition for moved in wave}
             yield wave
 
     def finish(self, spark: SparkSession) -> Sequence[str]:
@@ -157,12 +157,16 @@ class LogDirectory:
         units = [
             Finish(
                 partition=partition,
-                directory=self._directory(target, partition),
+                directory=self._directory(name, partition),
+                topic_id=_topic_id(topic),
                 place=place,
                 end=place.offset,
             )
-            for partition, (target, place) in sorted(self._touched.items())
-            if place.segment is not None
+            for topic, name in self._topics.values()
+            for number in range(topic.partitions)
+            for partition in [TopicPartition(topic.name, number)]
+            for place in [self._ledger.place(partition)]
+            if place is not None and (partition in self._touched or place.segment is None)
         ]
         done = [moved for wave in in_bundles(spark, units, _finish_all) for moved in wave]
         failures = [f"{each.partition}: {each.error}" for each in done if each.error is not None]
@@ -178,8 +182,9 @@ class LogDirectory:
             return
         ends, starts = {}, {}
         for partition in finished:
-            target, place = self._touched[partition]
-            named = TopicPartition(target, partition.partition)
+            place = self._ledger.place(partition)
+            assert place is not None
+            named = TopicPartition(self._topics[partition.topic][1], partition.partition)
             ends[named] = place.offset
             starts[named] = place.target_offset  # as `first_place` had it
         with closing(Files()) as files:
@@ -190,6 +195,30 @@ class LogDirectory:
 
     def _directory(self, target: str, partition: TopicPartition) -> str:
         return os.path.join(self._path, f"{target}-{partition.partition}")
+
+
+def _check_untouched(directory: Path, place: Place) -> None:
+    """Refuse a directory that has more than the mirror wrote: its offsets are given out.
+
+    Raises:
+        Misconfigured: a broker has appended to it, say.
+    """
+    expected = {} if place.segment is None else {place.segment: place.size}
+    found = {
+        base: path.stat().st_size
+        for path in directory.glob("*" + names.LOG)
+        if (base := names.base_offset_of(path.name, names.LOG)) is not None
+        and base >= (place.offset if place.segment is None else place.segment)
+    }
+    if {base: size for base, size in found.items() if size} != expected:
+        raise Misconfigured(
+            f"{directory} is not as the mirror left it: a broker has written to it since, perhaps. "
+            "Mirror into another --target, with another --state"
+        )
+
+
+def _topic_id(topic: SourceTopic) -> UUID | None:
+    return None if topic.topic_id is None else UUID(topic.topic_id)
 
 
 def _keep_all(units: tuple[Keep, ...]) -> list[Moved]:

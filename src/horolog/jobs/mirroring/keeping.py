@@ -44,10 +44,11 @@ class Keep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """A partition directory whose last segment gets its indexes."""
+    """A partition directory whose last segment gets its indexes; made if there is none."""
 
     partition: TopicPartition
     directory: str
+    topic_id: UUID | None
     place: Place
     end: int
 
@@ -96,7 +97,12 @@ def finish(unit: Finish) -> Moved:
             closing(Files()) as files,
         ):
             known = CopiedEnd(unit.place.offset, unit.place.segment, unit.place.size)
-            CopiedLog(files, unit.directory, known, segment_bytes=1).finish()
+            log = CopiedLog(files, unit.directory, known, segment_bytes=1)
+            if unit.place.segment is None:
+                if unit.topic_id is not None:
+                    log.write_topic_id(unit.topic_id)
+                log.begin()
+            log.finish()
     except (HorologError, OSError) as error:
         moved.error = str(error)
     return moved

@@ -1,0 +1,164 @@
+"""A mirror that goes on: what happens to its topics while it runs."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mirror_lab import MirrorLab, delete_records, log_bytes, produce, records, values
+from patience import PATIENCE_S
+
+from horolog.client import Client, CommittedOffset
+from horolog.jobs.mirroring import Control, Mirrored
+
+if TYPE_CHECKING:
+    from running_broker import RunningBroker
+
+    from conftest import MakeBroker
+
+Step = tuple[Callable[[Mirrored], bool], Callable[[], object]]
+
+
+@pytest.fixture
+def source(make_broker: "MakeBroker") -> "RunningBroker":
+    return make_broker()
+
+
+@pytest.fixture
+def target(make_broker: "MakeBroker") -> "RunningBroker":
+    return make_broker()
+
+
+def follow(lab: MirrorLab, steps: list[Step], *arguments: Any, **more: Any) -> Mirrored:
+    """Run a mirror; each step waits for what the mirror has done, and does something."""
+    left, until = [*steps], time.monotonic() + PATIENCE_S
+
+    def on_progress(done: Mirrored) -> None:
+        assert time.monotonic() < until, done
+        if left and left[0][0](done):
+            left.pop(0)[1]()
+
+    control = Control(on_progress=on_progress, should_stop=lambda: not left)
+    return lab.run(*arguments, once=False, control=control, **more)
+
+
+def at_least(count: int) -> Callable[[Mirrored], bool]:
+    return lambda done: done.records >= count and done.lag == 0
+
+
+def nothing() -> None:
+    """The last step: the mirror ends."""
+
+
+def test_what_appears_while_it_runs_is_mirrored(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("a.one", 1, retention_ms="-1")
+    produce(source.address, "a.one", 0, records(0, 5))
+
+    def add_partition() -> None:
+        with Client(source.address) as client:
+            client.create_partitions({"a.one": 2})
+        produce(source.address, "a.one", 1, records(5, 5))
+
+    def add_topic() -> None:
+        source.create_topic("a.two", 1, retention_ms="-1")
+        produce(source.address, "a.two", 0, records(10, 5))
+
+    def commit() -> None:
+        with Client(source.address) as client:
+            client.offset_commit("readers", {("a.one", 0): CommittedOffset(3)})
+
+    done = follow(
+        lab,
+        [
+            (at_least(5), add_partition),
+            (at_least(10), add_topic),
+            (at_least(15), commit),
+            (at_least(15), nothing),
+        ],
+        source.address,
+        target.address,
+        None,
+        topics_pattern="a[.].*",
+        groups="readers",
+    )
+    assert not done.errors
+    assert values(target.address, "a.one", 1) == [b"%d" % number for number in range(5, 10)]
+    assert values(target.address, "a.two") == [b"%d" % number for number in range(10, 15)]
+    with Client(target.address) as client:
+        assert client.offset_fetch("readers") == {("a.one", 0): CommittedOffset(3)}
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_topic_that_is_deleted_while_it_runs_stops_alone(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker", again: bool
+) -> None:
+    for topic in ("t", "u"):
+        source.create_topic(topic, 1, retention_ms="-1")
+        produce(source.address, topic, 0, records(0, 5))
+
+    def delete() -> None:
+        with Client(source.address) as client:
+            client.delete_topics(["t"])
+        if again:
+            source.create_topic("t", 1, retention_ms="-1")
+            produce(source.address, "t", 0, records(50, 9))
+
+    done = follow(
+        lab,
+        [
+            (at_least(10), delete),
+            (
+                lambda done: bool(done.errors),
+                lambda: produce(source.address, "u", 0, records(5, 5)),
+            ),
+            (lambda done: done.records >= 15, nothing),
+        ],
+        source.address,
+        target.address,
+        "t,u",
+    )
+    (error,) = done.errors
+    assert ("deleted and created again" if again else "t of the source was deleted") in error
+    assert len(values(target.address, "t")) == 5
+    assert len(values(target.address, "u")) == 10
+
+
+def test_retention_that_is_faster_than_the_mirror_stops_the_partition(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    produce(source.address, "t", 0, records(0, 5))
+
+    def lose() -> None:
+        produce(source.address, "t", 0, records(5, 5))
+        produce(source.address, "t", 0, records(10, 5))
+        delete_records(source, "t", 0, 10)
+
+    done = follow(
+        lab,
+        [(at_least(5), lose), (lambda done: bool(done.errors), nothing)],
+        source.address,
+        target.address,
+    )
+    assert "begins at offset 10 and was mirrored up to 5" in done.errors[0]
+
+
+def test_files_that_grow_come_into_a_directory(
+    lab: MirrorLab, tmp_path: Path, source: "RunningBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    produce(source.address, "t", 0, records(0, 5))
+    done = follow(
+        lab,
+        [
+            (at_least(5), lambda: produce(source.address, "t", 0, records(5, 5))),
+            (at_least(10), nothing),
+        ],
+        source.log_dir,
+        tmp_path / "copy",
+    )
+    assert not done.errors
+    assert log_bytes(tmp_path / "copy" / "t-0") == log_bytes(source.log_dir / "t-0")
