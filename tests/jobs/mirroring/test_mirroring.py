@@ -21,6 +21,8 @@ from mirror_lab import (
 
 from horolog.client import Client, CommittedOffset, ResourceType
 from horolog.errors import ErrorCode, Misconfigured
+from horolog.jobs.mirroring import Control
+from horolog.jobs.mirroring.moving import Move
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
@@ -388,6 +390,31 @@ def test_transactions_are_mirrored_as_far_as_they_are_committed(
     assert not done.errors
     assert values(target.address, "t") == [b"0", b"1", b"2", b"20", b"21", b"22"]
     assert done.partitions[0].offset == 11, "an open transaction is waited for"
+
+
+@pytest.mark.parametrize(("limit", "value"), [("max_bytes", 500), ("max_points", 3)])
+def test_work_is_written_down_piece_by_piece(
+    lab: MirrorLab,
+    tmp_path: Path,
+    target: "RunningBroker",
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    value: int,
+) -> None:
+    batches = [build_batch(records(5 * at, 5), base_offset=6 * at) for at in range(40)]
+    write_log(tmp_path / "log" / "t-0", batches)
+    made = Move.__init__
+
+    def limited(self: Move, **given: Any) -> None:
+        made(self, **given, **{limit: value})
+
+    monkeypatch.setattr(Move, "__init__", limited)
+    seen: list[int] = []
+    control = Control(on_progress=lambda done: seen.append(done.records))
+    assert not lab.run(tmp_path / "log", target.address, control=control).errors
+    assert values(target.address, "t") == [b"%d" % number for number in range(200)]
+    assert len(seen) >= 4
+    assert seen == sorted(seen)
 
 
 @pytest.mark.parametrize("kind", ["gaps", "v0", "v1"])

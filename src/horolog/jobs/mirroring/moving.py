@@ -45,6 +45,7 @@ IN_FLIGHT: Final = 5
 """Requests under way: a broker remembers five batches of a producer (KIP-98)."""
 
 MAX_BYTES: Final = 128 << 20
+MAX_POINTS: Final = 200_000
 
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.5
@@ -89,6 +90,8 @@ class Move:
     rule: Rule
     max_bytes: int = MAX_BYTES
     """The task ends after so many, so that its place is written down."""
+    max_points: int = MAX_POINTS
+    """Or after so many points of the map: a compacted log may have one for each record."""
     target_compacts: bool = False
     """The target removes batches from the midst of its log."""
     patience_s: float = _PATIENCE_S
@@ -185,7 +188,11 @@ class _Attempt:
                         found = self._match(found, made)
                     else:
                         self._send(made)
-                    if self._moved.bytes >= unit.max_bytes and found is None:
+                    is_full = (
+                        self._moved.bytes >= unit.max_bytes
+                        or len(self._moved.points) >= unit.max_points
+                    )
+                    if is_full and found is None:
                         self._settle(0)
                         return  # the rest is for the next wave
             except Damaged:
