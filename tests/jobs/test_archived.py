@@ -211,3 +211,15 @@ def test_it_is_one_data_frame(
     assert alone.where(f"timestamp >= timestamp_millis({NINE_MS + 45})").count() == 5
     with pytest.raises(Misconfigured, match="no archive"):
         archived(spark, archive=tmp_path / "none")
+
+
+def test_a_topic_that_is_gone_from_the_broker_comes_from_the_archive(
+    broker: RunningBroker, client: Client, tmp_path: Path
+) -> None:
+    fill(client, 20, NINE_MS)
+    run(broker.address, tmp_path)
+    client.delete_topics(["clicks"])
+    expected = [(0, offset) for offset in range(20)]
+    assert View(tmp_path, broker.address).found() == expected
+    with pytest.raises(Misconfigured, match="neither in the archive nor in the log"):
+        View(tmp_path, broker.address, subscribe="clicks,views").found()

@@ -18,7 +18,7 @@ from golden import GOLDEN
 from horolog.client import Client
 from horolog.errors import Misconfigured
 from horolog.jobs import archive, restore
-from horolog.jobs.archives import archiving, restoring
+from horolog.jobs.archives import archiving, reading, restoring
 from horolog.record.batch import BatchHeader, iter_headers, pack_header
 from horolog.record.builder import Record, build_batch, read_with_create_times
 from horolog.record.compression import Codec
@@ -167,6 +167,7 @@ def test_append_times_of_a_batch_that_two_units_share_are_those_of_its_records(
 ) -> None:
     """A fetch from within a batch says only when the records from there on were appended."""
     monkeypatch.setattr(archiving, "_FEW_OFFSETS", 0)
+    monkeypatch.setattr(reading, "JOINED_BYTES", 0)
     monkeypatch.setattr(archiving, "_LEAST_UNIT_BYTES", 100)
     broker.create_topic("clicks", retention_ms="-1")
     with Client(broker.address) as client:
@@ -364,6 +365,7 @@ def test_a_run_that_was_killed_anywhere_is_run_again(
 ) -> None:
     """Killed before each change of the target and of the state, one after another."""
     monkeypatch.setattr(restoring, "SEGMENT_BYTES", 1_000)
+    monkeypatch.setattr(reading, "JOINED_BYTES", 0)
     for partition in (0, 1):
         files = PartitionFiles(tmp_path / "log", partition=partition)
         for start in range(6):
@@ -496,6 +498,19 @@ def test_producer_ids_that_come_later_are_no_restored_ones(
 
 def init_producer_id(client: Client) -> int:
     return client.init_producer_id().id
+
+
+def test_ranges_of_many_small_runs_become_few_and_are_proved(tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path / "log")
+    for number in range(12):
+        files.add([NINE_MS, -1], append_ms=NINE_MS + number if number % 5 else None)
+        files.write_indexes()
+        archived(files.log_dir, tmp_path)
+    (state,) = manifest_of(tmp_path / "archive").partitions().values()
+    (joined,) = state.ranges
+    assert (joined.start, joined.end, joined.records, joined.batches) == (1_000, 1_024, 24, 12)
+    assert restored(tmp_path).refused == {}
+    assert batches_of(tmp_path / "target/orders-0") == batches_of(files.directory)
 
 
 @pytest.mark.parametrize("name", ["clean", "recovered", "old-formats"])

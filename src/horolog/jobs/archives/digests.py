@@ -2,7 +2,8 @@
 
 A digest is a CRC-32C for each stream of values, in offset order: offsets, times, lengths of keys
 (-1 for null), bytes of keys, and so on. Equal records give equal digests, whatever holds them: a
-log, its archive, a log that was restored from it.
+log, its archive, a log that was restored from it. Each CRC has the length of its stream beside it,
+so that the digest of records that follow each other is that of their digests (`joined`).
 """
 
 from typing import Any, Final
@@ -17,70 +18,132 @@ NO_APPEND_TIME: Final = -(1 << 63)
 """Stands for an append time that is unknown."""
 
 _NUMBERS = ("offset", "timestamp_ms", "timestamp_type", "create_ms", "append_ms")
-_STREAMS = 13
+_STREAMS = 14
+
+
+class _Stream:
+    """The CRC-32C of a stream of bytes, and its length."""
+
+    __slots__ = ("_crc", "_size")
+
+    def __init__(self, crc: int = 0, size: int = 0) -> None:
+        self._crc, self._size = crc, size
+
+    def __str__(self) -> str:
+        return f"{self._crc:08x}:{self._size:x}"
+
+    @classmethod
+    def parse(cls, text: str) -> "_Stream":
+        crc, _, size = text.partition(":")
+        return cls(int(crc, 16), int(size, 16))
+
+    def add(self, data: memoryview) -> None:
+        self._crc = crc32c(data, self._crc)
+        self._size += data.nbytes
+
+    def followed_by(self, other: "_Stream") -> "_Stream":
+        shifted = _times(_power_of_x(8 * other._size), self._crc)
+        return _Stream(shifted ^ other._crc, self._size + other._size)
+
+
+# Polynomials over GF(2) modulo that of CRC-32C, the highest power in the lowest bit: a CRC that
+# is followed by n zero bytes is the product with x to the 8n-th.
+_POLYNOMIAL = 0x82F63B78
+_ONE = 1 << 31
+
+
+def _times(one: int, two: int) -> int:
+    product = 0
+    while one:
+        if one & _ONE:
+            product ^= two
+        one = one << 1 & 0xFFFFFFFF
+        two = two >> 1 ^ (_POLYNOMIAL if two & 1 else 0)
+    return product
+
+
+def _power_of_x(exponent: int) -> int:
+    power, square = _ONE, _ONE >> 1
+    while exponent:
+        if exponent & 1:
+            power = _times(power, square)
+        square = _times(square, square)
+        exponent >>= 1
+    return power
 
 
 class RecordDigest:
     """Of rows with the columns of `reading.SCHEMA`, added in offset order."""
 
     def __init__(self) -> None:
-        self._crcs = [0] * _STREAMS
+        self._streams = [_Stream() for _ in range(_STREAMS)]
         self.records = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take the next rows."""
         self.records += rows.num_rows
-        crcs = self._crcs
+        streams = self._streams
         for place, name in enumerate(_NUMBERS):
             column = rows.column(name)
             if column.null_count:
                 column = column.fill_null(NO_APPEND_TIME)
-            crcs[place] = crc32c(_bytes_of(column.to_numpy()), crcs[place])
+            streams[place].add(_bytes_of(column.to_numpy()))
         self._add_bytes(5, rows.column("key"))
         self._add_bytes(7, rows.column("value"))
         headers = rows.column("headers")
         lengths = pc.fill_null(pc.list_value_length(headers), 0).to_numpy()
-        crcs[9] = crc32c(_bytes_of(lengths), crcs[9])
+        streams[9].add(_bytes_of(lengths))
         if lengths.any():
             flat = headers.flatten()
             self._add_bytes(10, pc.struct_field(flat, "key").cast(pa.binary()))
             values = pc.struct_field(flat, "value")
-            self._add_bytes(11, values)
+            self._add_bytes(12, values)
 
     def _add_bytes(self, place: int, column: pa.Array) -> None:
-        crcs = self._crcs
         lengths = pc.binary_length(column)
         if lengths.null_count:
             lengths = lengths.fill_null(-1)
-        crcs[place] = crc32c(_bytes_of(lengths.to_numpy()), crcs[place])
+        self._streams[place].add(_bytes_of(lengths.to_numpy()))
         _, ends, data = column.buffers()
         if data is None or not len(column):
             return
         first, last = _ends(ends, column.offset, len(column))
-        crcs[place + 1] = crc32c(memoryview(data)[first:last], crcs[place + 1])
+        self._streams[place + 1].add(memoryview(data)[first:last])
 
     def text(self) -> str:
         """The digest; of no records at all, that of none."""
-        return "".join(f"{crc:08x}" for crc in self._crcs)
+        return " ".join(map(str, self._streams))
 
 
 class BatchDigest:
     """Of the facts of batches, as `facts.BatchFacts` keeps them, in offset order."""
 
     def __init__(self) -> None:
-        self._numbers = self._payloads = 0
+        self._numbers, self._payloads = _Stream(), _Stream()
         self.batches = 0
 
     def add(self, numbers: npt.NDArray[np.int64], payloads: list[bytes]) -> None:
         """Take the next batches: a row of numbers of each, and the records of control batches."""
         self.batches += len(numbers)
-        self._numbers = crc32c(_bytes_of(numbers), self._numbers)
+        self._numbers.add(_bytes_of(numbers))
         for payload in payloads:
-            self._payloads = crc32c(payload, self._payloads)
+            self._payloads.add(memoryview(payload))
 
     def text(self) -> str:
         """The digest."""
-        return f"{self._numbers:08x}{self._payloads:08x}"
+        return f"{self._numbers} {self._payloads}"
+
+
+def joined(first: str, second: str) -> str:
+    """The digest of records, or of batches, from those of two parts that follow each other.
+
+    Raises:
+        ValueError: they are no such digests.
+    """
+    if not first or not second:  # of nothing
+        return first or second
+    pairs = zip(first.split(" "), second.split(" "), strict=True)
+    return " ".join(str(_Stream.parse(one).followed_by(_Stream.parse(two))) for one, two in pairs)
 
 
 def _bytes_of(values: npt.NDArray[Any]) -> memoryview:

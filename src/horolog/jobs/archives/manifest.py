@@ -25,7 +25,7 @@ from typing import Any, Final
 from crc32c import crc32c
 
 from horolog.errors import CorruptFile, Misconfigured
-from horolog.jobs.archives.reading import Range
+from horolog.jobs.archives.reading import Range, followed_by
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.storage.names import TopicPartition
 
@@ -91,10 +91,22 @@ class ArchivedPartition:
             position = each.end
         return replace(
             self,
-            ranges=(*self.ranges, *ranges),
+            ranges=_joined(self.ranges, ranges),
             records=(*self.records, *(file for file in files if file.hour is not None)),
             batches=(*self.batches, *(file for file in files if file.hour is None)),
         )
+
+
+def _joined(ranges: tuple[Range, ...], more: Iterable[Range]) -> tuple[Range, ...]:
+    """Ranges and those that follow, small ones as one, so that their number grows with bytes."""
+    found = list(ranges)
+    for each in more:
+        both = followed_by(found[-1], each) if found else None
+        if both is None:
+            found.append(each)
+        else:
+            found[-1] = both
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

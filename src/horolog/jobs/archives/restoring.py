@@ -244,24 +244,27 @@ class _Run:
         return found
 
     def _pinned(self, job: JobState) -> dict[TopicPartition, _Partition]:
-        """The plan; of a run that goes on, with the ends and times that the first one saw."""
+        """The plan; of a run that goes on, with the ranges and times that the first one saw."""
         found = self._chosen(require_manifest(self.store))
         pinned = job.read("pinned")
         if pinned is None:
             pinned = {
-                "ends": {str(each): state.end for each, state in found.items()},
+                "ranges": {
+                    str(each): [asdict(range_) for range_ in state.ranges]
+                    for each, state in found.items()
+                },
                 "from_ms": self.chosen.from_ms,
                 "to_ms": self.chosen.to_ms,
             }
             job.write("pinned", pinned)
         self.chosen = replace(self.chosen, from_ms=pinned["from_ms"], to_ms=pinned["to_ms"])
-        ends, plans = pinned["ends"], {}
+        plans = {}
         for partition, state in found.items():
-            end = ends.get(str(partition))
-            if end is not None:
-                ranges = tuple(each for each in state.ranges if each.end <= end)
+            # Ranges grow with the archive; those of then are in the files of now all the same.
+            ranges = tuple(Range(**each) for each in pinned["ranges"].get(str(partition), ()))
+            if ranges:
                 plans[partition] = _plan(partition, replace(state, ranges=ranges))
-        missing = sorted(set(ends) - {str(each) for each in plans})
+        missing = sorted(set(pinned["ranges"]) - {str(each) for each in plans})
         if missing:
             raise Misconfigured(f"{missing[0]} is no longer in the archive {self.store.name}")
         return plans

@@ -1,0 +1,70 @@
+"""Checksums of records do not depend on how the records are cut."""
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horolog.jobs.archives.digests import BatchDigest, RecordDigest, joined
+from horolog.jobs.archives.facts import NUMBERS
+from horolog.jobs.archives.reading import SCHEMA
+
+BINARY = st.none() | st.binary(max_size=9)
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+ROW = st.fixed_dictionaries(
+    {
+        "key": BINARY,
+        "value": BINARY,
+        "headers": st.lists(
+            st.fixed_dictionaries({"key": st.text(max_size=3), "value": BINARY}), max_size=3
+        ),
+        "offset": INT64,
+        "timestamp_ms": INT64,
+        "timestamp_type": st.integers(0, 1),
+        "create_ms": INT64,
+        "append_ms": st.none() | INT64,
+    }
+)
+
+
+def digest_of(*tables: list[dict[str, object]]) -> str:
+    digest = RecordDigest()
+    for rows in tables:
+        digest.add(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+    return digest.text()
+
+
+@given(st.lists(ROW, max_size=12), st.integers(0, 12), st.integers(0, 12))
+def test_a_digest_is_of_the_rows_and_not_of_their_tables(
+    rows: list[dict[str, object]], one: int, two: int
+) -> None:
+    first, second = sorted((one, two))
+    whole = digest_of(rows)
+    assert digest_of(rows[:first], rows[first:second], rows[second:]) == whole
+    parts = (rows[:first], rows[first:second], rows[second:])
+    a, b, c = map(digest_of, parts)
+    assert joined(joined(a, b), c) == joined(a, joined(b, c)) == whole
+    sliced = pa.RecordBatch.from_pylist([*rows, *rows], schema=SCHEMA).slice(len(rows))
+    digest = RecordDigest()
+    digest.add(sliced)
+    assert digest.text() == whole
+
+
+@given(st.lists(ROW, min_size=1, max_size=5), st.data())
+def test_any_change_of_a_row_is_another_digest(
+    rows: list[dict[str, object]], data: st.DataObject
+) -> None:
+    place = data.draw(st.integers(0, len(rows) - 1))
+    changed = data.draw(ROW.filter(lambda row: row != rows[place]))
+    assert digest_of([*rows[:place], changed, *rows[place + 1 :]]) != digest_of(rows)
+
+
+@given(st.lists(st.lists(INT64, min_size=len(NUMBERS), max_size=len(NUMBERS)), max_size=6))
+def test_digests_of_batches_join_too(rows: list[list[int]]) -> None:
+    numbers = np.array(rows, np.int64).reshape(-1, len(NUMBERS))
+    whole, first, second = BatchDigest(), BatchDigest(), BatchDigest()
+    whole.add(numbers, [b"one", b"two"])
+    first.add(numbers[:2], [b"one"])
+    second.add(numbers[2:], [b"two"])
+    assert joined(first.text(), second.text()) == whole.text()
+    assert joined("", whole.text()) == joined(whole.text(), "") == whole.text()
