@@ -3,6 +3,7 @@
 import os
 import random
 from pathlib import Path
+from shutil import copy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -550,6 +551,24 @@ def test_what_cannot_be_is_refused_before_anything_is_done(
             lab.run(source.address, target.address, rename=rename, state=tmp_path / "b")
     with pytest.raises(Misconfigured, match="the source is a path"):
         lab.run(tmp_path, target.address, groups="g", state=tmp_path / "c")
+
+
+def test_clusters_that_were_given_one_id_are_two_clusters(
+    lab: MirrorLab, source: "RunningBroker", tmp_path: Path, make_broker: "MakeBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    produce(source.address, "t", 0, records(0, 3))
+    other = tmp_path / "other"
+    other.mkdir()
+    copy(source.log_dir / "meta.properties", other)
+    target = make_broker(log_dir=other)
+    ids = []
+    for broker in (source, target):
+        with Client(broker.address) as client:
+            ids.append(client.describe_cluster().cluster_id)
+    assert ids[0] == ids[1]
+    assert not lab.run(source.address, target.address).errors
+    assert values(target.address, "t") == values(source.address, "t")
 
 
 def test_a_cluster_is_mirrored_into_itself_under_other_names_without_end(

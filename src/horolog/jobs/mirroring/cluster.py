@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
-from horolog.client import LATEST, Client
+from horolog.client import LATEST, Client, ClusterMetadata
 from horolog.errors import Misconfigured
 from horolog.jobs.location import Location
 from horolog.jobs.mirroring.bundles import in_bundles
@@ -74,9 +74,7 @@ class ClusterDestination:
         """
         if selection.source.is_broker:
             with selection.client("horolog-mirror") as source:
-                theirs = source.describe_cluster().cluster_id
-            ours = self._client.describe_cluster().cluster_id
-            self._is_source = theirs is not None and theirs == ours
+                self._is_source = _are_one(source.metadata(), self._client.metadata())
         for topic in selection.topics:
             if self._is_source and renaming(topic) == topic:
                 raise Misconfigured(
@@ -133,6 +131,17 @@ class ClusterDestination:
     def finish(self, spark: SparkSession) -> Sequence[str]:
         """Nothing is left to do."""
         return ()
+
+
+def _are_one(source: ClusterMetadata, target: ClusterMetadata) -> bool:
+    """Whether two clusters are one: some were set up with the id of another."""
+    if source.cluster_id is None or source.cluster_id != target.cluster_id:
+        return False
+    ids = [
+        {topic.topic_id for topic in each.topics.values() if topic.topic_id is not None}
+        for each in (source, target)
+    ]
+    return not (ids[0] or ids[1]) or bool(ids[0] & ids[1])
 
 
 def _move_all(units: tuple[Move, ...]) -> list[Moved]:
