@@ -517,12 +517,13 @@ def test_a_kill_in_the_middle_of_a_set_leaves_whole_messages(tmp_path: Path) -> 
         produce(log, sent(ROWS, 1))
         produce(log, sent(ROWS * 5, 1))
         whole = snapshot_of(tmp_path / "log", tmp_path / "whole")
-        path = partition_dir(whole) / f"{0:020d}.log"
-        content = path.read_bytes()
+        content = (partition_dir(whole) / f"{0:020d}.log").read_bytes()
         ends = [position + header.size for position, header in iter_headers(content)]
-    for cut in range(ends[3], len(content), 11):
-        path.write_bytes(content[:cut])
-        with reopened(whole, config(1)) as (_, log):
+    for cut in range(ends[3], len(content), 17):
+        killed = snapshot_of(whole, tmp_path / f"killed-{cut}")
+        with (partition_dir(killed) / f"{0:020d}.log").open("r+b") as file:
+            file.truncate(cut)
+        with reopened(killed, config(1)) as (_, log):
             assert log.log_end_offset == sum(end <= cut for end in ends)
             assert log.size == max(end for end in ends if end <= cut)
             assert [s.ms for s in log.append_times(0, log.log_end_offset)] == [NOW]
