@@ -213,6 +213,10 @@ def test_unread_records_without_a_time_are_read_from_the_earliest(
         target=west.address, bound_ms=10, margin_ms=0, ignore_odd_times=True
     ).starts
     assert start.offsets == {0: 1}
+    west.client.create_partitions({"t": 2})
+    with pytest.raises(Misconfigured, match="leave out same-partitions"):
+        steps.plan(target=west.address, same_partitions=True)
+    assert set(steps.plan(target=west.address).starts[0].offsets) == {0, 1}
 
 
 def test_what_makes_no_sense_is_refused(

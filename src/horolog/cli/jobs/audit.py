@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from horolog.cli.jobs.following import tasks_shown
 from horolog.cli.jobs.options import (
     Config,
     From,
@@ -87,7 +88,7 @@ def audit(
     """
     before_ms = None if before_max is None else parse_duration(before_max)
     after_ms = parse_duration(after_max)
-    with session("audit", master, conf) as spark:
+    with session("audit", master, conf) as spark, tasks_shown(spark, "audit"):
         from horolog.jobs.questions.advice import as_json as shown  # noqa: PLC0415 - as pyspark
         from horolog.jobs.questions.advice import evidence  # noqa: PLC0415 - not for --help
         from horolog.jobs.questions.audit import audit as run  # noqa: PLC0415

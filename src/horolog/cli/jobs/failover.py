@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from horolog.cli.jobs.following import tasks_shown
 from horolog.cli.jobs.options import (
     Config,
     DryRun,
@@ -80,7 +81,7 @@ def record(
     read between the last recording and the failover they read again, so record often.
     """
     live_ms = parse_duration(live)
-    with session("failover record", master, conf) as spark:
+    with session("failover record", master, conf) as spark, tasks_shown(spark, "record"):
         from horolog.jobs.failing_over.failover import failover  # noqa: PLC0415 - not for --help
 
         found = failover(spark, state=state).record(
@@ -143,7 +144,7 @@ def plan(
     """
     margin_ms = parse_duration(margin)
     bound_ms = None if bound is None else parse_duration(bound)
-    with session("failover plan", master, conf) as spark:
+    with session("failover plan", master, conf) as spark, tasks_shown(spark, "plan"):
         from horolog.jobs.failing_over.failover import failover  # noqa: PLC0415 - not for --help
 
         found = failover(spark, state=state).plan(
@@ -244,7 +245,7 @@ def _show_plan(found: "Plan", *, as_json: bool) -> None:
         typer.echo(
             f"{name}: {each.to_read:,} records to read, of which at most {each.duplicates:,} had "
             f"been read when it was recorded at {format_time(each.recorded_at_ms)}, and again "
-            "what was read since"
+            f"what was read since. Records took at most {each.bound_ms:,} ms, margin included"
         )
         for note in each.notes:
             typer.echo(f"  not proven: {printable(note)}")

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from horolog.cli.jobs.following import tasks_shown
 from horolog.cli.jobs.options import (
     Config,
     From,
@@ -71,7 +72,7 @@ def latency(
     with 1 where a topic has records, and nothing could be measured.
     """
     live_ms = None if live is None else parse_duration(live)
-    with session("latency", master, conf) as spark:
+    with session("latency", master, conf) as spark, tasks_shown(spark, "latency"):
         from horolog.jobs.questions.latency import latency as run  # noqa: PLC0415 - not for --help
         from horolog.jobs.questions.pictures import draw, require_matplotlib  # noqa: PLC0415
 

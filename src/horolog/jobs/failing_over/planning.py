@@ -168,6 +168,8 @@ def plan(
     }
     with client_of(target, settings) as client:
         cluster_id, present = _survivor(client, recorded, target, {topic for _, topic in wanted})
+        if cautions.same_partitions:
+            _check_partitions(recorded, wanted, present)
         starts = [
             start_times(recorded, group, topic, present[topic], cautions)
             if topic in present
@@ -201,6 +203,23 @@ def _survivor(
         name: sorted(its.partitions) for name, its in metadata.topics.items() if its.partitions
     }
     return metadata.cluster_id, present
+
+
+def _check_partitions(
+    recorded: Recorded, wanted: Iterable[tuple[str, str]], present: Mapping[str, Sequence[int]]
+) -> None:
+    """Refuse to go partition by partition where keys cannot go to the same ones.
+
+    Raises:
+        Misconfigured: a topic has another number of partitions than it had at the source.
+    """
+    for group, topic in sorted(wanted):
+        before = len(recorded.groups[group][topic].partitions)
+        if topic in present and len(present[topic]) != before:
+            raise Misconfigured(
+                f"{topic} has {len(present[topic])} partitions at the survivor and {before} at the "
+                "source, so that records are not in the same ones: leave out same-partitions"
+            )
 
 
 def _without_topic(recorded: Recorded, group: str, topic: str) -> Start:
