@@ -21,7 +21,7 @@ from running_broker import RunningBroker
 from horolog.client import Client
 from horolog.errors import CorruptFile, Misconfigured, StorageFailed
 from horolog.jobs import archive
-from horolog.jobs.archives import archiving
+from horolog.jobs.archives import archiving, planning
 from horolog.jobs.archives.hours import END_MS, FIRST_MS, Hours, directory_of, name_of
 from horolog.jobs.archives.parts import HourFiles
 from horolog.jobs.archives.reading import Piece, RangeReader
@@ -275,7 +275,7 @@ def test_a_relative_start_is_fixed_by_the_first_run(
 def test_a_run_that_fails_within_a_unit_leaves_no_gap_and_no_double(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archiving, "_LEAST_UNIT_BYTES", 1_000)
+    monkeypatch.setattr(planning, "_LEAST_UNIT_BYTES", 1_000)
     files = PartitionFiles(tmp_path / "log")
     for start in range(0, 200, 10):
         files.add([NINE_MS + start * 100_000 + each for each in range(10)])

@@ -18,7 +18,7 @@ from golden import GOLDEN
 from horolog.client import Client
 from horolog.errors import Misconfigured
 from horolog.jobs import archive, restore
-from horolog.jobs.archives import archiving, reading, restoring
+from horolog.jobs.archives import archiving, planning, reading, restoring
 from horolog.record.batch import BatchHeader, iter_headers, pack_header
 from horolog.record.builder import Record, build_batch, read_with_create_times
 from horolog.record.compression import Codec
@@ -166,9 +166,9 @@ def test_append_times_of_a_batch_that_two_units_share_are_those_of_its_records(
     broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fetch from within a batch says only when the records from there on were appended."""
-    monkeypatch.setattr(archiving, "_FEW_OFFSETS", 0)
+    monkeypatch.setattr(planning, "_FEW_OFFSETS", 0)
     monkeypatch.setattr(reading, "JOINED_BYTES", 0)
-    monkeypatch.setattr(archiving, "_LEAST_UNIT_BYTES", 100)
+    monkeypatch.setattr(planning, "_LEAST_UNIT_BYTES", 100)
     broker.create_topic("clicks", retention_ms="-1")
     with Client(broker.address) as client:
         for start in range(6):
@@ -373,7 +373,7 @@ def test_a_run_that_was_killed_anywhere_is_run_again(
             files.roll()
         files.add([NINE_MS])
         files.write_indexes()
-    monkeypatch.setattr(archiving, "_LEAST_UNIT_BYTES", 100)
+    monkeypatch.setattr(planning, "_LEAST_UNIT_BYTES", 100)
     archived(tmp_path / "log", tmp_path)
 
     class KilledError(Exception):

@@ -4,7 +4,8 @@
     records/<topic>/date=2026-11-17/hour=09/*.parquet       records, by their times (hours.py)
     batches/<topic>/*.parquet       the headers of their batches (facts.py)
 
-    archiving ──> sources ──> reading ──> parts                  a topic into an archive, in units
+    archiving ─┬> planning, commits                              a topic into an archive, in units
+               └> sources ──> reading ──> parts                  ... which are tasks
     restoring ──> segments ──> rows ──> rebuilding               an archive into logs, in segments
                       └──────> sources ──> reading               ... which are read back
     view ──────> rows                                            an archive and its log as rows

@@ -1,0 +1,136 @@
+"""What a run of `archive` commits: the units that are done, in order, partition by partition."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from horolog.errors import Misconfigured
+from horolog.jobs.archives.manifest import (
+    ArchivedFile,
+    ArchivedPartition,
+    ArchivedTopic,
+    Manifest,
+)
+from horolog.jobs.archives.planning import Plan
+from horolog.jobs.archives.reading import Range
+from horolog.jobs.archives.sources import Unit
+from horolog.jobs.spread import Outcome
+from horolog.storage.names import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class UnitDone:
+    """What a task has written of a unit."""
+
+    ranges: tuple[Range, ...]
+    files: tuple[ArchivedFile, ...]
+
+
+@dataclass(slots=True)
+class Changes:
+    """What a commit adds."""
+
+    topics: Mapping[str, ArchivedTopic] = field(default_factory=dict)
+    """Without what there is of their partitions already."""
+    ranges: dict[TopicPartition, list[Range]] = field(default_factory=lambda: defaultdict(list))
+    files: dict[TopicPartition, list[ArchivedFile]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    def applied(self, manifest: Manifest) -> Manifest:
+        """The manifest with them.
+
+        Raises:
+            Misconfigured: another run has written to the same partitions.
+        """
+        for name, topic in self.topics.items():
+            known = manifest.topics.get(name)
+            if known is None or not known.partitions:
+                manifest = manifest.with_topic(name, topic)
+            elif (known.from_ms, known.to_ms) != (topic.from_ms, topic.to_ms):
+                raise Misconfigured(f"Another run archives {name} with another range of time")
+        for partition, ranges in self.ranges.items():
+            state = manifest.partition(partition) or ArchivedPartition()
+            try:
+                state = state.extended(ranges, self.files.get(partition, ()))
+            except Misconfigured as error:
+                raise Misconfigured(f"{partition}: {error}") from None
+            manifest = manifest.with_partition(partition, state)
+        return manifest
+
+
+class Written:
+    """What has become of the units of a plan, in order."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.refused = dict(plan.refused)
+        self.records = self.bytes = self.files = self.file_bytes = 0
+        self.grown: set[TopicPartition] = set()
+        self._plan = plan
+        self._positions: dict[TopicPartition, int] = {}
+        self._known_ends = {
+            each: state.ranges[-1].end
+            for name, topic in plan.topics.items()
+            for index, state in topic.partitions.items()
+            if state.ranges and (each := TopicPartition(name, index)) in plan.starts
+        }
+
+    def take(self, wave: Iterable[Outcome[Unit, UnitDone]]) -> tuple[Changes, list[str]]:
+        """What a commit adds after a wave; and files that it does not name."""
+        changes, unused = Changes(), []
+        for outcome in wave:
+            partition, done = outcome.unit.partition, outcome.result
+            if partition in self.refused:
+                unused += [file.path for file in done.files] if done is not None else []
+                continue
+            if done is None:
+                self.refused[partition] = outcome.error or "its task failed"
+                continue
+            if not self._follow(changes, partition, done.ranges[0].start):
+                unused += [file.path for file in done.files]
+                continue
+            changes.ranges[partition] += [each for each in done.ranges if each.start < each.end]
+            changes.files[partition] += done.files
+            self._positions[partition] = done.ranges[-1].end
+            self._count(partition, done)
+        return changes, unused
+
+    def rest(self) -> Changes:
+        """What is left: offsets up to the ends that hold nothing that is wanted."""
+        changes = Changes()
+        for partition, end in self._plan.ends.items():
+            if partition not in self.refused:
+                self._follow(changes, partition, end)
+        return changes
+
+    def _follow(self, changes: Changes, partition: TopicPartition, start: int) -> bool:
+        """Let the next range begin at an offset: fill what holds nothing before it."""
+        position = self._positions.get(partition)
+        if position is None:
+            planned = self._plan.starts[partition]
+            known = self._known_ends.get(partition)
+            if known is not None and known < planned:
+                changes.ranges[partition].append(Range(known, planned, is_lost=True))
+            position = planned
+        is_limited = self._is_limited(partition)
+        if start < position or (start > position and not is_limited):
+            self.refused[partition] = (
+                f"its log changed while it was read: offset {position} was to follow, and "
+                f"{start} came. Run this again"
+            )
+            return False
+        if start > position:
+            changes.ranges[partition].append(Range(position, start))
+        self._positions[partition] = start
+        return True
+
+    def _is_limited(self, partition: TopicPartition) -> bool:
+        topic = self._plan.topics[partition.topic]
+        return topic.from_ms is not None or topic.to_ms is not None
+
+    def _count(self, partition: TopicPartition, done: UnitDone) -> None:
+        self.grown.add(partition)
+        self.records += sum(each.records for each in done.ranges)
+        self.bytes += sum(each.bytes for each in done.ranges)
+        self.files += sum(1 for each in done.files if each.hour is not None)
+        self.file_bytes += sum(each.size for each in done.files)

@@ -1,0 +1,239 @@
+"""What a run of `archive` reads: of each partition the offsets behind the archive, in units."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Final
+from uuid import UUID
+
+from horolog.client import Client
+from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefused
+from horolog.jobs.archives.manifest import ArchivedTopic, Manifest
+from horolog.jobs.archives.sources import Unit
+from horolog.jobs.selection import Selection
+from horolog.record.batch import iter_headers
+from horolog.spark.bounds import Bounds
+from horolog.spark.broker_log import BrokerLog
+from horolog.spark.file_log import FileLog
+from horolog.spark.options import ReadOptions
+from horolog.spark.plan import OffsetRange, SegmentRange
+from horolog.spark.row_times import narrowed
+from horolog.spark.wanted import EVERYTHING, Interval, Wanted
+from horolog.storage.names import TopicPartition
+
+UNIT_BYTES: Final = 128 << 20
+_LEAST_UNIT_BYTES = 8 << 20
+_UNITS = 8  # of a small log: enough to keep a few cores busy
+_FEW_OFFSETS = 20_000  # that are one unit, however large their records are
+_SAMPLE_BYTES = 256 << 10
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is to be read, and what cannot be."""
+
+    partitions: list[TopicPartition] = field(default_factory=list)
+    units: list[Unit] = field(default_factory=list)
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    bytes: int = 0
+    refused: dict[TopicPartition, str] = field(default_factory=dict)
+    topics: dict[str, ArchivedTopic] = field(default_factory=dict)
+    with_append_times: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plans a run."""
+
+    selection: Selection
+    options: ReadOptions
+    accept_gaps: bool
+    relative: frozenset[str]
+    """Which ends of the range of time count from now."""
+
+    def plan(self, manifest: Manifest) -> Plan:
+        """What is to be archived now.
+
+        Raises:
+            Misconfigured: the archive has another range of time of a topic.
+        """
+        plan = Plan()
+        selection, options = self.selection, self.options
+        log = BrokerLog(options) if selection.source.is_broker else FileLog(options)
+        with log:
+            partitions = plan.partitions = sorted(log.partitions())
+            ids = self._topic_ids({each.topic for each in partitions})
+            for name in sorted({each.topic for each in partitions}):
+                why = _recreated(manifest, name, ids.get(name))
+                if why is None:
+                    plan.topics[name] = self._topic(manifest, name, ids.get(name))
+                else:
+                    plan.refused |= {each: why for each in partitions if each.topic == name}
+            partitions = [each for each in partitions if each not in plan.refused]
+            earliest, latest = log.earliest(partitions), log.latest(partitions)
+            for partition in partitions:
+                why = self._place(plan, manifest, partition, earliest, latest)
+                if why is not None:
+                    plan.refused[partition] = why
+            ranges: list[OffsetRange | SegmentRange] = []
+            for partition in plan.starts:
+                bounds = {partition: Bounds(plan.starts[partition], plan.ends[partition])}
+                topic = plan.topics[partition.topic]
+                wanted = narrowed(Wanted(), _interval(topic))
+                try:
+                    ranges += log.ranges(bounds, wanted)
+                except HorologError as error:
+                    plan.refused[partition] = str(error)
+        if selection.source.is_broker:
+            ranges = self._with_sizes(ranges, plan)
+        plan.bytes = sum(map(_weight, ranges))
+        most = min(UNIT_BYTES, max(_LEAST_UNIT_BYTES, plan.bytes // _UNITS))
+        for each in ranges:
+            floor = plan.starts[each.partition]
+            for part in _cut(each, most):
+                plan.units.append(Unit(each.partition, part.start, part.end, floor, part))
+        return plan
+
+    def _topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        if not self.selection.source.is_broker:
+            return {}
+        with self.selection.client() as client:
+            found = client.metadata(tuple(topics)).topics
+            return {
+                topic.name: str(topic.topic_id)
+                for topic in found.values()
+                if topic.topic_id not in (None, UUID(int=0))
+            }
+
+    def _topic(self, manifest: Manifest, name: str, topic_id: str | None) -> ArchivedTopic:
+        """What is known of a topic; partitions are those of the manifest.
+
+        Raises:
+            Misconfigured: the archive has another range of time of it.
+        """
+        selection = self.selection
+        known = manifest.topics.get(name)
+        if known is None or not known.partitions:
+            return ArchivedTopic(topic_id, selection.from_ms, selection.to_ms)
+        for side, before, now in (
+            ("from", known.from_ms, selection.from_ms),
+            ("to", known.to_ms, selection.to_ms),
+        ):
+            # The first run has fixed what a relative moment is.
+            if before != now and side not in self.relative:
+                raise Misconfigured(
+                    f"{name} is archived with {side} {_shown(before)}, and not {_shown(now)}: an "
+                    "archive has one range of time of a topic"
+                )
+        return replace(known, topic_id=known.topic_id or topic_id)
+
+    def _place(
+        self,
+        plan: Plan,
+        manifest: Manifest,
+        partition: TopicPartition,
+        earliest: Mapping[TopicPartition, int],
+        latest: Mapping[TopicPartition, int],
+    ) -> str | None:
+        """Where a partition is to be read; or why it is not."""
+        known = manifest.partition(partition)
+        start, end = earliest[partition], max(earliest[partition], latest[partition])
+        if known is not None:
+            if known.end > end:
+                return (
+                    f"it ends at offset {end} and its archive at {known.end}: the log was cut, or "
+                    "the topic created again. Give another archive"
+                )
+            if known.end < start and not self.accept_gaps:
+                return (
+                    f"offsets {known.end} to {start - 1} were deleted before they were archived: "
+                    "accept gaps to go on after them"
+                )
+            start = max(start, known.end)
+        if start < end or known is None:
+            plan.starts[partition], plan.ends[partition] = start, end
+        return None
+
+    def _with_sizes(
+        self, ranges: Sequence[OffsetRange | SegmentRange], plan: Plan
+    ) -> list[OffsetRange | SegmentRange]:
+        """The ranges with their sizes in bytes, as their first batches suggest."""
+        found: list[OffsetRange | SegmentRange] = []
+        knows = False
+        with self.selection.client() as client:
+            for each in ranges:
+                assert isinstance(each, OffsetRange)
+                try:
+                    if not knows:
+                        plan.with_append_times = _keeps_append_times(client, each)
+                        knows = True
+                    found.append(_with_size(client, each))
+                except HorologError:  # the task that reads it says why
+                    found.append(each)
+        return found
+
+
+def _with_size(client: Client, stretch: OffsetRange) -> OffsetRange:
+    offsets = stretch.end - stretch.start
+    if stretch.size is not None or offsets <= _FEW_OFFSETS:
+        return stretch
+    fetched = client.fetch(
+        *stretch.partition, stretch.start, max_bytes=_SAMPLE_BYTES, max_wait_ms=0
+    )
+    headers = [header for _, header in iter_headers(fetched.records)]
+    if not headers:
+        return stretch
+    seen = max(1, headers[-1].next_offset - headers[0].base_offset)
+    size = sum(header.size for header in headers) * offsets // seen
+    return replace(stretch, size=max(1, size))
+
+
+def _recreated(manifest: Manifest, name: str, topic_id: str | None) -> str | None:
+    """Why a topic is not the one that is archived; None if it may be."""
+    known = manifest.topics.get(name)
+    if known is None or None in (topic_id, known.topic_id) or topic_id == known.topic_id:
+        return None
+    return (
+        "the topic was deleted and created again since it was archived: its offsets began anew. "
+        "Give another archive"
+    )
+
+
+def _keeps_append_times(client: Client, first: OffsetRange) -> bool:
+    """Whether the broker is horolog, and says when records were appended."""
+    try:
+        client.fetch(
+            *first.partition, first.start, max_bytes=1, max_wait_ms=0, with_append_times=True
+        )
+    except RequestRefused as error:
+        if error.code != ErrorCode.unsupported_version:
+            raise
+        return False
+    return True
+
+
+def _interval(topic: ArchivedTopic) -> Interval:
+    return Interval(
+        EVERYTHING.first if topic.from_ms is None else topic.from_ms,
+        EVERYTHING.last if topic.to_ms is None else topic.to_ms - 1,
+    )
+
+
+def _weight(stretch: OffsetRange | SegmentRange) -> int:
+    if isinstance(stretch, SegmentRange):
+        return stretch.weight
+    return stretch.end - stretch.start if stretch.size is None else stretch.size
+
+
+def _cut(stretch: OffsetRange | SegmentRange, most: int) -> Iterator[OffsetRange | SegmentRange]:
+    """A stretch in parts of about so many bytes."""
+    offsets = stretch.end - stretch.start
+    parts = max(1, min(offsets, -(-_weight(stretch) // most)))
+    cuts = [stretch.start + offsets * number // parts for number in range(parts + 1)]
+    for start, end in pairwise(cuts):
+        yield replace(stretch, start=start, end=end)
+
+
+def _shown(moment_ms: int | None) -> str:
+    return "none" if moment_ms is None else str(moment_ms)
