@@ -18,7 +18,7 @@ from golden import GOLDEN
 from horolog.client import Client
 from horolog.errors import Misconfigured
 from horolog.jobs import archive, restore
-from horolog.jobs.archives import archiving, planning, reading, restoring
+from horolog.jobs.archives import archiving, planning, reading, restoring, segment_plan
 from horolog.record.batch import BatchHeader, iter_headers, pack_header
 from horolog.record.builder import Record, build_batch, read_with_create_times
 from horolog.record.compression import Codec
@@ -364,7 +364,7 @@ def test_a_run_that_was_killed_anywhere_is_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed before each change of the target and of the state, one after another."""
-    monkeypatch.setattr(restoring, "SEGMENT_BYTES", 1_000)
+    monkeypatch.setattr(segment_plan, "SEGMENT_BYTES", 1_000)
     monkeypatch.setattr(reading, "JOINED_BYTES", 0)
     for partition in (0, 1):
         files = PartitionFiles(tmp_path / "log", partition=partition)

@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.jobs.archives.manifest import ArchivedPartition, Manifest, require_manifest
 from horolog.jobs.archives.reading import Range
+from horolog.jobs.archives.segment_plan import SegmentPlan, planned_segments
 from horolog.jobs.archives.segments import BuildSegment, BuiltSegment, SegmentUnit
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.selection import Moment, Selection
@@ -34,7 +35,6 @@ from horolog.spark.object_stores import StoreOptions, shown
 from horolog.spark.uris import absolute, local_path
 from horolog.storage import names
 from horolog.storage.checkpoints import (
-    AppendTimeReset,
     EpochStart,
     read_offsets,
     write_append_time_resets,
@@ -45,8 +45,6 @@ from horolog.storage.directory_lock import lock_log_dir
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
-SEGMENT_BYTES: Final = 256 << 20
-_MOST_OFFSETS: Final = (1 << 31) - 1
 _SPARE: Final = 1.2
 Progress = Callable[[int, int], None]
 """Called with how many segments are done, of how many."""
@@ -136,15 +134,6 @@ def restore(
 
 
 @dataclass(slots=True)
-class _Partition:
-    """A partition that is to be restored."""
-
-    state: ArchivedPartition
-    units: list[SegmentUnit]
-    resets: list[AppendTimeReset]
-
-
-@dataclass(slots=True)
 class _Run:
     spark: SparkSession
     store: ArchiveStore
@@ -160,7 +149,7 @@ class _Run:
         refused = {
             str(each): self._there(each) for each in found if (self.target / str(each)).exists()
         }
-        plans = {each: _plan(each, state) for each, state in found.items()}
+        plans = {each: planned_segments(each, state) for each, state in found.items()}
         size = sum(each.bytes for state in found.values() for each in state.ranges)
         free = _free_bytes(self.target)
         if size * _SPARE > free:
@@ -243,7 +232,7 @@ class _Run:
             raise Misconfigured(f"No topic that is asked for is in the archive {self.store.name}")
         return found
 
-    def _pinned(self, job: JobState) -> dict[TopicPartition, _Partition]:
+    def _pinned(self, job: JobState) -> dict[TopicPartition, SegmentPlan]:
         """The plan; of a run that goes on, with the ranges and times that the first one saw."""
         found = self._chosen(require_manifest(self.store))
         pinned = job.read("pinned")
@@ -263,7 +252,7 @@ class _Run:
             # Ranges grow with the archive; those of then are in the files of now all the same.
             ranges = tuple(Range(**each) for each in pinned["ranges"].get(str(partition), ()))
             if ranges:
-                plans[partition] = _plan(partition, replace(state, ranges=ranges))
+                plans[partition] = planned_segments(partition, replace(state, ranges=ranges))
         missing = sorted(set(pinned["ranges"]) - {str(each) for each in plans})
         if missing:
             raise Misconfigured(f"{missing[0]} is no longer in the archive {self.store.name}")
@@ -289,7 +278,7 @@ class _Run:
         self,
         job: JobState,
         staging: Path,
-        todo: Mapping[TopicPartition, _Partition],
+        todo: Mapping[TopicPartition, SegmentPlan],
         refused: dict[TopicPartition, str],
     ) -> dict[str, BuiltSegment]:
         """All segments, made and proved."""
@@ -355,7 +344,7 @@ class _Run:
         job: JobState,
         staging: Path,
         partition: TopicPartition,
-        parts: _Partition,
+        parts: SegmentPlan,
         built: Mapping[str, BuiltSegment],
     ) -> None:
         """Give a partition its directory, with its segments and checkpoints."""
@@ -420,66 +409,3 @@ def _free_bytes(path: Path) -> int:
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free
-
-
-def _plan(partition: TopicPartition, state: ArchivedPartition) -> _Partition:
-    """The ranges of a partition in segments, and where its append times go back."""
-    groups: list[list[Range]] = [[]]
-    resets: list[AppendTimeReset] = []
-    size = 0
-    last_ms: int | None = None
-    base = _first_base(state)
-    for each in state.ranges:
-        is_empty = not each.records and not each.batches
-        first_ms = each.first_append_ms
-        goes_back = False
-        if last_ms is not None and first_ms is not None and first_ms < last_ms:
-            goes_back = True
-            resets.append(AppendTimeReset(each.start, last_ms, first_ms, first_ms))
-        is_full = size + each.bytes > SEGMENT_BYTES or each.end - 1 - base > _MOST_OFFSETS
-        if groups[-1] and not is_empty and (goes_back or is_full):
-            groups.append([])
-            size = 0
-        if is_empty and not groups[-1]:
-            continue
-        if not groups[-1]:
-            base = each.start if len(groups) > 1 else min(each.start, base)
-        groups[-1].append(each)
-        size += each.bytes
-        last_ms = each.last_append_ms if each.last_append_ms is not None else last_ms
-    units = [
-        SegmentUnit(
-            partition=partition,
-            base_offset=min(group[0].start, _first_base(state)) if not number else group[0].start,
-            ranges=tuple(group),
-            records=_overlapping(state.records, group),
-            batches=_overlapping(state.batches, group),
-        )
-        for number, group in enumerate(groups)
-        if group
-    ]
-    return _Partition(state, _with_end(partition, state, units), resets)
-
-
-def _first_base(state: ArchivedPartition) -> int:
-    """Where the first batch begins: before the first offset if that is within it."""
-    first = min((each.first_offset for each in state.batches), default=state.start)
-    return min(first, state.start)
-
-
-def _overlapping(files: Iterable[Any], group: list[Range]) -> tuple[Any, ...]:
-    start, end = group[0].start, group[-1].end
-    return tuple(each for each in files if each.last_offset >= start and each.first_offset < end)
-
-
-def _with_end(
-    partition: TopicPartition, state: ArchivedPartition, units: list[SegmentUnit]
-) -> list[SegmentUnit]:
-    """The units, the last of which makes the log end where the archive ends."""
-    end = state.end
-    if not units:  # nothing but an empty log that begins where the archive ends
-        return [SegmentUnit(partition, end, (Range(end, end),), (), ())]
-    last = units[-1]
-    if end - 1 - last.base_offset <= _MOST_OFFSETS:
-        return [*units[:-1], replace(last, filler=end)]
-    return [*units, SegmentUnit(partition, end - 1, (Range(end - 1, end),), (), (), filler=end)]

@@ -1,0 +1,86 @@
+"""The ranges of an archived partition as the segments of a log, for `restore`."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from horolog.jobs.archives.manifest import ArchivedFile, ArchivedPartition
+from horolog.jobs.archives.reading import Range
+from horolog.jobs.archives.segments import SegmentUnit
+from horolog.storage.checkpoints import AppendTimeReset
+from horolog.storage.names import TopicPartition
+
+SEGMENT_BYTES: Final = 256 << 20
+_MOST_OFFSETS: Final = (1 << 31) - 1
+
+
+@dataclass(slots=True)
+class SegmentPlan:
+    """A partition that is to be restored."""
+
+    state: ArchivedPartition
+    units: list[SegmentUnit]
+    resets: list[AppendTimeReset]
+
+
+def planned_segments(partition: TopicPartition, state: ArchivedPartition) -> SegmentPlan:
+    """The ranges of a partition in segments, and where its append times go back."""
+    groups: list[list[Range]] = [[]]
+    resets: list[AppendTimeReset] = []
+    size = 0
+    last_ms: int | None = None
+    base = _first_base(state)
+    for each in state.ranges:
+        is_empty = not each.records and not each.batches
+        first_ms = each.first_append_ms
+        goes_back = False
+        if last_ms is not None and first_ms is not None and first_ms < last_ms:
+            goes_back = True
+            resets.append(AppendTimeReset(each.start, last_ms, first_ms, first_ms))
+        is_full = size + each.bytes > SEGMENT_BYTES or each.end - 1 - base > _MOST_OFFSETS
+        if groups[-1] and not is_empty and (goes_back or is_full):
+            groups.append([])
+            size = 0
+        if is_empty and not groups[-1]:
+            continue
+        if not groups[-1]:
+            base = each.start if len(groups) > 1 else min(each.start, base)
+        groups[-1].append(each)
+        size += each.bytes
+        last_ms = each.last_append_ms if each.last_append_ms is not None else last_ms
+    units = [
+        SegmentUnit(
+            partition=partition,
+            base_offset=min(group[0].start, _first_base(state)) if not number else group[0].start,
+            ranges=tuple(group),
+            records=_overlapping(state.records, group),
+            batches=_overlapping(state.batches, group),
+        )
+        for number, group in enumerate(groups)
+        if group
+    ]
+    return SegmentPlan(state, _with_end(partition, state, units), resets)
+
+
+def _first_base(state: ArchivedPartition) -> int:
+    """Where the first batch begins: before the first offset if that is within it."""
+    first = min((each.first_offset for each in state.batches), default=state.start)
+    return min(first, state.start)
+
+
+def _overlapping(files: Iterable[ArchivedFile], group: list[Range]) -> tuple[ArchivedFile, ...]:
+    start, end = group[0].start, group[-1].end
+    return tuple(each for each in files if each.last_offset >= start and each.first_offset < end)
+
+
+def _with_end(
+    partition: TopicPartition, state: ArchivedPartition, units: list[SegmentUnit]
+) -> list[SegmentUnit]:
+    """The units, the last of which makes the log end where the archive ends."""
+    end = state.end
+    if not units:  # nothing but an empty log that begins where the archive ends
+        return [SegmentUnit(partition, end, (Range(end, end),), (), ())]
+    last = units[-1]
+    if end - 1 - last.base_offset <= _MOST_OFFSETS:
+        return [*units[:-1], replace(last, filler=end)]
+    return [*units, SegmentUnit(partition, end - 1, (Range(end - 1, end),), (), (), filler=end)]
