@@ -1,4 +1,4 @@
-"""An audit and reprocess, on a standalone cluster of two workers."""
+"""The jobs that ask about times, and reprocess, on a standalone cluster of two workers."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from patience import PATIENCE_S
 from running_broker import BrokerProcess
 from spark_cluster import cluster
 
-from horolog.client import Client
+from horolog.client import Client, CommittedOffset
 from horolog.record.builder import Record, build_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -33,6 +33,7 @@ def test_two_workers_give_what_one_machine_gives(
         for place, start in enumerate(range(0, len(times), 50)):
             records = [Record(each, None, b"v") for each in times[start : start + 50]]
             client.produce("t", place % 3, build_batch(records))
+        client.offset_commit("g", {("t", number): CommittedOffset(500) for number in range(3)})
 
     with cluster(tmp_path) as master:
 
@@ -59,6 +60,10 @@ def test_two_workers_give_what_one_machine_gives(
         ahead = partition.index(times[1_500])
         late = [each for each in partition[ahead + 1 :] if each != times[2_000]]
         assert audited["out_of_order"] == len(late)
+        (measured,) = run("latency", *cut)["topics"]
+        assert measured["measured"] == 2_999
+        recorded = run("failover", "record", "--groups", "g", "--state", tmp_path / "failover")
+        assert [each["unread"] for each in recorded["groups"]] == [1_500]
         done = run(
             "reprocess", "--from", NOW_MS + 1_000, "--table", tmp_path / "table", "--once",
             "--state", tmp_path / "state",
