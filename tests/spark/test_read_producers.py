@@ -41,11 +41,11 @@ def test_producers_are_the_same_from_broker_files_and_stream(
     query.schema = schema
     assert query.plan()
     end = json.loads(query.log[-1])
-    reader = query._unopened()
+    tasks = query._unopened()
     streamed = [
         row
-        for partition in reader.partitions(query.begins_at(), end)
-        for table in reader.read(partition)
+        for partition in query.reader.partitions(query.begins_at(), end)
+        for table in tasks.read(partition)
         for row in table.to_pylist()
     ]
     query.reader.stop()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from storelogs import DAY, NOW, append, new_log, partition_dir, reopened
 
@@ -150,6 +150,9 @@ times = st.sampled_from([-5, -1, NOW - 3 * DAY, NOW - 1, NOW, NOW + DAY, FAR])
     start=st.integers(0, 12),
     reset=st.booleans(),
 )
+@example(
+    segments=[[-5]], by="create-time", retention_ms=DAY, limit=-1, start=0, reset=True
+)  # without a time that counts: it goes by its append time
 def test_at_any_time_the_report_equals_what_retention_deletes(
     tmp_path_factory: pytest.TempPathFactory,
     segments: list[list[int]],
@@ -190,13 +193,13 @@ def test_at_any_time_the_report_equals_what_retention_deletes(
             )
             if log.segments[-1].size or len(read_only.segments) == len(found):
                 assert [each.goes_now for each in offline] == [each.goes_now for each in found]
-            for each in found:
+            for place, each in enumerate(found):
                 if each.goes_ms is None or each.goes_now:
                     continue
                 assert each.goes_ms > now
-                is_later = by == "create-time" or not reset
-                if is_later:  # a reset counts only while its time is ahead of the clock
+                # A reset counts only while an append time is ahead of the clock.
+                clocks = {other.counts_by for other in found[: place + 1]}
+                if not reset or clocks <= {"create-time", None}:
                     before = len(log.deletable(each.goes_ms - 1))
                     after = len(log.deletable(each.goes_ms))
-                    place = found.index(each)
                     assert before <= place < after
