@@ -395,3 +395,32 @@ def test_rows_that_change_between_the_count_and_the_load_stop_it(
             state=tmp_path / "s",
         )
     assert records_of(broker, "t") == []
+
+
+def test_a_table_of_a_database_is_loaded_and_its_password_is_kept_nowhere(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    url = f"jdbc:derby:memory:{tmp_path.name};create=true"
+    rows = [(number, 1_600_000_000_000 + number) for number in range(50)]
+    made = spark.createDataFrame(rows, "id long, at long")
+    driver = "org.apache.derby.jdbc.EmbeddedDriver"
+    written = {"url": url, "dbtable": "clicks", "driver": driver}
+    made.write.format("jdbc").options(**written).save()
+    done = jobs.bootstrap(
+        spark,
+        table="clicks",
+        format="jdbc",
+        options={**written, "user": "APP", "password": "s3cr3t-of-tests"},
+        target=broker.address,
+        topic="clicks",
+        time="at",
+        unit="ms",
+        key="id",
+        partitions=1,
+        topic_settings={"retention.ms": "-1"},
+        state=tmp_path / "state",
+    )
+    assert done.is_ok
+    assert [record.timestamp for record in records_of(broker, "clicks")] == [at for _, at in rows]
+    for path in (tmp_path / "state").rglob("*"):
+        assert not path.is_file() or b"s3cr3t" not in path.read_bytes()

@@ -391,7 +391,7 @@ def _frame_of(
     reader = spark.read.format(chosen).options(**given)
     try:
         return reader.load() if chosen == "jdbc" else reader.load(absolute(path))
-    except AnalysisException as error:
+    except PySparkException as error:
         raise Misconfigured(f"table {shown(path)}: {_first_line(error)}") from None
 
 
