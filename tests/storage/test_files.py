@@ -68,6 +68,15 @@ def test_a_write_that_falls_short_is_continued(tmp_path: Path) -> None:
     assert files.read_at(file, 100, 2) == b"abcdefghij"
 
 
+@pytest.mark.parametrize("parts", [1024, 1025, 5000])
+def test_a_write_of_more_parts_than_the_system_takes_is_whole(tmp_path: Path, parts: int) -> None:
+    files = Files()
+    file = files.create(str(tmp_path / "a"))
+    files.write_at(file, [b"%05d" % number for number in range(parts)], 3)
+    assert files.read_at(file, 5 * parts, 3) == b"".join(b"%05d" % n for n in range(parts))
+    assert files.size(str(tmp_path / "a")) == 3 + 5 * parts
+
+
 def test_a_refused_write_names_the_file_and_the_reason(tmp_path: Path) -> None:
     class Full(Files):
         def _pwritev(self, fd: int, parts: Sequence[bytes], position: int) -> int:

@@ -28,6 +28,8 @@ from horolog.storage import names, page_cache
 T = TypeVar("T")
 
 DEFAULT_MAX_OPEN: Final = 64
+_MOST_PARTS: Final = 1024
+"""IOV_MAX of Linux and macOS: one write refuses more buffers."""
 
 
 class FileMissing(StorageFailed):
@@ -289,6 +291,12 @@ class Files:
         """
         if self._refusal is not None:
             raise StorageFailed(self._refusal)
+        if len(parts) > _MOST_PARTS:
+            for start in range(0, len(parts), _MOST_PARTS):
+                some = parts[start : start + _MOST_PARTS]
+                self.write_at(file, some, position)
+                position += sum(map(len, some))
+            return
         try:
             written = self._pwritev(file.fd, parts, position)
             total = sum(map(len, parts))
