@@ -168,6 +168,16 @@ def test_a_head_larger_than_the_socket_takes_is_sent_whole(
 
 
 @LOOPS
+def test_a_head_of_more_parts_than_the_system_takes_is_sent_whole(
+    file: OpenFile, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    head = [b"%05d" % number for number in range(3000)]
+    got, ended = received([*head, records(file, 0, 2 << 20)], new_loop, all_of)
+    assert ended is None
+    assert got == b"".join(head) + CONTENT[: 2 << 20]
+
+
+@LOOPS
 def test_a_client_that_reads_in_small_pieces_gets_every_byte(
     file: OpenFile, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:

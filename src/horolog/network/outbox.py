@@ -26,6 +26,7 @@ LOW_WATER_BYTES: Final = 0  # what the socket itself holds keeps the client busy
 DIRECT_BYTES: Final = 1 << 20
 
 _MORE_FOLLOWS: Final[int | None] = getattr(socket, "MSG_MORE", None)
+_MOST_PARTS: Final = 1024  # IOV_MAX: one call takes no more
 
 
 class Outbox:
@@ -218,7 +219,7 @@ def _send_some(fd: int, parts: Sequence[Buffer]) -> bytes:
     assert _MORE_FOLLOWS is not None
     borrowed = socket.socket(fileno=fd)  # the transport's: never closed here
     try:
-        sent = borrowed.sendmsg(parts, (), _MORE_FOLLOWS)
+        sent = borrowed.sendmsg(parts[:_MOST_PARTS], (), _MORE_FOLLOWS)
     except BlockingIOError:
         sent = 0
     finally:
