@@ -420,7 +420,14 @@ def zookeeper(directory: Path) -> Iterator[str]:
     main_class = "org.apache.zookeeper.server.ZooKeeperServerMain"
     with (directory / "zookeeper.out").open("ab") as output:
         process = subprocess.Popen(
-            java(LAST_WITH_OLD_FORMATS, main_class, str(port), str(directory / "data")),
+            java(
+                LAST_WITH_OLD_FORMATS,
+                main_class,
+                str(port),
+                str(directory / "data"),
+                # Its HTTP server always takes port 8080: a second ZooKeeper would end.
+                flags=(*SHORT_LIVED, "-Dzookeeper.admin.enableServer=false"),
+            ),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
