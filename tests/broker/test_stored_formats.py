@@ -28,6 +28,7 @@ RELEASES = {0: "0.9.0", 1: "0.10.2", 2: "0.11.0"}
 PRODUCE = {0: 1, 1: 2, 2: 9}  # a version of the request for each format
 FETCH = {0: 1, 1: 2, 2: 12}
 UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+UNSUPPORTED_COMPRESSION_TYPE = 76
 
 
 @pytest.fixture
@@ -144,6 +145,42 @@ def test_producers_of_what_the_format_cannot_hold_are_told_so(broker: RunningBro
     assert answer.error_code == UNSUPPORTED_FOR_MESSAGE_FORMAT
     assert "headers" in answer.error_message
     assert fetch(broker, "t", 12).high_watermark == 0
+
+
+@pytest.mark.parametrize(
+    ("protocol", "codec_of_topic", "refused"),
+    [
+        # What counts is the codec to store with.
+        ("2.0", "producer", {Codec.ZSTD}),
+        ("0.11.0", "producer", {Codec.ZSTD}),
+        ("2.0", "zstd", {*OLD_CODECS, Codec.ZSTD}),
+        ("2.0", "gzip", set()),
+        ("2.0", "uncompressed", set()),
+        ("2.1", "producer", set()),
+        ("2.1", "zstd", set()),
+    ],
+)
+def test_zstd_is_refused_where_other_brokers_could_not_read_it(
+    make_broker: MakeBroker, protocol: str, codec_of_topic: str, refused: set[Codec]
+) -> None:
+    broker = make_broker(
+        clock=ManualClock(NOW_MS),
+        inter_broker_protocol_version=protocol,
+        log_message_format_version="0.11.0",
+    )
+    broker.create_topic("t", compression_type=codec_of_topic)
+    stored = 0
+    for codec in (*OLD_CODECS, Codec.ZSTD):
+        for magic in (2, 1, 0) if codec in OLD_CODECS else (2,):
+            answer = produce(broker, "t", sent(magic, codec), PRODUCE[magic])
+            if codec in refused:
+                assert answer.error_code == UNSUPPORTED_COMPRESSION_TYPE
+                if magic == 2:
+                    assert "inter.broker.protocol.version" in answer.error_message
+            else:
+                assert (answer.error_code, answer.base_offset) == (0, stored)
+                stored += len(ROWS)
+    assert fetch(broker, "t", 12).high_watermark == stored
 
 
 def test_searches_by_time_are_refused_where_the_format_has_none(broker: RunningBroker) -> None:

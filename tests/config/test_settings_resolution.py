@@ -77,6 +77,24 @@ def test_a_record_format_is_stored_where_the_protocol_is_older_than_3_0(
 
 
 @pytest.mark.parametrize(
+    ("protocol", "taken"),
+    [
+        ("0.9.0", False),
+        ("0.11.0", False),
+        ("2.0", False),
+        ("2.0-IV1", False),
+        ("2.1-IV0", True),
+        ("2.1", True),
+        ("2.8", True),
+        ("3.9", True),
+    ],
+)
+def test_zstd_is_taken_from_inter_broker_protocol_2_1_on(protocol: str, taken: bool) -> None:
+    settings = Settings({PROTOCOL: protocol, f"log.{FORMAT}": "0.9.0"})
+    assert settings.topic_config().may_store_zstd is taken
+
+
+@pytest.mark.parametrize(
     "static",
     [
         {PROTOCOL: "0.10.2"},

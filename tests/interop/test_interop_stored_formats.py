@@ -5,7 +5,7 @@ Kafka obeys message.format.version under a ZooKeeper and an inter-broker protoco
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,9 +48,9 @@ class Side(NamedTuple):
     log_dir: Path
 
 
-@pytest.fixture(scope="module")
-def sides(tmp_path_factory: Any) -> Iterator[tuple[Side, Side]]:
-    directory = tmp_path_factory.mktemp("formats")
+@contextmanager
+def running(directory: Path, settings: dict[str, str]) -> Iterator[tuple[Side, Side]]:
+    """Ours, and Kafka under a ZooKeeper, with the same settings."""
     with ExitStack() as stack:
         address = stack.enter_context(zookeeper(directory / "zookeeper"))
         kafka = stack.enter_context(
@@ -58,14 +58,20 @@ def sides(tmp_path_factory: Any) -> Iterator[tuple[Side, Side]]:
                 directory / "kafka",
                 peer=LAST_WITH_OLD_FORMATS,
                 zookeeper=address,
-                settings=PROTOCOL,
+                settings=settings,
             )
         )
-        ours = RunningBroker(directory / "ours", PROTOCOL)
+        ours = RunningBroker(directory / "ours", settings)
         stack.callback(ours.stop)
         theirs = Side(kafka.bootstrap, kafka.log_dir)
         create(theirs, "ready", 2)
         yield Side(ours.address, ours.log_dir), theirs
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: Any) -> Iterator[tuple[Side, Side]]:
+    with running(tmp_path_factory.mktemp("formats"), PROTOCOL) as both:
+        yield both
 
 
 def create(side: Side, topic: str, stored: int, **more: str) -> None:
@@ -228,3 +234,24 @@ def test_searches_by_time_are_refused_on_topics_of_v0(sides: tuple[Side, Side]) 
             found = answer.topics[0].partitions[0]
             told.append((int(found.error_code), int(found.offset)))
         assert told == [(0, 4), (0, 0), (43, -1)]
+
+
+def test_zstd_is_refused_under_an_old_protocol_where_kafka_refuses_it(tmp_path: Path) -> None:
+    """KIP-110: before inter-broker protocol 2.1 the codec to store with may not be zstd."""
+    settings = {"inter.broker.protocol.version": "2.0", "log.message.format.version": "2.0"}
+    with running(tmp_path, settings) as both:
+        told: list[dict[tuple[int, str, Codec], tuple[int, int]]] = [{}, {}]
+        for answers, side in zip(told, both, strict=True):
+            for stored in (0, 1, 2):
+                for kind in ("producer", "zstd", "gzip", "uncompressed"):
+                    topic = f"z{stored}-{kind}"
+                    create(side, topic, stored, compression_type=kind)
+                    for codec in Codec:
+                        answer = produce(side, topic, sent(ROWS, 2, codec), 9)
+                        answers[stored, kind, codec] = answer.error_code, answer.base_offset
+        ours, theirs = told
+        assert ours == theirs
+        assert {cell for cell, (error, _) in theirs.items() if error} == {
+            cell for cell in theirs if cell[1] == "zstd" or cell[1:] == ("producer", Codec.ZSTD)
+        }
+        assert {error for error, _ in theirs.values()} == {0, 76}

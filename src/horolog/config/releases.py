@@ -10,6 +10,9 @@ from typing import Final
 IGNORED_SINCE: Final = (3, 0)
 """From this inter-broker protocol on Kafka stores format v2, whatever the others say."""
 
+ZSTD_SINCE: Final = (2, 1)
+"""Before this inter-broker protocol Kafka takes no zstd, whatever format it stores (KIP-110)."""
+
 # The number of protocol versions of each release; 0 of those that have none by a name of its own.
 _RELEASES: Final = {
     "0.8.0": 0, "0.8.1": 0, "0.8.2": 0, "0.9.0": 0, "0.10.0": 2, "0.10.1": 3, "0.10.2": 1,

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from horolog.config.broker import BrokerConfig
 from horolog.config.listeners import parse_protocols, resolve_listeners
-from horolog.config.releases import IGNORED_SINCE, record_format_of, release_of
+from horolog.config.releases import IGNORED_SINCE, ZSTD_SINCE, record_format_of, release_of
 from horolog.config.setting import Setting
 from horolog.config.tables import broker_setting, broker_settings, topic_setting, topic_settings
 from horolog.config.topic import LONG_MAX, TopicConfig
@@ -32,6 +32,7 @@ _BEFORE = "message.timestamp.before.max.ms"
 _AFTER = "message.timestamp.after.max.ms"
 _FORMAT = "message.format.version"
 _PROTOCOL = "inter.broker.protocol.version"
+_ZSTD = "may_store_zstd"
 _DIFFERENCE = "message.timestamp.difference.max.ms"
 
 
@@ -72,6 +73,9 @@ class Settings:
             topic_setting(name).read(text, name)
         values: dict[str, Any] = {}
         for name in TopicConfig.__dataclass_fields__:
+            if name == _ZSTD:
+                values[name] = self._protocol() >= ZSTD_SINCE
+                continue
             setting = topic_settings()[name.replace("_", ".")]
             if setting.name == _FORMAT:
                 values[name] = self._record_format(overrides)
@@ -140,9 +144,9 @@ class Settings:
 
     def _record_format(self, overrides: Mapping[str, str]) -> int:
         """The format to store. As in Kafka a topic's own value is ignored where it is too new."""
-        protocol = str(self._broker_value(_PROTOCOL))
-        if release_of(protocol) >= IGNORED_SINCE:
+        if self._protocol() >= IGNORED_SINCE:
             return 2
+        protocol = str(self._broker_value(_PROTOCOL))
         newest = record_format_of(protocol)
         setting = topic_settings()[_FORMAT]
         given = [
@@ -157,6 +161,10 @@ class Settings:
                     f"which {_PROTOCOL}={protocol} is too old: set the first as low as the second"
                 )
         raise AssertionError("the default is the last")
+
+    def _protocol(self) -> tuple[int, int]:
+        """The release of the inter-broker protocol."""
+        return release_of(str(self._broker_value(_PROTOCOL)))
 
     def _broker_value(self, name: str) -> Any:
         setting = broker_settings()[name]

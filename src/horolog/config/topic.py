@@ -20,6 +20,7 @@ class TopicConfig:
     deprecated `message.timestamp.difference.max.ms` has already been considered (KIP-937).
     `segment_bytes` is final too (`internal.segment.bytes`). `message_format_version` is the record
     format to store, 0 to 2: always 2 unless `inter.broker.protocol.version` is below 3.0.
+    `may_store_zstd` is no setting of its own: that protocol decides it too (KIP-110).
     `retention_ms` and `retention_bytes` are negative where there is no limit.
     """
 
@@ -37,6 +38,7 @@ class TopicConfig:
     horolog_roll_idle: bool = False
     index_interval_bytes: int = 4096
     max_message_bytes: int = 1_048_588
+    may_store_zstd: bool = True
     message_downconversion_enable: bool = True
     message_format_version: int = 2
     message_timestamp_after_max_ms: int = 3_600_000

@@ -169,7 +169,7 @@ def set_of_batch(
         RequestRefused: they have headers (43), are to be compressed with zstd (76), or are larger
             than the topic takes (10, 18).
     """
-    codec = header.codec if config.compression_type == "producer" else target_codec(config)
+    codec = target_codec(header.codec, config)
     opened = partial(open_batch, batch, header, max_bytes=max_uncompressed_bytes)
     return _converted(opened, facts, codec, config, partition)
 
@@ -197,7 +197,7 @@ def set_of_sent(
     """
     check_size(sent.largest, config, partition)
     magic = config.message_format_version
-    codec = sent.codec if config.compression_type == "producer" else target_codec(config)
+    codec = target_codec(sent.codec, config)
     is_plain = not sent.compressed and codec is Codec.NONE
     may_keep = sent.magic == magic and (
         is_plain or (magic == 1 and sent.count == sent.compressed == 1 and codec is sent.codec)

@@ -191,10 +191,24 @@ def _rejected(errors: list[tuple[ErrorCode, RecordError]]) -> RecordsRejected:
     return RecordsRejected(ErrorCode.invalid_record, text, records)
 
 
-def target_codec(config: TopicConfig) -> Codec:
-    """The codec of a topic that does not leave it to producers."""
+def target_codec(sent: Codec, config: TopicConfig) -> Codec:
+    """The codec to store with: the topic's, or what was sent where it leaves that to producers.
+
+    Raises:
+        RequestRefused: zstd, which brokers of the inter-broker protocol cannot read (76).
+    """
     name = config.compression_type
-    return Codec.NONE if name == "uncompressed" else Codec[name.upper()]
+    if name == "producer":
+        codec = sent
+    else:
+        codec = Codec.NONE if name == "uncompressed" else Codec[name.upper()]
+    if codec is Codec.ZSTD and not config.may_store_zstd:
+        raise RequestRefused(
+            ErrorCode.unsupported_compression_type,
+            "Produce requests to inter.broker.protocol.version < 2.1 broker are not allowed to use "
+            "ZStandard compression",
+        )
+    return codec
 
 
 def level_of(codec: Codec, config: TopicConfig) -> int | None:

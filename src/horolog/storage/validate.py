@@ -127,6 +127,7 @@ def prepare(
     check_size(size, config, partition)
     verify_crc(batch, 0, header)
     codec = codec_of(header, produce_version)
+    target = target_codec(codec, config)
     if stored != MAGIC:
         refuse_in_messages(header, stored, partition)
         max_uncompressed_bytes = most_uncompressed(config, max_uncompressed_bytes)
@@ -151,13 +152,11 @@ def prepare(
     if stored != MAGIC:
         messages = set_of_batch(sent, header, facts, config, partition, max_uncompressed_bytes)
         return _as_messages(header, facts, messages, config, now_ms, is_converted=True)
-    if config.compression_type != "producer":
-        target = target_codec(config)
-        if target is not codec:
-            sent = memoryview(
-                _packed_anew(sent, header, target, config, partition, max_uncompressed_bytes)
-            )
-            header = parse_header(sent)
+    if target is not codec:
+        sent = memoryview(
+            _packed_anew(sent, header, target, config, partition, max_uncompressed_bytes)
+        )
+        header = parse_header(sent)
     timestamp_type = config.message_timestamp_type
     largest = NO_TIMESTAMP if facts.max_timestamp is None else facts.max_timestamp
     ahead_ms = 0 if timestamp_type is LOG_APPEND_TIME or largest < now_ms else largest - now_ms
