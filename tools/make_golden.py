@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, ConfigResource
-from tools.golden import answers, scenarios
+from tools.golden import answers, old_protocols, scenarios
 from tools.golden import old_releases as old_kafkas
 from tools.golden.scenarios import QUIET, Scenario
 from tools.peers.kafka import LAST_WITH_OLD_FORMATS, Kafka, zookeeper
@@ -131,6 +131,34 @@ def old_releases(work: Path) -> dict[str, Any]:
     return {
         "about": "formats v0, v1 and v2 as releases of their time wrote them, after a clean stop",
         "kafka": ", ".join(release.version for release in old_kafkas.RELEASES),
+        "state": "clean",
+        "answers": told,
+    }
+
+
+def old_protocol_logs(work: Path) -> dict[str, Any]:
+    """What the last Kafka under a ZooKeeper writes that still speaks as 0.9 or 0.10 to others."""
+    told: dict[str, Any] = {}
+    kept = work / "kept"
+    with zookeeper(work / "zookeeper") as address:
+        for protocol in old_protocols.PROTOCOLS:
+            kafka, said = old_protocols.write(
+                protocol, work / protocol.release, address, BUSY_SETTINGS
+            )
+            to = kept / old_protocols.name_of(kafka, protocol)
+            shutil.copytree(kafka.log_dir, to, copy_function=shutil.copy2)
+            told |= said
+    _keep_archive(kept, GOLDEN / "old-protocols.tar.xz")
+    return {
+        "about": "formats v0 and v1 under inter-broker protocols of their day, after a clean stop",
+        "kafka": kafka.version,
+        "settings": {
+            f"{kafka.version}-as-{each.release}": {
+                "inter.broker.protocol.version": each.release,
+                "log.message.format.version": each.release,
+            }
+            for each in old_protocols.PROTOCOLS
+        },
         "state": "clean",
         "answers": told,
     }
@@ -280,6 +308,7 @@ MAKERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "clean": clean,
     "killed": killed,
     "old-formats": old_formats,
+    "old-protocols": old_protocol_logs,
     "old-releases": old_releases,
     "settings": settings,
 }
@@ -288,6 +317,7 @@ LEAVES = {
     "clean": ("clean",),
     "killed": ("killed.tar.xz", "recovered"),
     "old-formats": ("old-formats",),
+    "old-protocols": ("old-protocols.tar.xz",),
     "old-releases": ("old-releases.tar.xz",),
     "settings": (),
 }

@@ -1,4 +1,7 @@
-"""Logs that releases of Apache Kafka from 0.9 to 2.8 wrote in the formats of their day."""
+"""Logs that releases of Apache Kafka from 0.9 to 2.8 wrote in the formats of their day.
+
+And those of 3.9 under the inter-broker protocols of 0.9 and 0.10, as in an upgrade (KIP-32).
+"""
 
 import tarfile
 from pathlib import Path
@@ -14,9 +17,18 @@ from horolog.record.conversion import convert_all
 from horolog.storage import LogDir, TopicPartition
 from horolog.storage.verify import Finding, Severity, Verification
 
-ANSWERS = answers("old-releases")
+SETS = ("old-releases", "old-protocols")
+ANSWERS = answers("old-releases") | answers("old-protocols")
 RELEASES = sorted({name.partition("/")[0] for name in ANSWERS})
-FORMATS = {"0.9.0.1": 0, "0.10.0.1": 1, "0.10.2.2": 1, "0.11.0.3": 2, "2.8.2": 2}
+FORMATS = {
+    "0.9.0.1": 0,
+    "0.10.0.1": 1,
+    "0.10.2.2": 1,
+    "0.11.0.3": 2,
+    "2.8.2": 2,
+    "3.9.2-as-0.9.0": 0,
+    "3.9.2-as-0.10.2": 1,
+}
 TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: None}
 NOW_MS = 1_795_400_000_000
 
@@ -24,8 +36,9 @@ NOW_MS = 1_795_400_000_000
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("old-releases")
-    with tarfile.open(GOLDEN / "old-releases.tar.xz") as archive:
-        archive.extractall(path, filter="data")
+    for name in SETS:
+        with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
+            archive.extractall(path, filter="data")
     return path
 
 
@@ -59,6 +72,26 @@ def test_every_record_is_read_as_by_its_release(partition):
         for record in read_records(data[position : position + header.size])
     ]
     assert singly == [row[0] for row in told]
+
+
+@pytest.mark.parametrize("name", sorted(answers("old-protocols")))
+def test_what_an_upgrade_left_is_read_as_its_broker_served_it(releases, name):
+    path, told = releases / name, ANSWERS[name]
+    data = b"".join(log.read_bytes() for log in sorted(path.glob("*.log")))
+    rows = [row for table in decode(data) for row in table.to_pylist()]
+    kind = -1 if magic_of(path) == 0 else 1 if "append-time" in path.name else 0
+    assert {row["timestamp_type"] for row in rows} == {kind}
+    # A consumer says 0 where there is no time.
+    assert [
+        [row["offset"], row["timestamp_ms"] if kind >= 0 else 0, row["key"], row["value"]]
+        for row in rows
+    ] == [[offset, ms, key.encode(), value.encode()] for offset, ms, key, value in told["served"]]
+    codec = path.name.removesuffix("-0").rpartition("-")[2]
+    assert {header.codec.name.lower() for _, header in iter_headers(data)} == {codec}
+    # One producer sent v1, the other v2, and each of their batches is there.
+    if codec != "none":
+        assert len(list(iter_headers(data))) >= 2
+    assert bool(told["lookups"]) == (magic_of(path) == 1)
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
@@ -104,6 +137,10 @@ def test_a_log_directory_of_an_old_release_is_served_and_found_sound(releases, r
             log = log_dir.logs[TopicPartition(topic, 0)]
             records = told["records"]
             assert log.log_end_offset == records[-1][0] + 1
+            for at_ms, offset, timestamp, epoch in told.get("lookups", ()):
+                found = log.find_by_timestamp(at_ms)
+                ours = found and (found.offset, found.timestamp, found.leader_epoch)
+                assert (ours or (-1, -1, -1)) == (offset, timestamp, epoch), (name, at_ms)
             times = [row[2] for row in records if row[2] not in (None, -1)]
             if "append-time" in topic or not times:
                 continue

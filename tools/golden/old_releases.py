@@ -95,7 +95,6 @@ class OldKafka:
             "log.cleaner.dedupe.buffer.size=2097152\noffsets.topic.num.partitions=1\n"
             "offsets.topic.replication.factor=1\nlog.retention.hours=-1\n"
         )
-        (self._directory / "log4j.properties").write_text(_LOG4J)
         self._run_broker(config)
         try:
             yield
@@ -107,7 +106,7 @@ class OldKafka:
     def _run_broker(self, config: Path) -> None:
         with (self._directory / "kafka.out").open("ab") as output:
             self._process = subprocess.Popen(
-                self._java("kafka.Kafka", str(config)),
+                _java(self.release.version, self._directory, "kafka.Kafka", str(config)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -144,21 +143,8 @@ class OldKafka:
 
     def produce(self, topic: str, codec: str, lines: Sequence[str]) -> None:
         """Send lines of `key:value`."""
-        self._tool(
-            "kafka.tools.ConsoleProducer",
-            "--broker-list",
-            f"127.0.0.1:{self._port}",
-            "--topic",
-            topic,
-            *(["--compression-codec", codec] if codec != "none" else []),
-            "--property",
-            "parse.key=true",
-            "--property",
-            "key.separator=:",
-            "--producer-property",
-            "linger.ms=300",
-            stdin="".join(f"{line}\n" for line in lines).encode(),
-        )
+        bootstrap = f"127.0.0.1:{self._port}"
+        produce(self.release.version, self._directory, bootstrap, topic, codec, lines)
 
     def dump(self, logs: Sequence[Path]) -> str:
         """What its dump tool says of files, record by record."""
@@ -170,47 +156,85 @@ class OldKafka:
             ",".join(map(str, logs)),
         )
 
-    def _tool(self, name: str, *arguments: str, stdin: bytes = b"") -> str:
-        done = subprocess.run(
-            self._java(name, *arguments),
-            input=stdin,
-            capture_output=True,
-            timeout=_PATIENCE_S,
-            check=False,
-        )
-        if done.returncode != 0:
-            said = (done.stdout + done.stderr).decode(errors="replace")[-4000:]
-            raise PeerFailed(f"{name} {' '.join(arguments)} ended with {done.returncode}:\n{said}")
-        return done.stdout.decode()
+    def _tool(self, name: str, *arguments: str) -> str:
+        return run_tool(self.release.version, self._directory, name, *arguments)
 
-    def _java(self, main_class: str, *arguments: str) -> list[str]:
-        jars = OLD_PEERS / f"kafka-{self.release.version}"
-        if not list(jars.glob("*.jar")):
-            target = jars.relative_to(PEERS.parent) / ".complete"
-            raise NoPeer(f"no peer in {jars}: run `make {target}`")
-        log4j = f"-Dlog4j.configuration=file:{self._directory / 'log4j.properties'}"
-        return [
-            "java",
-            *_JVM,
-            log4j,
-            "-cp",
-            str(jars / "*"),
-            main_class,
-            *arguments,
-        ]
+
+def produce(
+    version: str, directory: Path, bootstrap: str, topic: str, codec: str, lines: Sequence[str]
+) -> None:
+    """Send lines of `key:value` with the console producer of a release."""
+    run_tool(
+        version,
+        directory,
+        "kafka.tools.ConsoleProducer",
+        "--broker-list",
+        bootstrap,
+        "--topic",
+        topic,
+        *(["--compression-codec", codec] if codec != "none" else []),
+        "--property",
+        "parse.key=true",
+        "--property",
+        "key.separator=:",
+        "--producer-property",
+        "linger.ms=300",
+        stdin="".join(f"{line}\n" for line in lines).encode(),
+    )
+
+
+def run_tool(version: str, directory: Path, name: str, *arguments: str, stdin: bytes = b"") -> str:
+    """What a tool of a release says; its logging is set up in this directory."""
+    done = subprocess.run(
+        _java(version, directory, name, *arguments),
+        input=stdin,
+        capture_output=True,
+        timeout=_PATIENCE_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).decode(errors="replace")[-4000:]
+        raise PeerFailed(f"{name} {' '.join(arguments)} ended with {done.returncode}:\n{said}")
+    return done.stdout.decode()
+
+
+def _java(version: str, directory: Path, main_class: str, *arguments: str) -> list[str]:
+    jars = OLD_PEERS / f"kafka-{version}"
+    if not list(jars.glob("*.jar")):
+        target = jars.relative_to(PEERS.parent) / ".complete"
+        raise NoPeer(f"no peer in {jars}: run `make {target}`")
+    log4j = directory / "log4j.properties"
+    log4j.write_text(_LOG4J)
+    return [
+        "java",
+        *_JVM,
+        f"-Dlog4j.configuration=file:{log4j}",
+        "-cp",
+        str(jars / "*"),
+        main_class,
+        *arguments,
+    ]
 
 
 _RECORD = re.compile(r"^(?:\| )?offset: (\d+) .* key: (\S*) payload: (.*)$", re.MULTILINE)
 _TIME = re.compile(r"(CreateTime|LogAppendTime): (-?\d+)")
 
 
-def _records(said: str) -> Iterator[list[Any]]:
+def records_in(said: str) -> Iterator[list[Any]]:
     """Offset, type of the timestamp and it, key and value of each record in a dump."""
     for found in _RECORD.finditer(said):
         offset, key, value = found.groups()
         time_of = _TIME.search(found.group())
         kind, ms = (time_of[1], int(time_of[2])) if time_of else (None, None)
         yield [int(offset), kind, ms, key, value]
+
+
+def lines_of(run: int, count: int = 40) -> list[str]:
+    """What is sent in one run of a producer."""
+    return [
+        f"key-{number % 7}:run {run} number {number} " + "tick" * (number % 5)
+        for number in range(count)
+    ]
 
 
 def write(release: Release, directory: Path, zookeeper: str) -> tuple[Path, dict[str, Any]]:
@@ -223,17 +247,13 @@ def write(release: Release, directory: Path, zookeeper: str) -> tuple[Path, dict
             time.sleep(1)  # its producers give up on a partition that has no leader yet
             codec = topic.rpartition("-")[2]
             for run in range(3):
-                lines = [
-                    f"key-{number % 7}:run {run} number {number} " + "tick" * (number % 5)
-                    for number in range(40)
-                ]
-                kafka.produce(topic, codec, lines)
+                kafka.produce(topic, codec, lines_of(run))
     told = {}
     for topic, settings in release.topics.items():
         logs = sorted((kafka.log_dir / f"{topic}-0").glob("*.log"))
         said = kafka.dump(logs)
         told[f"{release.version}/{topic}-0"] = {
             "config": dict(settings),
-            "records": list(_records(said)),
+            "records": list(records_in(said)),
         }
     return kafka.log_dir, told
