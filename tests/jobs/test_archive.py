@@ -526,3 +526,29 @@ def test_arguments_that_are_missing_are_named(files: PartitionFiles, tmp_path: P
 def test_spark_runs_it(files: PartitionFiles, tmp_path: Path, spark: Any) -> None:
     run(files.log_dir, tmp_path, session=spark)
     assert [as_row(row) for row in records_of(tmp_path / "archive")] == files.rows
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "hours", "directories"),
+    [
+        (HOUR_MS, 31, 31),  # few enough: each its own
+        (HOUR_MS, 32, 3),  # joined by days
+        (24 * HOUR_MS, 60, 3),  # by months
+        (40 * 24 * HOUR_MS, 60, 8),  # by years
+        (366 * 24 * HOUR_MS, 60, 1),  # of any time
+    ],
+)
+def test_small_files_of_very_many_hours_are_joined(
+    tmp_path: Path, step_ms: int, hours: int, directories: int
+) -> None:
+    files = PartitionFiles(tmp_path / "log")
+    times = [NINE_MS + at * step_ms for at in range(hours)]
+    files.add([*reversed(times), -1])
+    files.add(times)
+    files.write_indexes()
+    run(files.log_dir, tmp_path)
+    (state,) = manifest_of(tmp_path / "archive").partitions().values()
+    assert len({file.hour for file in state.records} - {"untimed"}) == directories
+    assert "untimed" in {file.hour for file in state.records}
+    assert len(state.records) == directories + 1
+    assert [as_row(row) for row in records_of(tmp_path / "archive")] == files.rows

@@ -1,5 +1,8 @@
 """In which partition of an archive a record is: `date=2026-11-17/hour=09`, by its time, in UTC.
 
+Where a unit of work has records of very many hours, their small files are joined: those of a day
+in `date=2026-11-17`, a month in `date=2026-11`, a year in `date=2026`, or any in `date=mixed`.
+
 date=untimed    records without a timestamp (-1)
 date=outside    times outside the archive's window; of those, years before 1 and after 9999 in
                 any case, since no date has a name there
@@ -21,6 +24,7 @@ FIRST_MS: Final = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 END_MS: Final = 253_402_300_800_000  # 10000-01-01T00:00:00Z
 UNTIMED: Final = -(1 << 62)
 OUTSIDE: Final = 1 << 62
+_COARSER: Final = len("2026-11-17"), len("2026-11"), len("2026"), 0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAMES = {UNTIMED: "untimed", OUTSIDE: "outside"}
 
@@ -75,7 +79,15 @@ def name_of(hour: int) -> str:
     return f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}T{moment.hour:02d}"
 
 
+def coarser_names(hour: int) -> tuple[str, ...]:
+    """Where small files of an hour may be joined with others': its day, month, year, or any."""
+    if hour in _NAMES:
+        return (_NAMES[hour],) * len(_COARSER)
+    day = name_of(hour).partition("T")[0]
+    return tuple(day[:length] if length else "mixed" for length in _COARSER)
+
+
 def directory_of(name: str) -> str:
-    """The directory of an hour, by its name."""
+    """The directory of an hour or of something coarser, by its name."""
     date, has_hour, hour = name.partition("T")
     return f"date={date}/hour={hour}" if has_hour else f"date={name}"

@@ -1,7 +1,8 @@
 """The Parquet files that a task writes for a stretch of a partition, one or more for each hour.
 
 Rows wait in memory until there are enough of an hour for a row group, and all of them together
-take no more than `WAITING_BYTES`: then the hour that has most is written.
+take no more than `WAITING_BYTES`: then the hour that has most is written. Where records of very
+many hours are mixed, as of years of rare events, small files of hours are joined (`hours.py`).
 
     key, value          binary, as they are
     topic, partition    of the record
@@ -15,7 +16,8 @@ take no more than `WAITING_BYTES`: then the hour that has most is written.
 """
 
 import uuid
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -27,7 +29,14 @@ import pyarrow.parquet as pq
 
 from horolog.errors import HorologError
 from horolog.jobs.archives import facts as of_batches
-from horolog.jobs.archives.hours import END_MS, FIRST_MS, Hours, directory_of, name_of
+from horolog.jobs.archives.hours import (
+    END_MS,
+    FIRST_MS,
+    Hours,
+    coarser_names,
+    directory_of,
+    name_of,
+)
 from horolog.jobs.archives.manifest import ArchivedFile
 from horolog.jobs.archives.store import ArchiveStore, Sink
 from horolog.record.columns import batch_schema
@@ -37,6 +46,9 @@ from horolog.storage.names import TopicPartition
 TARGET_BYTES: Final = 128 << 20
 ROW_GROUP_BYTES: Final = 16 << 20
 WAITING_BYTES: Final = 48 << 20
+SMALL_BYTES: Final = 1 << 20
+"""Of an hour in memory; small files are joined where there are more than `MOST_SMALL` hours."""
+MOST_SMALL: Final = 32
 _MOST_OPEN = 64
 _NUMBERS = ("offset", "timestamp", "timestampMs", "appendTimeMs", "createTimeMs")
 _FEW_VALUES = ("topic", "partition", "timestampType")
@@ -194,8 +206,7 @@ class HourFiles:
 
     def close(self) -> list[ArchivedFile]:
         """Write what waits, and close all files: they are on the disk."""
-        for hour in list(self._waiting):
-            self._write(hour)
+        self._write_small()
         for hour in list(self._open):
             self._close(hour)
         return self._done
@@ -217,7 +228,52 @@ class HourFiles:
         if waiting.bytes >= ROW_GROUP_BYTES:
             self._write(hour)
         while self._bytes > WAITING_BYTES:
-            self._write(max(self._waiting, key=lambda each: self._waiting[each].bytes))
+            largest = max(self._waiting, key=lambda each: self._waiting[each].bytes)
+            if self._waiting[largest].bytes < SMALL_BYTES:
+                self._write_small()
+            else:
+                self._write(largest)
+
+    def _write_small(self) -> None:
+        """Write all that waits; small files of very many hours are joined."""
+        small = [
+            hour
+            for hour, waiting in self._waiting.items()
+            if hour not in self._open and waiting.bytes < SMALL_BYTES
+        ]
+        for hour in self._waiting.keys() - set(small):
+            self._write(hour)
+        names = {hour: name_of(hour) for hour in small}
+        coarser = {hour: coarser_names(hour) for hour in small}
+        for level in range(len(next(iter(coarser.values()), ()))):
+            if len(set(names.values())) <= MOST_SMALL:
+                break
+            names = {hour: coarser[hour][level] for hour in small}
+        joined: dict[str, list[int]] = defaultdict(list)
+        for hour, name in sorted(names.items()):
+            joined[name].append(hour)
+        for name, hours in joined.items():
+            if len(hours) == 1 and name == name_of(hours[0]):
+                self._write(hours[0])
+            else:
+                self._write_joined(name, hours)
+
+    def _write_joined(self, name: str, hours: Sequence[int]) -> None:
+        tables = []
+        for hour in hours:
+            waiting = self._waiting.pop(hour)
+            self._bytes -= waiting.bytes
+            tables += waiting.tables
+        table = pa.Table.from_batches(tables).combine_chunks().sort_by("offset").combine_chunks()
+        opened = self._created(name)
+        try:
+            for rows in table.to_batches():
+                opened.add(rows)
+            opened.writer.write_table(table, row_group_size=1 << 40)
+            self._finish(opened)
+        except BaseException:
+            give_up(self._store, opened.path, opened.sink, opened.writer)
+            raise
 
     def _write(self, hour: int) -> None:
         waiting = self._waiting.pop(hour)
@@ -226,7 +282,7 @@ class HourFiles:
         if opened is None:
             while len(self._open) >= _MOST_OPEN:
                 self._close(next(iter(self._open)))
-            opened = self._open[hour] = self._created(hour)
+            opened = self._open[hour] = self._created(name_of(hour))
         self._open.move_to_end(hour)
         for table in waiting.tables:
             opened.add(table)
@@ -234,14 +290,15 @@ class HourFiles:
         if opened.sink.size >= self._target_bytes:
             self._close(hour)
 
-    def _created(self, hour: int) -> _Open:
-        name = name_of(hour)
+    def _created(self, name: str) -> _Open:
         path = f"records/{self._partition.topic}/{directory_of(name)}/{self._name()}"
         sink = self._store.create(path)
         return _Open(path, name, sink, writer_of(sink, SCHEMA))
 
     def _close(self, hour: int) -> None:
-        opened = self._open.pop(hour)
+        self._finish(self._open.pop(hour))
+
+    def _finish(self, opened: _Open) -> None:
         opened.writer.close()
         opened.sink.close()
         self._store.settle(opened.path)
