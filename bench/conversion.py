@@ -20,6 +20,7 @@ from bench.sides import HOROLOG, KAFKA, Side, horolog
 from tools.peers.kafka import JVM_FLAGS, LAST_WITH_OLD_FORMATS, Kafka, NoPeer, jars, zookeeper
 
 from horolog.client import Client
+from horolog.errors import HorologError
 from horolog.record.batch import iter_headers, parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
@@ -74,7 +75,7 @@ def create(side: Side, topic: str, magic: int) -> None:
             with Client(side.bootstrap) as client:
                 client.create_topics({topic: 1}, configs=configs)
             return
-        except Exception:
+        except HorologError:
             if attempt == 99:
                 raise
             time.sleep(0.5)

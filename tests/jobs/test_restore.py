@@ -1,4 +1,4 @@
-"""Logs that are made again of an archive: the same records, and a broker that serves them."""
+"""Logs that are restored from an archive: the same records, and a broker that serves them."""
 
 import shutil
 from contextlib import suppress

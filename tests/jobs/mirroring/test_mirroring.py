@@ -283,7 +283,7 @@ def test_a_topic_made_again_at_either_side_stops_it(
     assert "a of the source was deleted and created again" in done.errors[0]
     assert "b of the target was deleted or created again" in done.errors[1]
     with Client(target.address) as client:
-        assert "b" not in client.metadata().topics, "it is not made again, either"
+        assert "b" not in client.metadata().topics, "it is not created either"
     assert len(values(target.address, "a")) == 3
     assert len(values(target.address, "c")) == 6
 
