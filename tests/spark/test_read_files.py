@@ -2,6 +2,7 @@ import json
 import os
 import random
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.fs as pafs
@@ -352,15 +353,44 @@ def test_a_read_stops_at_a_torn_tail(orders: PartitionFiles, torn: str, indexes:
     assert Read(orders.log_dir).offsets() == [*range(1000, 1200)]
 
 
-def test_a_hole_before_the_last_batch_ends_the_log_there(orders: PartitionFiles) -> None:
-    """Blocks reach the disk in any order; recovery cuts at the first batch that is not whole."""
-    size = orders.log.stat().st_size
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda size: (size + 100, bytes(4000)), id="a hole in it"),
+        pytest.param(lambda size: (size, b"\xff" * 61), id="no header"),
+        pytest.param(lambda size: (size + 8, bytes(4)), id="no length"),
+        pytest.param(lambda size: (size + 8, b"\x7f\xff\xff\xff"), id="too great a length"),
+    ],
+)
+@pytest.mark.parametrize("indexes", [True, False])
+def test_a_damaged_batch_before_whole_ones_is_not_the_end_of_the_log(
+    orders: PartitionFiles, damage: Callable[[int], tuple[int, bytes]], indexes: bool
+) -> None:
+    position, data = damage(orders.log.stat().st_size)
     orders.add([NINE_MS], value_bytes=5000)
     orders.add([NINE_MS])
+    orders.add([NINE_MS])
     with orders.log.open("r+b") as log:
-        log.seek(size + 100)
-        log.write(bytes(4000))
-    assert Read(orders.log_dir).offsets() == [*range(1000, 1200)]
+        log.seek(position)
+        log.write(data)
+    if not indexes:
+        for path in orders.directory.glob("*index"):
+            path.unlink()
+    with pytest.raises(CorruptBatch, match=f"{orders.log} cannot be read to its end"):
+        Read(orders.log_dir).rows()
+    left = Read(orders.log_dir, failOnDataLoss="false").offsets()
+    assert {*range(1000, 1200)} <= set(left) <= {*range(1000, 1200), 1201, 1202}
+
+
+def test_a_damaged_batch_beyond_the_wanted_offsets_is_not_met(orders: PartitionFiles) -> None:
+    size = orders.log.stat().st_size
+    orders.add([NINE_MS])
+    orders.add([NINE_MS])
+    with orders.log.open("r+b") as log:
+        log.seek(size)
+        log.write(bytes(61))
+    read = Read(orders.log_dir, endingOffsets='{"orders": {"0": 1200}}')
+    assert read.offsets() == [*range(1000, 1200)]
 
 
 @pytest.mark.parametrize("indexes", [True, False])

@@ -292,6 +292,9 @@ class BatchReader:
         ahead = _READ_AHEAD_BYTES if wants is None else 0
         gathered = bytearray()
         while position < self.size:
+            following, least_offset = self._next
+            if following == position and least_offset >= end_offset:
+                break  # whatever is there, damage included
             try:
                 header = self._header(position, self.size)
             except CorruptBatch:

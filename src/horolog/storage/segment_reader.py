@@ -18,6 +18,7 @@ or missing ones every answer is the same, just slower.
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
@@ -38,9 +39,11 @@ from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Proved, Trus
 from horolog.storage.index.time import TimeEntry
 from horolog.storage.log_file import LogFile
 from horolog.storage.segment_end import SegmentEnd
+from horolog.storage.set_aside import whole_batches
 from horolog.storage.slices import Slice
 
 _UNFLUSHED_BYTES = 16 << 20  # before the end of a log, where a crash may have left holes
+_PREALLOCATED_BYTES = 1 << 20  # of zeros: so is the rest, which may be a segment's largest size
 
 
 class SegmentReader:
@@ -245,11 +248,17 @@ class SegmentReader:
         """Where the whole batches end: a broker may be appending behind that, or may have died.
 
         What follows is a part of a batch, zeros, or, where checksums are checked, a batch whose
-        checksum does not match: recovery would cut it off.
+        checksum does not match: recovery would cut it off. Where whole batches follow in their
+        turn, something before them is damaged, and is for who reads it to report: the end is
+        behind them.
 
         Raises:
             FileMissing: the segment is gone.
         """
+        end = self._end_of_walk(check_crcs=check_crcs)
+        return self._behind_damage(end) if end.size < self.end.size else end
+
+    def _end_of_walk(self, *, check_crcs: bool) -> SegmentEnd:
         size, indexes = self.end.size, self.indexes
         seal = indexes.seal_facts(size)
         if seal is not None:
@@ -275,6 +284,16 @@ class SegmentReader:
                 log.check(position, header)
             except CorruptBatch:
                 return SegmentEnd(position, header.base_offset)
+        return end
+
+    def _behind_damage(self, end: SegmentEnd) -> SegmentEnd:
+        log, size = self.batches(), self.end.size
+        if log.is_zeros(end.size, min(end.size + _PREALLOCATED_BYTES, size)):
+            return end
+        with suppress(CorruptBatch):  # too much looks like batches
+            for position, header in whole_batches(log, end.size):
+                if header.base_offset >= end.next_offset:
+                    end = SegmentEnd(position + header.size, header.next_offset)
         return end
 
     # Companion files, written from the facts of appends.
