@@ -10,6 +10,7 @@ horolog's sink with itself: exactly once and at least once. Another one is a Pyt
 the rows (`spark_floor`): what Spark's passing of rows to Python takes.
 """
 
+import itertools
 import tempfile
 import time
 import uuid
@@ -32,6 +33,7 @@ EXACTLY, AT_LEAST = "exactly once", "at least once"
 TASKS = 4
 TUNED = {"kafka.batch.size": "500000", "kafka.linger.ms": "20", "kafka.buffer.memory": "67108864"}
 SCHEMA = "key string, value string"
+_numbers = itertools.count()
 
 
 def rows_of(spark: Any, count: int, value_bytes: int) -> Any:
@@ -49,12 +51,12 @@ class Target:
     def __init__(self, side: Side) -> None:
         self.bootstrap = side.bootstrap
         self.pid = side.pid
-        self._numbers = iter(range(1_000_000))
 
     @contextmanager
     def topic(self, expected: int) -> Iterator[str]:
         """A new topic, deleted afterwards; it has to hold exactly so many records."""
-        name = f"w{next(self._numbers)}"
+        # Spark's sink keeps its producers, which create a deleted topic again: no name is used twice.
+        name = f"w{next(_numbers)}"
         with Client(self.bootstrap) as client:
             client.create_topics({name: PARTITIONS})
             yield name

@@ -1,8 +1,10 @@
 """Arrow tables to a broker: where rows go, what they carry, and retries without doubles."""
 
 import random
+import threading
 import uuid
 from collections.abc import Collection, Iterator
+from concurrent.futures import wait as futures_wait
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,8 +15,8 @@ from patience import PATIENCE_S
 from running_broker import RunningBroker
 from scripted_broker import HangUp, ScriptedBroker
 
-from horolog.client import Client, NoAnswer, ResourceType, retrying
-from horolog.client.producer import Producer, RejectedBatch, Repair
+from horolog.client import Client, NoAnswer, ResourceType, producer, retrying
+from horolog.client.producer import Producer, RejectedBatch, Repair, Written
 from horolog.client.tables import scan
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RecordsRejected, RequestRefused
@@ -497,6 +499,44 @@ def test_what_a_repair_raises_ends_the_call(client: Client, topic: str) -> None:
         with pytest.raises(ValueError, match="metadata cannot be had"):
             producer.send(topic, late, metadata=True)
     assert len(rows_of(client, topic)) == 1
+
+
+def test_rows_that_fail_while_a_batch_is_repaired_leave_the_repair_its_producer_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The call ends only when the batch under way is settled, under the id it was begun with."""
+    repairing, ending = threading.Event(), threading.Event()
+
+    def wait_for_the_sender(futures: Any) -> Any:
+        ending.set()
+        return futures_wait(futures)
+
+    def on_rejected(batch: RejectedBatch) -> Repair:
+        repairing.set()
+        assert ending.wait(PATIENCE_S)
+        return without_the_refused(batch)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield from VALUE.to_batches()
+        assert repairing.wait(PATIENCE_S)
+        raise RuntimeError("no more rows")
+
+    monkeypatch.setattr(Producer, "_chunk_bytes", lambda *_: VALUE.nbytes)
+    monkeypatch.setattr(producer, "wait", wait_for_the_sender)
+    written = Written()
+    with (
+        script(rejected([0]), rejected([0]), produced()) as broker,
+        Client(broker.bootstrap) as client,
+        producer_of(client, on_rejected=on_rejected) as sender,
+    ):
+        with pytest.raises(RuntimeError, match="no more rows"):
+            sender.send(
+                "clicks", pa.RecordBatchReader.from_batches(VALUE.schema, rows()), into=written
+            )
+        assert sent_to(broker) == [(7, 0, [b"a", b"b"])] * 2 + [(7, 0, [b"b"])]
+        assert written.records == 1
+        sender.send("clicks", VALUE)
+        assert len(broker.asked(ApiKey.INIT_PRODUCER_ID)) == 2
 
 
 def test_a_producer_that_cannot_be_is_refused() -> None:

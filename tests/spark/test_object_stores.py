@@ -10,7 +10,7 @@ from partition_files import PartitionFiles
 from s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 from streaming_query import Query, rows
 
-from horolog.errors import HorologError, Misconfigured
+from horolog.errors import CorruptBatch, HorologError, Misconfigured
 from horolog.spark import growing_files, stream, stream_looks
 from horolog.spark.object_stores import StoreOptions, shown
 from horolog.spark.options import ReadOptions
@@ -105,6 +105,25 @@ def test_a_log_in_s3_is_streamed_as_segments_arrive(
         assert query.next() == rows(0, range(first + 100, first + 200))
     finally:
         Query.opened.pop().stop()
+
+
+def test_the_end_of_a_log_in_s3_is_judged_as_on_disk(s3: S3Server, orders: PartitionFiles) -> None:
+    position = orders.log.stat().st_size
+    first = orders.next_offset
+    orders.add([NINE_MS])
+    middle = orders.log.stat().st_size
+    orders.add([NINE_MS])
+    log = orders.log.read_bytes()
+    s3.upload(orders.log_dir, "logs/kafka")
+    name = f"logs/kafka/orders-0/{orders.log.name}"
+    s3.objects[name] = log[:-1]
+    assert Read("s3a://logs/kafka", **s3.options()).offsets()[-1] == first
+    s3.objects[name] = log[:position] + bytes([0xFF]) * 61 + log[position + 61 :]
+    with pytest.raises(CorruptBatch, match=f"{orders.log.name} cannot be read to its end"):
+        Read("s3a://logs/kafka", **s3.options()).rows()
+    s3.objects[name] = log[: middle - 1] + bytes([log[middle - 1] ^ 1]) + log[middle:]
+    with pytest.raises(CorruptBatch, match=f"offset {first}"):
+        Read("s3a://logs/kafka", **s3.options()).rows()
 
 
 @pytest.mark.parametrize(

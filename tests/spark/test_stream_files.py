@@ -25,7 +25,7 @@ from streaming_query import (
 
 from horolog.client import Client
 from horolog.clock import ManualClock
-from horolog.errors import Misconfigured
+from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.spark import growing_files, stream_looks
 from horolog.spark.bounds import DataLost
@@ -95,18 +95,48 @@ def test_each_record_is_read_once_while_segments_roll(
     assert sorted(found) == rows(0, range(held[0]), topic) + rows(1, range(held[1]), topic)
 
 
-def test_a_batch_is_read_once_it_is_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("base_offset", [None, 3, 5, 900])
+def test_a_batch_is_read_once_it_is_whole(tmp_path: Path, base_offset: int | None) -> None:
+    """Whatever its records hold: a batch of any log, say."""
     directory = tmp_path / "orders-0"
     directory.mkdir()
     log = directory / f"{0:020d}.log"
     whole = build_batch([Record(NINE_MS, b"k", b"v")] * 3)
-    more = build_batch([Record(NINE_MS, b"k", b"v")] * 2, base_offset=3)
+    value = b"v"
+    if base_offset is not None:
+        value = build_batch([Record(NINE_MS, b"k", b"v")], base_offset=base_offset)
+    more = build_batch([Record(NINE_MS, b"k", value)] * 3, base_offset=3)
     log.write_bytes(whole + more[:-1])
     query = Query(tmp_path, **EARLIEST)
     assert query.next() == rows(0, range(3))
     assert query.next() is None
     log.write_bytes(whole + more)
-    assert query.next() == rows(0, range(3, 5))
+    assert query.next() == rows(0, range(3, 6))
+
+
+@pytest.mark.parametrize("last", ["as it was", "being written"])
+def test_damage_before_whole_batches_ends_a_stream_unless_data_may_be_lost(
+    tmp_path: Path, last: str
+) -> None:
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    batches = [
+        build_batch([Record(NINE_MS, b"k", b"v")] * 2, base_offset=offset) for offset in (0, 2, 4)
+    ]
+    log = directory / f"{0:020d}.log"
+    log.write_bytes(batches[0])
+    strict, lenient = Query(tmp_path, **EARLIEST), Query(tmp_path, **EARLIEST, failOnDataLoss=False)
+    assert strict.next() == lenient.next() == rows(0, range(2))
+    damaged = batches[1][:-1] + bytes([batches[1][-1] ^ 1])
+    log.write_bytes(batches[0] + damaged)
+    assert strict.next() is None  # its end may still come
+    torn = build_batch([Record(NINE_MS, b"k", b"v")], base_offset=6)
+    log.write_bytes(batches[0] + damaged + batches[2] + (torn[:-1] if last != "as it was" else b""))
+    with pytest.raises(CorruptBatch, match=f"{log} cannot be read to its end.*offset 2"):
+        strict.next()
+    assert not lenient.next()
+    log.write_bytes(b"".join([*batches, torn]))
+    assert lenient.next() == rows(0, range(6, 7))
 
 
 def test_a_segment_that_rolls_while_it_is_listed_is_read_to_its_end(

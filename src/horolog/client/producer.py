@@ -227,12 +227,15 @@ class Producer(Closeable):
             waiting.result()
         except BaseException:
             # A broker may have appended what is not answered. Another batch under the same
-            # sequence would count as its repeat and be dropped: begin with another id.
-            self._id = None
+            # sequence would count as its repeat and be dropped: begin with another id, once the
+            # sender is done with this one.
+            try:
+                if waiting is not None:
+                    wait([waiting])
+            finally:
+                self._id = None
             raise
         finally:
-            if waiting is not None:
-                wait([waiting])
             if self._in_flight:
                 self._in_flight.clear()
                 self._client.close()  # what is not answered yet goes with its connection

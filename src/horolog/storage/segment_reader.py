@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from horolog.errors import CorruptBatch
-from horolog.record.batch import BatchHeader
+from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.append_time_file import AppendTimeFile
@@ -29,6 +29,7 @@ from horolog.storage.batch_reader import (
     HEADERS,
     BatchReader,
     ReadAhead,
+    TornTail,
     find_batch,
 )
 from horolog.storage.files import Files
@@ -290,8 +291,12 @@ class SegmentReader:
         log, size = self.batches(), self.end.size
         if log.is_zeros(end.size, min(end.size + _PREALLOCATED_BYTES, size)):
             return end
+        due = _next_offset_of_torn(log, end.size)
         with suppress(CorruptBatch):  # too much looks like batches
             for position, header in whole_batches(log, end.size):
+                if due is not None and header.base_offset != due:
+                    continue  # in a value of a batch that is being written
+                due = None
                 if header.base_offset >= end.next_offset:
                     end = SegmentEnd(position + header.size, header.next_offset)
         return end
@@ -312,3 +317,15 @@ class SegmentReader:
             CorruptIndex: their file is not what its format says.
         """
         return read_aborted(self._files, self.path_of(names.TXN_INDEX)) if self.has_aborted else []
+
+
+def _next_offset_of_torn(log: BatchReader, position: int) -> int | None:
+    """The offset that follows a batch which is longer than the file; None if it is none."""
+    try:
+        log.header(position)
+    except TornTail:
+        with suppress(CorruptBatch):  # less than a header
+            return parse_header(log.start_of(position, HEADER_SIZE)).next_offset
+    except CorruptBatch:
+        pass
+    return None
