@@ -55,7 +55,7 @@ class Target:
     @contextmanager
     def topic(self, expected: int) -> Iterator[str]:
         """A new topic, deleted afterwards; it has to hold exactly so many records."""
-        # Spark's sink keeps its producers, which create a deleted topic again: no name is used twice.
+        # Producers that Spark's sink keeps create a deleted topic again: no name is used twice.
         name = f"w{next(_numbers)}"
         with Client(self.bootstrap) as client:
             client.create_topics({name: PARTITIONS})
