@@ -27,10 +27,10 @@ from horolog import jobs
 from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.record.column_writer import encode_batches
-from horolog.storage.converting import Conversion
 from horolog.storage.files import Files
-from horolog.storage.finished_segment import write_companions
-from horolog.storage.segment_reader import SegmentReader
+from horolog.storage.offline.converting import Conversion
+from horolog.storage.segments.finished import write_companions
+from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify import Verification, find_target
 
 PARTITIONS = 8

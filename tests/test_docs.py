@@ -1,6 +1,7 @@
 """The documents say what is; these tests hold them to it."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,18 @@ def test_the_architecture_names_modules_and_members_that_exist() -> None:
             rf"^class {name}\b.*?^    (?:async )?def {member}\b", re.MULTILINE | re.DOTALL
         )
         assert any(defined.search(code) for code in source.values()), f"{name}.{member}"
+
+
+def test_the_architecture_has_the_rooms_of_storage_in_the_order_of_their_imports() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    table = text[text.index("### The rooms of storage") : text.index("`SegmentReader` reads")]
+    told = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = next(c for c in contracts["contracts"] if c.get("containers") == ["horolog.storage"])
+    checked = [room for layer in layers["layers"] for room in layer.split(" | ")]
+    rooms = [path.parent.name for path in (ROOT / "src/horolog/storage").glob("*/__init__.py")]
+    assert told == [room for room in checked if room in rooms]
+    assert sorted(told) == sorted(rooms)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

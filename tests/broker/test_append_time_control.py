@@ -12,7 +12,7 @@ from horolog.client import Client, ResourceType
 from horolog.clock import DAY_MS, ManualClock
 from horolog.errors import ErrorCode, RequestRefused, StorageFailed
 from horolog.record.builder import Record, build_batch
-from horolog.storage.log import Log
+from horolog.storage.logs.log import Log
 from horolog.testing import Broker
 from horolog.wire.api import ApiKey
 

@@ -22,7 +22,7 @@ from horolog.errors import StorageFailed
 from horolog.record.builder import Record, build_batch
 from horolog.record.scan import load_kernels
 from horolog.storage.files import Files
-from horolog.storage.log import Log
+from horolog.storage.logs.log import Log
 from horolog.wire.api import ApiKey
 from horolog.wire.codec import MAX_FIELDS
 from horolog.wire.packing import uvarint
@@ -210,7 +210,7 @@ def test_unsealed_indexes_are_checked_after_a_lookup_used_them(
     make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another broker's time index says that nothing before its only entry is later."""
-    monkeypatch.setattr("horolog.storage.index_checks._CHECKED_INLINE_BYTES", 0)
+    monkeypatch.setattr("horolog.storage.lookup.index_checks._CHECKED_INLINE_BYTES", 0)
     files = PartitionFiles(tmp_path / "foreign", "t", 0, base_offset=0)
     for time_ms in (500, 900, 300):
         files.add([time_ms])

@@ -24,7 +24,7 @@ from horolog.record.attempts import FIRST_PRODUCER_ID, MOST_ROWS, AttemptId, slo
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
-from horolog.storage.attempts import Fences
+from horolog.storage.producers.attempts import Fences
 from horolog.wire.features import EXACTLY_ONCE
 
 NOW_MS = 1_700_000_000_000

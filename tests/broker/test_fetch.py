@@ -16,8 +16,8 @@ from horolog.broker.handlers.fetch import AT_ONCE
 from horolog.broker.partition import Partition
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
-from horolog.storage.log import Log
-from horolog.storage.slices import Slice
+from horolog.storage.batches.slices import Slice
+from horolog.storage.logs.log import Log
 from horolog.wire.api import ApiKey
 
 VERSION = 12

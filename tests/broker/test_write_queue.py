@@ -21,8 +21,8 @@ from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.scan import load_kernels
-from horolog.storage.appendable_log import Appended
-from horolog.storage.validate import prepare
+from horolog.storage.logs.appendable import Appended
+from horolog.storage.validation.validate import prepare
 
 LARGE_BYTES = 200_000  # beyond what the event loop decompresses
 MAX_BYTES = 1 << 20

@@ -18,7 +18,7 @@ from horolog.clock import ManualClock
 from horolog.config import TopicConfig
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
-from horolog.storage.partition_reader import PartitionReader
+from horolog.storage.offline.partition_reader import PartitionReader
 
 MakeBroker = Callable[..., RunningBroker]
 MINUTE = 60_000

@@ -26,7 +26,7 @@ from horolog.record.kernels.record_bytes import record_bytes as kernel_bytes
 from horolog.spark import columns
 from horolog.storage import names
 from horolog.storage.files import Files
-from horolog.storage.segment_reader import SegmentReader
+from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify import Finding, Severity, Verification
 
 NINE_MS = 1_700_000_000_000

@@ -19,8 +19,8 @@ from horolog.network.file_records import FileSlots, SlicedRecords
 from horolog.network.outbox import Outbox
 from horolog.network.reply import Reply
 from horolog.storage import page_cache
+from horolog.storage.batches.slices import Slice
 from horolog.storage.files import Files, OpenFile
-from horolog.storage.slices import Slice
 
 FILE_BYTES = 6 << 20
 CONTENT = b"".join(number.to_bytes(4, "big") for number in range(FILE_BYTES // 4))

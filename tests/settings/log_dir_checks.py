@@ -14,7 +14,7 @@ from horolog.clock import DAY_MS, HOUR_MS
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.storage.names import TopicPartition
-from horolog.storage.recovery import load_log
+from horolog.storage.recovery.loading import load_log
 from horolog.wire.api import ApiKey
 
 NEVER = "2000000000"
@@ -99,7 +99,7 @@ def whether_a_start_opens_two_logs_at_a_time(lab: Lab) -> bool:
             pass
         return load_log(*given)
 
-    with patch("horolog.storage.log_dir.load_log", load):
+    with patch("horolog.storage.log_dir.log_dir.load_log", load):
         lab.restart()
     assert {TopicPartition("a", 0), TopicPartition("b", 0)} <= set(lab.broker.broker.partitions)
     return bool(met)

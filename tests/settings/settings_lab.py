@@ -15,7 +15,7 @@ from horolog.clock import HOUR_MS, ManualClock
 from horolog.config import host_port
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, build_batch
-from horolog.storage.log import Log
+from horolog.storage.logs.log import Log
 from horolog.wire.api import ApiKey
 
 BROKER = "1"  # its number, where no setting says otherwise

@@ -18,7 +18,7 @@ from running_broker import BrokerProcess
 from settings_lab import BROKER, Lab
 
 from horolog.record.builder import Record, build_batch
-from horolog.storage.log_dir import LogDir
+from horolog.storage.log_dir.log_dir import LogDir
 from horolog.wire.api import ApiKey
 
 MIB = 1 << 20

@@ -17,7 +17,7 @@ from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.timestamps import TimestampType
 from horolog.record.transactions import AbortedTransactions
-from horolog.storage.copied_log import CopiedLog
+from horolog.storage.offline.copied_log import CopiedLog
 
 if TYPE_CHECKING:
     from running_broker import RunningBroker

@@ -18,7 +18,7 @@ from horolog.broker.service import Service, new_event_loop
 from horolog.clock import Clock, SystemClock
 from horolog.config import Settings
 from horolog.record.batch import BatchHeader
-from horolog.storage.log import Log
+from horolog.storage.logs.log import Log
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from horolog.config import BrokerConfig, TopicConfig
-from horolog.record.batch import iter_headers
+from horolog.record.batch import iter_headers, parse_header, restamp
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
@@ -47,6 +47,21 @@ def batch(
     """A batch as a producer sends it, with a record for each time."""
     records = [Record(timestamp, b"k", value) for timestamp in timestamps]
     return build_batch(records, codec=codec, **more)  # type: ignore[arg-type]
+
+
+def placed(base_offset: int, count: int = 1, value: bytes = b"v" * 20) -> bytes:
+    """A batch as it is on the disk."""
+    sent = batch(*[NOW] * count, value=value)
+    header = parse_header(sent)
+    stamped = restamp(
+        header,
+        sent,
+        base_offset=base_offset,
+        leader_epoch=0,
+        timestamp_type=TimestampType.CREATE_TIME,
+        max_timestamp=header.max_timestamp,
+    )
+    return bytes(stamped) + sent[len(stamped) :]
 
 
 def append(log: Log, *timestamps: int, now: int = NOW, **more: object) -> Appended:

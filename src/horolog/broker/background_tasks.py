@@ -21,7 +21,7 @@ from horolog.clock import MINUTE_MS, Clock, SystemClock
 from horolog.config import LONG_MAX
 from horolog.errors import HorologError
 from horolog.metadata.store import MetadataStore
-from horolog.storage.removed_files import DeletedSegment
+from horolog.storage.removal.removed_files import DeletedSegment
 
 _LOG = logging.getLogger(__name__)
 

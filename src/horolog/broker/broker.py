@@ -36,7 +36,7 @@ from horolog.groups.capacity import Capacity
 from horolog.groups.values import GroupLimits
 from horolog.metadata.topics import TopicRegistry, unknown_topic
 from horolog.network.file_records import FileSlots
-from horolog.storage.appendable_log import Appended
+from horolog.storage.logs.appendable import Appended
 
 _LOG = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from horolog.buffers import Buffer
-from horolog.storage.validate import Prepared
+from horolog.storage.validation.validate import Prepared
 
 
 class Append:

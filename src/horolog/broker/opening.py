@@ -25,9 +25,9 @@ from horolog.metadata.salvage import open_store
 from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.metadata.topics import Topic
 from horolog.storage.adoption.cluster_metadata import read_topic_settings
-from horolog.storage.directory_lock import DirectoryLock, lock_log_dir
+from horolog.storage.directory.lock import DirectoryLock, lock_log_dir
 from horolog.storage.files import Files
-from horolog.storage.log_dir import FoundPartitions, LogDir
+from horolog.storage.log_dir.log_dir import FoundPartitions, LogDir
 from horolog.storage.names import TopicPartition
 
 _LOG = logging.getLogger(__name__)

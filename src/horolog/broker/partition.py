@@ -11,18 +11,18 @@ from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.storage.append_time_file import AppendTimeStretch
-from horolog.storage.append_time_lookup import AppendedAt
-from horolog.storage.appendable_log import Appended
-from horolog.storage.attempts import Fences
-from horolog.storage.checkpoints import AppendTimeReset, EpochStart
+from horolog.storage.append_times.file import AppendTimeStretch
+from horolog.storage.batches.slices import Slice
+from horolog.storage.directory.checkpoints import AppendTimeReset, EpochStart
 from horolog.storage.index.blocks import Window
-from horolog.storage.log import Log
-from horolog.storage.lookup import LookupWay, TimestampOffset
-from horolog.storage.removed_files import DeletedSegment
-from horolog.storage.retention_report import SegmentRetention
-from horolog.storage.slices import Slice
-from horolog.storage.time_ranges import TimeRanges
+from horolog.storage.logs.appendable import Appended
+from horolog.storage.logs.log import Log
+from horolog.storage.lookup.by_append_time import AppendedAt
+from horolog.storage.lookup.by_timestamp import LookupWay, TimestampOffset
+from horolog.storage.lookup.time_ranges import TimeRanges
+from horolog.storage.producers.attempts import Fences
+from horolog.storage.removal.removed_files import DeletedSegment
+from horolog.storage.removal.retention_report import SegmentRetention
 from horolog.wire.fetch import AbortedTransaction
 
 T = TypeVar("T")

@@ -17,10 +17,10 @@ from horolog.broker.turns import TimeSlice
 from horolog.clock import Clock
 from horolog.errors import StorageFailed
 from horolog.metadata.topics import Topic
-from horolog.storage.attempts import Fences
-from horolog.storage.log import Log
-from horolog.storage.log_dir import LogDir
+from horolog.storage.log_dir.log_dir import LogDir
+from horolog.storage.logs.log import Log
 from horolog.storage.names import TopicPartition
+from horolog.storage.producers.attempts import Fences
 
 _LOG = logging.getLogger(__name__)
 

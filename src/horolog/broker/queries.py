@@ -1,6 +1,7 @@
 """The queries that write exactly once, and the one batch that each may write.
 
-`docs/exactly-once.md` has the whole; `storage/attempts.py` what each log remembers. A batch is
+`docs/exactly-once.md` has the whole; `storage/producers/attempts.py` what each log remembers. A
+batch is
 
     begun       by every attempt of every task; the first decides how many partitions its topics
                 have, when it started, and how rows form record batches. Attempts at earlier
@@ -28,7 +29,7 @@ from horolog.metadata.rows import QueryRow, pinned_topics, repeated_tasks, topic
 from horolog.metadata.store import MetadataStore
 from horolog.metadata.topics import TopicRegistry
 from horolog.record.attempts import MOST_BATCHES, MOST_TASKS, batch_digest, slot_of
-from horolog.storage.attempts import Fence
+from horolog.storage.producers.attempts import Fence
 
 _LOG = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from horolog.broker.broker import Broker
 from horolog.config import DescribedSetting, TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
-from horolog.storage.retention_report import settings_of
+from horolog.storage.removal.retention_report import settings_of
 from horolog.wire.features import RETENTION
 
 MOST_SEGMENTS: Final = 500

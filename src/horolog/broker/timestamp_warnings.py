@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition
 from horolog.clock import Clock, format_duration
-from horolog.storage.appendable_log import Appended
+from horolog.storage.logs.appendable import Appended
 
 _LOG = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.record.batch import MAGIC, codec_number_of
 from horolog.record.compression import Codec, UncompressedTooLarge
 from horolog.record.scan import kernels_ready
-from horolog.storage.appendable_log import Appended
-from horolog.storage.log import Log
-from horolog.storage.validate import Prepared, is_old_format, prepare
+from horolog.storage.logs.appendable import Appended
+from horolog.storage.logs.log import Log
+from horolog.storage.validation.validate import Prepared, is_old_format, prepare
 
 T = TypeVar("T")
 

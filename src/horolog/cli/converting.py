@@ -12,7 +12,7 @@ from horolog.cli.verifying import INTERVAL_BYTES, IntervalBytes, LogPath, Tally,
 from horolog.clock import SystemClock
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses
-from horolog.storage.converting import Conversion, ConvertedSegment
+from horolog.storage.offline.converting import Conversion, ConvertedSegment
 from horolog.storage.verify import find_target
 
 

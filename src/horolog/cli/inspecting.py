@@ -19,12 +19,18 @@ from horolog.record.builder import read_with_create_times
 from horolog.record.old_format.reading import true_header
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage import names
-from horolog.storage.append_time_excerpt import excerpt_of
-from horolog.storage.batch_reader import BatchReader
-from horolog.storage.checkpoints import EpochStart, read_epochs, read_offsets, read_topic_id
+from horolog.storage.append_times.excerpt import excerpt_of
+from horolog.storage.batches.reader import BatchReader
+from horolog.storage.batches.whole import whole_batches
+from horolog.storage.directory.checkpoints import (
+    EpochStart,
+    read_epochs,
+    read_offsets,
+    read_topic_id,
+)
 from horolog.storage.files import FileMissing, Files
-from horolog.storage.segment_reader import SegmentReader
-from horolog.storage.set_aside import set_aside_of, whole_batches
+from horolog.storage.removal.set_aside import set_aside_of
+from horolog.storage.segments.reader import SegmentReader
 
 _MAX_OPENED_BYTES = 1 << 30
 

@@ -32,7 +32,7 @@ from horolog.cli.screen import progress, say, show_json
 from horolog.cli.showing import Format, line_maker
 from horolog.cli.verifying import reindex, verify
 from horolog.errors import Misconfigured
-from horolog.storage.batch_reader import BatchReader
+from horolog.storage.batches.reader import BatchReader
 from horolog.storage.files import FileMissing, Files, NotRegular
 from horolog.times import parse_zone
 

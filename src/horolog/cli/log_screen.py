@@ -10,7 +10,7 @@ import typer
 from horolog.cli.inspecting import InspectedSegment, Look, PlacedBatch
 from horolog.cli.screen import show_table, size
 from horolog.record.batch import MAGIC
-from horolog.storage.checkpoints import kafka_uuid
+from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.times import format_time
 
 

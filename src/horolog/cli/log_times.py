@@ -8,8 +8,8 @@ import typer
 
 from horolog.cli.screen import show_json, show_table
 from horolog.record.scan import LATENCY_BOUNDS
-from horolog.storage.partition_reader import PartitionReader
-from horolog.storage.time_facts import TimeFacts, time_facts
+from horolog.storage.lookup.time_facts import TimeFacts, time_facts
+from horolog.storage.offline.partition_reader import PartitionReader
 from horolog.times import format_time
 
 

@@ -21,14 +21,14 @@ from horolog.cli.screen import say
 from horolog.client import RecordClock
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.storage import names
-from horolog.storage.append_time_lookup import append_times
-from horolog.storage.batch_reader import ReadAhead
+from horolog.storage.batches.reader import ReadAhead
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.block_cache import block_cache
 from horolog.storage.index.blocks import Span, Window
+from horolog.storage.lookup.by_append_time import append_times
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
-from horolog.storage.partition_reader import PartitionReader
-from horolog.storage.segment_reader import SegmentReader
+from horolog.storage.offline.partition_reader import PartitionReader
+from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify import find_target
 
 _AHEAD = ReadAhead(batch=1 << 20)  # and not beyond a span

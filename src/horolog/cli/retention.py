@@ -28,8 +28,8 @@ from horolog.errors import Damaged, ErrorCode, RequestRefused, StorageFailed
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
-from horolog.storage.partition_reader import PartitionReader
-from horolog.storage.retention_report import SegmentRetention, report, settings_of
+from horolog.storage.offline.partition_reader import PartitionReader
+from horolog.storage.removal.retention_report import SegmentRetention, report, settings_of
 from horolog.storage.verify import find_target
 from horolog.times import parse_time, parse_zone
 

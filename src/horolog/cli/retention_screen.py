@@ -8,8 +8,8 @@ import typer
 
 from horolog.cli.screen import show_table, size
 from horolog.clock import format_duration
-from horolog.storage.retention import Because
-from horolog.storage.retention_report import SegmentRetention
+from horolog.storage.removal.retention import Because
+from horolog.storage.removal.retention_report import SegmentRetention
 from horolog.times import format_time
 
 _CLOCKS = {

@@ -10,7 +10,7 @@ from horolog.cli.screen import show_json, show_table
 from horolog.cli.topic_facts import PartitionFacts, partition_facts
 from horolog.client import ResourceType, TopicMetadata
 from horolog.clock import format_duration
-from horolog.storage.checkpoints import kafka_uuid
+from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.times import format_time, parse_zone
 
 app = typer.Typer(no_args_is_help=True, help="List, create, describe, alter and delete topics.")

@@ -13,7 +13,7 @@ from horolog.cli.screen import progress, say, show_json, size
 from horolog.config import TopicConfig
 from horolog.metadata.verify import check_store
 from horolog.record.scan import load_kernels
-from horolog.storage.reindex import Reindexed, Reindexing
+from horolog.storage.offline.reindex import Reindexed, Reindexing
 from horolog.storage.verify import (
     Checked,
     Finding,

@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from horolog.errors import CorruptFile, Misconfigured
 from horolog.storage import names
-from horolog.storage.directory_lock import DirectoryLock, lock_directory
+from horolog.storage.directory.lock import DirectoryLock, lock_directory
 from horolog.storage.files import Files, failed_to
 
 VERSION: Final = 1

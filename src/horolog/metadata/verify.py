@@ -43,7 +43,7 @@ from horolog.metadata.store import (
 )
 from horolog.metadata.wal import check_wal
 from horolog.storage import names
-from horolog.storage.checkpoints import read_topic_id
+from horolog.storage.directory.checkpoints import read_topic_id
 from horolog.storage.files import Files
 from horolog.storage.verify.findings import Finding, Findings, damage, fault, note
 

@@ -5,7 +5,7 @@ from threading import BoundedSemaphore
 
 from horolog.buffers import Buffer
 from horolog.errors import StorageFailed
-from horolog.storage.slices import Slice
+from horolog.storage.batches.slices import Slice
 
 
 class FileSlots:

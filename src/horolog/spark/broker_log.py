@@ -23,7 +23,7 @@ from horolog.spark.limits import EARLIEST, LATEST, Assigned, Topics, subscribed
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange
 from horolog.spark.wanted import Wanted
-from horolog.storage.checkpoints import kafka_uuid
+from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.index.blocks import Window
 from horolog.storage.names import TopicPartition
 

@@ -23,12 +23,12 @@ from horolog.spark.replicas import Replica, epoch_spans, find_replicas
 from horolog.spark.segments import Segment
 from horolog.spark.transactions import AbortedRange, TransactionScan
 from horolog.spark.wanted import Wanted
-from horolog.storage.append_time_lookup import appended_within
-from horolog.storage.batch_reader import FEWEST_BYTES, BatchReader
+from horolog.storage.batches.reader import FEWEST_BYTES, BatchReader
 from horolog.storage.files import FileMissing
 from horolog.storage.index.blocks import Span
+from horolog.storage.lookup.by_append_time import appended_within
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
-from horolog.storage.segment_reader import SegmentReader
+from horolog.storage.segments.reader import SegmentReader
 
 _MAX_BATCH_BYTES = 1 << 30
 # How far the end of a segment may be from its last index entry: a few batches.

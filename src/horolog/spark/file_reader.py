@@ -20,11 +20,11 @@ from horolog.spark.options import ReadOptions
 from horolog.spark.plan import SegmentRange
 from horolog.spark.segments import Segment
 from horolog.spark.wanted import Interval, Wanted
-from horolog.storage.append_time_lookup import append_times, appended_within
-from horolog.storage.batch_reader import FEWEST_BYTES
+from horolog.storage.batches.reader import FEWEST_BYTES
 from horolog.storage.files import FileMissing
 from horolog.storage.index.blocks import Window
-from horolog.storage.segment_reader import SegmentReader
+from horolog.storage.lookup.by_append_time import append_times, appended_within
+from horolog.storage.segments.reader import SegmentReader
 
 TABLE_BYTES = 2 << 20  # larger tables are slower on their way to Spark
 

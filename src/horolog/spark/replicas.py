@@ -18,8 +18,8 @@ from horolog.spark.file_systems import Root
 from horolog.spark.merge import EpochSpan
 from horolog.spark.segments import Segment
 from horolog.storage import names
-from horolog.storage.batch_reader import FEWEST_BYTES
-from horolog.storage.checkpoints import EpochStart, read_epochs, read_offsets
+from horolog.storage.batches.reader import FEWEST_BYTES
+from horolog.storage.directory.checkpoints import EpochStart, read_epochs, read_offsets
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.names import TopicPartition
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.index.block_cache import BlockCache
-from horolog.storage.segment_reader import SegmentReader
+from horolog.storage.segments.reader import SegmentReader
 
 
 class Segment(NamedTuple):

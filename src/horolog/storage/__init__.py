@@ -12,15 +12,15 @@
 Knows no socket, no event loop and no clock: the time is passed in, in milliseconds.
 """
 
-from horolog.storage.appendable_log import Appended
-from horolog.storage.load_plan import Recovery
-from horolog.storage.log import Log
-from horolog.storage.log_dir import LogDir
-from horolog.storage.lookup import TimestampOffset
+from horolog.storage.batches.slices import Slice
+from horolog.storage.log_dir.log_dir import LogDir
+from horolog.storage.logs.appendable import Appended
+from horolog.storage.logs.log import Log
+from horolog.storage.lookup.by_timestamp import TimestampOffset
 from horolog.storage.names import TopicPartition
-from horolog.storage.removed_files import DeletedSegment
-from horolog.storage.slices import Slice
-from horolog.storage.validate import Prepared, prepare
+from horolog.storage.recovery.plan import Recovery
+from horolog.storage.removal.removed_files import DeletedSegment
+from horolog.storage.validation.validate import Prepared, prepare
 
 __all__ = [
     "Appended",

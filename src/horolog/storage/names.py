@@ -16,13 +16,13 @@ TIME_INDEX = ".timeindex"
 TXN_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 BATCHES = ".batches"  # ours: what Kafka's snapshot of producers has no place for
-ATTEMPTS = ".attempts"  # ours: what exactly-once sinks have written (attempts.py)
+ATTEMPTS = ".attempts"  # ours: what exactly-once sinks have written (producers/attempts.py)
 SEAL = ".seal"  # ours: what a finished segment's indexes must look like
 BLOCKS = ".blocks"  # ours: which times each stretch of a log holds (index/blocks.py)
-APPEND_TIMES = ".appendtimes"  # ours: when each record was appended (append_time_file.py)
+APPEND_TIMES = ".appendtimes"  # ours: when each record was appended (append_times/file.py)
 APPENDING = ".appending.deleted"
 """Ours: marks a segment that is appended to. A start of Kafka removes it, and is meant to
-(append_time_marker.py)."""
+(append_times/marker.py)."""
 SEGMENT_SUFFIXES = (
     LOG,
     OFFSET_INDEX,
@@ -40,15 +40,15 @@ DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
 TEMPORARY = ".tmp"  # a small file whose replacement was interrupted
-CONVERTING = "converting"  # ours, a directory: what a conversion is writing (converting.py)
-CUT = ".cut"  # ours: what recovery took off a log and keeps (set_aside.py)
+CONVERTING = "converting"  # ours, a directory: what a conversion is writing (offline/converting.py)
+CUT = ".cut"  # ours: what recovery took off a log and keeps (removal/set_aside.py)
 CUT_TIMES = ".times"  # ours, behind CUT: when its records were appended
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 APPEND_TIME = "append-time-checkpoint"  # ours: the last append time that was given out
 APPEND_TIME_RESETS = "append-time-resets"  # ours: from which offsets on append times were lowered
-SYNC_FAILED = "sync-failed"  # ours: the disk may lack what the page cache has (flusher.py)
+SYNC_FAILED = "sync-failed"  # ours: the disk may lack what the page cache has (logs/flusher.py)
 
 META_PROPERTIES = "meta.properties"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"

@@ -16,7 +16,7 @@ from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.old_format.fields import build_messages
-from horolog.storage.directory_lock import lock_directory
+from horolog.storage.directory.lock import lock_directory
 
 pytestmark = pytest.mark.spark
 NOW = 1_763_000_000_000

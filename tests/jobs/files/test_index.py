@@ -19,7 +19,7 @@ from horolog import jobs
 from horolog.errors import Misconfigured
 from horolog.jobs.files import parts, work
 from horolog.metadata.verify import check_store
-from horolog.storage.directory_lock import lock_directory
+from horolog.storage.directory.lock import lock_directory
 from horolog.storage.verify import Checked, Finding, Severity, Verification
 
 pytestmark = pytest.mark.spark

@@ -42,10 +42,10 @@ from horolog.storage.index.blocks import (
     Window,
     unpack,
 )
-from horolog.storage.reindex import Reindexing
-from horolog.storage.segment import Segment
-from horolog.storage.segment_reader import SegmentReader
-from horolog.storage.validate import prepare
+from horolog.storage.offline.reindex import Reindexing
+from horolog.storage.segments.reader import SegmentReader
+from horolog.storage.segments.segment import Segment
+from horolog.storage.validation.validate import prepare
 from horolog.storage.verify import Checked, Finding, Severity, Verification, find_target
 
 BLOCK = 400  # bytes, of two to four batches here

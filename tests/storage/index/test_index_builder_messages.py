@@ -13,7 +13,7 @@ from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.old_format.fields import build_messages
 from horolog.record.timestamps import TimestampType
-from horolog.storage.batch_reader import BatchReader
+from horolog.storage.batches.reader import BatchReader
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
 

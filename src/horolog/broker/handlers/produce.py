@@ -34,8 +34,8 @@ from horolog.errors import (
 from horolog.metadata.topics import Topic
 from horolog.network.dispatching import Hangup
 from horolog.network.reply import Reply
-from horolog.storage.appendable_log import Appended
-from horolog.storage.attempts import RunsDiffer
+from horolog.storage.logs.appendable import Appended
+from horolog.storage.producers.attempts import RunsDiffer
 from horolog.wire.api import ApiKey
 from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produce_response
 from horolog.wire.requests import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -34,14 +34,14 @@ from horolog.spark import java_patterns
 from horolog.spark.object_stores import StoreOptions, shown
 from horolog.spark.uris import absolute, local_path
 from horolog.storage import names
-from horolog.storage.checkpoints import (
+from horolog.storage.directory.checkpoints import (
     EpochStart,
     read_offsets,
     write_append_time_resets,
     write_epochs,
     write_offsets,
 )
-from horolog.storage.directory_lock import lock_log_dir
+from horolog.storage.directory.lock import lock_log_dir
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 

@@ -7,7 +7,7 @@ from typing import Final
 from horolog.jobs.archives.manifest import ArchivedFile, ArchivedPartition
 from horolog.jobs.archives.reading import Range
 from horolog.jobs.archives.segments import SegmentUnit
-from horolog.storage.checkpoints import AppendTimeReset
+from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.names import TopicPartition
 
 SEGMENT_BYTES: Final = 256 << 20

@@ -24,11 +24,11 @@ from horolog.jobs.archives.store import ArchiveStore
 from horolog.record.batch import parse_header
 from horolog.spark.object_stores import StoreOptions
 from horolog.storage import names
-from horolog.storage.append_time_file import AppendTimeStretch
+from horolog.storage.append_times.file import AppendTimeStretch
 from horolog.storage.files import Files, OpenFile
-from horolog.storage.finished_segment import write_companions
 from horolog.storage.names import TopicPartition
-from horolog.storage.segment_reader import SegmentReader
+from horolog.storage.segments.finished import write_companions
+from horolog.storage.segments.reader import SegmentReader
 
 _INTERVAL_BYTES: Final = 4096
 _WRITE_BYTES: Final = 4 << 20

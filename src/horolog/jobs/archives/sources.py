@@ -15,9 +15,9 @@ from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange, SegmentRange
 from horolog.spark.segments import Segment
-from horolog.storage.batch_reader import EVERYTHING
+from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.names import TopicPartition
-from horolog.storage.segment_reader import SegmentReader
+from horolog.storage.segments.reader import SegmentReader
 
 COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 

@@ -21,7 +21,7 @@ from horolog.jobs.files.work import Progress, Worked, work_on
 from horolog.jobs.state import JobState
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses
-from horolog.storage.converting import CONVERSION_REASON, Conversion, ConvertedSegment
+from horolog.storage.offline.converting import CONVERSION_REASON, Conversion, ConvertedSegment
 
 FORMATS = ("v0", "v1", "v2")
 

@@ -33,9 +33,9 @@ from horolog.metadata.verify import check_store
 from horolog.spark.file_systems import Root
 from horolog.spark.object_stores import StoreOptions
 from horolog.storage import names
-from horolog.storage.directory_lock import is_locked
+from horolog.storage.directory.lock import is_locked
 from horolog.storage.index.time import TimeEntry
-from horolog.storage.reindex import REINDEXING_REASON, Reindexed, Reindexing
+from horolog.storage.offline.reindex import REINDEXING_REASON, Reindexed, Reindexing
 from horolog.storage.verify import Checked, Finding, Severity, Target, Verification
 from horolog.storage.verify.facts import EpochRun, SegmentFacts
 from horolog.storage.verify.findings import Steps

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from horolog.storage.directory_lock import SharersRemain, lock_offline
+from horolog.storage.directory.lock import SharersRemain, lock_offline
 
 _ORPHANS_S: Final = 60.0
 _LOOK_S = 0.1

@@ -21,8 +21,8 @@ from horolog.spark.object_stores import StoreOptions, shown
 from horolog.spark.uris import absolute, local_path
 from horolog.storage import names
 from horolog.storage.files import failed_to
-from horolog.storage.leftovers import base_offsets
 from horolog.storage.names import TopicPartition
+from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.verify import Target, find_target
 
 UNIT_BYTES: Final = 64 << 20

@@ -30,9 +30,9 @@ from horolog.record.compression import Codec
 from horolog.spark.workers import SentToWorkers, prepare_for_tasks
 from horolog.storage import names
 from horolog.storage.files import Files, OpenFile, failed_to
-from horolog.storage.finished_segment import write_companions
 from horolog.storage.names import TopicPartition
-from horolog.storage.segment_reader import SegmentReader
+from horolog.storage.segments.finished import write_companions
+from horolog.storage.segments.reader import SegmentReader
 
 SEGMENT_BYTES: Final = 512 << 20
 _INTERVAL_BYTES = 4096

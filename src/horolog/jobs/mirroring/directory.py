@@ -21,8 +21,8 @@ from horolog.jobs.mirroring.topics import Renaming, SourceTopic, TargetTopic, is
 from horolog.jobs.selection import Selection
 from horolog.spark.uris import local_path
 from horolog.storage import names
-from horolog.storage.checkpoints import read_offsets, write_offsets
-from horolog.storage.directory_lock import SharersRemain, lock_offline
+from horolog.storage.directory.checkpoints import read_offsets, write_offsets
+from horolog.storage.directory.lock import SharersRemain, lock_offline
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 

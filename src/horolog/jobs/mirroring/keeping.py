@@ -1,7 +1,7 @@
 """Mirrors a stretch of one partition into a log directory; runs in a task, and may run twice.
 
 The batches are kept as they are, offsets and append times included. Attempts at one partition wait
-for each other, and each goes on where the directory ends (`storage/copied_log.py`).
+for each other, and each goes on where the directory ends (`storage/offline/copied_log.py`).
 """
 
 from contextlib import closing
@@ -17,10 +17,10 @@ from horolog.jobs.mirroring.reading import Range, stretches
 from horolog.record.batch import iter_headers, verify_crc
 from horolog.spark.ahead import ahead
 from horolog.spark.options import ReadOptions
-from horolog.storage.copied_log import CopiedEnd, CopiedLog, copying
-from horolog.storage.directory_lock import share_offline
+from horolog.storage.directory.lock import share_offline
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
+from horolog.storage.offline.copied_log import CopiedEnd, CopiedLog, copying
 
 WHY: Final = "a mirror writes there"
 

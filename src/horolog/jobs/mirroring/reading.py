@@ -21,8 +21,8 @@ from horolog.spark.plan import OffsetRange, SegmentRange
 from horolog.spark.row_times import narrowed
 from horolog.spark.segments import Segment
 from horolog.spark.wanted import Wanted
-from horolog.storage.append_time_lookup import append_times
-from horolog.storage.batch_reader import EVERYTHING
+from horolog.storage.batches.reader import EVERYTHING
+from horolog.storage.lookup.by_append_time import append_times
 from horolog.storage.names import TopicPartition
 
 Range = OffsetRange | SegmentRange

@@ -23,7 +23,7 @@ from pathlib import Path
 from horolog.errors import CorruptFile, HorologError
 from horolog.storage import names
 from horolog.storage.adoption.records import Fields, records_in
-from horolog.storage.checkpoints import read_offsets
+from horolog.storage.directory.checkpoints import read_offsets
 from horolog.storage.files import FileMissing, Files
 
 _DIRECTORY = "__cluster_metadata-0"

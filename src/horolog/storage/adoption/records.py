@@ -6,7 +6,7 @@ from struct import Struct
 
 from horolog.errors import CorruptBatch
 from horolog.record.builder import Record, read_records
-from horolog.storage.batch_reader import EVERYTHING, BatchReader
+from horolog.storage.batches.reader import EVERYTHING, BatchReader
 from horolog.storage.files import Files
 
 _MAX_VARINT_BYTES = 5

@@ -5,7 +5,7 @@ One small file for each segment in a directory of the user's own, named after th
      0  4  "hbc1"
      4  4  length of the path, big-endian
      8     the path in UTF-8, preceded by the file system that has it and a zero byte
-           the map (blocks.py)
+           the map (index/blocks.py)
 
 A map is proved by its log whenever it is used, so an outdated file does no harm. Writing a map
 prunes the directory: maps of segments that are gone from a directory that is still there, maps that

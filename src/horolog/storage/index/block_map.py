@@ -1,4 +1,4 @@
-"""The block map of one segment: which stretches of its log may hold a time (blocks.py).
+"""The block map of one segment: which stretches of its log may hold a time (index/blocks.py).
 
     <base>.blocks      next to the log, written by the broker and by `horolog log reindex`
 
@@ -7,7 +7,7 @@ proved by the header of its last batch in the log; what no proved entry covers m
 anything. So a missing, torn, outdated or foreign map costs time, never a record.
 
 A map that lacks something is completed from the records (`complete`): next to the log where
-this process may write there, otherwise in a cache directory (block_cache.py).
+this process may write there, otherwise in a cache directory (index/block_cache.py).
 """
 
 import logging
@@ -26,7 +26,8 @@ from horolog.record.batch import HEADER_SIZE as BATCH_HEADER_SIZE
 from horolog.record.batch import MAGIC, BatchHeader
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 from horolog.storage import names
-from horolog.storage.batch_reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
+from horolog.storage.batches.log_file import LogFile
+from horolog.storage.batches.reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
 from horolog.storage.index.block_messages import AppendTimesOf, sets_of
 from horolog.storage.index.block_writer import BlockWriter
 from horolog.storage.index.blocks import (
@@ -51,7 +52,6 @@ from horolog.storage.index.blocks import (
     spans,
     unpack,
 )
-from horolog.storage.log_file import LogFile
 
 _logger = logging.getLogger(__name__)
 

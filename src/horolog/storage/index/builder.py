@@ -18,7 +18,7 @@ from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
 from horolog.record.old_format.plain import Listed, largest_of
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
-from horolog.storage.checkpoints import EpochStart
+from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.index.time import TimeEntry
 
 _OFFSET_ENTRY = Struct(">ii")

@@ -1,7 +1,7 @@
 """The offset index and the time index of one segment, and whether they are trusted.
 
 They are trusted when this process wrote them, when they are exactly as their seal says
-(seal.py), or when the headers of the whole segment were compared with them (`check`),
+(index/seal.py), or when the headers of the whole segment were compared with them (`check`),
 which also writes a seal. Whenever an entry is used, trusted or not, the batch that it
 points to is read.
 
@@ -27,14 +27,14 @@ from horolog.errors import CorruptBatch, CorruptIndex
 from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
+from horolog.storage.batches.log_file import LogFile
 from horolog.storage.files import FileMissing
 from horolog.storage.index.builder import IndexBuilder, is_later
 from horolog.storage.index.offset import OffsetIndex, OffsetPosition
 from horolog.storage.index.proofs import batch_of_time_entry, points_to_its_batch
 from horolog.storage.index.seal import Seal, matches_indexes, seal_of, seal_of_log, write_seal
+from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.index.time import TimeEntry, TimeIndex
-from horolog.storage.log_file import LogFile
-from horolog.storage.segment_end import SegmentEnd
 
 _logger = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from itertools import islice
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, SMALLEST_BATCH, BatchHeader, parse_header
-from horolog.storage.batch_reader import find_batch
+from horolog.storage.batches.log_file import LogFile
+from horolog.storage.batches.reader import find_batch
 from horolog.storage.index.offset import OffsetPosition
 from horolog.storage.index.time import TimeEntry
-from horolog.storage.log_file import LogFile
 
 _BATCHES_OF_AN_APPEND = 1_000  # that one entry of a follower's index may be about
 

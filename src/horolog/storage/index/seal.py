@@ -28,9 +28,9 @@ from typing import NamedTuple
 import crc32c
 
 from horolog.storage import names
+from horolog.storage.batches.log_file import LogFile
 from horolog.storage.files import FileMissing, Files, OpenFile
 from horolog.storage.index.time import TimeEntry
-from horolog.storage.log_file import LogFile
 
 _FORMAT = struct.Struct(">4sIqqqqqIqII")
 _CRC = struct.Struct(">I")

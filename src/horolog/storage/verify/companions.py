@@ -7,7 +7,7 @@ from horolog.storage import names
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.abort import ENTRY, can_be
 from horolog.storage.index.seal import file_crc, read_seal, tail_crc
-from horolog.storage.segment_reader import SegmentReader
+from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify.entries import REINDEX
 from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Finding, fault, note

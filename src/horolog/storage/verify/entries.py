@@ -11,7 +11,7 @@ from struct import Struct
 from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.files import FileMissing, Files
-from horolog.storage.segment_reader import SegmentReader
+from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify.findings import Finding, fault
 
 _BLOCK_ENTRIES = 4096

@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from horolog.storage import names
-from horolog.storage.checkpoints import EpochStart, read_epochs
+from horolog.storage.directory.checkpoints import EpochStart, read_epochs
 from horolog.storage.files import Files
 from horolog.storage.verify.facts import EpochRun, SegmentFacts
 from horolog.storage.verify.findings import Finding, damage, fault, note

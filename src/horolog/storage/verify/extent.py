@@ -8,10 +8,10 @@ from uuid import UUID
 
 from horolog.errors import CorruptFile, StorageFailed
 from horolog.storage import names
-from horolog.storage.checkpoints import read_epochs, read_topic_id
+from horolog.storage.directory.checkpoints import read_epochs, read_topic_id
 from horolog.storage.files import Files
-from horolog.storage.leftovers import base_offsets
 from horolog.storage.names import TopicPartition
+from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Finding, damage, fault, note
 from horolog.storage.verify.surroundings import Surroundings

@@ -8,12 +8,16 @@ from typing import NamedTuple
 
 from horolog.errors import StorageFailed
 from horolog.storage import names
-from horolog.storage.attempts import Attempts
-from horolog.storage.checkpoints import read_append_time, read_append_time_resets, read_topic_id
+from horolog.storage.directory.checkpoints import (
+    read_append_time,
+    read_append_time_resets,
+    read_topic_id,
+)
 from horolog.storage.files import Files
-from horolog.storage.leftovers import base_offsets
-from horolog.storage.producers import Producers, read_attempts
-from horolog.storage.set_aside import set_aside_in
+from horolog.storage.producers.attempts import Attempts
+from horolog.storage.producers.states import Producers, read_attempts
+from horolog.storage.removal.leftovers import base_offsets
+from horolog.storage.removal.set_aside import set_aside_in
 from horolog.storage.verify.epochs import check_epochs
 from horolog.storage.verify.extent import check_ends, check_order, check_start
 from horolog.storage.verify.facts import SegmentFacts

@@ -15,12 +15,12 @@ from horolog.record.old_format.plain import Listed, largest_of
 from horolog.record.scan import RecordFacts
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
-from horolog.storage.batch_reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
+from horolog.storage.batches.reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
 from horolog.storage.files import FileMissing, Files
 from horolog.storage.index.block_messages import sets_of
 from horolog.storage.index.builder import is_later
 from horolog.storage.index.time import TimeEntry
-from horolog.storage.segment_reader import SegmentReader
+from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify.blocks import BlockEntries
 from horolog.storage.verify.companions import AbortedEntries, check_append_times, check_seal
 from horolog.storage.verify.entries import IndexFile, OffsetEntries, TimeEntries

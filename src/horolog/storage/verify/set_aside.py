@@ -6,9 +6,9 @@ from pathlib import Path
 
 from horolog.errors import CorruptBatch, StorageFailed
 from horolog.storage import names
-from horolog.storage.batch_reader import BatchReader
+from horolog.storage.batches.reader import BatchReader
+from horolog.storage.batches.whole import whole_batches
 from horolog.storage.files import FileMissing, Files
-from horolog.storage.set_aside import whole_batches
 from horolog.storage.verify.findings import Checked, Steps, damage, fault, note
 
 

@@ -7,9 +7,9 @@ from typing import NamedTuple, TypeVar
 
 from horolog.errors import CorruptFile, StorageFailed
 from horolog.storage import names
-from horolog.storage.checkpoint_ids import NO_IDS, CheckpointId, read_checkpoint_ids
-from horolog.storage.checkpoints import MetaProperties, read_meta_properties, read_offsets
-from horolog.storage.directory_lock import is_locked
+from horolog.storage.directory.checkpoint_ids import NO_IDS, CheckpointId, read_checkpoint_ids
+from horolog.storage.directory.checkpoints import MetaProperties, read_meta_properties, read_offsets
+from horolog.storage.directory.lock import is_locked
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 from horolog.storage.verify.findings import Finding, fault, note

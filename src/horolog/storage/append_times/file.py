@@ -1,0 +1,496 @@
+"""When each record of a segment was appended: `<base>.appendtimes`, which Apache Kafka ignores.
+
+Two clocks: the records of a CreateTime topic carry their producers' times, this file the
+broker's. An entry is written whenever the millisecond changes, before the batch that it is
+about, so that a kill leaves at most an entry too many. It holds for its batch and all that follow
+until the next entry. Append times never go back, so that times and offsets are both sorted.
+
+The format is in append_times/format.py. What is true of the log is proved when the file is opened
+(append_times/proof.py), and while it is appended to a marker is next to it
+(append_times/marker.py).
+
+Invariant: what is answered is proved. What is not covered has no append time, except in batches
+stamped with LogAppendTime. Where a log is appended to after such records, an entry marks them as
+unknown.
+"""
+
+import logging
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from horolog.storage import names
+from horolog.storage.append_times.format import (
+    BEFORE_ALL,
+    CHECK_BITS,
+    COVERED_AT,
+    ENTRY,
+    HEADER_SIZE,
+    MOST_MS,
+    Covered,
+    earliest_for,
+    entry_of,
+    first_damaged,
+    follows,
+    identity_of,
+    is_intact,
+    middle_for,
+    packed_covered,
+    packed_header,
+    parsed_header,
+    without_damaged,
+)
+from horolog.storage.append_times.marker import AppendingMarker
+from horolog.storage.append_times.proof import NOTHING, Proof, batch_at, is_there, prove
+from horolog.storage.files import FileMissing, Files
+from horolog.storage.index.entries import Entries
+
+if TYPE_CHECKING:
+    from horolog.storage.segments.reader import SegmentReader
+
+_logger = logging.getLogger(__name__)
+
+_MAX_BYTES = 1 << 62
+_MANY = 1 << 16  # entries read at once
+
+
+class AppendTimeStretch(NamedTuple):
+    """Records that were appended in one millisecond, or whose append time is unknown."""
+
+    offset: int
+    """Of the first; it ends where the next stretch begins."""
+    ms: int | None
+
+
+class Found(NamedTuple):
+    """The first record that was appended at or after a time."""
+
+    offset: int
+    ms: int | None
+    """None where append times are unknown and this is the first record that may be the one."""
+
+
+class AppendTimeFile:
+    """The append times of one segment: written by the one thread that appends, read by any."""
+
+    __slots__ = (
+        "_entries",
+        "_files",
+        "_first_ms",
+        "_is_damaged",
+        "_is_growing",
+        "_marker",
+        "_middle_ms",
+        "_proof",
+        "_segment",
+        "last_ms",
+    )
+
+    def __init__(self, files: Files, stem: str, segment: "SegmentReader") -> None:
+        """Of a segment.
+
+        Args:
+            files: the way to the disk.
+            stem: path of the segment's files without their suffixes.
+            segment: whose batches prove the entries.
+        """
+        self._files = files
+        self._marker = AppendingMarker(files, stem)
+        self._segment: SegmentReader = weakref.proxy(segment)  # it holds this
+        self._entries = Entries(
+            files, stem + names.APPEND_TIMES, ENTRY, _MAX_BYTES, start=HEADER_SIZE
+        )
+        self._middle_ms = 0  # of the times that fit; known once there is a proof
+        self._proof: Proof | None = None  # None: not asked for yet, or the file is growing
+        self._is_growing = False  # made ready for appends: every entry is of a batch in the log
+        self._is_damaged = False  # and that was said
+        self.last_ms: int | None = None
+        """Of the last entry, while the segment is appended to. None: the next batch gets one."""
+        self._first_ms: int | None = None  # as `first_ms`, once it is known
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._entries.path
+
+    def rename(self, path: str) -> None:
+        """The file has another name now, because the segment is deleted."""
+        self._entries.path = path
+
+    # Reading.
+
+    def stretches(self, from_offset: int, to_offset: int) -> list[AppendTimeStretch]:
+        """When the records of these offsets were appended, in order; the first one begins there.
+
+        Args:
+            from_offset: of the first record.
+            to_offset: after the last; at most the segment's end, as the caller took it before.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        count, end = self.proof()
+        known_to = min(to_offset, end)
+        if not count or from_offset >= known_to:
+            return [AppendTimeStretch(from_offset, None)]
+        first = min(self._entries.search(1, self._last_at(from_offset)), count) - 1
+        last = min(self._entries.search(1, self._last_at(known_to - 1)), count)
+        found = [] if first >= 0 else [AppendTimeStretch(from_offset, None)]
+        before: tuple[int, ...] = BEFORE_ALL
+        for entry in ENTRY.iter_unpack(self._entries.read_between(max(0, first), last)):
+            time, place = entry
+            if not is_intact(entry) or not follows(before, entry):
+                self._say_damaged()  # and where the stretch before it ends is unknown
+                found[-1:] = [AppendTimeStretch(found[-1].offset if found else from_offset, None)]
+                continue
+            before = entry
+            offset = max(from_offset, self._segment.base_offset + (place >> 1))
+            found.append(AppendTimeStretch(offset, None if place & 1 else self._ms_of(time)))
+        if known_to < to_offset:
+            found.append(AppendTimeStretch(known_to, None))
+        return found
+
+    def at(self, offset: int) -> int | None:
+        """When a record of this segment was appended; None if that is unknown.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        return self.stretches(offset, offset + 1)[0].ms
+
+    def first_from(self, ms: int, from_offset: int, to_offset: int) -> Found | None:
+        """The first record of these offsets that was appended at or after `ms`; None if none was.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        count, end = self.proof()
+        found = None
+        if count:
+            entries = self._entries
+            holding = min(entries.search(1, self._last_at(from_offset)), count) - 1
+            after = min(entries.search(0, ((ms - self._middle_ms) << CHECK_BITS) - 1), count)
+            # Records whose time is unknown come before the first that is known to be late enough.
+            index = after - 1 if after > 0 and entries[after - 1][1] & 1 else after
+            index = max(index, holding, 0)
+            around = range(max(0, min(holding, index) - 1), min(count, max(after, index) + 1))
+            near = (index, index - 1, after, after - 1, holding)
+            if not all(is_intact(entries[each]) for each in set(near) if each in around):
+                self._say_damaged()
+                return Found(from_offset, None)
+            if index < count:
+                time, place = entries[index]
+                offset = self._segment.base_offset + (place >> 1)
+                found = Found(max(offset, from_offset), None if place & 1 else self._ms_of(time))
+        if (found is None or found.offset >= end) and end < to_offset:
+            found = Found(max(end, from_offset), None)
+        return found if found is not None and found.offset < to_offset else None
+
+    @property
+    def known_to(self) -> int:
+        """The offset before which append times are known, but where entries say otherwise."""
+        return self.proof().end
+
+    @property
+    def latest_ms(self) -> int | None:
+        """The last append time that is known; None if there is none.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        count = self.proof().entries
+        return self._known_ms(count - 1) if count else None
+
+    @property
+    def earliest_ms(self) -> int | None:
+        """The first append time, if it is known.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        return self._known_ms(0) if self.proof().entries else None
+
+    @property
+    def first_ms(self) -> int | None:
+        """The first append time that is known; None if there is none.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        if self._first_ms is None:
+            known = (self._known_ms(index) for index in range(min(2, self.proof().entries)))
+            self._first_ms = next((ms for ms in known if ms is not None), None)
+        return self._first_ms
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the append time of every record is known; reads all entries.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        end = self._segment.end.next_offset
+        base = self._segment.base_offset
+        return end == base or all(each.ms is not None for each in self.stretches(base, end))
+
+    def damage(self) -> str | None:
+        """What is wrong with the file itself, None if nothing is; reads all of it.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        if self._read_header() is None:
+            return "Its header is damaged: it says nothing"
+        before: tuple[int, ...] = BEFORE_ALL
+        for first in range(0, len(self._entries), _MANY):
+            data = self._entries.read_between(first, min(first + _MANY, len(self._entries)))
+            some = list(ENTRY.iter_unpack(data))
+            number = first_damaged(some, before)
+            if number is not None:
+                return f"Entry {first + number} is damaged"
+            before = some[-1]
+        return None
+
+    def mended(self) -> bytes | None:
+        """The file without its damaged entries; None if its header is, so that it says nothing.
+
+        Where an entry is damaged, append times are unknown from the one before it on, since that
+        is where its records would have begun.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        header = self._read_header()
+        if header is None:
+            return None
+        _, covered = header
+        data = self._files.read_at(self._files.get(self.path), HEADER_SIZE, 0)
+        head, rest = data[:COVERED_AT], data[COVERED_AT:]
+        entries, left = without_damaged(self._entries.read(), covered.entries if covered else 0)
+        if covered is not None:
+            rest = packed_covered(covered._replace(entries=left))
+        return head + rest + entries
+
+    def excerpt(self, from_offset: int) -> bytes | None:
+        """What is sure of the records from an offset on, as bytes for `Excerpt`; else None.
+
+        For what recovery takes off a damaged log, where entries behind the damage cannot be
+        compared with their batches. With a valid marker no other broker has written, and all are
+        true.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        header = self._read_header()
+        if header is None:
+            return None
+        middle_ms, covered = header
+        if self._marker.is_valid():
+            sure, end = len(self._entries), names.MAX_OFFSET
+        elif covered is not None and is_there(self._files, self._segment, covered):
+            sure, end = min(covered.entries, len(self._entries)), covered.end
+        else:
+            return None
+        first = max(0, min(self._entries.search(1, self._last_at(from_offset)), sure) - 1)
+        if first >= sure or end <= from_offset:
+            return None
+        head = packed_header(self._segment.base_offset, middle_ms)
+        covers = packed_covered(Covered(sure - first, end, 0, 0))
+        return head + covers + self._entries.read_between(first, sure)
+
+    def proof(self) -> Proof:
+        """How much of the file is true of the log; see append_times/proof.py.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        if self._is_growing:
+            return Proof(len(self._entries), names.MAX_OFFSET)
+        proof = self._proof
+        if proof is None:
+            self._files.may_block()
+            proof = self._prove()
+            if not self._is_growing:
+                self._proof = proof
+        return proof
+
+    def _prove(self) -> Proof:
+        header = self._read_header()
+        if header is None:
+            return NOTHING
+        self._middle_ms, covered = header
+        is_marked = self._marker.is_valid()
+        return prove(self._files, self._segment, self._entries, covered, is_marked=is_marked)
+
+    def _read_header(self) -> tuple[int, Covered | None] | None:
+        """The middle of its times, and what the file says that it covers."""
+        try:
+            data = self._files.read_at(self._files.get(self.path), HEADER_SIZE, 0)
+        except FileMissing:
+            return None
+        return parsed_header(data, self._segment.base_offset)
+
+    def _say_damaged(self) -> None:
+        if self._is_damaged:
+            return
+        self._is_damaged = True
+        _logger.warning("%s is damaged: append times there are unknown", self.path)
+
+    def _last_at(self, offset: int) -> int:
+        """The largest second column of an entry for this offset."""
+        return (offset - self._segment.base_offset) << 1 | 1
+
+    def _ms_of(self, time: int) -> int:
+        return (time >> CHECK_BITS) + self._middle_ms
+
+    def _known_ms(self, index: int) -> int | None:
+        if index < 0:
+            return None
+        time, place = self._entries[index]
+        return None if place & 1 else self._ms_of(time)
+
+    # Writing.
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether the file is made ready for appends."""
+        return self._is_growing
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `add` finds the file open."""
+        return self._is_growing and self._files.is_open(self._entries.path)
+
+    def fits(self, ms: int) -> bool:
+        """Whether the file can say this time, if it is growing; else the segment must end."""
+        return not self._is_growing or -MOST_MS <= ms - self._middle_ms < MOST_MS
+
+    def make_ready(self, next_ms: int) -> None:
+        """Make ready for appends; a file is made if there is none.
+
+        Args:
+            next_ms: the append time of the next batch.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        if self._is_growing:
+            try:
+                self._files.get(self.path)
+            except FileMissing:  # the file was removed
+                pass
+            else:
+                return
+        self._open(next_ms)
+
+    def _open(self, first_ms: int) -> None:
+        self._is_growing, self._proof, self._first_ms = False, None, None
+        entries, end = self._entries, self._segment.end.next_offset
+        entries.recount()
+        proof = self.proof()
+        if not proof.entries:
+            proof = Proof(0, self._segment.base_offset)
+            self._middle_ms = middle_for(first_ms)
+            file = self._files.create(self.path)
+            entries.recount()
+            head = packed_header(proof.end, self._middle_ms)
+            self._files.write_at(file, [head, packed_covered(Covered(0, proof.end, 0, 0))], 0)
+        else:
+            entries.keep(proof.entries)
+            entries.trim()
+            self._cover(proof)
+        found = batch_at(self._files, self._segment, proof.end) if proof.end < end else None
+        if found is not None:
+            _, batch, identity = found
+            ms = first_ms if not proof.entries else self._ms_of(entries[proof.entries - 1][0])
+            self._add_entry(batch.base_offset, ms, identity, is_unknown=True)
+        # Last: from here on a kill leaves a file that covers all of the log.
+        self._marker.write()
+        self.last_ms = self._known_ms(len(entries) - 1)
+        self._is_growing = True
+
+    def add(self, offset: int, ms: int, batch: bytes) -> None:
+        """Say when the batch that comes next is appended; `take_back` if it does not come.
+
+        Args:
+            offset: of its first record.
+            ms: when; `fits`.
+            batch: its first bytes, as they will be stored.
+
+        Raises:
+            StorageFailed: the disk refused; nothing was noted.
+        """
+        self.last_ms = None
+        identity = identity_of(batch)
+        if not self.fits(ms):  # else the segment would have ended: there is no entry yet
+            self._open(ms)
+        try:
+            self._add_entry(offset, ms, identity)
+        except FileMissing:  # the file was removed
+            self._open(ms)
+            self._add_entry(offset, ms, identity)
+        self.last_ms = ms
+
+    def add_unknown(self, offset: int, batch: bytes) -> None:
+        """Say that append times are unknown from a batch on; as `add`, after `make_ready`.
+
+        Raises:
+            StorageFailed: the disk refused; nothing was noted.
+        """
+        before = self.last_ms if self.last_ms is not None else earliest_for(self._middle_ms)
+        self._add_entry(offset, before, identity_of(batch), is_unknown=True)
+
+    def take_back(self) -> None:
+        """The batch of the last entry was refused by the disk: its entry is overwritten."""
+        self._entries.keep(len(self._entries) - 1)
+        self.last_ms = self._first_ms = None
+
+    def finish(self) -> None:
+        """Write how far the file covers its log, as nothing more follows.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        if not self._is_growing and not self._marker.is_valid():
+            return
+        proof = self.proof()
+        end = min(proof.end, self._segment.end.next_offset)
+        with suppress(FileMissing):  # then append times are unknown
+            self._entries.keep(proof.entries)
+            self._entries.trim()
+            self._cover(Proof(proof.entries, end))
+        self._marker.remove()
+        self._files.forget(self.path)  # a finished segment needs no more open files than before
+        self._proof, self._is_growing = Proof(proof.entries, end), False
+
+    def truncate(self, proof: Proof) -> None:
+        """Forget what was cut off the segment; `proof` was asked for before.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        next_offset = self._segment.end.next_offset
+        self._is_growing, self._proof, self._first_ms = False, None, None
+        if not self._files.exists(self.path):
+            return
+        count = min(proof.entries, self._entries.search(1, self._last_at(next_offset - 1)))
+        self._entries.keep(count)
+        self._entries.trim()
+        self._cover(Proof(count, min(proof.end, next_offset)))
+        self._marker.remove()
+
+    def _add_entry(self, offset: int, ms: int, identity: int, *, is_unknown: bool = False) -> None:
+        delta_ms, delta = ms - self._middle_ms, offset - self._segment.base_offset
+        self._entries.append(*entry_of(delta_ms, delta, identity, is_unknown=is_unknown))
+
+    def _cover(self, proof: Proof) -> None:
+        """Write what is proved into the header."""
+        end = min(proof.end, self._segment.end.next_offset)
+        base_offset = self._segment.base_offset
+        found = batch_at(self._files, self._segment, end - 1) if end > base_offset else None
+        covered = Covered(0, base_offset, 0, 0)
+        if found is not None:
+            position, header, identity = found
+            covered = Covered(proof.entries, end, position + header.size, identity)
+        file = self._files.get(self.path)
+        self._files.write_at(file, [packed_covered(covered)], COVERED_AT)

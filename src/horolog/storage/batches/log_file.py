@@ -1,0 +1,43 @@
+"""The `.log` file of a segment under the name that it has at the moment."""
+
+from horolog.storage import names
+from horolog.storage.batches.reader import HEADERS, BatchReader, ReadAhead
+from horolog.storage.files import FileMissing, Files, OpenFile
+
+
+class LogFile:
+    """The `.log` file of a segment, found under its name or the one it has once it is deleted."""
+
+    __slots__ = ("base_offset", "files", "is_abandoned", "path")
+
+    def __init__(self, files: Files, path: str, base_offset: int = 0) -> None:
+        self.base_offset = base_offset
+        self.files = files
+        self.path = path
+        self.is_abandoned = False
+        """Its directory has another name, and what now has this path is another's."""
+
+    def open(self) -> OpenFile:
+        """The file, open.
+
+        Raises:
+            FileMissing: it is gone.
+        """
+        try:
+            file = self.files.get(self.path)
+        except FileMissing:
+            try:
+                file = self.files.get(self.path + names.DELETED)
+            except FileMissing:
+                raise FileMissing(f"{self.path} is gone") from None
+        if self.is_abandoned:  # asked last: until then no other file can have had this path
+            raise FileMissing(f"{self.path} is gone")
+        return file
+
+    def batches(self, size: int, ahead: ReadAhead = HEADERS) -> BatchReader:
+        """Its batches in the first `size` bytes.
+
+        Raises:
+            FileMissing: it is gone.
+        """
+        return BatchReader(self.files, self.open(), size, ahead, self.base_offset)

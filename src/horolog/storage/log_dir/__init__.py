@@ -1,0 +1,1 @@
+"""A log directory as a whole: all its logs, opened, checkpointed and closed."""

@@ -1,0 +1,449 @@
+"""One data directory: locked, opened, its logs loaded; checkpointed and closed cleanly.
+
+A partition directory that is not ours (a Kafka's directory, a restored backup) is
+adopted: loaded and served, and nothing of it is deleted, rolled by time or tidied up.
+The internal topics of others are left alone altogether, and so is any directory whose
+log cannot be read: their lines in the checkpoints stay, and a directory in which they
+were not closed cleanly is never marked as clean on their behalf.
+
+Opening and closing take as long as the disk does: never on an event loop.
+"""
+
+import json
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from horolog.config import BrokerConfig, TopicConfig
+from horolog.errors import HorologError, StorageFailed
+from horolog.storage import names
+from horolog.storage.adoption.transaction_state import read_prepared_commits
+from horolog.storage.append_times.floor import AppendTimes
+from horolog.storage.directory.checkpoints import MetaProperties, read_topic_id, write_topic_id
+from horolog.storage.directory.contents import Contents, clear_the_way, contents_of
+from horolog.storage.directory.identity import directory_identity
+from horolog.storage.directory.lock import DirectoryLock, lock_log_dir, still_locks
+from horolog.storage.directory.syncing import sync_all
+from horolog.storage.files import Files
+from horolog.storage.log_dir.offset_checkpoints import OffsetCheckpoints
+from horolog.storage.logs.epochs import LeaderEpochs
+from horolog.storage.logs.log import Log
+from horolog.storage.logs.parts import LogParts
+from horolog.storage.logs.rolling import new_segment
+from horolog.storage.names import TopicPartition
+from horolog.storage.producers.states import Producers
+from horolog.storage.recovery.loading import load_log
+from horolog.storage.recovery.plan import LoadPlan, Recovery
+
+_logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_CLEAN_MARK = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
+_MAX_MARK_BYTES = 4096
+_AT_ONCE = -(1 << 63)  # before any monotonic time
+
+
+class FoundPartitions(NamedTuple):
+    """What a log directory holds, before any log is opened."""
+
+    ids: Mapping[TopicPartition, uuid.UUID | None]
+    """The topic id in each partition's directory, None where there is none to be read."""
+    blocked: Mapping[TopicPartition, str]
+    """Names of partitions that something other than a directory has, and what that is."""
+    internal: frozenset[str]
+    """Kafka's internal topics that have directories."""
+
+
+class LogDir:
+    """See the module. Made by `open`; to be closed with `close`."""
+
+    def __init__(
+        self,
+        path: Path,
+        files: Files,
+        lock: DirectoryLock,
+        meta: MetaProperties,
+        config: BrokerConfig,
+    ) -> None:
+        self.path = path
+        self.meta = meta
+        self.logs: dict[TopicPartition, Log] = {}
+        self.adopted: list[TopicPartition] = []
+        """Partitions that are not ours, in order."""
+        self.unreadable: dict[TopicPartition, str] = {}
+        """Partitions that were not loaded, and why; their directories are untouched."""
+        self.recoveries: list[Recovery] = []
+        """What was done to open each log that needed something."""
+        self.was_clean = False
+        self._mark = _CLEAN_MARK
+        self._left_alone: set[TopicPartition] = set()  # there, and not opened
+        self._failed: dict[TopicPartition, int] = {}  # not opened: their file.delete.delay.ms
+        self._has_moved = False  # partitions that a Kafka moves, or has set aside
+        self._checkpoints = OffsetCheckpoints(files, str(path))
+        self._files = files
+        self._lock = lock
+        self._config = config
+        self._to_remove: list[tuple[int, str]] = []
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        broker_config: BrokerConfig,
+        topic_config: Callable[[str], TopicConfig],
+        now_ms: int,
+        is_ours: Callable[[str], bool] = lambda topic: True,
+        choose: Callable[["FoundPartitions"], Mapping[TopicPartition, str]] = lambda found: {},
+        topic_id: Callable[[str], uuid.UUID | None] = lambda topic: None,
+        files: Files | None = None,
+        lock: DirectoryLock | None = None,
+    ) -> "LogDir":
+        """Lock a directory, made if it is not there, and load its logs.
+
+        Args:
+            path: the directory.
+            broker_config: the broker's settings.
+            topic_config: the settings of a topic by its name, of one that is not ours too.
+            now_ms: the clock, in milliseconds.
+            is_ours: whether a topic may be shortened; one that is not is adopted. Called after
+                `choose`.
+            choose: given the partitions on disk, those that are not to be opened and why.
+            topic_id: the id of a topic that is ours, None if it is not known. It is written into
+                directories that lack theirs.
+            files: the way to the disk.
+            lock: what `lock_log_dir` returned, if it was called before; let go of with the
+                log directory, also where it cannot be opened.
+
+        Raises:
+            Misconfigured: another broker has it, or it cannot be a log directory.
+            StorageFailed: the disk refused.
+        """
+        if lock is None:
+            lock = lock_log_dir(path)
+        try:
+            files = files or Files()
+            for moved in clear_the_way(files, str(path)):
+                _logger.error("%s is not a regular file and was set aside under this name", moved)
+            log_dir = cls(
+                path, files, lock, directory_identity(files, path, broker_config), broker_config
+            )
+            log_dir._load(topic_config, is_ours, choose, topic_id, now_ms)
+        except BaseException:
+            lock.close()
+            raise
+        return log_dir
+
+    def _load(
+        self,
+        topic_config: Callable[[str], TopicConfig],
+        is_ours: Callable[[str], bool],
+        choose: Callable[["FoundPartitions"], Mapping[TopicPartition, str]],
+        topic_id: Callable[[str], uuid.UUID | None],
+        now_ms: int,
+    ) -> None:
+        self._take_mark()
+        self._checkpoints.read()
+        config_of = cache(topic_config)
+
+        def load(partition: TopicPartition) -> tuple[Log, Recovery] | HorologError:
+            plan = LoadPlan(
+                config_of(partition.topic),
+                now_ms,
+                self.was_clean,
+                self._checkpoints.of(partition),
+                topic_id(partition.topic),
+                not is_ours(partition.topic),
+                self._config.horolog_max_batch_uncompressed_bytes,
+            )
+            try:
+                return load_log(self._files, self._path(str(partition)), partition, plan)
+            except HorologError as error:
+                return error
+
+        contents = contents_of(self.path)
+        self._to_remove = [(_AT_ONCE, path) for path in contents.deleted]
+        self._left_alone.update(contents.internal)
+        self._has_moved = contents.has_moved
+        self.unreadable |= choose(self._found(contents))
+        self._left_alone.update(self.unreadable)
+        partitions = [each for each in contents.partitions if each not in self.unreadable]
+        with ThreadPoolExecutor(self._config.num_recovery_threads_per_data_dir) as pool:
+            for partition, loaded in zip(partitions, pool.map(load, partitions), strict=True):
+                if isinstance(loaded, HorologError):
+                    self.unreadable[partition] = str(loaded)
+                    self._failed[partition] = config_of(partition.topic).file_delete_delay_ms
+                    self._left_alone.add(partition)
+                    continue
+                log, recovery = loaded
+                self.logs[partition] = log
+                if recovery.has_findings or recovery.checked_bytes:
+                    self.recoveries.append(recovery)
+        self._checkpoints.keep(self._left_alone, self.logs)
+        self.adopted = [partition for partition in self.logs if not is_ours(partition.topic)]
+        self._settle_transactions()
+
+    def _found(self, contents: Contents) -> "FoundPartitions":
+        """The partitions on disk with their topic ids."""
+        ids: dict[TopicPartition, uuid.UUID | None] = {}
+        for partition in contents.partitions:
+            path = self._path(f"{partition}/{names.PARTITION_METADATA}")
+            try:
+                ids[partition] = read_topic_id(self._files, path)
+            except HorologError as error:
+                _logger.warning("%s: its topic id is not known: %s", partition, error)
+                ids[partition] = None
+        internal = frozenset(partition.topic for partition in contents.internal)
+        return FoundPartitions(ids, contents.blocked, internal)
+
+    def _settle_transactions(self) -> None:
+        """Read from a Kafka's `__transaction_state` which open transactions are committed."""
+        unended = {key: log for key, log in self.logs.items() if log.has_open_transactions}
+        if unended:
+            prepared = read_prepared_commits(self._files, self.path)
+            for key, log in unended.items():
+                log.take_as_committed(prepared.get(key, ()))
+
+    def _take_mark(self) -> None:
+        """Whether the last stop was clean; a crash from here on is one.
+
+        Kafka's mark names the epoch in which its broker stopped cleanly (KIP-966), and that
+        stays true however often the directory is served here meanwhile.
+        """
+        path = self._path(names.CLEAN_SHUTDOWN)
+        self.was_clean = self._files.exists(path)
+        if self.was_clean and self._files.size(path) <= _MAX_MARK_BYTES:
+            self._mark = self._files.read_whole(path, _MAX_MARK_BYTES) or b""
+        self._files.remove(path)
+
+    def create(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: uuid.UUID,
+        config: TopicConfig,
+        now_ms: int,
+    ) -> Log:
+        """Make a new, empty partition.
+
+        Raises:
+            StorageFailed: there is one, or the disk refused.
+        """
+        self.create_all(topic, [partition], topic_id, config, now_ms)
+        return self.logs[TopicPartition(topic, partition)]
+
+    def create_all(
+        self,
+        topic: str,
+        partitions: Iterable[int],
+        topic_id: uuid.UUID,
+        config: TopicConfig,
+        now_ms: int,
+    ) -> None:
+        """Make new, empty partitions of one topic.
+
+        Raises:
+            StorageFailed: there is one, or the disk refused. None has been made.
+        """
+        made: list[Log] = []
+        keys = [TopicPartition(topic, partition) for partition in partitions]
+        for key in keys:
+            if self._files.exists(self._path(str(key))):  # and its lines in the checkpoints count
+                raise StorageFailed(f"Cannot create {self._path(str(key))}: it is there already")
+        self._checkpoints.make_room(keys, self.logs)
+        try:
+            for key in keys:
+                if names.partition_of(str(key)) != key:  # a name that leads elsewhere
+                    raise StorageFailed(f"{key} cannot be the name of a partition's directory")
+                made.append(self._make(key, topic_id, config, now_ms))
+            ids = [f"{log.directory}/{names.PARTITION_METADATA}" for log in made]
+            for failure in self._sync([*ids, str(self.path)]).values():
+                raise failure
+        except StorageFailed:
+            for log in made:
+                log.abandon()
+                self._files.remove_tree(log.directory)
+            raise
+        for log in made:
+            self.logs[TopicPartition(log.topic, log.partition)] = log
+
+    def _make(
+        self, key: TopicPartition, topic_id: uuid.UUID, config: TopicConfig, now_ms: int
+    ) -> Log:
+        directory = self._path(str(key))
+        files = self._files
+        files.make_directory(directory)
+        try:
+            write_topic_id(files, f"{directory}/{names.PARTITION_METADATA}", topic_id)
+            active = new_segment(files, directory, 0, config, now_ms)
+        except StorageFailed:
+            files.remove_tree(directory)  # or the next try would find it there
+            raise
+        return Log(
+            LogParts(
+                files=files,
+                directory=directory,
+                partition=key,
+                config=config,
+                segments=[active.segment],
+                active=active,
+                topic_id=topic_id,
+                producers=Producers(),
+                epochs=LeaderEpochs(files, f"{directory}/{names.LEADER_EPOCHS}"),
+                append_times=AppendTimes(files, directory),
+                max_batch_uncompressed_bytes=self._config.horolog_max_batch_uncompressed_bytes,
+            )
+        )
+
+    def claim(self, partitions: Iterable[TopicPartition], topic_id: uuid.UUID) -> None:
+        """Write a topic's id into the directories of its partitions where another is, or none.
+
+        Raises:
+            StorageFailed: the disk refused; some may have it.
+        """
+        paths = []
+        for log in (self.logs[key] for key in partitions if key in self.logs):
+            if log.topic_id != topic_id:
+                path = f"{log.directory}/{names.PARTITION_METADATA}"
+                write_topic_id(self._files, path, topic_id)
+                log.topic_id = topic_id
+                paths.append(path)
+        for failure in self._sync(paths).values():
+            raise failure
+
+    def delete(self, partitions: Iterable[TopicPartition], monotonic_ms: int) -> None:
+        """Delete partitions: their directories are renamed at once, and removed later.
+
+        `remove_deleted` removes them `file.delete.delay.ms` after `monotonic_ms`.
+
+        That goes for one that could not be opened too; what was left alone is left alone.
+
+        Their lines in the checkpoints go too, after that: a kill in between leaves lines of
+        partitions that are not there, which the next start removes.
+
+        Raises:
+            StorageFailed: the disk refused; what could not be taken away is as it was.
+        """
+        gone = set()
+        try:
+            for key in partitions:
+                log = self.logs.get(key)
+                if log is None and key not in self._failed:
+                    continue
+                target = self._path(names.deleted_directory(key, uuid.uuid4()))
+                self._files.rename(self._path(str(key)), target)
+                gone.add(key)
+                if log is None:
+                    delay_ms = self._failed.pop(key)
+                    del self.unreadable[key]
+                    self._left_alone.discard(key)
+                else:
+                    delay_ms = log.config.file_delete_delay_ms
+                    del self.logs[key]
+                    log.abandon()
+                self._to_remove.append((monotonic_ms + delay_ms, target))
+            if gone:
+                self._files.sync_path(str(self.path))
+        finally:
+            self.adopted = [kept for kept in self.adopted if kept not in gone]
+            self._checkpoints.forget(gone, self.logs)
+
+    def without_blocking(self, look: Callable[[], T]) -> T:
+        """Call `look`, whose reads must come from the page cache; for one thread only.
+
+        Raises:
+            WouldBlock: the data is not in the page cache, or the call takes long.
+        """
+        return self._files.without_blocking(look)
+
+    def remove_deleted(self, monotonic_ms: int) -> int:
+        """Remove directories of partitions deleted `file.delete.delay.ms` ago; how many."""
+        due = [entry for entry in list(self._to_remove) if entry[0] <= monotonic_ms]
+        for entry in due:
+            self._files.remove_tree(entry[1])
+            self._to_remove.remove(entry)  # others may be entered meanwhile
+        return len(due)
+
+    def checkpoint(self) -> None:
+        """Write down how far each log is flushed, where it starts, and its high watermark."""
+        self._checkpoints.write(self.logs)
+
+    def checkpoint_starts(self) -> None:
+        """Write down where the logs start, so far as their first segments do not show it.
+
+        Raises:
+            StorageFailed: the disk refused; the earlier content stays.
+        """
+        self._checkpoints.write_starts(self.logs)
+
+    @property
+    def _may_be_marked_clean(self) -> bool:
+        """Whether all logs in the directory were closed cleanly, by horolog or its predecessor.
+
+        Kafka ignores the marker for its own metadata log.
+        """
+        others = any(partition.topic != names.CLUSTER_METADATA for partition in self._left_alone)
+        return self.was_clean or not (others or self._has_moved)
+
+    def check(self) -> str | None:
+        """Why the directory is lost, if it is; from then on all its files refuse everything.
+
+        It may have been removed, renamed or unmounted: open files would accept records that are
+        lost. Without its lock file another broker could use it.
+        """
+        if self._lock.fd is None or still_locks(self._path(names.LOCK), self._lock.fd):
+            return None
+        why = f"The log directory {self.path} is gone; start again when it is back"
+        self._files.refuse(why)
+        return why
+
+    def close(self, *, clean: bool = True) -> list[str]:
+        """Close every log and let go of the directory; what could not be closed cleanly.
+
+        Not clean, everything is left as a kill would leave it.
+        """
+        failures = []
+        if clean:
+            try:
+                failures = self._finish_logs()
+                self.checkpoint()
+                if not failures and self._may_be_marked_clean:
+                    self._files.replace(self._path(names.CLEAN_SHUTDOWN), self._mark)
+            except StorageFailed as error:
+                failures.append(str(error))
+        for log in self.logs.values():
+            log.end_repairs()
+        self.logs.clear()
+        self._files.close()
+        self._lock.close()
+        return failures
+
+    def _finish_logs(self) -> list[str]:
+        """Finish all logs and have the disk keep them; of which that failed, and why."""
+        failures, unsynced = [], {}
+        for log in self.logs.values():
+            try:
+                unsynced[log] = log.finish()
+            except StorageFailed as error:
+                failures.append(f"{log}: {error}")
+        refused = self._sync([path for paths in unsynced.values() for path in paths])
+        for log, paths in unsynced.items():
+            errors = [refused[path] for path in paths if path in refused]
+            if errors:
+                log.doubt()
+                failures.append(f"{log}: {errors[0]}")
+            else:
+                log.finished()
+        return failures
+
+    def _sync(self, paths: Sequence[str]) -> dict[str, StorageFailed]:
+        assert self._lock.fd is not None
+        return sync_all(self._files, paths, self._lock.fd)
+
+    def _path(self, name: str) -> str:
+        return f"{self.path}/{name}"

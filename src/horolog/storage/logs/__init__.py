@@ -1,0 +1,1 @@
+"""The log of one partition: read, appended to, rolled, flushed, truncated."""

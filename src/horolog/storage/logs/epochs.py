@@ -1,0 +1,81 @@
+"""Which leader wrote which offsets (KIP-101): for each leader epoch its first offset.
+
+Both columns strictly grow. The list is small and is written whole whenever it
+changes, before a batch of the new epoch is appended.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from horolog.storage.directory.checkpoints import EpochStart, write_epochs
+from horolog.storage.files import Files
+
+NO_EPOCH = -1
+
+
+class LeaderEpochs:
+    """The epochs of one log. One thread changes them; readers see one list or the next."""
+
+    def __init__(self, files: Files, path: str, entries: Sequence[EpochStart] = ()) -> None:
+        self.entries: tuple[EpochStart, ...] = tuple(entries)
+        self._on_disk = self.entries
+        self._files = files
+        self.path = path
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, -1 if nothing was written in any."""
+        return self.entries[-1].epoch if self.entries else NO_EPOCH
+
+    def assign(self, epoch: int, start_offset: int, *, sync: bool = True) -> None:
+        """Begin an epoch at an offset; what claims to be newer or later is wrong and goes.
+
+        Not synced, the file at `path` is to be synced by the caller.
+        """
+        if self.entries and self.entries[-1].epoch == epoch:
+            return
+        kept = [e for e in self.entries if e.epoch < epoch and e.start_offset < start_offset]
+        self._set([*kept, EpochStart(epoch, start_offset)], sync=sync)
+
+    def epoch_at(self, offset: int) -> int:
+        """In which epoch an offset was written, -1 if that is not known."""
+        found = NO_EPOCH
+        for entry in self.entries:
+            if entry.start_offset > offset:
+                break
+            found = entry.epoch
+        return found
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart | None:
+        """Where an epoch ended: the largest one not above it, and the first offset after that."""
+        if epoch < 0 or not self.entries or epoch > self.latest:
+            return None
+        if epoch == self.latest:
+            return EpochStart(epoch, log_end_offset)
+        if epoch < self.entries[0].epoch:
+            return EpochStart(epoch, self.entries[0].start_offset)
+        return next(
+            EpochStart(entry.epoch, following.start_offset)
+            for entry, following in pairwise(self.entries)
+            if entry.epoch <= epoch < following.epoch
+        )
+
+    def truncate_from_end(self, offset: int, *, write: bool = True) -> None:
+        """Forget epochs that begin at or after `offset`; not written, the file has them still."""
+        self._set([entry for entry in self.entries if entry.start_offset < offset], write=write)
+
+    def truncate_from_start(self, offset: int) -> None:
+        """Let the epoch that was current at `offset` begin there, and forget those before."""
+        current = self.epoch_at(offset)
+        if current == NO_EPOCH:
+            return
+        later = [entry for entry in self.entries if entry.start_offset > offset]
+        self._set([EpochStart(current, offset), *later])
+
+    def _set(self, entries: Sequence[EpochStart], *, sync: bool = True, write: bool = True) -> None:
+        if (new := tuple(entries)) == self.entries:
+            return
+        if write and new != self._on_disk and not self._files.read_only:
+            write_epochs(self._files, self.path, new, sync=sync)
+            self._on_disk = new
+        self.entries = new

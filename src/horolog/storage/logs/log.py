@@ -1,0 +1,218 @@
+"""The log of one partition: appended to (logs/appendable.py), truncated, deleted from, closed.
+
+Invariant: what is deleted is out of the readers' sight before its files are touched. Follow-up work
+is returned to the caller: the removal of files after a deletion.
+"""
+
+import os
+
+from horolog.config import TopicConfig
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.storage import names
+from horolog.storage.logs.appendable import AppendableLog
+from horolog.storage.logs.parts import LogParts
+from horolog.storage.logs.rolling import active_segment, must_roll_idle, new_segment
+from horolog.storage.producers.replay import replay
+from horolog.storage.removal import retention
+from horolog.storage.removal.leftovers import base_offsets
+from horolog.storage.removal.removed_files import DeletedSegment, RemovedFiles
+from horolog.storage.removal.retention_report import SegmentRetention, report
+
+
+class Log(AppendableLog):
+    """See the module."""
+
+    def __init__(self, parts: LogParts) -> None:
+        super().__init__(parts)
+        self.topic_id = parts.topic_id
+        self.removed_files = RemovedFiles(parts.files, parts.directory, parts.set_aside)
+        """What is no part of the log any more, and still in its directory."""
+
+    # Shortening.
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Remove the batch that holds `offset` and all that follow; nothing beyond the end.
+
+        The log end is then the end of the last batch that stays, which is before `offset`
+        where that was within a batch. (Kafka calls the offset itself the end, and has a gap.)
+        """
+        with self._exclusively():
+            if offset >= self.log_end_offset:
+                return
+            self._is_settled = False
+            self._append_times.save()  # what was cut off had been given out all the same
+            kept = tuple(s for s in self.segments if s.base_offset < offset)
+            dropped = self.segments[len(kept) :]
+            if kept:
+                active = active_segment(self._files, kept[-1], self.config, now_ms)
+            else:
+                active = new_segment(self._files, self.directory, offset, self.config, now_ms)
+                kept = (active.segment,)
+                dropped = tuple(s for s in dropped if s.base_offset != offset)
+            self.active, self.segments = active, kept
+            for segment in reversed(dropped):
+                self.removed_files.remove_segment(segment)
+            active.truncate_to(offset, now_ms)
+            end_offset = self.log_end_offset
+            self._flusher.truncated(end_offset)
+            self.log_start_offset = min(self.log_start_offset, end_offset)
+            self.epochs.truncate_from_end(end_offset)
+            self._append_times.truncate(end_offset)
+            present = os.listdir(self.directory)
+            replay(
+                self._files,
+                self.directory,
+                self.segments,
+                self.producers,
+                base_offsets(present, names.SNAPSHOT),
+                base_offsets(present, names.ATTEMPTS),
+                now_ms,
+            )
+
+    def delete_records(self, offset: int) -> int:
+        """Let the log start at `offset` (-1: at the high watermark); the new log start.
+
+        The records are gone at once for readers, their segments at the next retention.
+
+        Raises:
+            RequestRefused: the offset is out of range (1), or the topic does not delete (44).
+        """
+        if "delete" not in self.config.cleanup_policy:
+            raise RequestRefused(
+                ErrorCode.policy_violation,
+                f"Cannot delete records of {self}: its cleanup.policy does not contain delete",
+            )
+        end_offset = self.high_watermark
+        if offset == -1:
+            offset = end_offset
+        if not 0 <= offset <= end_offset:
+            raise RequestRefused(
+                ErrorCode.offset_out_of_range,
+                f"Cannot increment the log start offset to {offset} of partition {self} since it "
+                f"is larger than the high watermark {end_offset}",
+            )
+        with self._exclusively():
+            self._start_at(offset)
+        return self.log_start_offset
+
+    def deletable(self, now_ms: int) -> list[DeletedSegment]:
+        """What retention would take away, and why; may run concurrently with appends.
+
+        Of a segment without a seal this walks all headers, and then seals it, so
+        that `apply_retention`, which holds up appends, need not.
+        """
+        segments = self.segments
+        if self.retention_exempt:
+            return []
+        reasons = retention.deletable(
+            segments,
+            self.config,
+            self.log_start_offset,
+            self.high_watermark,
+            now_ms,
+            self._append_times.resets,
+        )
+        return [
+            DeletedSegment(segment.base_offset, segment.size, reason)
+            for segment, reason in zip(segments, reasons, strict=False)
+        ]
+
+    def retention_report(
+        self, now_ms: int, config: TopicConfig | None = None
+    ) -> list[SegmentRetention]:
+        """What retention does about each segment; see removal/retention_report.py.
+
+        May run during appends.
+
+        Args:
+            now_ms: the clock.
+            config: settings to be tried, as if the topic had them.
+
+        Raises:
+            StorageFailed: the disk refused.
+            CorruptBatch: the log is damaged where it has to be read.
+        """
+        return report(
+            self.segments,
+            self.config if config is None else config,
+            self.log_start_offset,
+            self.high_watermark,
+            now_ms,
+            self._append_times.resets,
+            is_exempt=self.retention_exempt and config is None,
+        )
+
+    def apply_retention(self, now_ms: int, monotonic_ms: int) -> list[DeletedSegment]:
+        """Delete the segments that retention no longer keeps; which, and why.
+
+        Their files are renamed at once; `removed_files` removes them `file.delete.delay.ms`
+        after `monotonic_ms`.
+        """
+        with self._exclusively():
+            config = self.config
+            if not self.retention_exempt and must_roll_idle(self.active, config, now_ms):
+                self._roll(now_ms)
+            deleted = self.deletable(now_ms)
+            if len(deleted) == len(self.segments):
+                self._roll(now_ms)
+            doomed = self.segments[: len(deleted)]
+            # Readers lose sight of the segments before their files change names.
+            self.segments = self.segments[len(deleted) :]
+            self._start_at(self.segments[0].base_offset)
+            for segment in doomed:
+                due_ms = monotonic_ms + config.file_delete_delay_ms
+                self.removed_files.remove_segment_later(segment, due_ms)
+            if not self.retention_exempt:
+                deleted += self.removed_files.expire_set_aside(config, now_ms)
+            return deleted
+
+    def _start_at(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    # Closing.
+
+    def finish(self) -> list[str]:
+        """Finish the files so that the next start need not look into them; those to be synced.
+
+        No more appends follow. Call `finished` once the files are synced.
+
+        Raises:
+            StorageFailed: the disk refused; the next start must recover this log.
+        """
+        with self._exclusively(), self._flusher.settling(self):
+            active, end_offset, unsynced = self.active, self.log_end_offset, []
+            if self.epochs.latest != self.leader_epoch > 0:
+                # Clients have seen it; the next start must not lead in an older one.
+                self.epochs.assign(self.leader_epoch, end_offset, sync=False)
+                unsynced.append(self.epochs.path)
+            if not self._is_settled:
+                active.finish()
+                self._append_times.save()
+                if end_offset > 0:  # as Kafka, which snapshots nothing for nothing
+                    self.producers.write(self._files, self.directory, end_offset)
+                unsynced += active.segment.paths
+            unsynced += self._flusher.unsynced_paths(self)
+            if unsynced and self._flusher.has_new_names:
+                unsynced.append(self.directory)
+            return unsynced
+
+    def finished(self) -> None:
+        """The disk has all that `finish` named."""
+        self._is_settled = True
+        self._flusher.synced_everything(self)
+
+    def doubt(self) -> None:
+        """The disk has failed to sync what `finish` named."""
+        self._flusher.doubt()
+
+    def end_repairs(self) -> None:
+        """Replace no index from here on, also where a thread is checking one: another may write."""
+        for segment in self.segments:
+            segment.indexes.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the files of a log whose directory has another name now."""
+        for segment in self.segments:
+            segment.abandon()

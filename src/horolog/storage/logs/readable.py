@@ -1,0 +1,260 @@
+"""What readers see of the log of one partition: offsets, batches, and lookups by time.
+
+Invariant: the tuple of segments is replaced, never mutated. A reader takes it once, and its
+segments stay readable after retention has deleted them. Reads never go beyond the log end offset,
+which advances only after a batch is completely in the file.
+
+Any thread may read while one appends (logs/appendable.py).
+"""
+
+from bisect import bisect_right
+from collections.abc import Container
+
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.storage.append_times.file import AppendTimeStretch
+from horolog.storage.batches.slices import Slice
+from horolog.storage.directory.checkpoints import AppendTimeReset
+from horolog.storage.index.abort import AbortedTxn
+from horolog.storage.index.blocks import Window
+from horolog.storage.logs.parts import LogParts
+from horolog.storage.lookup.by_append_time import (
+    AppendedAt,
+    append_times,
+    find_by_append_time,
+    with_ends,
+)
+from horolog.storage.lookup.by_timestamp import (
+    LookupWay,
+    TimestampOffset,
+    find_by_timestamp,
+    find_max_timestamp,
+    offsets_before,
+    way_to,
+)
+from horolog.storage.lookup.index_checks import IndexChecks
+from horolog.storage.lookup.time_ranges import TimeRanges, time_ranges
+from horolog.storage.segments.segment import Segment
+
+
+class ReadableLog:
+    """See the module. The segments and the log start offset are replaced by `Log` alone."""
+
+    def __init__(self, parts: LogParts) -> None:
+        self.topic, self.partition = parts.partition
+        self.segments: tuple[Segment, ...] = tuple(parts.segments)
+        """In offset order, never empty; replaced, never mutated."""
+        self.log_start_offset = parts.log_start_offset
+        """The first readable offset; at most the log end offset."""
+        self._append_times = parts.append_times
+        # Transactions that another broker left open: producer id and first offset; shrinks only.
+        self._unended = parts.producers.unended()
+        self._index_checks = IndexChecks()
+        self._max_batch_bytes = parts.max_batch_uncompressed_bytes
+        self._files = parts.files
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record will have."""
+        return self.segments[-1].end.next_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Consumers read up to here: all replicas have it. Without replicas, the log end offset."""
+        return self.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Consumers of committed records read up to here: no transaction is open before it.
+
+        The high watermark, since none is begun here, and one that another broker left open
+        counts as aborted or committed (`aborted_transactions`).
+        """
+        return self.high_watermark
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no record can be read, though deleted ones may still be in the file."""
+        return self.log_start_offset >= self.log_end_offset
+
+    @property
+    def append_time_resets(self) -> tuple[AppendTimeReset, ...]:
+        """Where append times were lowered, in order of offsets."""
+        return self._append_times.resets
+
+    # Batches.
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one_batch: bool = True,
+        up_to: int | None = None,
+    ) -> Slice:
+        """The stretch of a file that a fetch from `offset` is answered with.
+
+        It begins with the batch that holds the offset, or with the next one where
+        compaction has left a gap, and ends within a segment, at the log end, or before the
+        batch that holds the offset `up_to` (the high watermark or last stable offset).
+
+        Raises:
+            RequestRefused: the offset is out of range (1).
+            CorruptBatch: the file is damaged there.
+        """
+        end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= end_offset:
+            raise RequestRefused(
+                ErrorCode.offset_out_of_range,
+                f"Received request for offset {offset} for partition {self}, but we only have log "
+                f"segments in the range {self.log_start_offset} to {end_offset}.",
+            )
+        before = up_to if up_to is not None and up_to < end_offset else None
+        if offset < end_offset and (before is None or offset < before):
+            for segment in self.segments_from(offset):
+                found = segment.slice(offset, max_bytes, min_one_batch=min_one_batch, before=before)
+                if found is not None:
+                    return found
+        return Slice(self._files, None, 0, 0)
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions that reach into `[offset, end_offset)`.
+
+        A transaction that was open when its broker stopped for good has no producer left that could
+        end it; it counts as aborted unless its commit was decided (`take_as_committed`), and so
+        everything up to the log end is stable.
+        """
+        found = [entry for segment in self.segments for entry in segment.aborted()]
+        found += [
+            AbortedTxn(producer_id, first_offset, end_offset, end_offset)
+            for producer_id, first_offset in self._unended
+        ]
+        return [e for e in found if e.last_offset >= offset and e.first_offset < end_offset]
+
+    @property
+    def has_open_transactions(self) -> bool:
+        """Whether there are any that count as aborted without a marker."""
+        return bool(self._unended)
+
+    def take_as_committed(self, producer_ids: Container[int]) -> None:
+        """The open transactions of these producers are committed; only markers are missing."""
+        self._unended = tuple(one for one in self._unended if one[0] not in producer_ids)
+
+    # Lookups by time.
+
+    def find_by_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The record with the smallest offset at or after a moment; see lookup/by_timestamp.py."""
+        start = self.log_start_offset
+        segments = self.segments_from(start)
+        if timestamp >= 0 and len(segments) > 1:
+            times = self._index_checks.largest_times_of(segments[:-1])
+            segments = segments[times.first_reaching(timestamp) :]
+        return find_by_timestamp(segments, timestamp, start, self._max_batch_bytes)
+
+    def find_by_append_time(self, ms: int) -> AppendedAt | None:
+        """The first record that was appended at or after `ms`; see lookup/by_append_time.py.
+
+        Append times never go back but at `append_time_resets`: behind one, records may have been
+        appended before `ms` again.
+
+        Raises:
+            StorageFailed: the disk refused.
+            CorruptBatch: the log is damaged where it has to be read.
+        """
+        start = self.log_start_offset
+        resets = {reset.offset for reset in self.append_time_resets}
+        return find_by_append_time(self.segments_from(start), ms, start, resets)
+
+    def append_times(self, from_offset: int, to_offset: int) -> list[AppendTimeStretch]:
+        """When the records of these offsets were appended, as far as that is known, in order.
+
+        Raises:
+            StorageFailed: the disk refused.
+            CorruptBatch: the log is damaged where append times have to be read from it.
+        """
+        found: list[AppendTimeStretch] = []
+        for segment, end_offset, size in with_ends(self.segments_from(from_offset)):
+            first, last = max(from_offset, segment.base_offset), min(to_offset, end_offset)
+            if first < last:
+                found += append_times(segment, first, last, size)
+        return found
+
+    def append_times_within(self, offset: int, size: int) -> list[AppendTimeStretch]:
+        """The same for the batches in so many bytes, from the one on that holds an offset.
+
+        Raises:
+            StorageFailed, CorruptBatch: as `append_times`.
+        """
+        for segment, end_offset, log_size in with_ends(self.segments_from(offset)):
+            found = segment.locate(offset)
+            if found is None:
+                continue
+            start, end = found[0], offset
+            for position, header in segment.headers(start, log_size):
+                if position - start >= size:
+                    break
+                end = header.next_offset
+            return append_times(segment, offset, min(end, end_offset), log_size)
+        return []
+
+    def way_to(self, timestamp: int) -> LookupWay:
+        """How `find_by_timestamp` finds its answer; it may wait for the disk."""
+        start = self.log_start_offset
+        return way_to(self.segments_from(start), timestamp, start, self._max_batch_bytes)
+
+    def time_ranges(self, window: Window, from_offset: int, limit: int) -> TimeRanges:
+        """The offsets from one on that may hold a record of a time; see lookup/time_ranges.py.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        end_offset = self.high_watermark
+        start = max(from_offset, self.log_start_offset)
+        found = time_ranges(self.segments_from(start), window, start, end_offset, limit)
+        if found.lacks_maps:
+            self._index_checks.want_maps()
+        return found
+
+    def offsets_before(self, ms: int, count: int, now_ms: int) -> list[int]:
+        """Where segments begin that last changed at or before `ms`; see lookup/by_timestamp.py."""
+        start = self.log_start_offset
+        segments = self.segments_from(start)
+        return offsets_before(segments, ms, count, start, self.log_end_offset, now_ms)
+
+    def find_max_timestamp(self) -> TimestampOffset | None:
+        """The first of the records with the largest timestamp; see lookup/by_timestamp.py."""
+        start = self.log_start_offset
+        segments = self.segments_from(start)
+        self._index_checks.need_no_check(segments[:-1])
+        return find_max_timestamp(segments, start, self._max_batch_bytes)
+
+    @property
+    def wants_index_check(self) -> bool:
+        """Whether lookups use indexes that `check_indexes` has not checked yet."""
+        return self._index_checks.are_wanted
+
+    def check_indexes(self) -> bool:
+        """Check the next unsealed indexes against their log; return whether more remain.
+
+        May run at any time, in another thread; reads all batch headers of one segment.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        return self._index_checks.check_next(self.segments[:-1])
+
+    def segments_from(self, offset: int) -> tuple[Segment, ...]:
+        """The segment that holds an offset, and all that follow."""
+        segments = self.segments
+        return segments[max(0, bisect_right(segments, offset, key=_base_offset) - 1) :]
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

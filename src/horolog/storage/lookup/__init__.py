@@ -1,0 +1,1 @@
+"""Questions about times, put to the segments of a log."""

@@ -1,0 +1,186 @@
+"""When records were appended, and which was the first at or after a moment.
+
+Append times come from the companion file of each segment (append_times/file.py). Where that knows
+nothing (another broker has appended), a batch stamped with LogAppendTime says its own; the
+append time of any other record is unknown there.
+"""
+
+from collections.abc import Container, Iterator, Sequence
+from typing import NamedTuple
+
+from horolog.record.timestamps import LOG_APPEND_TIME
+from horolog.storage.append_times.file import AppendTimeStretch
+from horolog.storage.segments.reader import SegmentReader
+
+_FEW_BATCHES = 64  # more are not walked on the event loop
+
+
+class AppendedAt(NamedTuple):
+    """The record that a lookup by append time found."""
+
+    offset: int
+    ms: int | None
+    """When it was appended. None if that is unknown: it is then the first record that may have
+    been appended at or after the time, since append times before it are known to be earlier."""
+    leader_epoch: int
+    """-1 if its batch has none."""
+
+
+def append_times(
+    segment: SegmentReader, from_offset: int, to_offset: int, size: int
+) -> list[AppendTimeStretch]:
+    """When the records of these offsets of a segment were appended, in order.
+
+    Args:
+        segment: that has the offsets.
+        from_offset: of the first record.
+        to_offset: after the last; at most the segment's end.
+        size: bytes of the segment up to that end.
+
+    Raises:
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where append times have to be read from it.
+    """
+    found = segment.append_times.stretches(from_offset, to_offset)
+    if all(stretch.ms is not None for stretch in found):
+        return found
+    ends = [*(stretch.offset for stretch in found[1:]), to_offset]
+    filled: list[AppendTimeStretch] = []
+    for stretch, end in zip(found, ends, strict=True):
+        stamped = [stretch] if stretch.ms is not None else _stamps(segment, stretch, end, size)
+        for each in stamped:
+            if not filled or filled[-1].ms != each.ms:
+                filled.append(each)
+    return filled
+
+
+def last_append_time(segment: SegmentReader, to_offset: int, size: int) -> int | None:
+    """When the last record before an offset of a segment was appended; None if that is unknown.
+
+    Since append times do not go back within a segment, none of its records was appended later.
+
+    Raises:
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where the append time has to be read from it.
+    """
+    if to_offset <= segment.base_offset:
+        return None
+    return append_times(segment, to_offset - 1, to_offset, size)[-1].ms
+
+
+def find_by_append_time(
+    segments: Sequence[SegmentReader], ms: int, from_offset: int, resets: Container[int] = ()
+) -> AppendedAt | None:
+    """The first record from an offset on that was appended at or after `ms`; None if none was.
+
+    Args:
+        segments: consecutive, the last one with its end.
+        ms: since the epoch.
+        from_offset: of the first record that counts.
+        resets: offsets at which append times go back.
+
+    Raises:
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where it has to be read.
+    """
+    for segment, end_offset, size in with_ends(segments):
+        found = _find_in(segment, ms, from_offset, end_offset, size)
+        if found is not None and found.ms is None and end_offset not in resets:
+            # No later than the first that is known of the next segment.
+            following = [each for each in segments if each.base_offset == end_offset][:1]
+            next_ms = following[0].append_times.earliest_ms if following else None
+            if next_ms is not None and next_ms < ms:
+                continue
+        if found is not None:
+            return found
+    return None
+
+
+class AppendedWithin(NamedTuple):
+    """The offsets of a segment that may hold records appended between two times."""
+
+    start: int
+    end: int
+    is_exact: bool
+    """Whether no other record is among them: their append times are all known."""
+
+
+def appended_within(
+    segment: SegmentReader, first_ms: int, last_ms: int, from_offset: int, to_offset: int
+) -> AppendedWithin | None:
+    """Where the records of a segment are that were appended from `first_ms` up to `last_ms`.
+
+    Append times do not go back within a segment. Where they are not in its file, batches may be
+    stamped with them. None if there is no such record.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    times = segment.append_times
+    first = times.first_from(first_ms, from_offset, to_offset)
+    if first is None:
+        return None
+    later = times.first_from(last_ms + 1, first.offset, to_offset)
+    is_known = later is None or later.ms is not None
+    end = to_offset if later is None or later.ms is None else later.offset
+    if first.offset >= end:
+        return None
+    return AppendedWithin(first.offset, end, first.ms is not None and is_known)
+
+
+def with_ends(segments: Sequence[SegmentReader]) -> Iterator[tuple[SegmentReader, int, int]]:
+    """Consecutive segments that hold anything, the offsets after them, and their sizes.
+
+    The last one's end is taken once; the others end where the next one begins.
+    """
+    last = segments[-1].end
+    ends = [*(segment.base_offset for segment in segments[1:]), last.next_offset]
+    for segment, end_offset in zip(segments, ends, strict=True):
+        size = last.size if segment is segments[-1] else segment.size
+        if size:
+            yield segment, end_offset, size
+
+
+def _find_in(
+    segment: SegmentReader, ms: int, from_offset: int, to_offset: int, size: int
+) -> AppendedAt | None:
+    times = segment.append_times
+    offset = max(from_offset, segment.base_offset)
+    found = times.first_from(ms, offset, to_offset)
+    if found is None:
+        return None
+    located = segment.locate(found.offset)
+    if located is None:
+        return None
+    if found.ms is not None:
+        return AppendedAt(found.offset, found.ms, located[1].leader_epoch)
+    # Up to the next entry the batches themselves may say it.
+    for passed, (_, header) in enumerate(segment.headers(located[0], size)):
+        if passed > _FEW_BATCHES:
+            segment.may_block()
+        if header.base_offset >= to_offset:
+            return None
+        first = max(header.base_offset, found.offset)
+        known_ms = (
+            header.max_timestamp if header.timestamp_type is LOG_APPEND_TIME else times.at(first)
+        )
+        if known_ms is None or known_ms >= ms:
+            return AppendedAt(first, known_ms, header.leader_epoch)
+    return None
+
+
+def _stamps(
+    segment: SegmentReader, stretch: AppendTimeStretch, to_offset: int, size: int
+) -> Iterator[AppendTimeStretch]:
+    located = segment.locate(stretch.offset)
+    if located is None:
+        yield stretch
+        return
+    for passed, (_, header) in enumerate(segment.headers(located[0], size)):
+        if passed > _FEW_BATCHES:
+            segment.may_block()
+        if header.base_offset >= to_offset:
+            return
+        is_stamped = header.timestamp_type is LOG_APPEND_TIME
+        offset = max(stretch.offset, header.base_offset)
+        yield AppendTimeStretch(offset, header.max_timestamp if is_stamped else None)

@@ -1,0 +1,282 @@
+"""Finding records by their timestamps: exact to the record, over all segments.
+
+Search asks every segment in the order of offsets whose largest timestamp reaches the
+target, so that the earliest offset wins; unlike Kafka (which looks into one segment
+only) it goes on when that segment has nothing to show, because its only matches are
+before the log start.
+
+Largest times of the segments are in no order. Of those that are finished the largest of
+all up to each one is kept, so that the first segment to look into is found by halving.
+
+Targets below zero (KIP-228) are looked for in the blocks that may hold them (index/block_map.py),
+since neither Kafka's time index nor a largest timestamp that Kafka wrote says anything about
+times before 1970.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import accumulate
+from typing import NamedTuple
+
+from horolog.errors import CorruptIndex, RequestRefused
+from horolog.record.batch import BatchHeader
+from horolog.record.compression import Codec
+from horolog.record.scan import find_at_or_after, find_equal, scan_batch
+from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.storage.files import FileMissing
+from horolog.storage.index.blocks import Window
+from horolog.storage.index.time import TimeEntry
+from horolog.storage.segments.reader import SegmentReader
+
+_INT64_MAX = (1 << 63) - 1
+# The limits of a lookup without `may_block`, which runs on the event loop.
+_FEW_BATCHES = 64
+_MUCH_TO_SCAN = 256 << 10
+# By codec, so that each takes a fraction of a millisecond: a lookup that is begun again in a thread
+# costs as much as that.
+_LITTLE_TO_DECOMPRESS = {Codec.GZIP.value: 64 << 10}
+_LITTLE_FOR_FAST_CODECS = 256 << 10
+
+
+class TimestampOffset(NamedTuple):
+    """A record's own timestamp and offset, and its batch's leader epoch (-1 if it has none)."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class LookupWay(NamedTuple):
+    """How a lookup by time finds its answer."""
+
+    segments: int
+    """Of the log."""
+    passed: int
+    """Segments before the one looked into last, whose largest times are earlier."""
+    base_offset: int | None
+    """Of the segment looked into last; None if no segment reaches the time."""
+    entry: TimeEntry | None
+    """The entry of its time index that the search begins with; None if it begins at its start."""
+    position: int
+    """Where in its log the search begins."""
+    batches: int
+    """Batches passed by their headers or searched."""
+    scanned_bytes: int
+    """Of batches whose records were searched, as they are stored."""
+
+
+class LargestTimes:
+    """The largest timestamps of some segments; of each, and of all up to it."""
+
+    def __init__(self, segments: Sequence[SegmentReader]) -> None:
+        self.segments = segments
+        tops = (segment.largest_to_search() for segment in segments)
+        own = (NO_TIMESTAMP if top is None else max(top.timestamp, NO_TIMESTAMP) for top in tops)
+        self._so_far = array("q", accumulate(own, max))
+
+    def first_reaching(self, timestamp: int) -> int:
+        """The index of the first segment with that time, 0 or later, or a later one."""
+        return bisect_left(self._so_far, timestamp)
+
+
+def find_by_timestamp(
+    segments: Sequence[SegmentReader], timestamp: int, from_offset: int, max_batch_bytes: int
+) -> TimestampOffset | None:
+    """The record with the smallest offset that is at or after both, None if there is none."""
+    for segment in segments:
+        largest = segment.largest_to_search() if timestamp >= 0 else None
+        if timestamp >= 0 and (largest is None or largest.timestamp < timestamp):
+            continue
+        found = _find_in(segment, timestamp, from_offset, max_batch_bytes)
+        if found is not None:
+            return found
+    return None
+
+
+def way_to(
+    segments: Sequence[SegmentReader], timestamp: int, from_offset: int, max_batch_bytes: int
+) -> LookupWay:
+    """Look up a time as `find_by_timestamp` does, and note the way; it may wait for the disk."""
+    passed = 0
+    way = LookupWay(len(segments), 0, None, None, 0, 0, 0)
+    for segment in segments:
+        largest = segment.largest_to_search() if timestamp >= 0 else None
+        if timestamp >= 0 and (largest is None or largest.timestamp < timestamp):
+            passed += 1
+            continue
+        end = segment.end
+        start = segment.indexes.position_for(timestamp, from_offset, end) if end.size else 0
+        entry: TimeEntry | None = None
+        with suppress(FileMissing, CorruptIndex):  # then it is shown without an entry
+            entry = segment.indexes.times.lookup(timestamp) if timestamp >= 0 else None
+        if not start or (entry is not None and entry.timestamp == NO_TIMESTAMP):
+            entry = None
+        batches = scanned = 0
+        for position, header in _batches(segment, timestamp, start, end.size):
+            batches += 1
+            if header.max_timestamp < timestamp or header.last_offset < from_offset:
+                continue
+            scanned += header.size
+            batch = segment.read_batch(position, header)
+            if find_at_or_after(batch, header, timestamp, from_offset, max_bytes=max_batch_bytes):
+                return LookupWay(
+                    len(segments), passed, segment.base_offset, entry, start, batches, scanned
+                )
+        way = LookupWay(
+            len(segments),
+            passed,
+            segment.base_offset,
+            entry,
+            start,
+            way.batches + batches,
+            way.scanned_bytes + scanned,
+        )
+    return way._replace(passed=passed)
+
+
+def _find_in(
+    segment: SegmentReader, timestamp: int, from_offset: int, max_batch_bytes: int
+) -> TimestampOffset | None:
+    end = segment.end
+    start = segment.indexes.position_for(timestamp, from_offset, end) if end.size else 0
+    for passed, (position, header) in enumerate(_batches(segment, timestamp, start, end.size)):
+        if passed > _FEW_BATCHES:
+            segment.may_block()
+        if header.max_timestamp < timestamp or header.last_offset < from_offset:
+            continue
+        if header.size > _MUCH_TO_SCAN:
+            segment.may_block()
+        batch = segment.read_batch(position, header)
+        if not header.codec_number or not segment.is_nonblocking:
+            found = find_at_or_after(
+                batch, header, timestamp, from_offset, max_bytes=max_batch_bytes
+            )
+        else:
+            found = _find_in_little(segment, batch, header, timestamp, from_offset)
+        if found is not None:
+            return TimestampOffset(*found, header.leader_epoch)
+    return None
+
+
+def _batches(
+    segment: SegmentReader, timestamp: int, start: int, end: int
+) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches from a position on that may hold the target, or be passed by their headers."""
+    if timestamp >= 0:
+        yield from segment.headers(start, end)
+        return
+    for span in segment.blocks.spans(Window(timestamp, _INT64_MAX), end, None):
+        if span.end > start:
+            yield from segment.headers(max(start, span.position), span.end)
+
+
+def _find_in_little(
+    segment: SegmentReader, batch: bytes, header: BatchHeader, timestamp: int, from_offset: int
+) -> tuple[int, int] | None:
+    """`find_at_or_after` of a compressed batch; calls `may_block` unless little is decompressed."""
+    limit = _LITTLE_TO_DECOMPRESS.get(header.codec_number, _LITTLE_FOR_FAST_CODECS)
+    try:
+        return find_at_or_after(batch, header, timestamp, from_offset, max_bytes=limit)
+    except RequestRefused:
+        segment.may_block()
+        raise
+
+
+def offsets_before(
+    segments: Sequence[SegmentReader], ms: int, count: int, start: int, end: int, now_ms: int
+) -> list[int]:
+    """Where segments begin that were last changed at or before a moment: ListOffsets 0.
+
+    As in Kafka, where this is all that a log without timestamps can be asked. Modification times
+    bound from above when the records of a segment were appended.
+
+    Args:
+        segments: of the log, in order.
+        ms: the moment.
+        count: how many offsets at most.
+        start: log start offset.
+        end: log end offset, which counts as changed now, unless the last segment is empty.
+        now_ms: the clock.
+
+    Returns:
+        the largest offset first.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    changed = []
+    for segment in segments:
+        with suppress(FileMissing):  # it was deleted meanwhile
+            changed.append((max(start, segment.base_offset), segment.modified_ms()))
+    if segments and segments[-1].size:
+        changed.append((end, now_ms))
+    last = len(changed)
+    while last and changed[last - 1][1] > ms:
+        last -= 1
+    return [offset for offset, _ in reversed(changed[max(0, last - max(0, count)) : last])]
+
+
+def find_max_timestamp(
+    segments: Sequence[SegmentReader], from_offset: int, max_batch_bytes: int
+) -> TimestampOffset | None:
+    """The first of the records with the largest timestamp (KIP-734), None in an empty log.
+
+    Where no record has a timestamp this is the first record, with -1, as in Kafka.
+    """
+    best: TimestampOffset | None = None
+    largest_times = [segment.largest_to_search() for segment in segments]
+    tops = [NO_TIMESTAMP if largest is None else largest.timestamp for largest in largest_times]
+    highest = max((top for top in tops if top != NO_TIMESTAMP), default=None)
+    if highest is not None:  # where it should be, and is unless records there are gone
+        best = _largest_in(segments[tops.index(highest)], from_offset, max_batch_bytes)
+        if best is not None and best.timestamp >= highest:
+            return best
+        best = None
+    for segment, top in zip(segments, tops, strict=True):
+        if segment.size == 0 or (best is not None and not _is_better(top, best)):
+            continue
+        found = _largest_in(segment, from_offset, max_batch_bytes)
+        if found is not None and (best is None or _is_better(found.timestamp, best)):
+            best = found
+    return best
+
+
+def _is_better(timestamp: int, best: TimestampOffset) -> bool:
+    """-1 is no timestamp, so that even one before 1970 is better."""
+    if timestamp == NO_TIMESTAMP:
+        return False
+    return best.timestamp == NO_TIMESTAMP or timestamp > best.timestamp
+
+
+def _largest_in(
+    segment: SegmentReader, from_offset: int, max_batch_bytes: int
+) -> TimestampOffset | None:
+    largest = segment.largest_to_search()
+    end = segment.size  # taken later, so that the largest is before it
+    start = 0
+    if largest is not None and largest.offset >= from_offset:
+        start = segment.indexes.position_before(largest.offset, end)
+    best: TimestampOffset | None = None
+    for position, header in segment.headers(start, end):
+        if header.last_offset < from_offset:
+            continue
+        if best is not None and not _is_better(header.max_timestamp, best):
+            continue
+        batch = segment.read_batch(position, header)
+        top = _top_from(batch, header, from_offset, max_batch_bytes)
+        found = find_equal(batch, header, top, from_offset, max_bytes=max_batch_bytes)
+        if found is not None and (best is None or _is_better(found[0], best)):
+            best = TimestampOffset(*found, header.leader_epoch)
+        if best is not None and largest is not None and best.timestamp == largest.timestamp:
+            break
+    return best
+
+
+def _top_from(batch: bytes, header: BatchHeader, from_offset: int, max_batch_bytes: int) -> int:
+    """The largest timestamp of the records from an offset on; the header knows it of them all."""
+    if header.base_offset >= from_offset:
+        return header.max_timestamp
+    facts = scan_batch(batch, header, max_bytes=max_batch_bytes, min_offset=from_offset)
+    return NO_TIMESTAMP if facts.max_timestamp is None else facts.max_timestamp

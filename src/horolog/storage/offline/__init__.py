@@ -1,0 +1,1 @@
+"""Work on directories without a broker: read, reindexed, converted, copied."""

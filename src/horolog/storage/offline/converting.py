@@ -1,0 +1,387 @@
+"""Rewrites the segments of a log in another record format, without a broker.
+
+A segment is written anew in `<partition>/converting/<base>/`, synced, read again and compared
+record for record, and only then takes the place of the old one, by the names that a compaction of
+Kafka's uses: its files get `.cleaned`, then `.swap`, then their own names. A kill before the first
+`.swap` leaves the old segment, one after that the new one, whatever starts next: this, horolog's
+broker or Kafka's. A segment that has the format is left as it is, so that the work goes on where it
+ended.
+
+Processes may convert segments of one partition at the same time: each locks the segment's log, and
+the partition's directory while names in it change.
+
+Offsets stay as they are, and modification times, by which segments without timestamps expire. A
+segment that grows beyond `MAX_SEGMENT_BYTES` becomes several.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch, RequestRefused, StorageFailed
+from horolog.record.batch import iter_headers
+from horolog.record.compression import Codec
+from horolog.record.conversion import Losses, as_plain_messages, convert_all
+from horolog.record.old_format.sent import RUN_BYTES
+from horolog.storage import names
+from horolog.storage.batches.reader import EVERYTHING
+from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
+from horolog.storage.files import Files, OpenFile
+from horolog.storage.removal.leftovers import base_offsets, tidy
+from horolog.storage.segments.finished import write_companions
+from horolog.storage.segments.reader import SegmentReader
+from horolog.storage.verify import Target
+from horolog.storage.verify.findings import Checked, Steps
+
+MAX_SEGMENT_BYTES = 1 << 30
+_CARRIED = (names.TXN_INDEX,)  # true of a log in any format: they name offsets
+_WRITE_BYTES = 4 << 20
+_ABORTED_AND_LARGE = "it has aborted transactions, and would become several segments"
+CONVERSION_REASON = "it would append to what is converted"
+
+
+@dataclass(slots=True)
+class ConvertedSegment:
+    """What was done about one segment."""
+
+    path: str
+    records: int = 0
+    """Written anew."""
+    bytes_before: int = 0
+    bytes_after: int = 0
+    losses: Losses = field(default_factory=Losses)
+    refused: str | None = None
+    """Why it was left as it is."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether it was written anew."""
+        return self.records > 0 or self.bytes_after > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """The work at one target; only to be done while `locked` keeps brokers away."""
+
+    target: Target
+    magic: int
+    now_ms: int
+    zstd_as: Codec | None = None
+    interval_bytes: int = 4096
+    max_segment_bytes: int = MAX_SEGMENT_BYTES
+    dry_run: bool = False
+    """Write nothing; report what would be written, lost or refused."""
+    files: Files = field(default_factory=Files)
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep brokers away from the log directory meanwhile, if there is one.
+
+        Raises:
+            Misconfigured: a broker is at work there.
+        """
+        return lock_offline(self.target.log_dir, CONVERSION_REASON)
+
+    def shared(self) -> AbstractContextManager[None]:
+        """The same for one of several processes at work in the directory; see `share_offline`."""
+        return share_offline(self.target.log_dir, CONVERSION_REASON)
+
+    def steps(self) -> Steps[list[ConvertedSegment]]:
+        """Convert every segment; yields how much was read, returns what was done."""
+        done = []
+        for directory in self.target.partitions:
+            if _is_kafkas_own(directory.name):
+                if not self.target.is_log_dir:
+                    own = "a topic that Kafka keeps for itself: these logs are never changed"
+                    done.append(ConvertedSegment(str(directory), refused=own))
+                continue
+            with self._alone(str(directory)):  # the names do not change while they are listed
+                if not self.dry_run:
+                    tidy(self.files, str(directory), keep=True, now_ms=self.now_ms)
+                    _remove_cleaned(self.files, str(directory))
+                bases = base_offsets(self.files.names_in(str(directory)), names.LOG)
+            for index, base in enumerate(bases):
+                path = directory / names.segment_file(base, names.LOG)
+                if self.target.segment in (None, path):
+                    is_last = index + 1 == len(bases)
+                    done.append((yield from self._one(path, base, is_last=is_last)))
+        return done
+
+    def _one(self, path: Path, base_offset: int, *, is_last: bool) -> Steps[ConvertedSegment]:
+        try:
+            with self._alone(str(path)):
+                self.files.close()  # another process may have converted it meanwhile
+                converting = _Segment(self, str(path.parent), base_offset, is_last=is_last)
+                return (yield from converting.steps())
+        except StorageFailed as error:
+            return ConvertedSegment(str(path), refused=str(error))
+
+    def _alone(self, path: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.dry_run else lock_against_others(path)
+
+
+class _Segment:
+    """One segment on its way into another format."""
+
+    def __init__(
+        self, conversion: Conversion, directory: str, base_offset: int, *, is_last: bool
+    ) -> None:
+        self._conversion = conversion
+        self._files = conversion.files
+        self._directory = directory
+        self._base_offset = base_offset
+        self._is_last = is_last
+        path = f"{directory}/{names.segment_file(base_offset, names.LOG)}"
+        self._old = SegmentReader.at(self._files, path, base_offset)
+        self._parent = f"{directory}/{names.CONVERTING}"
+        self._work = f"{self._parent}/{names.segment_file(base_offset, '')}"
+        self._done = ConvertedSegment(path, bytes_before=self._old.size)
+        self._new: list[SegmentReader] = []
+        self._file: OpenFile | None = None
+        self._written = 0
+        self._next_offset = base_offset
+
+    def steps(self) -> Steps[ConvertedSegment]:
+        """Convert it, unless it has the format."""
+        done, dry_run = self._done, self._conversion.dry_run
+        if not dry_run:
+            self._clear()  # of a conversion that was killed
+        try:
+            if not self._has_other_format():
+                yield Checked(bytes=self._old.size, segments=1)
+                return done
+            yield from self._write()
+            if not dry_run:
+                self._compare()
+                self._put_beside()
+        except (CorruptBatch, RequestRefused, StorageFailed) as error:
+            done.refused = (
+                f"its log is damaged: {error.reason}. `horolog log verify` says where"
+                if isinstance(error, CorruptBatch)
+                else str(error)
+            )
+            done.records, done.bytes_after, done.losses = 0, 0, Losses()
+            if not dry_run:
+                self._clear()
+            yield Checked(segments=1)
+            return done
+        if not dry_run:
+            self._swap()
+        yield Checked(segments=1)
+        return done
+
+    def _clear(self) -> None:
+        """Remove what was being written; other processes may be converting, too."""
+        if not self._files.exists(self._parent):
+            return
+        self._files.remove_tree(self._work)
+        with lock_against_others(self._directory), suppress(OSError):
+            os.rmdir(self._parent)
+
+    def _has_other_format(self) -> bool:
+        """Whether a batch is of another format.
+
+        Raises:
+            CorruptBatch: a header is none; also where the log is torn at its end.
+            StorageFailed: it has what the format has no place for.
+        """
+        magic, is_other = self._conversion.magic, False
+        for _, header in self._old.batches().headers():
+            is_other |= header.magic != magic
+            if magic < 2 and header.is_control and not header.is_transactional:
+                raise StorageFailed(
+                    f"the batch at offset {header.base_offset} holds control records, which have "
+                    f"no place in format v{magic}"
+                )
+            if magic < 2 and header.is_transactional:
+                raise StorageFailed(
+                    f"the batch at offset {header.base_offset} is part of a transaction: format "
+                    f"v{magic} cannot say which are aborted, and their records would come back"
+                )
+        return is_other
+
+    # Writing.
+
+    def _write(self) -> Steps[None]:
+        if not self._conversion.dry_run:
+            self._make_directory()
+        conversion, done = self._conversion, self._done
+        run_bytes = 0 if self._old.has_append_times else RUN_BYTES  # these are of each message
+        least_offset = self._base_offset
+        for buffer in self._old.batches(EVERYTHING).wanted(0, names.MAX_OFFSET, None):
+            parts: list[Buffer] = []
+            for part in convert_all(
+                buffer,
+                conversion.magic,
+                least_offset=least_offset,
+                zstd_as=conversion.zstd_as,
+                run_bytes=run_bytes,
+            ):
+                least_offset = part.next_offset
+                done.records += part.records
+                done.losses += part.losses
+                if len(part.data):
+                    self._add(bytes(part.data), parts)
+            self._flush(parts)
+            yield Checked(bytes=len(buffer))
+        if self._is_last and least_offset != self._next_offset:
+            raise StorageFailed(
+                f"the log ends at offset {least_offset} and would end at {self._next_offset}, so "
+                f"that offsets are given out twice: format v{conversion.magic} has no place for "
+                "what comes last"
+            )
+        if not done.bytes_after and self._file is None:
+            raise StorageFailed(f"nothing of it has a place in format v{conversion.magic}")
+        if not conversion.dry_run:
+            self._finish_file()
+        elif self._old.has_aborted and done.bytes_after > conversion.max_segment_bytes:
+            raise StorageFailed(_ABORTED_AND_LARGE)
+
+    def _make_directory(self) -> None:
+        with lock_against_others(self._directory):
+            if not self._files.exists(self._parent):
+                self._files.make_directory(self._parent)
+            self._files.make_directory(self._work)
+
+    def _add(self, batch: bytes, parts: list[Buffer]) -> None:
+        if self._conversion.dry_run:
+            self._count(batch)
+            self._done.bytes_after += len(batch)
+            return
+        pending = sum(map(len, parts))
+        size = self._written + pending + len(batch)
+        if self._file is not None and size > self._conversion.max_segment_bytes:
+            self._flush(parts)
+            self._finish_file()
+        if self._file is None:
+            # Of a compressed message the header says only where it ends.
+            self._begin_file(self._next_offset if self._new else self._base_offset)
+        self._count(batch)
+        parts.append(batch)
+        if pending > _WRITE_BYTES:
+            self._flush(parts)
+
+    def _count(self, batch: bytes) -> None:
+        for _, header in iter_headers(batch, 0, self._next_offset):
+            self._next_offset = header.next_offset
+
+    def _begin_file(self, base_offset: int) -> None:
+        stem = f"{self._work}/{names.segment_file(base_offset, '')}"
+        self._file = self._files.create(stem + names.LOG)
+        self._new.append(SegmentReader(self._files, stem, base_offset, 0))
+        self._written = 0
+
+    def _flush(self, parts: list[Buffer]) -> None:
+        if self._file is not None and parts:
+            self._files.write_at(self._file, parts, self._written)
+            self._written += sum(map(len, parts))
+            parts.clear()
+
+    def _finish_file(self) -> None:
+        assert self._file is not None
+        self._files.sync(self._file)
+        before = self._new.pop()
+        stem = before.path_of("")
+        self._new.append(SegmentReader(self._files, stem, before.base_offset, self._written))
+        self._done.bytes_after += self._written
+        self._file = None
+
+    # Proving.
+
+    def _compare(self) -> None:
+        """Read what was written, and compare it with what was there, record for record.
+
+        Raises:
+            StorageFailed: they differ.
+        """
+        magic = self._conversion.magic
+        before, after = _digest([self._old], magic), _digest(self._new, magic)
+        if before != after:
+            raise StorageFailed(
+                "what was written is not what was there: that is a defect of horolog, and nothing "
+                "was changed"
+            )
+
+    # Companion files of the new log.
+
+    def _put_beside(self) -> None:
+        if len(self._new) > 1 and self._old.has_aborted:
+            raise StorageFailed(_ABORTED_AND_LARGE)
+        modified_ms = self._old.modified_ms()
+        owner = os.fstat(self._old.log.open().fd)
+        for reader in self._new:
+            write_companions(
+                self._files,
+                reader,
+                self._conversion.interval_bytes,
+                self._old.append_times.stretches if self._old.has_append_times else None,
+            )
+        for suffix in _CARRIED:
+            source = self._old.path_of(suffix)
+            if self._files.exists(source):
+                content = self._files.read_whole(source, MAX_SEGMENT_BYTES) or b""
+                self._write_file(self._new[0].path_of(suffix), content)
+        for name in os.listdir(self._work):
+            path = f"{self._work}/{name}"
+            file = self._files.get(path)
+            os.fchmod(file.fd, stat.S_IMODE(owner.st_mode))
+            with suppress(PermissionError):  # only root may give files away
+                os.fchown(file.fd, owner.st_uid, owner.st_gid)
+            self._files.sync(file)
+            if name.endswith(names.LOG):
+                self._files.touch(path, modified_ms)
+        self._files.sync_path(self._work)
+
+    def _write_file(self, path: str, content: bytes) -> None:
+        self._files.write_at(self._files.create(path), [content], 0)
+
+    # Taking its place.
+
+    def _swap(self) -> None:
+        directory, files = self._directory, self._files
+        with lock_against_others(directory):
+            cleaned = []
+            for name in sorted(os.listdir(self._work), reverse=True):
+                files.rename(f"{self._work}/{name}", f"{directory}/{name}{names.CLEANED}")
+                cleaned.append(name)
+            files.sync_path(directory)
+            # The smallest base offset last: as long as one file is `.cleaned`, all are void.
+            for name in cleaned:
+                stem = f"{directory}/{name}"
+                files.rename(f"{stem}{names.CLEANED}", f"{stem}{names.SWAP}")
+            files.sync_path(directory)
+            tidied = tidy(files, directory, keep=True, now_ms=self._conversion.now_ms)
+            self._done.notes += tidied.warnings
+            files.sync_path(directory)
+        self._clear()
+
+
+def _digest(readers: Sequence[SegmentReader], magic: int) -> tuple[str, int]:
+    """What is equal for equal records, as far as a format holds them; and how many there are."""
+    digest = hashlib.blake2b()
+    records = 0
+    for reader in readers:
+        least_offset = reader.base_offset
+        for buffer in reader.batches(EVERYTHING).wanted(0, names.MAX_OFFSET, None):
+            for part in as_plain_messages(buffer, min(magic, 1), least_offset=least_offset):
+                digest.update(part.data)
+                records += part.records
+                least_offset = part.next_offset
+    return digest.hexdigest(), records
+
+
+def _is_kafkas_own(name: str) -> bool:
+    partition = names.partition_of(name)
+    return partition is not None and partition.topic in names.INTERNAL_TOPICS
+
+
+def _remove_cleaned(files: Files, directory: str) -> None:
+    """What a kill before the first `.swap` has left."""
+    for name in os.listdir(directory):
+        if name.endswith(names.CLEANED):
+            files.remove(f"{directory}/{name}")

@@ -1,0 +1,105 @@
+"""A partition's directory, read without a broker: its segments as they are now, and their ends.
+
+For commands that answer from files. A broker may be appending meanwhile: what it appends after
+this was opened is not seen, and a segment that it deletes is missing when it is read. Nothing
+is written in the directory; block maps that it lacks go to the user's cache (index/block_cache.py).
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from horolog.errors import CorruptFile
+from horolog.storage import names
+from horolog.storage.directory.checkpoints import (
+    AppendTimeReset,
+    read_append_time_resets,
+    read_offsets,
+)
+from horolog.storage.directory.contents import files_of
+from horolog.storage.files import FileMissing, Files
+from horolog.storage.index.block_map import Cache
+from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.names import TopicPartition
+from horolog.storage.removal.leftovers import base_offsets
+from horolog.storage.segments.reader import SegmentReader
+
+
+class PartitionReader:
+    """See the module. Not for several threads."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        *,
+        segment: Path | None = None,
+        cache: Cache | None = None,
+    ) -> None:
+        """What a directory holds now.
+
+        Args:
+            files: the way to the disk; read-only.
+            directory: of the partition; another name than topic-0 is a topic's with partition 0.
+            segment: the only one to be read; the others are as if they were not there.
+            cache: for block maps that are not next to their logs.
+
+        Raises:
+            StorageFailed: the disk refused, or something that is no regular file has the name of
+                one that is read.
+        """
+        self.directory = directory
+        self.partition = names.partition_of(directory.name) or TopicPartition(directory.name, 0)
+        self.notes: list[str] = []
+        """What cannot be read in addition to the segments."""
+        self._files = files
+        present = files_of(str(directory)) if segment is None else {segment.name}
+        readers = []
+        for base_offset in base_offsets(present, names.LOG):
+            path = str(directory / names.segment_file(base_offset, names.LOG))
+            try:
+                size = files.size(path)
+                stem = path.removesuffix(names.LOG)
+                reader = SegmentReader(files, stem, base_offset, size, block_cache=cache)
+                reader.log.open()
+            except FileMissing:
+                continue  # retention has deleted it since the directory was listed
+            readers.append(reader)
+        for one, following in pairwise(readers):
+            one.end = SegmentEnd(one.size, following.base_offset)
+        if readers:
+            readers[-1].end = readers[-1].whole_end()
+        self.segments: tuple[SegmentReader, ...] = tuple(readers)
+        """Oldest first; that of the last ends with its last whole batch."""
+        first = readers[0].base_offset if readers else 0
+        self.log_start_offset = min(
+            max(first, self._checkpointed()), max(first, self.log_end_offset)
+        )
+        """The first offset that consumers read."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset after the last record; 0 where there is no segment."""
+        return self.segments[-1].end.next_offset if self.segments else 0
+
+    def ends(self) -> list[tuple[SegmentReader, int]]:
+        """Every segment, and the offset before which its offsets are."""
+        following = [*(segment.base_offset for segment in self.segments[1:]), self.log_end_offset]
+        return list(zip(self.segments, following, strict=True))
+
+    def resets(self) -> Sequence[AppendTimeReset]:
+        """Where append times were lowered, in order of offsets."""
+        try:
+            path = str(self.directory / names.APPEND_TIME_RESETS)
+            return read_append_time_resets(self._files, path)
+        except CorruptFile as error:
+            self.notes.append(f"where append times were reset is unknown: {error}")
+            return ()
+
+    def _checkpointed(self) -> int:
+        path = str(self.directory.parent / names.LOG_START_OFFSETS)
+        try:
+            return read_offsets(self._files, path).get(self.partition, 0)
+        except CorruptFile as error:
+            self.notes.append(f"the log start offset is unknown: {error}")
+            return 0

@@ -1,0 +1,224 @@
+"""Rebuilds the indexes of segments from their batches, without a broker.
+
+What is written is what Apache Kafka's recovery would write: an entry where more than
+`index.interval.bytes` are before a batch, times as far as they grow, the largest of all
+at the end. No `.log` is changed. Each file is written next to the old one, read again and compared
+with all batch headers, and only then replaces it at once, so that a kill leaves the old or the new
+one; its owner and mode are kept. Two processes at one segment take turns.
+
+A segment with damage in it is left alone, since its indexes could only cover the batches
+before that; except for a torn end of a partition's last segment, which any start cuts off.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+
+from horolog.errors import CorruptBatch, StorageFailed
+from horolog.storage import names
+from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
+from horolog.storage.files import Files
+from horolog.storage.index.block_map import LONGEST_MAP
+from horolog.storage.index.builder import IndexBuilder
+from horolog.storage.index.seal import read_seal, seal_of, write_seal
+from horolog.storage.removal.leftovers import base_offsets
+from horolog.storage.segments.reader import SegmentReader
+from horolog.storage.verify import Checked, Finding, Severity, Target
+from horolog.storage.verify.entries import check_offset_index, check_time_index
+from horolog.storage.verify.facts import SegmentFacts
+from horolog.storage.verify.findings import Steps
+from horolog.storage.verify.partition import situation_of
+from horolog.storage.verify.segment import Situation, check_segment
+from horolog.storage.verify.surroundings import surroundings_of
+
+_INDEX_SUFFIXES = (
+    names.OFFSET_INDEX,
+    names.TIME_INDEX,
+    names.SEAL,
+    names.BLOCKS,
+    names.APPEND_TIMES,
+)
+REINDEXING_REASON = "it rebuilds its indexes itself where one is wrong"
+
+
+@dataclass(slots=True)
+class Reindexed:
+    """What was done about one segment."""
+
+    path: str
+    wrong: list[str] = field(default_factory=list)
+    """What was found wrong with its indexes."""
+    written: list[str] = field(default_factory=list)
+    """The files that were replaced; those that would be, where nothing is to be written."""
+    refused: str | None = None
+    """Why its indexes were left as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reindexing:
+    """The work at one target; only to be done while `locked` keeps brokers away."""
+
+    target: Target
+    interval_bytes: int
+    rebuild_all: bool = False
+    dry_run: bool = False
+    writer: Files = field(default_factory=Files)
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep brokers away from the log directory meanwhile, if there is one.
+
+        Raises:
+            Misconfigured: a broker is at work there.
+        """
+        return lock_offline(self.target.log_dir, REINDEXING_REASON)
+
+    def shared(self) -> AbstractContextManager[None]:
+        """The same for one of several processes at work in the directory; see `share_offline`."""
+        return share_offline(self.target.log_dir, REINDEXING_REASON)
+
+    def steps(self) -> Steps[list[Reindexed]]:
+        """Check every segment and rebuild its indexes; returns what was done about each."""
+        around, _ = surroundings_of(Files(read_only=True), self.target.log_dir)
+        around = around._replace(is_live=False)  # the lock is ours
+        done = []
+        for directory in self.target.partitions:
+            bases = base_offsets(self.writer.names_in(str(directory)), names.LOG)
+            paths = [directory / names.segment_file(base, names.LOG) for base in bases]
+            sizes = [path.lstat().st_size for path in paths]
+            for index, (base, path) in enumerate(zip(bases, paths, strict=True)):
+                if self.target.segment in (None, path):
+                    situation = situation_of(bases, index, sizes, directory.name, around)
+                    try:
+                        done.append((yield from self._one(str(path), base, situation)))
+                    except StorageFailed as error:
+                        done.append(Reindexed(str(path), refused=str(error)))
+        return done
+
+    def _one(self, path: str, base_offset: int, situation: Situation) -> Steps[Reindexed]:
+        files = Files(read_only=True)
+        done = Reindexed(path)
+        damage: Finding | None = None
+        checking = check_segment(files, path, base_offset, situation)
+        while True:
+            try:
+                step = next(checking)
+            except StopIteration as ended:
+                facts: SegmentFacts | None = ended.value
+                break
+            if isinstance(step, Checked):
+                yield step
+            elif step.severity is Severity.NOTE:
+                continue
+            elif step.path.endswith(_INDEX_SUFFIXES):
+                done.wrong.append(f"{os.path.basename(step.path)}: {step.what}")
+            elif step.path == path:
+                damage = damage or step
+        if not done.wrong and not self.rebuild_all:
+            return done
+        if facts is None:
+            done.refused = "it was taken away meanwhile"
+        elif facts.is_sound:
+            with self._alone(path):
+                self._rebuild(files, facts, facts.whole_bytes, done)
+        elif situation.is_active and situation.is_recovered and damage is not None:
+            with self._alone(path):
+                self._rebuild(files, facts, damage.position or 0, done)
+        else:
+            what = "" if damage is None else f" at byte {damage.position}: {damage.what}"
+            done.refused = f"its log is damaged{what}"
+        return done
+
+    def _alone(self, path: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.dry_run else lock_against_others(path)
+
+    def _rebuild(self, files: Files, facts: SegmentFacts, end: int, done: Reindexed) -> None:
+        """Write what batches before byte `end` ask for, where that is not there."""
+        reader = SegmentReader.at(files, facts.path, facts.base_offset)
+        builder = IndexBuilder(facts.base_offset, self.interval_bytes)
+        try:
+            builder.add_all(reader.log.batches(end).stretches())
+        except CorruptBatch as error:
+            done.refused = f"it changed while it was read: {error}"
+            return
+        log, writer = reader.log.open(), self.writer
+        for suffix, content, check in (
+            (names.OFFSET_INDEX, bytes(builder.offset_entries), check_offset_index),
+            (names.TIME_INDEX, bytes(builder.time_entries), check_time_index),
+        ):
+            index = reader.path_of(suffix)
+            if not _is_already(files, index, content):
+                done.written.append(index)
+                if not self.dry_run:
+                    prove = partial(_prove, content, check, reader, end)
+                    writer.replace(index, content, like=log, before=prove)
+        seal_path = reader.path_of(names.SEAL)
+        if self.dry_run:
+            return
+        if end == facts.size:
+            whole = (builder.end, builder.next_offset)
+            seal = seal_of(writer, log, reader.path_of(""), whole, builder.largest)
+            if read_seal(writer, seal_path) != seal:
+                write_seal(writer, seal_path, seal)
+                done.written.append(seal_path)
+        elif writer.exists(seal_path):
+            writer.remove(seal_path)  # it would be of an end that a start cuts off
+        self._mend_append_times(facts, done)
+        self._rebuild_map(facts, end, done)
+        writer.sync_path(os.path.dirname(facts.path))
+
+    def _mend_append_times(self, facts: SegmentFacts, done: Reindexed) -> None:
+        """Take damaged entries out of the file of append times, which no log can make again."""
+        reader = SegmentReader.at(self.writer, facts.path, facts.base_offset)
+        times = reader.append_times
+        if any(each.startswith(os.path.basename(times.path)) for each in done.wrong):
+            content = times.mended()
+            if content is None:
+                self.writer.remove(times.path)
+            else:
+                self.writer.replace(times.path, content)
+            done.written.append(times.path)
+
+    def _rebuild_map(self, facts: SegmentFacts, end: int, done: Reindexed) -> None:
+        """Make the block map of the records before byte `end`; what a start cuts off has none."""
+        reader = SegmentReader.at(self.writer, facts.path, facts.base_offset)
+        path = reader.blocks.path
+        before = self.writer.read_whole(path, LONGEST_MAP)
+        if any(each.startswith(os.path.basename(path)) for each in done.wrong):
+            self.writer.remove(path)
+        if reader.blocks.is_complete(end):
+            return
+        reader.blocks.complete(end)
+        if self.writer.read_whole(path, LONGEST_MAP) != before:
+            done.written.append(path)
+
+
+def _prove(
+    content: bytes,
+    check: Callable[[Files, str, SegmentReader, int], list[Finding]],
+    reader: SegmentReader,
+    end: int,
+    written: str,
+) -> None:
+    """Compare what is on disk with what was to be written, and with the log.
+
+    Raises:
+        StorageFailed: they differ; the file has not taken the place of the old one.
+    """
+    files = Files(read_only=True)
+    if not _is_already(files, written, content):
+        raise StorageFailed(f"{written} does not hold what was written: see to the disk")
+    wrong = next(iter(check(files, written, reader, end)), None)
+    if wrong is not None:
+        raise StorageFailed(
+            f"{written} does not fit the log: {wrong.what}. That is a defect of horolog, and the "
+            "old index is unchanged"
+        )
+
+
+def _is_already(files: Files, path: str, content: bytes) -> bool:
+    # A preallocated file is long: one of another length is not read to see that it differs.
+    if not files.exists(path) or files.size(path) != len(content):
+        return False
+    return files.read_whole(path, len(content)) == content

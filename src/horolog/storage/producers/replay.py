@@ -1,0 +1,149 @@
+"""Rebuilds the state of producers from the log: after a start, a truncation, or damage.
+
+Their state is the newest usable snapshot and the batches after it; the aborted
+transactions of a segment are those with abort markers.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from horolog.errors import CorruptBatch, CorruptFile
+from horolog.record.attempts import is_attempt
+from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTxn
+from horolog.storage.producers.states import (
+    CompletedTransaction,
+    Producers,
+    read_attempts,
+    remove_snapshot,
+)
+from horolog.storage.segments.segment import Segment
+
+_logger = logging.getLogger(__name__)
+
+
+def replay(
+    files: Files,
+    directory: str,
+    segments: Sequence[Segment],
+    producers: Producers,
+    snapshots: Iterable[int],
+    attempts: Iterable[int],
+    now_ms: int,
+) -> None:
+    """Make `producers` what they were when the last of these batches was appended.
+
+    Args:
+        files: the way to the disk.
+        directory: of the partition.
+        segments: of the log.
+        producers: what they are now does not count.
+        snapshots: the offsets of those that are there. Those beyond the log end are of
+            batches that are gone, and go too.
+        attempts: the same of what exactly-once sinks have written.
+        now_ms: when all of them count as heard of.
+    """
+    end_offset = segments[-1].end.next_offset
+    for offset in {*snapshots, *attempts}:
+        if offset > end_offset:
+            remove_snapshot(files, directory, offset)
+    start = _start(files, directory, segments, producers, snapshots, end_offset, now_ms)
+    first = _start_of_attempts(files, directory, producers, attempts, min(start, end_offset))
+    following = [segment.base_offset for segment in segments[1:]] + [end_offset]
+    for segment, next_base in zip(segments, following, strict=True):
+        if next_base > first:
+            _replay_segment(segment, start, producers, now_ms, attempts_start=first)
+
+
+def rebuild_aborted(
+    files: Files,
+    directory: str,
+    segments: Sequence[Segment],
+    index: int,
+    snapshots: Iterable[int],
+) -> None:
+    """Rebuild the index of aborted transactions of one segment from its markers."""
+    producers = Producers()
+    segment, base = segments[index], segments[index].base_offset
+    start = _start(files, directory, segments, producers, snapshots, base, now_ms=0)
+    for before in segments[:index]:
+        if before.base_offset >= start:
+            _replay_segment(before, start, producers, now_ms=0)
+    segment.write_aborted(
+        [
+            AbortedTxn(
+                ended.producer_id, ended.first_offset, ended.last_offset, ended.last_stable_offset
+            )
+            for ended in _replay_segment(segment, base, producers, now_ms=0)
+            if ended.is_aborted
+        ]
+    )
+
+
+def _start(
+    files: Files,
+    directory: str,
+    segments: Sequence[Segment],
+    producers: Producers,
+    snapshots: Iterable[int],
+    end_offset: int,
+    now_ms: int,
+) -> int:
+    """Read the newest snapshot that helps, and say from where on batches must be replayed."""
+    producers.clear()
+    for offset in sorted(snapshots, reverse=True):
+        if offset <= end_offset and _read(files, directory, offset, producers, now_ms):
+            return offset
+    return segments[0].base_offset
+
+
+def _start_of_attempts(
+    files: Files, directory: str, producers: Producers, offsets: Iterable[int], start: int
+) -> int:
+    """Read the newest file of attempts that helps, and say from where on they must be replayed.
+
+    That is before `start` where a Kafka was here since: it wrote a snapshot and no attempts.
+    """
+    attempts, usable = producers.attempts, [offset for offset in offsets if offset <= start]
+    attempts.clear()
+    for offset in sorted(usable, reverse=True):
+        try:
+            read_attempts(files, directory, offset, attempts)
+        except CorruptFile as error:
+            _logger.warning("A file of attempts is ignored: %s", error)
+            continue
+        return offset
+    attempts.was_written = bool(usable)
+    return 0 if usable else start
+
+
+def _read(files: Files, directory: str, offset: int, producers: Producers, now_ms: int) -> bool:
+    try:
+        producers.read(files, directory, offset, now_ms)
+    except CorruptFile as error:
+        _logger.warning("A producer snapshot is ignored: %s", error)
+        return False
+    return True
+
+
+def _replay_segment(
+    segment: Segment,
+    start: int,
+    producers: Producers,
+    now_ms: int,
+    *,
+    attempts_start: int | None = None,
+) -> list[CompletedTransaction]:
+    """Take note of a segment's batches from an offset on; the transactions that ended there."""
+    first = start if attempts_start is None else min(start, attempts_start)
+    before = segment.indexes.position_before(first, segment.size)
+    ended = []
+    try:
+        for position, header in segment.headers(before, segment.size):
+            if header.base_offset >= start or (header.base_offset >= first and is_attempt(header)):
+                read = partial(segment.read_batch, position, header)
+                ended.append(producers.replay(header, read, now_ms))
+    except CorruptBatch as error:
+        _logger.warning("What producers wrote is known only up to here: %s", error)
+    return [transaction for transaction in ended if transaction is not None]

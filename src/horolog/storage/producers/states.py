@@ -1,0 +1,318 @@
+"""What each producer wrote last, so that a retry is not written twice (KIP-98).
+
+For every producer id its epoch and its five newest batches, the first offset of its
+open transaction, and when it was last heard of. Written to Kafka's `.snapshot` file
+at every roll and at a clean close; after a restart the newest usable one is read
+and the batches after it are replayed.
+
+    <offset>.snapshot: i16 version (1), u32 CRC-32C of the rest, i32 count, then for each
+       i64 producer id · i16 epoch · i32 last sequence · i64 last offset · i32 offset delta
+       · i64 timestamp · i32 coordinator epoch · i64 first offset of the open transaction
+    <offset>.batches: ours, in the same frame: the older of the five batches, which Kafka's
+       file has no place for: without them a retry that spans a kill would be out of sequence
+       i64 producer id · i16 epoch · i32 last sequence · i64 last offset · i32 offset delta
+       · i64 timestamp
+    <offset>.attempts: ours, in the same frame: see producers/attempts.py
+
+One thread changes the state. Kafka forgets a producer by the timestamps of its
+records; here it is forgotten by when its last batch was appended, so that records
+with old timestamps are no less protected.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import NamedTuple
+
+import crc32c
+
+from horolog.errors import BatchRefused, CorruptFile, ErrorCode
+from horolog.record.attempts import FIRST_PRODUCER_ID, is_attempt
+from horolog.record.batch import BatchHeader
+from horolog.record.markers import read_marker
+from horolog.storage import names
+from horolog.storage.files import Files
+from horolog.storage.producers.attempts import ENTRY as ATTEMPTS_ENTRY
+from horolog.storage.producers.attempts import Attempts
+
+SEQUENCES = 1 << 31  # after 2147483647 comes 0
+CACHED_BATCHES = 5
+
+_FRAME = Struct(">hIi")
+_ENTRY = Struct(">qhiqiqiq")
+_BATCH = Struct(">qhiqiq")
+_CRC_START = 6
+_VERSION = 1
+_MAX_BYTES = 1 << 30
+
+
+class WrittenBatch(NamedTuple):
+    """A batch as a duplicate of it is answered."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        """The sequence of its first record."""
+        return (self.last_sequence - self.offset_delta) % SEQUENCES
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of its first record."""
+        return self.last_offset - self.offset_delta
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """What is known of one producer."""
+
+    epoch: int
+    batches: list[WrittenBatch] = field(default_factory=list)
+    coordinator_epoch: int = -1
+    transaction_first_offset: int | None = None
+    last_append_ms: int = 0
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker was met."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+    last_stable_offset: int
+    """Up to where no transaction was open when it ended."""
+
+
+class Producers:
+    """The producers of one log."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, ProducerState] = {}
+        self.attempts = Attempts()
+        """Those of exactly-once sinks; ordinary producers have lower ids."""
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __iter__(self) -> Iterator[tuple[int, ProducerState]]:
+        return iter(self._states.items())
+
+    def find_duplicate(self, header: BatchHeader) -> WrittenBatch | None:
+        """The batch that was written before with exactly these sequences.
+
+        Raises:
+            BatchRefused: the epoch is over (47), or batches are missing before it (45).
+        """
+        state = self._states.get(header.producer_id)
+        if state is None:
+            return None
+        first, last = header.base_sequence, header.last_sequence
+        if header.producer_epoch == state.epoch:
+            for batch in state.batches:
+                if batch.last_sequence == last and batch.first_sequence == first:
+                    return batch
+        self._check_sequence(header, state)
+        return None
+
+    def _check_sequence(self, header: BatchHeader, state: ProducerState) -> None:
+        first = header.base_sequence
+        if header.producer_epoch < state.epoch:
+            raise BatchRefused(
+                ErrorCode.invalid_producer_epoch,
+                f"Epoch of producer {header.producer_id} is {header.producer_epoch}, which is "
+                f"smaller than the last seen epoch {state.epoch}",
+            )
+        if header.producer_epoch > state.epoch:
+            expected = 0
+        else:
+            newest = state.batches[-1].last_sequence if state.batches else -1
+            expected = (newest + 1) % SEQUENCES
+        if first != expected:
+            raise BatchRefused(
+                ErrorCode.out_of_order_sequence_number,
+                f"Out of order sequence number for producer {header.producer_id}: {first} "
+                f"(incoming seq. number), {expected} expected after {state.batches[-1:]}",
+            )
+
+    def update(self, header: BatchHeader, last_offset: int, timestamp: int, now_ms: int) -> None:
+        """Take note of a batch that was written."""
+        state = self._states.get(header.producer_id)
+        if state is None:
+            state = self._states[header.producer_id] = ProducerState(header.producer_epoch)
+        elif state.epoch != header.producer_epoch:
+            state.epoch = header.producer_epoch
+            state.batches.clear()
+        batch = WrittenBatch(header.last_sequence, last_offset, header.last_offset_delta, timestamp)
+        state.batches.append(batch)
+        del state.batches[:-CACHED_BATCHES]
+        state.last_append_ms = now_ms
+
+    def replay(
+        self, header: BatchHeader, read_batch: Callable[[], bytes], now_ms: int
+    ) -> CompletedTransaction | None:
+        """Take note of a batch that is in the log, markers of transactions included.
+
+        Raises:
+            CorruptBatch: a marker is no marker.
+        """
+        if header.producer_id < 0:
+            return None
+        if is_attempt(header):
+            self.attempts.replay(header, read_batch)
+            return None
+        if header.is_control:
+            return self._end_transaction(header, read_batch())
+        if header.base_sequence >= 0 and header.records_count > 0:
+            self.update(header, header.last_offset, header.max_timestamp, now_ms)
+        if header.is_transactional:
+            state = self._states.setdefault(
+                header.producer_id, ProducerState(header.producer_epoch, last_append_ms=now_ms)
+            )
+            if state.transaction_first_offset is None:
+                state.transaction_first_offset = header.base_offset
+        return None
+
+    def _end_transaction(self, header: BatchHeader, batch: bytes) -> CompletedTransaction | None:
+        marker = read_marker(batch)
+        if marker is None:
+            return None
+        state = self._states.setdefault(header.producer_id, ProducerState(header.producer_epoch))
+        if header.producer_epoch > state.epoch:
+            state.epoch = header.producer_epoch
+            state.batches.clear()
+        if marker.coordinator_epoch is not None:
+            state.coordinator_epoch = marker.coordinator_epoch
+        first, state.transaction_first_offset = state.transaction_first_offset, None
+        if first is None:
+            return None
+        stable = min([header.next_offset, *(offset for _, offset in self.unended())])
+        return CompletedTransaction(
+            header.producer_id, first, header.last_offset, marker.is_abort, stable
+        )
+
+    def unended(self) -> tuple[tuple[int, int], ...]:
+        """Producer id and first offset of each transaction that has not ended."""
+        return tuple(
+            (producer_id, state.transaction_first_offset)
+            for producer_id, state in self._states.items()
+            if state.transaction_first_offset is not None
+        )
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers inactive for that long without an open transaction; how many."""
+        gone = [
+            producer_id
+            for producer_id, state in self._states.items()
+            if now_ms - state.last_append_ms >= expiration_ms
+            and state.transaction_first_offset is None
+        ]
+        for producer_id in gone:
+            del self._states[producer_id]
+        return len(gone)
+
+    def clear(self) -> None:
+        """Forget everything, to be read or replayed again."""
+        self._states.clear()
+
+    def write(self, files: Files, directory: str, offset: int) -> None:
+        """Write down the state of all batches before `offset`."""
+        entries, older = [], []
+        for producer_id, state in self._states.items():
+            last = state.batches[-1] if state.batches else WrittenBatch(-1, -1, 0, -1)
+            opened = state.transaction_first_offset
+            entries.append(
+                _ENTRY.pack(
+                    producer_id,
+                    state.epoch,
+                    *last,
+                    state.coordinator_epoch,
+                    -1 if opened is None else opened,
+                )
+            )
+            older += [_BATCH.pack(producer_id, state.epoch, *b) for b in state.batches[:-1]]
+        snapshot, batches, attempts = _paths(directory, offset)
+        if older:
+            files.replace(batches, _framed(older), sync=False)
+        if len(self.attempts) or self.attempts.was_written:
+            files.replace(attempts, _framed(list(self.attempts.entries())), sync=False)
+            self.attempts.was_written = True
+        files.replace(snapshot, _framed(entries), sync=False)
+
+    def read(self, files: Files, directory: str, offset: int, now_ms: int) -> None:
+        """Replace the state by what was written for `offset`; unheard of since `now_ms`.
+
+        Raises:
+            CorruptFile: the snapshot is damaged, or there is none.
+        """
+        snapshot, batches, _ = _paths(directory, offset)
+        states = {}
+        for producer_id, epoch, *last, coordinator, opened in _unframed(files, snapshot, _ENTRY):
+            if producer_id >= FIRST_PRODUCER_ID:
+                continue  # a Kafka that was here since has counted attempts as producers
+            batch = WrittenBatch(*last)
+            states[producer_id] = ProducerState(
+                epoch,
+                [batch] if batch.last_offset >= 0 else [],
+                coordinator,
+                None if opened < 0 else opened,
+                now_ms,
+            )
+        self._states = states
+        if files.exists(batches):
+            # From the newest on; a Kafka that was here since has rewritten the snapshot and
+            # knows nothing of this file, so that only what leads up to the newest is true.
+            for producer_id, epoch, *older in reversed(_unframed(files, batches, _BATCH)):
+                state, batch = states.get(producer_id), WrittenBatch(*older)
+                if state is not None and state.epoch == epoch and _follows(state.batches, batch):
+                    state.batches.insert(0, batch)
+
+
+def read_attempts(files: Files, directory: str, offset: int, attempts: Attempts) -> None:
+    """Replace the attempts by what was written down for `offset`.
+
+    Raises:
+        CorruptFile: the file is damaged, or there is none.
+    """
+    path = _paths(directory, offset)[2]
+    attempts.read(_unframed(files, path, ATTEMPTS_ENTRY), offset, path)
+
+
+def remove_snapshot(files: Files, directory: str, offset: int) -> None:
+    """Remove what was written down for `offset`, if anything was."""
+    for path in _paths(directory, offset):
+        files.remove(path)
+
+
+def _follows(batches: list[WrittenBatch], older: WrittenBatch) -> bool:
+    """Whether the oldest of these batches came right after another."""
+    if not batches or len(batches) == CACHED_BATCHES:
+        return False
+    is_next = (older.last_sequence + 1) % SEQUENCES == batches[0].first_sequence
+    return is_next and older.last_offset < batches[0].base_offset
+
+
+def _paths(directory: str, offset: int) -> tuple[str, str, str]:
+    stem = f"{directory}/{offset:020d}"
+    return stem + names.SNAPSHOT, stem + names.BATCHES, stem + names.ATTEMPTS
+
+
+def _framed(entries: list[bytes]) -> bytes:
+    body = len(entries).to_bytes(4, "big") + b"".join(entries)
+    return _VERSION.to_bytes(2, "big") + crc32c.crc32c(body).to_bytes(4, "big") + body
+
+
+def _unframed(files: Files, path: str, entry: Struct) -> list[tuple[int, ...]]:
+    data = files.read_whole(path, _MAX_BYTES)
+    if data is None or len(data) < _FRAME.size:
+        raise CorruptFile(f"{path} is missing or cut off")
+    version, crc, count = _FRAME.unpack_from(data)
+    end = _FRAME.size + count * entry.size
+    if version != _VERSION or crc != crc32c.crc32c(memoryview(data)[_CRC_START:]):
+        raise CorruptFile(f"{path} is of version {version} or damaged")
+    if count < 0 or end > len(data):
+        raise CorruptFile(f"{path} ends before its {count} entries")
+    return list(entry.iter_unpack(data[_FRAME.size : end]))

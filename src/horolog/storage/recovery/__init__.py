@@ -1,0 +1,1 @@
+"""From the files of a partition to an open log, whatever the last shutdown left."""

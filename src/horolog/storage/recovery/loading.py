@@ -1,0 +1,253 @@
+"""Recovers the log of one partition, after a clean or an unclean shutdown.
+
+After a clean shutdown only the seal of the active segment is read. Otherwise the checksum of every
+batch from the recovery point's segment on is verified, the log is truncated at the first damaged
+one, and the indexes are rebuilt (recovery/segments.py). A `Recovery` reports what was done.
+
+No readable record is deleted. Truncated bytes are set aside (removal/set_aside.py), unless they are
+zeros or the start of a batch whose append was interrupted. In an adopted log even those are kept.
+"""
+
+import os
+from collections.abc import Sequence
+from uuid import UUID
+
+from horolog.errors import CorruptFile
+from horolog.storage import names
+from horolog.storage.append_times.floor import AppendTimes
+from horolog.storage.directory.checkpoint_ids import Checkpointed
+from horolog.storage.directory.checkpoints import read_epochs, read_topic_id, write_topic_id
+from horolog.storage.files import Files
+from horolog.storage.logs.epochs import LeaderEpochs
+from horolog.storage.logs.log import Log
+from horolog.storage.logs.parts import LogParts
+from horolog.storage.logs.rolling import active_segment, new_segment
+from horolog.storage.lookup.by_append_time import with_ends
+from horolog.storage.names import TopicPartition
+from horolog.storage.producers.replay import replay
+from horolog.storage.producers.states import Producers, remove_snapshot
+from horolog.storage.recovery.plan import LoadPlan, Recovery
+from horolog.storage.recovery.segments import SegmentRecovery
+from horolog.storage.removal import leftovers
+from horolog.storage.removal.set_aside import set_aside_in
+from horolog.storage.segments.active import ActiveSegment
+from horolog.storage.segments.segment import Segment
+
+_MAX_EPOCH = (1 << 31) - 1
+
+
+def load_log(
+    files: Files, directory: str, partition: TopicPartition, plan: LoadPlan
+) -> tuple[Log, Recovery]:
+    """Open the log in a partition's directory.
+
+    Raises:
+        StorageFailed: it cannot be read; it is untouched.
+    """
+    report = Recovery(partition)
+    loader = _Loader(files, directory, plan, report)
+    return loader.load(partition), report
+
+
+class _Loader:
+    """The steps of opening one directory; lives as long as that takes."""
+
+    def __init__(self, files: Files, directory: str, plan: LoadPlan, report: Recovery) -> None:
+        self.files = files
+        self.directory = directory
+        self.plan = plan
+        self.report = report
+        self.append_times = AppendTimes.read(files, directory)
+
+    def load(self, partition: TopicPartition) -> Log:
+        plan = self.plan
+        present, notes, warnings = leftovers.tidy(
+            self.files, self.directory, keep=plan.is_adopted, now_ms=plan.now_ms
+        )
+        self.report.notes += notes
+        self.report.warnings += warnings
+        topic_id = self._topic_id(present)
+        checkpointed = plan.checkpointed.for_topic(topic_id)
+        point = checkpointed.recovery_point
+        recovery = SegmentRecovery(
+            self.files, self.directory, plan, self.report, self.append_times, point
+        )
+        recovery.open(present)
+        ends_early = self._ends_early(recovery.segments, point or 0)
+        log_start_offset = self._log_start(partition, recovery.segments, checkpointed)
+        active = self._ensure_segment(recovery, log_start_offset, present)
+        recovery.mend_missing_indexes(present)
+        segments = recovery.segments
+        end_offset = segments[-1].end.next_offset
+        if not plan.is_clean or recovery.is_foreign:
+            self._find_last_append_time(segments)
+        self.append_times.truncate(end_offset)
+        log_start_offset = max(log_start_offset, segments[0].base_offset)
+        epochs = self._load_epochs(recovery)
+        leader_epoch = self._leader_epoch(epochs.latest, ends_early=ends_early)
+        # After a clean stop one may be at the end without records: the next stop notes it again.
+        epochs.truncate_from_end(end_offset, write=not plan.is_clean)
+        if epochs.latest + 1 < leader_epoch and not plan.is_adopted:
+            # The file no longer has the epoch that this one follows: the next start would count
+            # from an older one, and clients have seen this one.
+            epochs.assign(leader_epoch, end_offset)
+        epochs.truncate_from_start(log_start_offset)
+        producers = Producers()
+        snapshots = self._snapshots(present, segments, end_offset)
+        attempts = leftovers.base_offsets(present, names.ATTEMPTS)
+        replay(
+            self.files,
+            self.directory,
+            segments,
+            producers,
+            snapshots,
+            attempts,
+            plan.now_ms,
+        )
+        recovery.rebuild_aborted(snapshots)
+        return Log(
+            LogParts(
+                files=self.files,
+                directory=self.directory,
+                partition=partition,
+                config=plan.config,
+                segments=segments,
+                active=active,
+                topic_id=topic_id,
+                producers=producers,
+                epochs=epochs,
+                leader_epoch=leader_epoch,
+                append_times=self.append_times,
+                log_start_offset=log_start_offset,
+                recovery_point=end_offset if plan.is_clean else min(point or 0, end_offset),
+                retention_exempt=plan.is_adopted,
+                is_settled=plan.is_clean
+                and not recovery.is_foreign
+                and not self.report.has_findings,
+                is_in_doubt=names.SYNC_FAILED in present,
+                max_batch_uncompressed_bytes=plan.max_batch_uncompressed_bytes,
+                set_aside=set_aside_in(os.listdir(self.directory)),
+            )
+        )
+
+    def _log_start(
+        self, partition: TopicPartition, segments: Sequence[Segment], checkpointed: Checkpointed
+    ) -> int:
+        """Where the log starts, so far as the checkpoints say.
+
+        A start beyond the log's end is used only if we have written it for this topic: then
+        the directory is older than the checkpoint, and what it holds was deleted. Any other is an
+        error of its writer; obeying it would lose all records.
+        """
+        written_for = None if self.plan.is_adopted else checkpointed.written_for
+        ours = 0 if written_for is None else written_for.log_start_offset
+        line = checkpointed.log_start_offset or 0
+        end = segments[-1].end.next_offset if segments else ours
+        if ours < line and end < line:
+            self.report.warnings.append(
+                f"{names.LOG_START_OFFSETS} says that {partition} starts at offset {line}, and its "
+                f"log ends at {end}: the line is ignored, and no record is removed. Correct it if "
+                "records were deleted that are there again"
+            )
+            return ours
+        return max(line, ours)
+
+    def _find_last_append_time(self, segments: Sequence[Segment]) -> None:
+        """Let the floor be at least the last append time that a companion file of a segment has."""
+        for segment, end_offset, _ in reversed(list(with_ends(segments))):
+            last_ms = segment.append_times.latest_ms
+            if last_ms is not None:
+                self.append_times.found(last_ms, end_offset)
+                return
+
+    def _ensure_segment(
+        self, recovery: SegmentRecovery, start: int, present: set[str]
+    ) -> ActiveSegment:
+        """The segment to append to: the last of those that are there, or else a new one."""
+        segments = recovery.segments
+        if segments and (end := segments[-1].end.next_offset) < start:
+            recovery.set_aside_all(
+                f"the log started at offset {start} when it was last served, and this one ends at "
+                f"{end}: it is an older state, whose records were deleted since"
+            )
+            for offset in leftovers.base_offsets(present, names.SNAPSHOT):
+                remove_snapshot(self.files, self.directory, offset)
+                present.discard(names.segment_file(offset, names.SNAPSHOT))
+                present.discard(names.segment_file(offset, names.ATTEMPTS))
+        config, now_ms = self.plan.config, self.plan.now_ms
+        if recovery.segments:
+            return active_segment(self.files, recovery.segments[-1], config, now_ms)
+        active = new_segment(self.files, self.directory, start, config, now_ms)
+        recovery.segments.append(active.segment)
+        return active
+
+    def _ends_early(self, segments: Sequence[Segment], point: int) -> bool:
+        """Whether records are gone that the disk once had, with a warning if they are."""
+        if not segments or self.plan.is_adopted or (end := segments[-1].end.next_offset) >= point:
+            return False
+        self.report.warnings.append(
+            f"{self.directory} ends at offset {end}, and the disk once had it up to {point}: "
+            f"offsets {end} to {point - 1} are given out again, in a new leader epoch"
+        )
+        return True
+
+    def _snapshots(
+        self, present: set[str], segments: Sequence[Segment], end_offset: int
+    ) -> list[int]:
+        """Those of producers. Of the ones that clean stops leave only the last is of use."""
+        found = leftovers.base_offsets(present, names.SNAPSHOT)
+        usable = [offset for offset in found if offset <= end_offset]
+        bases = {segment.base_offset for segment in segments}
+        for offset in usable[:-1]:
+            if offset not in bases and not self.plan.is_adopted:
+                remove_snapshot(self.files, self.directory, offset)
+                present.discard(names.segment_file(offset, names.ATTEMPTS))
+                found.remove(offset)
+        return found
+
+    def _load_epochs(self, recovery: SegmentRecovery) -> LeaderEpochs:
+        path = f"{self.directory}/{names.LEADER_EPOCHS}"
+        try:
+            entries = read_epochs(self.files, path)
+        except CorruptFile as error:
+            self.report.notes.append(f"Leader epochs are taken from the log: {error}")
+            entries = []
+        if not recovery.epochs and (recovery.is_foreign or not entries):
+            recovery.learn_from_last_batches()
+        epochs = LeaderEpochs(self.files, path, entries)
+        for epoch, start in recovery.epochs:
+            if epoch > epochs.latest:
+                epochs.assign(epoch, start)
+        return epochs
+
+    def _leader_epoch(self, latest: int, *, ends_early: bool) -> int:
+        """Leader epoch to start in; bumped if a consumer may have read truncated records.
+
+        A bump makes consumers validate their position (KIP-320). A clean shutdown keeps the epoch.
+        An adopted log of Kafka keeps it even after a crash, because Kafka's controller owns the
+        epoch (4.3 bumps it by two at every start): a Java client that has seen a larger epoch, in
+        a lookup or with a committed offset, would consider the controller's metadata stale and
+        find no leader.
+        """
+        if latest < 0:
+            return 0
+        is_whole = self.plan.is_clean and not self.report.removed_bytes and not ends_early
+        return latest if is_whole or self.plan.is_adopted else min(latest + 1, _MAX_EPOCH)
+
+    def _topic_id(self, present: set[str]) -> UUID | None:
+        """The id in `partition.metadata`; of a topic of ours it is written where it is missing.
+
+        A kill can come between the making of a directory and of this file in it.
+        """
+        path = f"{self.directory}/{names.PARTITION_METADATA}"
+        try:
+            found = read_topic_id(self.files, path)
+        except CorruptFile as error:
+            self.report.notes.append(str(error))
+            found = None
+        if found is None and self.plan.topic_id is not None and not self.plan.is_adopted:
+            write_topic_id(self.files, path, self.plan.topic_id, sync=True)
+            present.add(names.PARTITION_METADATA)
+            self.report.notes.append(f"Wrote {path}, which named no topic id")
+            return self.plan.topic_id
+        return found

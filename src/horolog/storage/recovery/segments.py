@@ -1,0 +1,327 @@
+"""Recovers the segments of one partition: what is a whole batch stays, the rest is set aside.
+
+Invariant: after `open`, the segments are in offset order, no two share an offset, and each ends
+with a batch that is whole, as far as that was not sure before.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+
+from horolog.config import TopicConfig
+from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
+from horolog.record.batch import HEADER_SIZE, BatchHeader
+from horolog.record.old_format.plain import Listed
+from horolog.storage import names
+from horolog.storage.append_times.floor import AppendTimes
+from horolog.storage.batches.reader import EVERYTHING
+from horolog.storage.batches.whole import is_torn_tail
+from horolog.storage.directory.checkpoints import EpochStart
+from horolog.storage.files import Files
+from horolog.storage.index.builder import IndexBuilder
+from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.producers.replay import rebuild_aborted
+from horolog.storage.recovery.plan import LoadPlan, Recovery
+from horolog.storage.removal import leftovers
+from horolog.storage.removal.set_aside import keep_segment, keep_stretch
+from horolog.storage.segments.segment import Segment
+
+_SEE = "`horolog log verify` says what it holds and how to bring it back"
+
+
+class SegmentRecovery:
+    """The segments of one directory while it is opened; notes go to the report."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        plan: LoadPlan,
+        report: Recovery,
+        append_times: AppendTimes,
+        recovery_point: int | None,
+    ) -> None:
+        """For a directory that is tidied up.
+
+        Args:
+            files: the way to the disk.
+            directory: of the partition.
+            plan: how it is opened.
+            report: gets notes and warnings.
+            append_times: of the partition; learn what recovery finds in batches.
+            recovery_point: all records before this offset are sure; None if that is unknown.
+        """
+        self.segments: list[Segment] = []
+        """In offset order; empty until `open`."""
+        self.epochs: list[EpochStart] = []
+        """The leader epochs of the batches that were walked."""
+        self.is_foreign = False
+        """Whether it was not horolog that last closed the log."""
+        self._files = files
+        self._directory = directory
+        self._plan = plan
+        self._report = report
+        self._append_times = append_times
+        self._recovery_point = recovery_point
+        self._with_markers: set[int] = set()  # base offsets, as far as segments were recovered
+
+    def open(self, present: set[str]) -> None:
+        """Open the segments whose files are `present`, and recover those that are not sure.
+
+        Raises:
+            StorageFailed: the disk refused, or a file has a name that no segment can have.
+        """
+        self._find_segments(present)
+        self._drop_empty_segments()
+        if not self.segments:
+            return
+        if self._plan.is_clean:
+            self._open_active()
+        else:
+            self._recover_from(self._first_unsure())
+
+    def set_aside_all(self, why: str) -> None:
+        """Take all segments out of the log, with a warning that says why.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        self._set_aside(self.segments, why)
+        self.segments = []
+
+    def _find_segments(self, present: set[str]) -> None:
+        for base_offset in leftovers.base_offsets(present, names.LOG):
+            if base_offset > names.MAX_BASE_OFFSET:
+                raise StorageFailed(
+                    f"{self._directory}/{names.segment_file(base_offset, names.LOG)} begins at an "
+                    f"offset beyond {names.MAX_BASE_OFFSET}, the largest that a segment can have"
+                )
+            path = f"{self._directory}/{names.segment_file(base_offset, names.LOG)}"
+            segment = Segment(
+                self._files,
+                self._directory,
+                base_offset,
+                self._plan.config,
+                size=self._files.size(path),
+                has_aborted=names.segment_file(base_offset, names.TXN_INDEX) in present,
+            )
+            self.segments.append(segment)
+
+    def _drop_empty_segments(self) -> None:
+        """Leave out segments without a batch where the one before reaches beyond their offset.
+
+        A roll that the disk refuses half-way can leave one, and the log goes on in the segment
+        before it: taken for a part of the log, it would hide those records.
+        """
+        kept: list[Segment] = []
+        before: Segment | None = None  # the last that is not empty
+        for segment in self.segments:
+            if not self._is_empty(segment):
+                before = segment
+            elif before is not None and _end_by_headers(before) > segment.base_offset:
+                self._report.notes.append(f"Left out {segment.log.path}: there is no batch in it")
+                if not self._plan.is_adopted:
+                    self._remove(segment)
+                continue
+            kept.append(segment)
+        self.segments = kept
+
+    def _remove(self, segment: Segment) -> None:
+        segment.abandon()
+        for suffix in names.SEGMENT_SUFFIXES:
+            self._files.remove(
+                f"{self._directory}/{names.segment_file(segment.base_offset, suffix)}"
+            )
+
+    def _is_empty(self, segment: Segment) -> bool:
+        if not segment.size or not self._plan.config.preallocate:
+            return not segment.size
+        return not any(self._files.read_at(segment.log.open(), HEADER_SIZE, 0))
+
+    def _open_active(self) -> None:
+        active = self.segments[-1]
+        seal = active.indexes.seal_facts(active.size)
+        if seal is not None:
+            active.end = SegmentEnd(active.size, seal.next_offset)
+            return
+        self.is_foreign = True
+        try:
+            facts = active.indexes.scan(active.size)
+        except CorruptBatch as error:
+            self._report.notes.append(f"It was marked clean, but is damaged: {error}")
+            self._recover_from(len(self.segments) - 1)
+            return
+        self._take_over(active, facts)
+
+    def _first_unsure(self) -> int:
+        """The segment that holds the recovery point, from which on nothing is sure.
+
+        A backup comes without a recovery point; there only its end can be torn, and a damaged
+        bit in its middle is no reason to cut off the rest.
+        """
+        last = len(self.segments) - 1
+        point = self._recovery_point
+        if point is None:
+            return last if self._plan.is_adopted else 0
+        bases = [segment.base_offset for segment in self.segments]
+        return max(0, bisect_right(bases, point) - 1)
+
+    def _recover_from(self, first: int) -> None:
+        for index in range(first, len(self.segments)):
+            segment = self.segments[index]
+            before = segment.size
+            later = self.segments[index + 1 : index + 2]
+            limit = later[0].base_offset if later else None
+            facts, damage = _walk_checked(segment, self._plan.config, limit)
+            self._report.checked_bytes += before
+            if damage is not None:
+                # The last first: a kill in between leaves the damage to be found again.
+                self._set_aside(self.segments[index + 1 :], "it follows the damage")
+                del self.segments[index + 1 :]
+                proof = segment.append_times.proof()  # while the last batch that it covers is there
+                self._cut(segment, facts, damage)
+            self._take_over(segment, facts)
+            if damage is not None:
+                segment.append_times.truncate(proof)
+            if facts.has_markers:
+                self._with_markers.add(segment.base_offset)
+            if damage is not None:
+                break
+
+    def _take_over(self, segment: Segment, facts: IndexBuilder) -> None:
+        segment.adopt(facts)
+        self._append_times.found(facts.last_append_time, facts.next_offset)
+        self.epochs += facts.epochs
+
+    def _cut(self, segment: Segment, facts: IndexBuilder, damage: CorruptBatch) -> None:
+        lost = segment.size - facts.end
+        self._report.removed_bytes += lost
+        file = segment.log.open()
+        cut = f"Cut {lost} bytes off {segment.log.path}: {damage}"
+        plan, end = self._plan, segment.size
+        if not is_torn_tail(self._files, file, facts.end, segment.size):
+            times = segment.append_times.excerpt(facts.next_offset)
+            kept = keep_stretch(self._files, file, facts.end, end, plan.now_ms, times)
+            self._report.warnings.append(f"{cut}. They are set aside in {kept}; {_SEE}")
+        elif self._plan.is_adopted:
+            times = segment.append_times.excerpt(facts.next_offset)
+            kept = keep_stretch(self._files, file, facts.end, end, plan.now_ms, times)
+            self._report.notes.append(f"{cut}. They are set aside in {kept}")
+        else:
+            self._report.notes.append(cut)
+        self._files.truncate(file, facts.end)
+        segment.forget_aborted_from(facts.next_offset)
+
+    def _set_aside(self, segments: Sequence[Segment], why: str) -> None:
+        """Take whole segments out of the log."""
+        for segment in reversed(segments):
+            times = segment.append_times.excerpt(segment.base_offset)
+            segment.abandon()
+            if not segment.size:
+                self._remove(segment)
+                continue
+            self._report.removed_bytes += segment.size
+            base_offset, now_ms = segment.base_offset, self._plan.now_ms
+            kept = keep_segment(self._files, self._directory, base_offset, now_ms, times)
+            self._report.warnings.append(
+                f"Took {segment.log.path} of {segment.size} bytes out of the log: {why}. It is set "
+                f"aside in {kept}; {_SEE}"
+            )
+
+    def learn_from_last_batches(self) -> None:
+        """Derive epochs and append times of a foreign log from its last batches."""
+        for segment in reversed(self.segments):
+            if segment.size:
+                try:
+                    facts = segment.indexes.scan(segment.size)
+                except CorruptBatch:
+                    return
+                self.epochs = facts.epochs
+                self._append_times.found(facts.last_append_time, facts.next_offset)
+                return
+
+    def mend_missing_indexes(self, present: set[str]) -> None:
+        """Rebuild from its log each index that a finished segment lacks."""
+        for segment in self.segments[:-1]:
+            needed = [
+                names.segment_file(segment.base_offset, suffix)
+                for suffix in (names.OFFSET_INDEX, names.TIME_INDEX)
+            ]
+            missing = [name for name in needed if name not in present]
+            if missing and segment.size:
+                self._report.notes.append(f"Rebuilt from {segment.log.path}: {', '.join(missing)}")
+                try:
+                    segment.indexes.check(segment.size)
+                except CorruptBatch as error:
+                    self._report.notes.append(f"{segment.log.path} is damaged: {error}")
+
+    def rebuild_aborted(self, snapshots: list[int]) -> None:
+        """Rebuild indexes of aborted transactions that are damaged, or of recovered segments.
+
+        Args:
+            snapshots: offsets of the snapshots of producers.
+        """
+        for index, segment in enumerate(self.segments):
+            is_unsure = segment.base_offset in self._with_markers
+            try:
+                segment.aborted()
+            except CorruptIndex as error:
+                self._report.notes.append(f"Rebuilt from the log: {error}")
+                is_unsure = True
+            if is_unsure:
+                rebuild_aborted(self._files, self._directory, self.segments, index, snapshots)
+
+
+def _end_by_headers(segment: Segment) -> int:
+    """The offset after the last batch of a segment, as far as its headers can be read."""
+    seal = segment.indexes.seal_facts(segment.size)
+    if seal is not None:
+        return seal.next_offset
+    end = segment.base_offset
+    try:
+        last = segment.indexes.position_before(names.MAX_OFFSET, segment.size)
+        for _, header in segment.headers(last, segment.size):
+            end = header.next_offset
+    except CorruptBatch:
+        pass  # recovery says it
+    return end
+
+
+def _walk_checked(
+    segment: Segment, config: TopicConfig, limit: int | None
+) -> tuple[IndexBuilder, CorruptBatch | None]:
+    """Facts of all batches up to the first that is damaged, and what is wrong with that one.
+
+    `limit` is the base offset of the next segment, None if there is none.
+    """
+    facts = IndexBuilder(segment.base_offset, config.index_interval_bytes)
+    try:
+        return facts.add_all(_checked(segment, facts, limit)), None
+    except CorruptBatch as damage:
+        facts.finish()
+        return facts, damage
+
+
+def _checked(
+    segment: Segment, facts: IndexBuilder, limit: int | None
+) -> Iterator[tuple[int, BatchHeader, Listed | None]]:
+    log = segment.log.batches(segment.size, EVERYTHING)
+    for position, header, listed in log.stretches(check_crcs=True):
+        if header.base_offset < facts.next_offset:
+            raise CorruptBatch(
+                f"the batch at byte {position} begins at offset {header.base_offset}, before "
+                f"{facts.next_offset}"
+            )
+        last_offset = header.last_offset
+        if listed is not None and limit is not None and listed.offsets[-1] >= limit:
+            within = bisect_left(listed.offsets, limit)
+            if within:
+                yield position, header, listed.until(within)
+            position, last_offset = position + listed.positions[within], listed.offsets[within]
+        if limit is not None and last_offset >= limit:
+            raise CorruptBatch(
+                f"the batch at byte {position} ends with offset {last_offset}, and the next "
+                f"segment begins at {limit}"
+            )
+        if listed is None:
+            log.check(position, header)
+        yield position, header, listed

@@ -1,0 +1,91 @@
+"""Files of a partition that are no part of its log any more, until they are deleted.
+
+Those of deleted segments stay `file.delete.delay.ms` under another name, so that readers finish;
+what recovery has set aside stays for `retention.ms` (removal/set_aside.py).
+
+Invariant: a file named here is in no segment of the log.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from horolog.config import TopicConfig
+from horolog.storage import names
+from horolog.storage.files import Files
+from horolog.storage.producers.states import remove_snapshot
+from horolog.storage.removal.set_aside import set_aside_of
+from horolog.storage.segments.segment import Segment
+
+
+class DeletedSegment(NamedTuple):
+    """A segment that retention took away, and why."""
+
+    base_offset: int
+    size: int
+    reason: str
+
+
+class RemovedFiles:
+    """See the module. One thread at a time: the one that writes the log."""
+
+    __slots__ = ("_directory", "_files", "_set_aside", "_to_remove")
+
+    def __init__(self, files: Files, directory: str, set_aside: Sequence[str]) -> None:
+        """`set_aside`: names of the files in the directory that recovery has set aside."""
+        self._files = files
+        self._directory = directory
+        self._to_remove: list[tuple[int, str]] = []  # monotonic ms from which on, and path
+        self._set_aside = list(set_aside)
+
+    def remove_segment(self, segment: Segment) -> None:
+        """Remove the files of a segment at once.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        for path in segment.mark_deleted():
+            self._files.remove(path)
+        remove_snapshot(self._files, self._directory, segment.base_offset)
+
+    def remove_segment_later(self, segment: Segment, due_ms: int) -> None:
+        """Rename the files of a segment; `remove_due` removes them from `due_ms` on (monotonic).
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        self._to_remove += [(due_ms, path) for path in segment.mark_deleted()]
+        remove_snapshot(self._files, self._directory, segment.base_offset)
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether `remove_due` has something to do, now or later."""
+        return bool(self._to_remove)
+
+    def remove_due(self, monotonic_ms: int) -> int:
+        """Remove files of deleted segments whose `file.delete.delay.ms` has elapsed; how many."""
+        removed = 0
+        for due_ms, path in list(self._to_remove):
+            if due_ms <= monotonic_ms:
+                self._files.remove(path)
+                self._to_remove.remove((due_ms, path))
+                removed += 1
+        return removed
+
+    def expire_set_aside(self, config: TopicConfig, now_ms: int) -> list[DeletedSegment]:
+        """Remove what recovery set aside `retention.ms` ago; readers have none of it open."""
+        limit_ms, removed = config.retention_ms, []
+        if limit_ms < 0 or "delete" not in config.cleanup_policy:
+            return []
+        for name in list(self._set_aside):
+            path = f"{self._directory}/{name}"
+            aside, size = set_aside_of(name), self._files.size(path)
+            if self._files.exists(path) and aside is not None:
+                age_ms = now_ms - self._files.modified_ms(path)
+                if age_ms <= limit_ms:
+                    continue
+                self._files.remove(path)
+                reason = f"recovery set {name} aside {age_ms} ms ago, retention.ms is {limit_ms}"
+                removed.append(DeletedSegment(aside.base_offset, size, reason))
+            self._files.remove(path + names.CUT_TIMES)  # also where the user removed the other
+            self._set_aside.remove(name)
+        return removed

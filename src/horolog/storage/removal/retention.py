@@ -1,0 +1,287 @@
+"""Which segments may go, and why; decides, and deletes nothing.
+
+A segment may go if it is before the log start, if what follows it reaches
+`retention.bytes`, or if it is older than `retention.ms`: Kafka's three passes, asked of one
+segment after the other. The first that must stay keeps all behind it, so that a log is only
+ever cut at its beginning. The active segment may go like any other unless it is empty.
+
+`removal/retention_report.py` shows the same verdicts to users.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from itertools import takewhile
+from typing import Final, NamedTuple
+
+from horolog.config import TopicConfig
+from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.storage.directory.checkpoints import AppendTimeReset
+from horolog.storage.lookup.by_append_time import last_append_time
+from horolog.storage.segments.reader import SegmentReader
+
+
+class Because(StrEnum):
+    """Why a segment may go, or why it stays."""
+
+    BEFORE_START = "before-log-start"
+    BEYOND_SIZE = "beyond-retention-bytes"
+    EXPIRED = "expired"
+    # It stays:
+    EXEMPT = "exempt"
+    """It was adopted, and its topic has no settings here."""
+    POLICY = "cleanup-policy"
+    HIGH_WATERMARK = "high-watermark"
+    EMPTY = "empty"
+    NO_LIMIT = "no-time-limit"
+    UNKNOWN_TIME = "unknown-time"
+    YOUNG = "not-old-enough"
+    AHEAD = "ahead-of-clock"
+    """The time that counts is ahead of the clock."""
+
+
+MAY_GO: Final = frozenset({Because.BEFORE_START, Because.BEYOND_SIZE, Because.EXPIRED})
+
+
+class Candidate(NamedTuple):
+    """What retention looks at in one segment."""
+
+    base_offset: int
+    end_offset: int
+    """The next segment's base offset, or the log end offset."""
+    size: int
+    is_last: bool
+
+
+class SegmentTime(NamedTuple):
+    """The time that counts for a segment."""
+
+    time_ms: int
+    is_record_time: bool
+    """Of a record; else when its file was last changed, as no record has one that counts."""
+    was_reset: bool = False
+    """Append times were reset behind it: the clock at that moment, as its own are still ahead."""
+    is_append_time: bool = False
+    """It is when its last record was appended, not what that carries."""
+
+
+class Verdict(NamedTuple):
+    """What retention says of one segment by itself; those before it may still keep it."""
+
+    because: Because
+    reason: str
+    time: SegmentTime | None = None
+    """That counts for `retention.ms`, where it was asked for and is known."""
+    due_ms: int | None = None
+    """The first moment at which `retention.ms` lets it go; None if that is never or unknown."""
+    bytes_to_go: int | None = None
+    """How much more must be appended until `retention.bytes` lets it go; None without a limit."""
+
+    @property
+    def may_go(self) -> bool:
+        """Whether it may be deleted."""
+        return self.because in MAY_GO
+
+
+def deletable(
+    segments: Sequence[SegmentReader],
+    config: TopicConfig,
+    log_start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+    resets: Sequence[AppendTimeReset] = (),
+) -> list[str]:
+    """Why each of the oldest segments may go; there are as many reasons as segments that may.
+
+    Args:
+        segments: all of a log, oldest first.
+        config: its settings. Without `delete` in `cleanup.policy` only the first pass counts.
+        log_start_offset: what is before it is gone for readers already.
+        high_watermark: what is not below it stays.
+        now_ms: the clock.
+        resets: where append times were lowered, in order of offsets.
+    """
+    found = verdicts(segments, config, log_start_offset, high_watermark, now_ms, resets)
+    return _reasons(verdict for _, verdict in found)
+
+
+def verdicts(
+    segments: Sequence[SegmentReader],
+    config: TopicConfig,
+    log_start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+    resets: Sequence[AppendTimeReset] = (),
+) -> Iterator[tuple[Candidate, Verdict]]:
+    """What retention says of each segment, oldest first, by itself; arguments as `deletable`.
+
+    What is read of a segment to know its time is read when its verdict is taken.
+    """
+    by_base = {segment.base_offset: segment for segment in segments}
+
+    def time_of(candidate: Candidate) -> SegmentTime | None:
+        times = _times_of(by_base[candidate.base_offset], candidate, config)
+        bound = (bounded(time, candidate.end_offset, resets, now_ms) for time in times)
+        return max(bound, key=lambda time: time.time_ms, default=None)
+
+    candidates = _candidates(segments)
+    judged = _judge(candidates, config, log_start_offset, high_watermark, now_ms, time_of)
+    return zip(candidates, judged, strict=True)
+
+
+def _candidates(segments: Sequence[SegmentReader]) -> list[Candidate]:
+    """Segments as retention looks at them; the last one may grow: its end is taken once."""
+    *finished, last = segments
+    end = last.end
+    following = [*(segment.base_offset for segment in segments[1:]), end.next_offset]
+    sizes = [*(segment.size for segment in finished), end.size]
+    return [
+        Candidate(segment.base_offset, end_offset, size, segment is last)
+        for segment, end_offset, size in zip(segments, following, sizes, strict=True)
+    ]
+
+
+def expired_ms(config: TopicConfig, timestamp: int, now_ms: int) -> int:
+    """For how long records up to this create time have been due for deletion; 0 if they are not."""
+    if config.horolog_retention_by != "create-time" or timestamp == NO_TIMESTAMP:
+        return 0
+    if not _may_expire(timestamp, config):
+        return 0
+    if config.retention_ms < 0 or "delete" not in config.cleanup_policy:
+        return 0
+    return max(0, now_ms - timestamp - config.retention_ms)
+
+
+def _times_of(
+    segment: SegmentReader, candidate: Candidate, config: TopicConfig
+) -> Iterator[SegmentTime]:
+    """The times of which the later counts; none if nothing is known that could count.
+
+    Never on the word of the time index: a seal or the headers say it (`Indexes.largest`).
+    """
+    by = config.horolog_retention_by
+    largest = None if by == "append-time" else segment.largest()
+    counts = largest is not None and _may_expire(largest.timestamp, config)
+    if by == "create-time" and largest is not None and counts:
+        yield SegmentTime(largest.timestamp, is_record_time=True)
+        return
+    last_ms = last_append_time(segment, candidate.end_offset, candidate.size)
+    if last_ms is not None:
+        yield SegmentTime(last_ms, is_record_time=True, is_append_time=True)
+        if largest is not None and counts:
+            yield SegmentTime(largest.timestamp, is_record_time=True)
+    elif by == "create-time":
+        yield SegmentTime(segment.modified_ms(), is_record_time=False)
+
+
+def _may_expire(timestamp: int, config: TopicConfig) -> bool:
+    """Whether this create time counts for retention; one before 1970 is not when it was written."""
+    return timestamp >= 0 or config.horolog_retention_before_1970
+
+
+def bounded(
+    time: SegmentTime, end_offset: int, resets: Sequence[AppendTimeReset], now_ms: int
+) -> SegmentTime:
+    """A segment's time, no later than the clock was when append times were reset behind it.
+
+    What a clock that was far ahead has stamped would hold back retention of everything behind
+    it, until the clock has caught up. Such records were appended before the reset. This counts
+    only while their own time is ahead of the clock: if it was the reset that happened under a
+    wrong clock, their own time is right. A create time later than any append time counts.
+    """
+    for reset in resets:
+        is_stamped = time.is_record_time and reset.clock_ms < time.time_ms <= reset.old_ms
+        if end_offset <= reset.offset and is_stamped and time.time_ms > now_ms:
+            time = time._replace(time_ms=reset.clock_ms, was_reset=True)
+    return time
+
+
+def decide(
+    segments: Sequence[Candidate],
+    config: TopicConfig,
+    log_start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+    time_of: Callable[[Candidate], SegmentTime | None],
+) -> list[str]:
+    """The decision of `deletable`; `time_of` is asked for no more segments than necessary.
+
+    A segment whose time is unknown, None, stays.
+    """
+    return _reasons(_judge(segments, config, log_start_offset, high_watermark, now_ms, time_of))
+
+
+def _reasons(found: Iterator[Verdict]) -> list[str]:
+    """Why each of the oldest segments goes, up to the first that stays."""
+    return [verdict.reason for verdict in takewhile(lambda verdict: verdict.may_go, found)]
+
+
+def _judge(
+    segments: Sequence[Candidate],
+    config: TopicConfig,
+    log_start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+    time_of: Callable[[Candidate], SegmentTime | None],
+) -> Iterator[Verdict]:
+    size = sum(segment.size for segment in segments)
+    for segment in segments:
+        if not segment.is_last and segment.end_offset <= log_start_offset:
+            reason = f"it is before the log start offset {log_start_offset}"
+            yield Verdict(Because.BEFORE_START, reason)
+        elif "delete" not in config.cleanup_policy:
+            yield Verdict(Because.POLICY, "cleanup.policy does not contain delete")
+        else:
+            limit = config.retention_bytes
+            to_go = None if limit < 0 else max(0, limit - (size - segment.size))
+            yield _judge_age_and_size(
+                segment, config, high_watermark, now_ms, time_of, size, to_go
+            )._replace(bytes_to_go=to_go)
+        size -= segment.size
+
+
+def _judge_age_and_size(
+    segment: Candidate,
+    config: TopicConfig,
+    high_watermark: int,
+    now_ms: int,
+    time_of: Callable[[Candidate], SegmentTime | None],
+    size: int,
+    bytes_to_go: int | None,
+) -> Verdict:
+    """Of a segment from which on the log has `size` bytes."""
+    if segment.end_offset > high_watermark:
+        return Verdict(
+            Because.HIGH_WATERMARK, f"it is not below the high watermark {high_watermark}"
+        )
+    if segment.is_last and segment.size == 0:
+        return Verdict(Because.EMPTY, "it is the active segment, and empty")
+    if bytes_to_go == 0:
+        return Verdict(
+            Because.BEYOND_SIZE,
+            f"the log has {size} bytes, retention.bytes is {config.retention_bytes}",
+        )
+    limit_ms = config.retention_ms
+    if limit_ms < 0:
+        return Verdict(Because.NO_LIMIT, "retention.ms sets no limit")
+    time = time_of(segment)
+    if time is None:
+        return Verdict(
+            Because.UNKNOWN_TIME,
+            "its last append time is unknown, and retention counts from that "
+            f"(horolog.retention.by={config.horolog_retention_by})",
+        )
+    age_ms = now_ms - time.time_ms
+    age = f"{age_ms} ms old" if age_ms >= 0 else f"{-age_ms} ms ahead of the clock"
+    reason = f"its {_what(time)} {time.time_ms} is {age}, retention.ms is {limit_ms}"
+    because = Because.EXPIRED
+    if age_ms <= limit_ms:
+        because = Because.YOUNG if age_ms >= 0 else Because.AHEAD
+    return Verdict(because, reason, time, time.time_ms + limit_ms + 1)
+
+
+def _what(time: SegmentTime) -> str:
+    if time.was_reset:
+        return "append time is ahead of the clock, but not later than the reset at"
+    if not time.is_record_time:
+        return "last change (no record has a timestamp that counts)"
+    return "last append time" if time.is_append_time else "largest timestamp"

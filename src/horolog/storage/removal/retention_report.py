@@ -1,0 +1,206 @@
+"""What retention does about every segment of a log, and when: for people, and deletes nothing.
+
+The verdicts are those of removal/retention.py, by which segments are deleted. A log is only cut at
+its beginning, so that a segment goes when it may and all before it may: here is added which one
+keeps it, and which record keeps that one.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from horolog.config import TopicConfig
+from horolog.errors import CorruptBatch, RequestRefused
+from horolog.storage.directory.checkpoints import AppendTimeReset
+from horolog.storage.index.time import TimeEntry
+from horolog.storage.lookup.by_append_time import last_append_time
+from horolog.storage.lookup.by_timestamp import find_by_timestamp
+from horolog.storage.removal.retention import MAY_GO, Because, SegmentTime, Verdict, verdicts
+from horolog.storage.segments.reader import SegmentReader
+
+_MAX_BATCH_BYTES = 1 << 30
+_FAR_AHEAD_MS = 3_600_000
+
+
+class Holder(NamedTuple):
+    """The first record of a segment with its largest create time, which is ahead of the clock."""
+
+    offset: int
+    timestamp: int
+    appended_ms: int | None
+    """When it was appended, None if that is unknown."""
+    producer_id: int
+    """Of the idempotent producer that sent it; -1 if it was none. A log keeps no client id."""
+    producer_epoch: int
+
+
+class SegmentRetention(NamedTuple):
+    """Why one segment is still there, and when it goes; times in milliseconds."""
+
+    base_offset: int
+    end_offset: int
+    """The next segment's base offset, or the log end offset."""
+    size: int
+    is_active: bool
+    """Whether it is appended to: then its times are those of now."""
+    largest_ms: int | None
+    """The largest timestamp of its records; None if none has one."""
+    appended_ms: int | None
+    """When its last record was appended; None if that is unknown."""
+    because: Because
+    """Why it may go or stays, by itself."""
+    reason: str
+    counts_ms: int | None
+    """The time that `retention.ms` counts from; None if there is none, or it is not asked for."""
+    counts_by: str | None
+    """Whose time that is: create-time, append-time, modification-time (no record has a time that
+    counts), or append-time-reset: the clock when append times ahead of it were lowered."""
+    due_ms: int | None
+    """When `retention.ms` lets it go by itself; None if that is never or unknown."""
+    bytes_to_go: int | None
+    """How many more bytes must be appended until `retention.bytes` lets it go; None: no limit."""
+    goes_ms: int | None
+    """When it is deleted, if nothing more is appended: it, and all before it, may go. None: never,
+    or unknown. A time in the past: at the next check."""
+    kept_by: int | None
+    """Base offset of the segment before it that goes last, if that is after it may go itself."""
+    holder: Holder | None
+    """The record whose create time, ahead of the clock, keeps the segment."""
+
+    @property
+    def goes_now(self) -> bool:
+        """Whether the next check of retention deletes it."""
+        return self.kept_by is None and self.because in MAY_GO
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON has it; `from_json` is the inverse."""
+        holder = None if self.holder is None else self.holder._asdict()
+        return {**self._asdict(), "holder": holder}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "SegmentRetention":
+        """What `as_json` has made.
+
+        Raises:
+            TypeError, ValueError, KeyError: it has not.
+        """
+        fields = {name: value[name] for name in cls._fields}
+        if (holder := fields["holder"]) is not None:
+            fields["holder"] = Holder(**holder)
+        return cls(**{**fields, "because": Because(fields["because"])})
+
+    def is_odd(self, now_ms: int) -> bool:
+        """Whether a wrong or unknown time keeps it: one more than an hour ahead of the clock."""
+        if self.because is Because.AHEAD and self.counts_ms is not None:
+            return self.counts_ms - now_ms > _FAR_AHEAD_MS
+        return self.because is Because.UNKNOWN_TIME
+
+
+def settings_of(config: TopicConfig) -> dict[str, str | int | bool]:
+    """The settings that retention depends on, under Kafka's names."""
+    return {
+        "cleanup.policy": ",".join(sorted(config.cleanup_policy)),
+        "retention.ms": config.retention_ms,
+        "retention.bytes": config.retention_bytes,
+        "horolog.retention.by": config.horolog_retention_by,
+        "horolog.retention.before.1970": config.horolog_retention_before_1970,
+    }
+
+
+def report(
+    segments: Sequence[SegmentReader],
+    config: TopicConfig,
+    log_start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+    resets: Sequence[AppendTimeReset] = (),
+    *,
+    is_exempt: bool = False,
+) -> list[SegmentRetention]:
+    """What retention does about each segment, oldest first.
+
+    Of a segment without a seal this reads all headers.
+
+    Args:
+        segments: all of a log, oldest first, the last one with its end.
+        config: the topic's settings, or others that are tried.
+        log_start_offset: what is before it is gone for readers already.
+        high_watermark: what is not below it stays.
+        now_ms: the clock.
+        resets: where append times were lowered, in order of offsets.
+        is_exempt: the log was adopted, and nothing of it is deleted.
+
+    Raises:
+        StorageFailed: the disk refused.
+        CorruptBatch: the log is damaged where it has to be read.
+    """
+    found: list[SegmentRetention] = []
+    goes_ms: int | None = now_ms  # of all so far
+    keeper: int | None = None  # the one of them that goes last
+    judged = verdicts(segments, config, log_start_offset, high_watermark, now_ms, resets)
+    for segment, (candidate, each) in zip(segments, judged, strict=True):
+        verdict = each
+        if is_exempt:
+            verdict = Verdict(Because.EXEMPT, "it was adopted, and its topic has no settings here")
+        own_ms = now_ms if verdict.may_go else verdict.due_ms
+        if _is_later(own_ms, goes_ms):
+            goes_ms, keeper, kept_by = own_ms, candidate.base_offset, None
+        else:
+            kept_by = keeper
+        largest = segment.largest() if candidate.size else None
+        is_held = verdict.because is Because.AHEAD and not (
+            verdict.time is None or verdict.time.is_append_time
+        )
+        found.append(
+            SegmentRetention(
+                candidate.base_offset,
+                candidate.end_offset,
+                candidate.size,
+                candidate.is_last,
+                None if largest is None else largest.timestamp,
+                last_append_time(segment, candidate.end_offset, candidate.size)
+                if candidate.size
+                else None,
+                verdict.because,
+                verdict.reason,
+                None if verdict.time is None else verdict.time.time_ms,
+                None if verdict.time is None else _kind_of(verdict.time),
+                verdict.due_ms,
+                verdict.bytes_to_go,
+                goes_ms,
+                kept_by,
+                _holder(segment, largest) if is_held and largest is not None else None,
+            )
+        )
+    return found
+
+
+def _kind_of(time: SegmentTime) -> str:
+    if time.was_reset:
+        return "append-time-reset"
+    if not time.is_record_time:
+        return "modification-time"
+    return "append-time" if time.is_append_time else "create-time"
+
+
+def _is_later(own_ms: int | None, goes_ms: int | None) -> bool:
+    """Whether a segment itself keeps those behind it, None being never."""
+    return own_ms is None or (goes_ms is not None and own_ms >= goes_ms)
+
+
+def _holder(segment: SegmentReader, largest: TimeEntry) -> Holder | None:
+    """The first record with the largest time, None if its batch cannot be read."""
+    try:
+        found = find_by_timestamp([segment], largest.timestamp, 0, _MAX_BATCH_BYTES)
+        located = None if found is None else segment.locate(found.offset)
+    except (CorruptBatch, RequestRefused):
+        return None
+    if found is None or located is None:
+        return None
+    header = located[1]
+    return Holder(
+        found.offset,
+        found.timestamp,
+        last_append_time(segment, found.offset + 1, segment.size),
+        header.producer_id,
+        header.producer_epoch,
+    )

@@ -1,0 +1,125 @@
+"""What recovery takes off a log and keeps: nothing that could still be read is deleted.
+
+    <base offset>.log.<byte>.cut      what began at this byte of the segment, 0 for all of it
+    <base offset>.log.<byte>.<n>.cut  the same of a later recovery
+    <the same name>.times             when its records were appended, as far as that is sure
+
+They are in the partition's directory, where Kafka ignores names that end so, and are never
+served. Indexes and seals are not kept: they are made from the log. `retention.bytes` does not
+count them. They expire when `retention.ms` have passed since recovery, by the files' times, and
+are deleted with their topic.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from horolog.storage import names
+from horolog.storage.files import Files, OpenFile
+
+_NAME = re.compile(r"(\d{20})\.log(?:\.(\d+))?(?:\.\d+)?\.cut", re.ASCII)
+_PIECE_BYTES = 1 << 20
+
+
+class SetAside(NamedTuple):
+    """Where a file that was set aside comes from, as its name says."""
+
+    base_offset: int
+    """Of the segment."""
+    position: int
+    """The byte of the segment at which it began."""
+
+
+def set_aside_of(name: str) -> SetAside | None:
+    """What a file of this name holds, None if it was not set aside by recovery."""
+    match = _NAME.fullmatch(name)
+    return None if match is None else SetAside(int(match[1]), int(match[2] or 0))
+
+
+def set_aside_in(present: Iterable[str]) -> list[str]:
+    """The names among these of files that were set aside, in order."""
+    return sorted(name for name in present if set_aside_of(name) is not None)
+
+
+def keep_stretch(
+    files: Files, log: OpenFile, start: int, end: int, now_ms: int, times: bytes | None = None
+) -> str:
+    """Copy a stretch of a log into a file next to it, before it is cut off; its path.
+
+    `times`: what is sure of append times (`AppendTimeFile.excerpt`).
+
+    Raises:
+        StorageFailed: the disk refused, or is full; the log is as it was.
+    """
+    temporary = f"{log.path}.{start}.tmp"
+    target = files.create(temporary)
+    try:
+        for position in range(start, end, _PIECE_BYTES):
+            part = files.read_at(log, min(_PIECE_BYTES, end - position), position)
+            files.write_at(target, [part], position - start)
+        files.sync(target)
+    finally:
+        files.forget(temporary)
+    path, number = f"{log.path}.{start}{names.CUT}", 1
+    while files.exists(path) and not _are_equal(files, path, target, end - start):
+        number += 1
+        path = f"{log.path}.{start}.{number}{names.CUT}"
+    _keep_times(files, path, times)
+    files.touch(temporary, now_ms)
+    files.rename(temporary, path)
+    files.sync_path(os.path.dirname(path))
+    return path
+
+
+def keep_segment(
+    files: Files, directory: str, base_offset: int, now_ms: int, times: bytes | None = None
+) -> str:
+    """Give the log of a segment a name under which it is not served; its path.
+
+    `times` as in `keep_stretch`.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    stem = f"{directory}/{base_offset:020d}"
+    path = keep_file(files, stem + names.LOG, stem + names.LOG, now_ms, times)
+    for suffix in names.SEGMENT_SUFFIXES:
+        if suffix != names.LOG:
+            files.remove(stem + suffix)
+    return path
+
+
+def keep_file(files: Files, path: str, log: str, now_ms: int, times: bytes | None = None) -> str:
+    """Set a file aside as the whole of a segment's log; its new path.
+
+    `times` as in `keep_stretch`.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    target, number = f"{log}.0{names.CUT}", 1
+    while files.exists(target):
+        number += 1
+        target = f"{log}.0.{number}{names.CUT}"
+    _keep_times(files, target, times)
+    files.touch(path, now_ms)
+    files.rename(path, target)
+    return target
+
+
+def _keep_times(files: Files, path: str, times: bytes | None) -> None:
+    """Write them first, so that a kill leaves no records without what was known of them."""
+    if times is not None:
+        files.replace(path + names.CUT_TIMES, times)
+
+
+def _are_equal(files: Files, path: str, content: OpenFile, size: int) -> bool:
+    """Whether a file has this content: a recovery that was killed has set it aside before."""
+    if files.size(path) != size:
+        return False
+    file = files.get(path)
+    return all(
+        files.read_at(file, _PIECE_BYTES, at) == files.read_at(content, _PIECE_BYTES, at)
+        for at in range(0, size, _PIECE_BYTES)
+    )

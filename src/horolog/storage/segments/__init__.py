@@ -1,0 +1,1 @@
+"""One segment and its companion files: read, appended to, finished, deleted."""

@@ -1,0 +1,344 @@
+"""The last segment of a log: appends, rolls and truncates; readers have its `Segment`.
+
+One thread at a time. What it appends is published with the segment's end, as one value.
+"""
+
+import logging
+from contextlib import suppress
+from typing import NamedTuple
+
+from horolog.buffers import Buffer
+from horolog.config import TopicConfig
+from horolog.errors import StorageFailed
+from horolog.record.batch import HEADER_SIZE, parse_header
+from horolog.record.old_format.plain import list_all
+from horolog.record.scan import RecordFacts
+from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.storage import names
+from horolog.storage.files import Files
+from horolog.storage.index.block_writer import BlockWriter
+from horolog.storage.index.blocks import HAS_APPEND_TIMES, OF_APPEND_TIME, OF_CREATE_TIME, MetSet
+from horolog.storage.index.growing import IndexWriter
+from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.segments.segment import Segment
+
+MAX_RELATIVE_OFFSET = (1 << 31) - 1
+_STAMPED = HAS_APPEND_TIMES | OF_APPEND_TIME
+_WITH_CREATE_TIMES = HAS_APPEND_TIMES | OF_CREATE_TIME
+
+_logger = logging.getLogger(__name__)
+
+
+class Arrival(NamedTuple):
+    """What is known of a batch when it arrives, for the companion files of its log."""
+
+    facts: RecordFacts
+    append_ms: int
+    is_stamped: bool
+    """Its records have the append time as timestamps."""
+
+
+class ActiveSegment:
+    """Appends to one segment; has it made ready for that when first asked to (`reopen`)."""
+
+    __slots__ = (
+        "_append_times",
+        "_blocks",
+        "_entries",
+        "_files",
+        "_interval_bytes",
+        "_torn",
+        "created_ms",
+        "jitter_ms",
+        "segment",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        segment: Segment,
+        config: TopicConfig,
+        *,
+        created_ms: int,
+        jitter_ms: int = 0,
+    ) -> None:
+        """For a segment whose end is known.
+
+        Args:
+            files: the way to the disk.
+            segment: to append to.
+            config: of the topic.
+            created_ms: the clock when it was created or opened.
+            jitter_ms: by how much earlier than `segment.ms` it is rolled.
+        """
+        self.segment = segment
+        self._append_times = segment.append_times
+        self.created_ms = created_ms
+        self.jitter_ms = jitter_ms
+        self._files = files
+        self._interval_bytes = config.index_interval_bytes
+        self._entries: IndexWriter | None = None  # None until it is reopened
+        self._blocks: BlockWriter | None = None  # as well
+        self._torn = False  # bytes that are no part of the log may follow its end
+
+    @classmethod
+    def create(
+        cls,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        config: TopicConfig,
+        *,
+        created_ms: int,
+        jitter_ms: int = 0,
+    ) -> "ActiveSegment":
+        """A new, empty segment, with its three files.
+
+        Raises:
+            StorageFailed: the disk refused; there is none of them, unless it refused that too.
+        """
+        segment = Segment(files, directory, base_offset, config, size=0, has_aborted=False)
+        active = cls(files, segment, config, created_ms=created_ms, jitter_ms=jitter_ms)
+        try:
+            files.create(segment.log.path, config.segment_bytes if config.preallocate else 0)
+            active._torn = config.preallocate
+            segment.indexes.create()
+        except StorageFailed:
+            # The log goes on where it was, and beyond the offset at which this one begins.
+            stem = segment.log.path.removesuffix(names.LOG)
+            for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
+                with suppress(StorageFailed):  # the next start leaves it out: it is empty
+                    files.remove(stem + suffix)
+            raise
+        active._entries = IndexWriter(files, segment.indexes, config.index_interval_bytes)
+        active._blocks = segment.blocks.create()
+        return active
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether it can be appended to as it is; else it must be reopened."""
+        return self._entries is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next append finds the files open that it writes to."""
+        entries, blocks = self._entries, self._blocks
+        return (
+            entries is not None
+            and entries.is_ready
+            and blocks is not None
+            and blocks.is_ready
+            and self._files.is_open(self.segment.log.path)
+            and self._append_times.is_ready
+        )
+
+    def make_ready(self, append_time_ms: int) -> None:
+        """Open or make what the next append writes to, whose append time this is.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        if self._entries is None:
+            self.reopen()
+        self._append_times.make_ready(append_time_ms)
+
+    def append(
+        self,
+        stamped: bytes,
+        records: Buffer,
+        last_offset: int,
+        max_timestamp: int,
+        arrival: Arrival,
+    ) -> None:
+        """Write one batch: its header and records; its facts go to the companion files.
+
+        Raises:
+            StorageFailed: the disk refused; nothing of the batch is in the log.
+        """
+        segment, entries, blocks = self.segment, self._entries, self._blocks
+        times = self._append_times
+        assert entries is not None, "make_ready comes first"
+        assert blocks is not None
+        if not blocks.is_ready:
+            blocks.write()
+        end = segment.end
+        position = end.size
+        size = len(stamped) + len(records)
+        facts, append_ms, is_stamped = arrival
+        is_new_time = append_ms != times.last_ms
+        if is_new_time:  # before the batch, so that a kill leaves no batch without its time
+            times.add(end.next_offset, append_ms, stamped)
+        try:
+            self._files.write_at(segment.log.open(), (stamped, records), position)
+            largest = entries.add(position, size, last_offset, max_timestamp)
+        except StorageFailed:
+            if is_new_time:
+                times.take_back()
+            self._take_back(position)
+            raise
+        flags = _STAMPED if is_stamped else _WITH_CREATE_TIMES
+        blocks.add(
+            (position, size, stamped, end.next_offset, last_offset, flags, append_ms, facts.tally)
+        )
+        if position == 0:
+            segment.set_first(max_timestamp)
+        segment.end = SegmentEnd(
+            position + size, last_offset + 1, position, end.next_offset, largest
+        )
+
+    def append_messages(
+        self, messages: Buffer, largest_time: int, last_offset: int, arrival: Arrival
+    ) -> None:
+        """Write messages of v0 or v1 that arrived together; each plain one is a batch of its own.
+
+        Raises:
+            StorageFailed: the disk refused; nothing of them is in the log.
+        """
+        header = parse_header(messages)
+        if header.size == len(messages):  # one message, compressed or not
+            head, rest = bytes(messages[:HEADER_SIZE]), memoryview(messages)[HEADER_SIZE:]
+            self.append(head, rest, last_offset, largest_time, arrival)
+            return
+        segment, entries, blocks = self.segment, self._entries, self._blocks
+        times = self._append_times
+        assert entries is not None, "make_ready comes first"
+        assert blocks is not None
+        if not blocks.is_ready:
+            blocks.write()
+        end = segment.end
+        start, first_offset = end.size, end.next_offset
+        append_ms = arrival.append_ms
+        is_new_time = append_ms != times.last_ms
+        if is_new_time:
+            times.add(first_offset, append_ms, bytes(messages[:HEADER_SIZE]))
+        heads, batches, last = bytearray(), 0, (0, first_offset)
+        largest = end.largest
+        before = entries.noted()
+        try:
+            self._files.write_at(segment.log.open(), (messages,), start)
+            for listed in list_all(messages, header):
+                largest = entries.add_messages(start + listed.positions[0], listed)
+                batches += len(listed.positions)
+                last = listed.positions[-1], listed.offsets[-1]
+                heads += listed.heads(messages, HEADER_SIZE)
+        except StorageFailed:
+            entries.go_back(before)
+            if is_new_time:
+                times.take_back()
+            self._take_back(start)
+            raise
+        flags = _STAMPED if arrival.is_stamped else _WITH_CREATE_TIMES
+        tally, size, last_position = arrival.facts.tally, len(messages), start + last[0]
+        met = (start, size, heads, first_offset, last_offset, flags, append_ms, tally)
+        last_header = bytes(messages[last[0] : last[0] + HEADER_SIZE])
+        blocks.add_set(MetSet(met, batches, last_position, last_header))
+        if start == 0:
+            segment.set_first(header.max_timestamp)
+        segment.end = SegmentEnd(start + size, last_offset + 1, last_position, last[1], largest)
+
+    def _take_back(self, position: int) -> None:
+        self._torn = True
+        log = self.segment.log
+        try:
+            self._files.truncate(log.open(), position)
+        except StorageFailed as error:
+            # Readers stop at the end, and the next append writes over it.
+            _logger.warning("%s: a refused append could not be cut off: %s", log.path, error)
+
+    def has_room(
+        self, size: int, last_offset: int, segment_bytes: int, append_time_ms: int
+    ) -> bool:
+        """Whether the files can take a batch of this size, last offset and append time."""
+        segment = self.segment
+        return (
+            segment.end.size <= segment_bytes - size
+            and last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
+            and not (self._entries is not None and self._entries.are_full)
+            and (
+                append_time_ms == self._append_times.last_ms
+                or self._append_times.fits(append_time_ms)
+            )
+        )
+
+    def age_ms(self, by: str, max_timestamp: int, append_ms: int, now_ms: int) -> int:
+        """How much later an incoming batch is than what `horolog.roll.by` counts from.
+
+        By the first time, as in Kafka, this is `waited_ms`.
+
+        Args:
+            by: the setting.
+            max_timestamp: the batch's largest timestamp.
+            append_ms: its append time.
+            now_ms: the clock.
+        """
+        if by == "first-time":
+            return self.waited_ms(max_timestamp, now_ms)
+        if by == "append-time":
+            first_ms = self._append_times.first_ms
+            return 0 if first_ms is None else append_ms - first_ms
+        largest = self.segment.largest_to_search()
+        if largest is None:
+            return now_ms - self.created_ms
+        return max_timestamp - largest.timestamp if max_timestamp != NO_TIMESTAMP else 0
+
+    def waited_ms(self, max_timestamp: int, now_ms: int) -> int:
+        """How much later an incoming batch is than the first one, by record time if there is any.
+
+        Kafka's rule (not KIP-33's, which compares single messages): the largest timestamp
+        of the first batch against the largest of the incoming one. A segment that begins
+        without a time counts from its creation by the wall clock.
+        """
+        first = self.segment.first_timestamp
+        if first is None:
+            return now_ms - self.created_ms
+        return max_timestamp - first if max_timestamp != NO_TIMESTAMP else 0
+
+    def finish(self) -> None:
+        """Write the last time entry, cut all files to what is in use, and seal the indexes.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        segment = self.segment
+        if self._torn:
+            self._files.truncate(segment.log.open(), segment.end.size)
+            self._torn = False
+        self._append_times.finish()
+        segment.indexes.finish(segment.end.size, segment.end.next_offset)
+        segment.blocks.finish()
+        self._entries = self._blocks = None
+
+    def reopen(self) -> None:
+        """Make a finished segment ready to be appended to.
+
+        Bytes are counted from the last entry as if nothing had happened, so that rebuilt
+        indexes are the same; Kafka begins to count again and leaves a wider gap.
+        """
+        segment = self.segment
+        indexes, size = segment.indexes, segment.end.size
+        # First: lookups use this where the indexes grow.
+        segment.end = segment.end._replace(largest=indexes.largest(size))
+        indexes.reopen(size)
+        since = size - indexes.offsets.last.position
+        self._blocks = segment.blocks.reopen(size, self._append_times.stretches)
+        self._entries = IndexWriter(self._files, indexes, self._interval_bytes, since)
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Remove the batch that holds `offset` and all that follow, to append after the rest."""
+        segment = self.segment
+        indexes = segment.indexes
+        proof = self._append_times.proof()
+        found = segment.locate(offset)
+        position = segment.end.size if found is None else found[0]
+        indexes.truncate_to(offset, segment.end.size)
+        self._files.truncate(segment.log.open(), position)
+        segment.blocks.truncate_to(position)
+        next_offset = indexes.relearn_largest(position)
+        if next_offset is None:
+            next_offset = segment.base_offset
+            self.created_ms = now_ms
+            segment.forget_first()
+        segment.end = SegmentEnd(position, next_offset, largest=indexes.largest(position))
+        segment.forget_aborted_from(next_offset)
+        self._append_times.truncate(proof)
+        self.reopen()

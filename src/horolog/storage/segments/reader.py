@@ -1,0 +1,325 @@
+"""One segment, read: its `.log` and its companion files.
+
+    <base>.log         batches of any format, one after the other (batches/reader.py)
+    <base>.index       where offsets are in it (index/offset.py)
+    <base>.timeindex   from where to look for a moment (index/time.py)
+    <base>.seal        what both must look like, once the segment is finished (index/seal.py)
+    <base>.txnindex    its aborted transactions, if there are any (index/abort.py)
+    <base>.blocks      which stretches of the log may hold a time (index/block_map.py)
+    <base>.appendtimes when its records were appended (append_times/file.py)
+
+The broker, recovery, tools and Spark's file source read segments here. Nothing of a topic's
+settings is needed: whether indexes are checked and repaired, or used as far as their batches
+prove them, is a `Trust`; how far is read ahead, a `ReadAhead`. Who walks `batches` uses no index.
+
+A reader takes `end` first and never looks past it. Indexes only narrow a search: with wrong
+or missing ones every answer is the same, just slower.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+
+from horolog.errors import CorruptBatch
+from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header
+from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.storage import names
+from horolog.storage.append_times.file import AppendTimeFile
+from horolog.storage.batches.log_file import LogFile
+from horolog.storage.batches.reader import HEADERS, BatchReader, ReadAhead, TornTail, find_batch
+from horolog.storage.batches.slices import Slice
+from horolog.storage.batches.whole import whole_batches
+from horolog.storage.files import Files
+from horolog.storage.index.abort import AbortedTxn, read_aborted
+from horolog.storage.index.block_map import BlockMap, Cache
+from horolog.storage.index.blocks import Span, Window
+from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Proved, Trust
+from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.index.time import TimeEntry
+
+_UNFLUSHED_BYTES = 16 << 20  # before the end of a log, where a crash may have left holes
+_PREALLOCATED_BYTES = 1 << 20  # of zeros: so is the rest, which may be a segment's largest size
+
+
+class SegmentReader:
+    """See the module. A timestamp below zero counts like any other; -1 is none (KIP-228)."""
+
+    def __init__(
+        self,
+        files: Files,
+        stem: str,
+        base_offset: int,
+        size: int,
+        *,
+        trust: Trust = PROVE,
+        max_index_bytes: int = ANY_SIZE,
+        has_aborted: bool | None = None,
+        block_cache: Cache | None = None,
+    ) -> None:
+        """A segment whose files are there.
+
+        Args:
+            files: the way to the disk, or to an object store.
+            stem: path of its files without their suffixes.
+            base_offset: as its files are named.
+            size: bytes of its log that are to be read; whole batches, unless `whole_end` is asked.
+            trust: what is done about indexes that are neither sealed nor checked.
+            max_index_bytes: an index gets, if it is appended to.
+            has_aborted: whether there is a file of aborted transactions; if None, it is looked for.
+            block_cache: for the block map, where none is to be written next to the log.
+        """
+        self.base_offset = base_offset
+        self.end = SegmentEnd(size, base_offset)
+        """Of a segment that is not appended to only the size is known."""
+        self.log = LogFile(files, stem + names.LOG, base_offset)
+        self.indexes = Indexes(self.log, base_offset, trust, max_bytes=max_index_bytes)
+        self.blocks = BlockMap(self.log, base_offset, block_cache)
+        self._files = files
+        self._stem = stem
+        self._first_timestamp: int | None = None
+        self._first_known = False
+        self._has_aborted = has_aborted
+        self._append_times: AppendTimeFile | None = None
+
+    @classmethod
+    def at(cls, files: Files, path: str, base_offset: int) -> "SegmentReader":
+        """All bytes of a `.log` that are there now, torn ones included.
+
+        Raises:
+            FileMissing: it is not there.
+            StorageFailed: it is no regular file, or cannot be opened.
+        """
+        files.get(path)
+        return cls(files, path.removesuffix(names.LOG), base_offset, files.size(path))
+
+    def path_of(self, suffix: str) -> str:
+        """The path of the segment's file with this suffix, whether it is there or not."""
+        return self._stem + suffix
+
+    @property
+    def append_times(self) -> AppendTimeFile:
+        """When its records were appended; to be used as long as this reader is there."""
+        if self._append_times is None:
+            self._append_times = AppendTimeFile(self._files, self._stem, self)
+        return self._append_times
+
+    @property
+    def has_append_times(self) -> bool:
+        """Whether there is a file of append times."""
+        return self._files.exists(self._stem + names.APPEND_TIMES)
+
+    @property
+    def size(self) -> int:
+        """Bytes of whole batches in the log."""
+        return self.end.size
+
+    @property
+    def is_nonblocking(self) -> bool:
+        """See `Files.is_nonblocking`."""
+        return self._files.is_nonblocking
+
+    def may_block(self) -> None:
+        """See `Files.may_block`."""
+        self._files.may_block()
+
+    def headers(self, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of every batch in a stretch of the file; see `BatchReader`."""
+        return self.log.batches(end).headers(start)
+
+    def read_batch(self, position: int, header: BatchHeader) -> bytes:
+        """The bytes of one batch."""
+        return self._files.read_at(self.log.open(), header.size, position)
+
+    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """The batch that holds `offset`, or else the next; its position first; None at the end."""
+        end = self.end
+        if end.last_base_offset is not None and offset >= end.last_base_offset:
+            start = end.last_position
+        else:
+            start = self.indexes.position_before(offset, end.size)
+        return find_batch(
+            self._files,
+            self.log.open(),
+            offset,
+            start,
+            end.size,
+            least_offset=self.base_offset,
+        )
+
+    def slice(
+        self, offset: int, max_bytes: int, *, min_one_batch: bool, before: int | None = None
+    ) -> Slice | None:
+        """What a fetch from `offset` is given; None if this segment has nothing there.
+
+        The slice begins with the batch that holds the offset and may end within a batch,
+        as Kafka's do; it is empty where not even the first batch fits. It ends before the
+        batch that holds the offset `before`, and is empty where that is the first.
+        """
+        end = self.end.size
+        found = self.locate(offset)
+        if found is None:
+            return None
+        position, header = found
+        if before is not None:
+            if header.next_offset > before:
+                return Slice(self._files, None, 0, 0)
+            limit = self.locate(before)
+            end = end if limit is None else min(end, limit[0])
+        # What was appended since `end` was read is not shown, but for the batch that was found.
+        size = min(max_bytes, max(end - position, header.size))
+        if size < header.size:
+            size = header.size if min_one_batch else 0
+        return Slice(self._files, self.log.open(), position, size)
+
+    def largest(self) -> TimeEntry | None:
+        """The largest timestamp and the last offset of its batch; see `Indexes.largest`."""
+        return self.indexes.largest(self.end.size)
+
+    def largest_to_search(self) -> TimeEntry | None:
+        """The same for a lookup; see `Indexes.largest_to_search`."""
+        end = self.end  # taken first: when the segment is finished meanwhile, it says the same
+        return (
+            end.largest
+            if self.indexes.is_growing
+            else self.indexes.largest_to_search(self.end.size)
+        )
+
+    def proved_largest(self) -> Proved | None:
+        """See `Indexes.proved_largest`; None also where not all of the log can be read."""
+        return self.indexes.proved_largest(self.end.size)
+
+    def modified_ms(self) -> int:
+        """When the log was last changed: all that is known of a segment without times."""
+        return self._files.modified_ms(self.log.open().path)
+
+    def batches(self, ahead: ReadAhead = HEADERS) -> BatchReader:
+        """All batches up to the end, to be walked.
+
+        Raises:
+            FileMissing: the segment is gone.
+        """
+        return self.log.batches(self.end.size, ahead)
+
+    def position_for(self, timestamp: int | None, from_offset: int) -> int:
+        """Where to start walking for offsets from `from_offset` and times from `timestamp` on.
+
+        No batch in front of that has a record of both.
+        """
+        end = self.end
+        if end.size == 0:
+            return 0
+        if timestamp is None:
+            return self.indexes.position_before(from_offset, end.size)
+        return self.indexes.position_for(timestamp, from_offset, end)
+
+    def complete_blocks(self) -> bool:
+        """Cover all of a finished segment by its block map; see `BlockMap.complete`."""
+        known = self.append_times.stretches if self.has_append_times else None
+        return self.blocks.complete(self.end.size, known)
+
+    def spans(self, window: Window, next_offset: int | None = None) -> list[Span]:
+        """The stretches of the log that may hold a record of a time; see `BlockMap.spans`."""
+        return self.blocks.spans(window, self.end.size, next_offset)
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """The largest timestamp of the first batch; None if it has none, or there is no batch."""
+        if not self._first_known:
+            for _, header in self.headers(0, self.end.size):
+                self.set_first(header.max_timestamp)
+                break
+        return self._first_timestamp
+
+    def set_first(self, max_timestamp: int) -> None:
+        """The largest timestamp of the first batch is this."""
+        self._first_timestamp = None if max_timestamp == NO_TIMESTAMP else max_timestamp
+        self._first_known = True
+
+    def forget_first(self) -> None:
+        """The first batch is gone."""
+        self._first_timestamp, self._first_known = None, False
+
+    def whole_end(self, *, check_crcs: bool = False) -> SegmentEnd:
+        """Where the whole batches end: a broker may be appending behind that, or may have died.
+
+        What follows is a part of a batch, zeros, or, where checksums are checked, a batch whose
+        checksum does not match: recovery would cut it off. Where whole batches follow in their
+        turn, something before them is damaged, and is for who reads it to report: the end is
+        behind them.
+
+        Raises:
+            FileMissing: the segment is gone.
+        """
+        end = self._end_of_walk(check_crcs=check_crcs)
+        return self._behind_damage(end) if end.size < self.end.size else end
+
+    def _end_of_walk(self, *, check_crcs: bool) -> SegmentEnd:
+        size, indexes = self.end.size, self.indexes
+        seal = indexes.seal_facts(size)
+        if seal is not None:
+            return SegmentEnd(size, seal.next_offset)
+        log, end = self.batches(), SegmentEnd(0, self.base_offset)
+        unchecked: deque[tuple[int, BatchHeader]] = deque()
+        start = indexes.position_before(self.base_offset + ANY_SIZE, size)
+        for begin in dict.fromkeys((start, 0)):  # the last entry may be of the batch that is torn
+            try:
+                for position, header in log.whole_headers(begin):
+                    if header.base_offset < end.next_offset:
+                        break
+                    end = SegmentEnd(position + header.size, header.next_offset)
+                    unchecked.append((position, header))
+                    while end.size - unchecked[0][0] > _UNFLUSHED_BYTES:
+                        unchecked.popleft()
+            except CorruptBatch:
+                pass
+            if end.size:
+                break
+        for position, header in unchecked if check_crcs else ():
+            try:
+                log.check(position, header)
+            except CorruptBatch:
+                return SegmentEnd(position, header.base_offset)
+        return end
+
+    def _behind_damage(self, end: SegmentEnd) -> SegmentEnd:
+        log, size = self.batches(), self.end.size
+        if log.is_zeros(end.size, min(end.size + _PREALLOCATED_BYTES, size)):
+            return end
+        due = _next_offset_of_torn(log, end.size)
+        with suppress(CorruptBatch):  # too much looks like batches
+            for position, header in whole_batches(log, end.size):
+                if due is not None and header.base_offset != due:
+                    continue  # in a value of a batch that is being written
+                due = None
+                if header.base_offset >= end.next_offset:
+                    end = SegmentEnd(position + header.size, header.next_offset)
+        return end
+
+    # Companion files, written from the facts of appends.
+
+    @property
+    def has_aborted(self) -> bool:
+        """Whether there is a file of aborted transactions: only a Kafka writes any."""
+        if self._has_aborted is None:
+            self._has_aborted = self._files.exists(self.path_of(names.TXN_INDEX))
+        return self._has_aborted
+
+    def aborted(self) -> list[AbortedTxn]:
+        """The aborted transactions that ended in this segment.
+
+        Raises:
+            CorruptIndex: their file is not what its format says.
+        """
+        return read_aborted(self._files, self.path_of(names.TXN_INDEX)) if self.has_aborted else []
+
+
+def _next_offset_of_torn(log: BatchReader, position: int) -> int | None:
+    """The offset that follows a batch which is longer than the file; None if it is none."""
+    try:
+        log.header(position)
+    except TornTail:
+        with suppress(CorruptBatch):  # less than a header
+            return parse_header(log.start_of(position, HEADER_SIZE)).next_offset
+    except CorruptBatch:
+        pass
+    return None

@@ -1,0 +1,136 @@
+"""One open segment of a log, and the operations on its files.
+
+It is read as any other (segments/reader.py); its indexes are checked and repaired, it is
+synced, and its files get other names when it is deleted. Appending is for the last of a log
+alone (segments/active.py).
+"""
+
+from collections.abc import Sequence
+
+from horolog.config import TopicConfig
+from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
+from horolog.record.batch import verify_crc
+from horolog.storage import names
+from horolog.storage.files import FileMissing, Files
+from horolog.storage.index.abort import AbortedTxn, write_aborted
+from horolog.storage.index.builder import IndexBuilder
+from horolog.storage.index.indexes import Trust
+from horolog.storage.index.segment_end import SegmentEnd
+from horolog.storage.segments.reader import SegmentReader
+
+
+class Segment(SegmentReader):
+    """See the module. One writer, any number of readers."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        config: TopicConfig,
+        *,
+        size: int,
+        has_aborted: bool | None = None,
+    ) -> None:
+        """A segment whose files are there; `size` bytes of its log are whole batches.
+
+        `has_aborted`: whether there is a file of aborted transactions; if None, it is looked for.
+        """
+        super().__init__(
+            files,
+            f"{directory}/{base_offset:020d}",
+            base_offset,
+            size,
+            trust=Trust(repairs=not files.read_only, interval_bytes=config.index_interval_bytes),
+            max_index_bytes=config.segment_index_bytes,
+            has_aborted=has_aborted,
+        )
+
+    def adopt(self, facts: IndexBuilder) -> None:
+        """Take over what a walk over all headers found."""
+        self.end = SegmentEnd(facts.end, facts.next_offset)
+        self._first_timestamp, self._first_known = facts.first_timestamp, facts.end > 0
+        self.indexes.adopt(facts)
+
+    def forget_aborted_from(self, offset: int) -> None:
+        """Forget the aborted transactions whose markers were cut off."""
+        if self.has_aborted:
+            try:
+                found = self.aborted()
+            except CorruptIndex:
+                return  # rebuilt when it is found so (recovery/loading.py)
+            self.write_aborted([entry for entry in found if entry.last_offset < offset])
+
+    def write_aborted(self, entries: Sequence[AbortedTxn]) -> None:
+        """Replace the index of aborted transactions."""
+        write_aborted(self._files, self._stem + names.TXN_INDEX, entries)
+        self._has_aborted = bool(entries)
+
+    @property
+    def paths(self) -> list[str]:
+        """The files that must outlive a crash once the segment is finished; indexes may be gone."""
+        return [self.log.path, *filter(self._files.exists, self._beside)]
+
+    @property
+    def _beside(self) -> list[str]:
+        """What is synced with a finished segment."""
+        return [self._stem + suffix for suffix in names.SYNCED_BESIDE]
+
+    def sync(self, *, indexes: bool) -> None:
+        """Wait until the disk has the log; with `indexes`, also what must outlive a crash."""
+        self._files.sync(self.log.open())
+        if indexes:
+            for path in self._beside:
+                try:
+                    self._files.sync_path(path)
+                except FileMissing:
+                    continue  # deleted meanwhile
+
+    def write_again(self, offset: int, max_bytes: int) -> int:
+        """Write whole batches from `offset` on over themselves; the offset after the last.
+
+        Raises:
+            StorageFailed: the disk refused, or has forgotten what was written.
+        """
+        found = self.locate(offset)
+        if found is None:
+            return offset
+        (position, _), file = found, self.log.open()
+        try:
+            for at, header in self.headers(position, self.end.size):
+                batch = self.read_batch(at, header)
+                verify_crc(batch, 0, header)
+                self._files.write_at(file, [batch], at)
+                offset = header.next_offset
+                if at + header.size - position >= max_bytes:
+                    break
+        except CorruptBatch as error:
+            raise StorageFailed(
+                f"{file.path} lacks what was written to it: {error}. The next start cuts it there"
+            ) from error
+        return offset
+
+    # Deleting.
+
+    def abandon(self) -> None:
+        """Let go of the files: their directory has another name now."""
+        self.log.is_abandoned = True
+        self.indexes.abandon()
+        self.blocks.abandon()
+        self._files.forget(*(self._stem + suffix for suffix in names.SEGMENT_SUFFIXES))
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files to `.deleted`, unnoticed by readers; the paths to remove later."""
+        self.indexes.abandon()
+        self.blocks.abandon()
+        paths = []
+        for suffix in names.SEGMENT_SUFFIXES:
+            path = self._stem + suffix
+            if suffix in names.REMOVED_AT_ONCE:
+                self._files.remove(path)
+            elif self._files.exists(path):
+                self._files.rename(path, path + names.DELETED)
+                paths.append(path + names.DELETED)
+                if suffix == names.APPEND_TIMES:
+                    self.append_times.rename(path + names.DELETED)
+        return paths

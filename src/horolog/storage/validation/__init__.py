@@ -1,0 +1,1 @@
+"""What a leader checks before it appends."""

@@ -1,0 +1,321 @@
+"""What a leader checks before it appends. Pure: the same answer for the same arguments.
+
+The checks, their order, codes and texts are those of Kafka's produce path; where we
+answer differently the reason is given there. `rules` has those that are the same for all record
+formats.
+
+A batch is stored as it was sent, but for its header, unless the topic asks for another codec; then
+what was decompressed is compressed again, piece by piece. Where the topic asks for format v0 or v1
+(`message.format.version`), `message_sets` makes messages of it.
+
+A few hundred bytes of a client may decompress to millions of records. So nothing here is done
+record by record in Python, but for the records that an error names; what is done for each is a
+pass of `horolog.record.scan`.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from horolog.buffers import Buffer
+from horolog.config import TopicConfig
+from horolog.errors import BatchRefused, CorruptBatch, ErrorCode, RequestRefused
+from horolog.record.attempts import is_attempt, rows_digest
+from horolog.record.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    BatchHeader,
+    pack_header,
+    parse_header,
+    verify_crc,
+)
+from horolog.record.compression import Codec, compress_chunks, fleeting_chunks
+from horolog.record.old_format.sent import Sent
+from horolog.record.scan import RecordFacts, find_faults, scan_batch
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
+from horolog.storage.producers.attempts import Fences
+from horolog.storage.validation.message_sets import (
+    MessageSet,
+    most_uncompressed,
+    refuse_in_messages,
+    set_of_batch,
+    set_of_sent,
+)
+from horolog.storage.validation.rules import (
+    MAX_RECORD_ERRORS,
+    check_size,
+    codec_of,
+    faults_wanted,
+    invalid,
+    level_of,
+    refuse_records,
+    target_codec,
+    too_large,
+)
+
+MAX_UNCOMPRESSED_BYTES = 1 << 30
+
+_LENGTH = Struct(">i")
+_KEPT_BITS = 0x38  # timestamp type, transactional, control: what a rebuilt batch keeps
+_LAST_OF_MESSAGES = 2  # the last version of Produce that may hold formats v0 and v1
+
+
+class Prepared(NamedTuple):
+    """A batch that may be appended; offsets, epoch and append time are still to be given."""
+
+    header: BatchHeader
+    batch: Buffer
+    records: memoryview
+    timestamp_type: TimestampType
+    """What the topic's records carry; an append time is still to be given."""
+    max_timestamp: int
+    """True maximum of the records' timestamps, below zero too (KIP-228); -1 if none has one."""
+    ahead_ms: int
+    """How far that is ahead of the clock; 0 if it is not, or if an append time replaces it."""
+    facts: RecordFacts
+    """What the records say, by their producer's times."""
+    digest: int | None = None
+    """Of the rows of an exactly-once sink (`rows_digest`); None for all others."""
+    messages: MessageSet | None = None
+    """What is stored in place of the batch, where the topic has format v0 or v1."""
+    is_converted: bool = False
+    """Whether the producer sent another format than is stored."""
+
+
+def prepare(
+    batch: Buffer,
+    config: TopicConfig,
+    now_ms: int,
+    *,
+    partition: str = "",
+    produce_version: int | None = None,
+    max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
+    fences: Fences | None = None,
+) -> Prepared:
+    """Check what a producer sent for one partition.
+
+    Args:
+        batch: the record set of the request; bytes after it that are no whole batch are ignored.
+        config: the topic's settings.
+        now_ms: the leader's clock, in milliseconds.
+        partition: for texts, `topic-partition`.
+        produce_version: of the request; None is the newest.
+        max_uncompressed_bytes: what the records may decompress to.
+        fences: the batches of exactly-once sinks: the timestamps of all attempts at one are
+            checked against the time of its start, so that a retry is not refused for its age.
+
+    Raises:
+        RequestRefused: with Kafka's code and a sentence; BatchRefused where Kafka's log and not
+            its request handler finds the fault.
+        RecordsRejected: some records are at fault, and which (32 or 87).
+        CorruptBatch: the checksum is wrong, or the header is no header (2).
+    """
+    stored = config.message_format_version
+    is_old = is_old_format(batch, produce_version)
+    if is_old:
+        if stored != MAGIC:
+            return _prepare_sent(batch, config, now_ms, partition, max_uncompressed_bytes)
+        batch = _as_v2(batch, config, max_uncompressed_bytes)
+    header = _only_batch(batch, produce_version)
+    if header.base_offset != 0:
+        raise invalid(
+            f"The baseOffset of the record batch in the append to {partition} should be 0, but it "
+            f"is {header.base_offset}"
+        )
+    size = header.size
+    check_size(size, config, partition)
+    verify_crc(batch, 0, header)
+    codec = codec_of(header, produce_version)
+    target = target_codec(codec, config)
+    if stored != MAGIC:
+        refuse_in_messages(header, stored, partition)
+        max_uncompressed_bytes = most_uncompressed(config, max_uncompressed_bytes)
+    _check_header(header)
+    sent = memoryview(batch)[:size]
+    facts = _scan(sent, header, max_uncompressed_bytes, now_ms)
+    if not facts.dense_offsets:
+        raise invalid(
+            "The offset deltas of the records in a batch must be 0, 1, 2 and so on, as its last "
+            "offset delta and its count of records claim"
+        )
+    digest = None
+    checked_ms = now_ms
+    if is_attempt(header):
+        digest = rows_digest(header, sent[HEADER_SIZE:], max_bytes=max_uncompressed_bytes)
+        checked_ms = now_ms if fences is None else fences.now_ms(header, now_ms)
+    claims = header.timestamp_type is LOG_APPEND_TIME
+    wanted = faults_wanted(facts, config, checked_ms, claims_append_time=claims)
+    if wanted is not None:
+        faults = find_faults(sent, header, wanted.keys, wanted.times, limit=MAX_RECORD_ERRORS)
+        refuse_records(faults, facts, config, checked_ms, partition, claims_append_time=claims)
+    if stored != MAGIC:
+        messages = set_of_batch(sent, header, facts, config, partition, max_uncompressed_bytes)
+        return _as_messages(header, facts, messages, config, now_ms, is_converted=True)
+    if target is not codec:
+        sent = memoryview(
+            _packed_anew(sent, header, target, config, partition, max_uncompressed_bytes)
+        )
+        header = parse_header(sent)
+    timestamp_type = config.message_timestamp_type
+    largest = NO_TIMESTAMP if facts.max_timestamp is None else facts.max_timestamp
+    ahead_ms = 0 if timestamp_type is LOG_APPEND_TIME or largest < now_ms else largest - now_ms
+    records = sent[HEADER_SIZE:]
+    return Prepared(
+        header, sent, records, timestamp_type, largest, ahead_ms, facts, digest, None, is_old
+    )
+
+
+def _prepare_sent(
+    messages: Buffer,
+    config: TopicConfig,
+    now_ms: int,
+    partition: str,
+    max_uncompressed_bytes: int,
+) -> Prepared:
+    limit = most_uncompressed(config, max_uncompressed_bytes)
+    sent = Sent(messages, max_batch_bytes=limit)
+    header, facts, to_store = set_of_sent(sent, messages, config, now_ms, partition)
+    is_converted = sent.magic != to_store.magic
+    return _as_messages(header, facts, to_store, config, now_ms, is_converted=is_converted)
+
+
+def _as_messages(
+    header: BatchHeader,
+    facts: RecordFacts,
+    messages: MessageSet,
+    config: TopicConfig,
+    now_ms: int,
+    *,
+    is_converted: bool,
+) -> Prepared:
+    """What the log is given in place of a batch; records of v0 have no times from here on."""
+    timestamp_type = config.message_timestamp_type
+    facts = messages.facts(facts)
+    largest = NO_TIMESTAMP if facts.max_timestamp is None else facts.max_timestamp
+    ahead_ms = 0 if timestamp_type is LOG_APPEND_TIME or largest < now_ms else largest - now_ms
+    return Prepared(
+        header,
+        b"",
+        memoryview(b""),
+        timestamp_type,
+        largest,
+        ahead_ms,
+        facts,
+        None,
+        messages,
+        is_converted,
+    )
+
+
+def is_old_format(records: Buffer, produce_version: int | None) -> bool:
+    """Whether a producer sent messages of format v0 or v1, which versions 0 to 2 may hold.
+
+    These versions may hold a batch of v2 as well, as in Kafka up to 3.9.
+    """
+    return (
+        produce_version is not None
+        and produce_version <= _LAST_OF_MESSAGES
+        and len(records) > MAGIC_POSITION
+        and records[MAGIC_POSITION] != MAGIC
+    )
+
+
+def _as_v2(messages: Buffer, config: TopicConfig, max_uncompressed_bytes: int) -> bytes:
+    """The messages of a request as one batch, numbered from 0 (KIP-32, KIP-98).
+
+    Kafka merges them as well, and refuses a batch that is larger than `max.message.bytes` then.
+    """
+    sent = Sent(messages, max_batch_bytes=max_uncompressed_bytes)
+    return sent.as_batch(max_bytes=min(config.max_message_bytes, config.segment_bytes))
+
+
+def _only_batch(records: Buffer, produce_version: int | None) -> BatchHeader:
+    """The header of the one batch that a produce request may hold for a partition."""
+    if not _is_whole(records, 0):
+        raise _unfit(produce_version, "must have at least one record batch per partition")
+    if records[MAGIC_POSITION] != MAGIC:
+        raise _unfit(
+            produce_version, "are only allowed to contain record batches with magic version 2"
+        )
+    header = parse_header(records)
+    if _is_whole(records, header.size):
+        raise _unfit(
+            produce_version, "are only allowed to contain exactly one record batch per partition"
+        )
+    return header
+
+
+def _unfit(produce_version: int | None, what: str) -> RequestRefused:
+    version = "" if produce_version is None else f" with version {produce_version}"
+    return RequestRefused(ErrorCode.invalid_record, f"Produce requests{version} {what}")
+
+
+def _is_whole(records: Buffer, position: int) -> bool:
+    """Whether a batch of any format is at a position; a length no batch has counts as one."""
+    if len(records) - position <= MAGIC_POSITION:
+        return False
+    (length,) = _LENGTH.unpack_from(records, position + 8)
+    return bool(length + LOG_OVERHEAD <= len(records) - position)
+
+
+def _check_header(header: BatchHeader) -> None:
+    if header.last_offset_delta < 0:
+        raise invalid(
+            f"Batch has an invalid offset range: its last offset delta is "
+            f"{header.last_offset_delta}"
+        )
+    if header.records_count <= 0:
+        raise invalid(f"Invalid reported count for record batch: {header.records_count}")
+    if header.last_offset_delta + 1 != header.records_count:
+        raise invalid(
+            f"Inconsistent batch offset range [0, {header.last_offset_delta}] and count of records "
+            f"{header.records_count}"
+        )
+    if header.is_control:
+        raise invalid("Clients are not allowed to write control records")
+    if header.is_transactional:
+        # What Kafka answers to a batch outside of a transaction; here there are none.
+        raise BatchRefused(
+            ErrorCode.invalid_txn_state,
+            "This broker runs no transactions: produce without transactional.id",
+        )
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise invalid(
+            f"Invalid sequence number {header.base_sequence} in record batch with producerId "
+            f"{header.producer_id}"
+        )
+
+
+def _scan(batch: Buffer, header: BatchHeader, max_bytes: int, now_ms: int) -> RecordFacts:
+    """The checksum holds, so nonsense inside is the producer's (87), not the wire's (2)."""
+    try:
+        return scan_batch(batch, header, max_bytes=max_bytes, arrival_ms=now_ms)
+    except CorruptBatch as error:
+        raise invalid(str(error)) from error
+
+
+def _packed_anew(
+    batch: Buffer,
+    header: BatchHeader,
+    target: Codec,
+    config: TopicConfig,
+    partition: str,
+    max_uncompressed_bytes: int,
+) -> bytes:
+    """The same records in the topic's codec; never more is held than the topic takes.
+
+    Kafka's builder refuses times before 1970 here (-1); ours keeps them (KIP-228).
+    """
+    room = min(config.max_message_bytes, config.segment_bytes) - HEADER_SIZE
+    pieces = fleeting_chunks(
+        header.codec, memoryview(batch)[HEADER_SIZE:], max_bytes=max_uncompressed_bytes
+    )
+    payload = compress_chunks(target, pieces, level_of(target, config), max_bytes=room)
+    if payload is None:
+        raise too_large(HEADER_SIZE + room + 1, config, partition)  # or larger
+    header = header._replace(
+        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(payload),
+        attributes=header.attributes & _KEPT_BITS | target,
+    )
+    return b"".join((pack_header(header, payload), payload))

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from storelogs import NOW, batch
+
+from horolog.errors import CorruptBatch
+from horolog.record.batch import HEADER_SIZE, BatchHeader, iter_headers, parse_header
+from horolog.record.builder import Record
+from horolog.record.old_format.fields import build_messages
+from horolog.storage.batches.reader import (
+    EVERYTHING,
+    FEWEST_BYTES,
+    HEADERS,
+    BatchReader,
+    ReadAhead,
+    TornTail,
+    find_batch,
+)
+from horolog.storage.files import Files, OpenFile
+
+FILES = Files()
+# Small ones by the dozen, one larger than any read, and small ones again.
+BATCHES = [
+    batch(NOW, NOW, base_offset=40 + 2 * number, value=b"v" * size)
+    for number, size in enumerate([10] * 80 + [200_000] + [10] * 30 + [5000] * 3)
+]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> OpenFile:
+    file = FILES.create(str(tmp_path / "00000000000000000040.log"))
+    FILES.write_at(file, [b"".join(BATCHES)], 0)
+    return file
+
+
+def positions() -> list[int]:
+    return [sum(map(len, BATCHES[:number])) for number in range(len(BATCHES))]
+
+
+END = sum(map(len, BATCHES))
+
+
+@pytest.mark.parametrize("first", [0, 1, 79, 80, 81, 113])
+def test_every_header_is_met_once_with_its_position(log: OpenFile, first: int) -> None:
+    expected = [
+        (position, parse_header(data)) for position, data in zip(positions(), BATCHES, strict=True)
+    ]
+    assert list(BatchReader(FILES, log, END).headers(positions()[first])) == expected[first:]
+
+
+def test_nothing_is_looked_at_beyond_the_end(log: OpenFile) -> None:
+    FILES.write_at(log, [b"junk"], END)
+    assert len(list(BatchReader(FILES, log, END).headers(0))) == len(BATCHES)
+    with pytest.raises(CorruptBatch, match=rf"byte {END}"):
+        list(BatchReader(FILES, log, END + 4).headers(0))
+
+
+def test_a_batch_that_reaches_beyond_the_end_is_damage(log: OpenFile) -> None:
+    with pytest.raises(CorruptBatch, match="does not fit"):
+        list(BatchReader(FILES, log, END - 1).headers(0))
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_short_message_of_an_old_format_at_the_end_is_a_batch(log: OpenFile, magic: int) -> None:
+    message = build_messages([Record(NOW, b"k", b"v")], magic, base_offset=9_000)
+    assert len(message) < HEADER_SIZE
+    FILES.write_at(log, [message], END)
+    end = END + len(message)
+    *_, (position, header) = BatchReader(FILES, log, end).whole_headers()
+    assert (position, header.magic, header.last_offset) == (END, magic, 9_000)
+    assert BatchReader(FILES, log, end).header(END) == header
+    assert len(list(BatchReader(FILES, log, end - 1).whole_headers())) == len(BATCHES)
+    with pytest.raises(TornTail):
+        list(BatchReader(FILES, log, end - 1).headers())
+
+
+def test_each_offset_is_found_from_wherever_the_search_starts(log: OpenFile) -> None:
+    last = 40 + 2 * len(BATCHES)
+    for first in (0, 70, 80, 100):
+        for offset in range(40 + 2 * first, last, 3):
+            found = find_batch(FILES, log, offset, positions()[first], END)
+            assert found is not None
+            position, header = found
+            assert header.base_offset <= offset <= header.last_offset
+            assert position == positions()[(offset - 40) // 2]
+    assert find_batch(FILES, log, last, 0, END) is None
+
+
+@pytest.mark.parametrize(
+    ("at", "damage"),
+    [
+        pytest.param(8, b"\xff\xff\xff\xff", id="a length below zero"),
+        pytest.param(8, b"\0\0\0\0", id="no length"),
+        pytest.param(8, b"\x7f\xff\xff\xff", id="a length beyond the end"),
+        pytest.param(16, b"\3", id="another magic"),
+        pytest.param(23, b"\xff\xff\xff\xff", id="an offset delta below zero"),
+    ],
+)
+@pytest.mark.parametrize("number", [0, 5, 80, 90])
+def test_a_search_ends_at_damage(log: OpenFile, at: int, damage: bytes, number: int) -> None:
+    position = positions()[number]
+    FILES.write_at(log, [damage], position + at)
+    with pytest.raises(CorruptBatch, match=rf"00040\.log, byte {position}"):
+        find_batch(FILES, log, 40 + 2 * len(BATCHES) - 1, 0, END)
+
+
+AHEADS = [HEADERS, FEWEST_BYTES, EVERYTHING, ReadAhead(100, 300, 1000)]
+
+
+@pytest.mark.parametrize("missing", [1, 30, 60, 61, 62, 200])
+def test_a_torn_tail_is_distinguished_from_damage_and_ends_a_walk_over_what_is_whole(
+    log: OpenFile, missing: int
+) -> None:
+    reader = BatchReader(FILES, log, END - missing)
+    whole = [place for place, data in zip(positions(), BATCHES, strict=True)]
+    whole = [place for place in whole[1:] if place <= END - missing]
+    assert len(list(reader.whole_headers())) == len(whole)
+    with pytest.raises(TornTail):
+        list(reader.headers())
+    FILES.write_at(log, [b"\3"], positions()[-2] + 16)
+    with pytest.raises(CorruptBatch, match="00040") as error:
+        list(BatchReader(FILES, log, END).whole_headers())
+    assert not isinstance(error.value, TornTail)
+    assert "00040" not in error.value.reason
+
+
+@pytest.mark.parametrize("ahead", AHEADS)
+def test_headers_bytes_and_checksums_may_be_asked_for_in_any_order(
+    log: OpenFile, ahead: ReadAhead
+) -> None:
+    reader = BatchReader(FILES, log, END, ahead)
+    for number, (position, header) in enumerate(reader.headers()):
+        if number % 3 == 0:
+            reader.check(position, header)
+        if number % 2 == 0:
+            assert reader.batch(position, header) == BATCHES[number]
+        if number % 5 == 0:
+            assert reader.header(positions()[7]).base_offset == 54
+        reader.check(position, header)
+
+
+@pytest.mark.parametrize("ahead", AHEADS)
+@pytest.mark.parametrize("number", [0, 80, 100])
+def test_a_changed_byte_is_found_by_its_checksum(
+    log: OpenFile, ahead: ReadAhead, number: int
+) -> None:
+    FILES.write_at(log, [b"~"], positions()[number] + len(BATCHES[number]) - 2)
+    reader = BatchReader(FILES, log, END, ahead)
+    for at, (position, header) in enumerate(reader.headers()):
+        if at == number:
+            with pytest.raises(CorruptBatch, match=f"byte {position}: Record is corrupt"):
+                reader.check(position, header)
+        else:
+            reader.check(position, header)
+
+
+@pytest.mark.parametrize("ahead", AHEADS)
+@pytest.mark.parametrize("step", [1, 2, 7, 40])
+def test_wanted_batches_come_whole_and_no_others(
+    log: OpenFile, ahead: ReadAhead, step: int
+) -> None:
+    def wants(header: BatchHeader) -> bool:
+        return header.base_offset // 2 % step == 0
+
+    last = 40 + 2 * 110
+    buffers = BatchReader(FILES, log, END, ahead).wanted(0, last, wants if step > 1 else None)
+    got = [header.base_offset for data in buffers for _, header in iter_headers(bytes(data))]
+    assert got == [offset for offset in range(40, last, 2) if offset // 2 % step == 0]
+
+
+def test_batches_before_damage_are_given_before_the_damage_is_reported(log: OpenFile) -> None:
+    FILES.write_at(log, [b"\3"], positions()[90] + 16)
+    buffers = BatchReader(FILES, log, END).wanted(0, 1 << 62, lambda header: True)
+    found = []
+
+    def read_on() -> None:
+        for data in buffers:
+            found.extend(header.base_offset for _, header in iter_headers(bytes(data)))
+
+    with pytest.raises(CorruptBatch, match=f"byte {positions()[90]}"):
+        read_on()
+    assert found == list(range(40, 40 + 2 * 90, 2))

@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from storelogs import NOW, append, batch, new_log, partition_dir, reopened, snapshot_of
+
+from horolog.config import TopicConfig
+from horolog.errors import CorruptFile, ErrorCode, RequestRefused
+from horolog.record.batch import BatchHeader, parse_header
+from horolog.record.builder import Record, build_batch
+from horolog.record.timestamps import TimestampType
+from horolog.storage.files import Files
+from horolog.storage.producers.states import Producers, WrittenBatch
+
+LAST_SEQUENCE = (1 << 31) - 1
+
+
+def sent(sequence: int, count: int = 2, *, epoch: int = 4, producer_id: int = 9) -> BatchHeader:
+    times = [NOW] * count
+    return parse_header(
+        batch(*times, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    )
+
+
+def write(producers: Producers, header: BatchHeader, base_offset: int = 40) -> None:
+    assert producers.find_duplicate(header) is None
+    producers.update(header, base_offset + header.last_offset_delta, NOW, NOW)
+
+
+def code(producers: Producers, header: BatchHeader) -> ErrorCode:
+    with pytest.raises(RequestRefused) as caught:
+        producers.find_duplicate(header)
+    return caught.value.code
+
+
+@pytest.fixture
+def producers() -> Producers:
+    """Producer 9 in epoch 4 has written seven batches of two: sequences 0 to 13 at 40 to 53."""
+    producers = Producers()
+    for sequence in range(0, 14, 2):
+        write(producers, sent(sequence), 40 + sequence)
+    return producers
+
+
+@pytest.mark.parametrize("sequence", [4, 6, 8, 10, 12])
+def test_a_retry_of_the_five_newest_batches_is_known(producers: Producers, sequence: int) -> None:
+    found = producers.find_duplicate(sent(sequence))
+    assert found == WrittenBatch(sequence + 1, 41 + sequence, 1, NOW)
+    assert found.base_offset == 40 + sequence
+
+
+@pytest.mark.parametrize(
+    ("sequence", "count"),
+    [
+        pytest.param(2, 2, id="an older batch"),
+        pytest.param(12, 1, id="a part of one"),
+        pytest.param(13, 2, id="an overlap"),
+        pytest.param(15, 1, id="a gap"),
+        pytest.param(0, 1, id="beginning again without a new epoch"),
+    ],
+)
+def test_what_is_neither_next_nor_a_retry_is_out_of_order(
+    producers: Producers, sequence: int, count: int
+) -> None:
+    assert code(producers, sent(sequence, count)) is ErrorCode.out_of_order_sequence_number
+
+
+def test_the_next_batch_is_taken(producers: Producers) -> None:
+    assert producers.find_duplicate(sent(14)) is None
+
+
+def test_a_stale_epoch_is_fenced(producers: Producers) -> None:
+    assert code(producers, sent(14, epoch=3)) is ErrorCode.invalid_producer_epoch
+
+
+def test_a_new_epoch_begins_at_zero(producers: Producers) -> None:
+    assert code(producers, sent(14, epoch=5)) is ErrorCode.out_of_order_sequence_number
+    write(producers, sent(0, epoch=5))
+    assert code(producers, sent(14, epoch=4)) is ErrorCode.invalid_producer_epoch
+
+
+def test_an_unknown_producer_may_begin_anywhere(producers: Producers) -> None:
+    assert producers.find_duplicate(sent(77, producer_id=10)) is None
+
+
+def test_after_the_last_sequence_comes_zero() -> None:
+    producers = Producers()
+    write(producers, sent(LAST_SEQUENCE - 1))
+    assert code(producers, sent(1)) is ErrorCode.out_of_order_sequence_number
+    write(producers, sent(0))
+    found = producers.find_duplicate(sent(LAST_SEQUENCE - 1))
+    assert found is not None
+    assert found.first_sequence == LAST_SEQUENCE - 1
+
+
+def test_a_batch_may_wrap_within() -> None:
+    producers = Producers()
+    header = sent(LAST_SEQUENCE, 3)
+    write(producers, header)
+    assert header.last_sequence == 1
+    assert producers.find_duplicate(header) is not None
+    write(producers, sent(2))
+
+
+def test_a_producer_is_forgotten_by_when_it_was_heard_of_not_by_its_records() -> None:
+    producers = Producers()
+    old = parse_header(batch(0, producer_id=9, producer_epoch=0, base_sequence=0))
+    producers.update(old, 40, 0, NOW)
+    assert producers.expire(NOW + 999, 1000) == 0
+    assert producers.expire(NOW + 1000, 1000) == 1
+    assert len(producers) == 0
+
+
+# Files.
+
+
+def test_a_snapshot_is_kafkas_file(producers: Producers, tmp_path: Path) -> None:
+    producers.write(Files(), str(tmp_path), 54)
+    data = (tmp_path / "00000000000000000054.snapshot").read_bytes()
+    assert data[:2] == b"\0\1"
+    assert data[6:] == bytes.fromhex(
+        "00000001"  # one producer
+        "0000000000000009 0004 0000000d 0000000000000035 00000001"
+        f"{NOW:016x} ffffffff ffffffffffffffff"
+    )
+
+
+def test_all_five_batches_survive_a_restart(producers: Producers, tmp_path: Path) -> None:
+    producers.write(Files(), str(tmp_path), 54)
+    again = Producers()
+    again.read(Files(), str(tmp_path), 54, NOW)
+    for sequence in (4, 6, 8, 10, 12):
+        assert again.find_duplicate(sent(sequence)) == producers.find_duplicate(sent(sequence))
+    assert again.find_duplicate(sent(14)) is None
+
+
+def test_kafkas_file_alone_knows_the_newest_batch(producers: Producers, tmp_path: Path) -> None:
+    producers.write(Files(), str(tmp_path), 54)
+    (tmp_path / "00000000000000000054.batches").unlink()
+    again = Producers()
+    again.read(Files(), str(tmp_path), 54, NOW)
+    assert again.find_duplicate(sent(12)) is not None
+    assert code(again, sent(10)) is ErrorCode.out_of_order_sequence_number
+
+
+def test_older_batches_that_do_not_precede_the_newest_are_skipped(
+    producers: Producers, tmp_path: Path
+) -> None:
+    """A Kafka lost the tail, wrote on, and left its snapshot where ours was."""
+    producers.write(Files(), str(tmp_path), 54)
+    older = (tmp_path / "00000000000000000054.batches").read_bytes()
+    kafkas = Producers()
+    write(kafkas, sent(20), 52)
+    kafkas.write(Files(), str(tmp_path), 54)
+    (tmp_path / "00000000000000000054.batches").write_bytes(older)
+    again = Producers()
+    again.read(Files(), str(tmp_path), 54, NOW)
+    assert again.find_duplicate(sent(20)) is not None
+    assert code(again, sent(10)) is ErrorCode.out_of_order_sequence_number
+    assert again.find_duplicate(sent(22)) is None
+
+
+@pytest.mark.parametrize("position", [0, 3, 9, 15, 50])
+def test_a_damaged_snapshot_is_refused(producers: Producers, tmp_path: Path, position: int) -> None:
+    producers.write(Files(), str(tmp_path), 54)
+    path = tmp_path / "00000000000000000054.snapshot"
+    data = bytearray(path.read_bytes())
+    data[position] ^= 8
+    path.write_bytes(data)
+    with pytest.raises(CorruptFile):
+        Producers().read(Files(), str(tmp_path), 54, NOW)
+    path.write_bytes(data[:20])
+    with pytest.raises(CorruptFile):
+        Producers().read(Files(), str(tmp_path), 54, NOW)
+
+
+def test_a_missing_snapshot_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CorruptFile, match="missing"):
+        Producers().read(Files(), str(tmp_path), 54, NOW)
+
+
+# Transactions of others, replayed.
+
+
+def marker(kind: int, *, producer_id: int = 9, base_offset: int = 50) -> bytes:
+    return build_batch(
+        [Record(NOW, bytes([0, 0, 0, kind]), bytes([0, 0, 0, 0, 0, 7]))],
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=4,
+        is_transactional=True,
+        is_control=True,
+    )
+
+
+@pytest.mark.parametrize(("kind", "aborted"), [(0, True), (1, False)])
+def test_a_marker_ends_a_transaction(kind: int, aborted: bool) -> None:
+    producers = Producers()
+    more = {"producer_id": 9, "producer_epoch": 4, "is_transactional": True}
+    for base_offset in (40, 42):
+        data = batch(NOW, NOW, base_offset=base_offset, base_sequence=base_offset - 40, **more)
+        assert producers.replay(parse_header(data), lambda data=data: data, NOW) is None
+    assert producers.unended() == ((9, 40),)
+    end = marker(kind)
+    done = producers.replay(parse_header(end), lambda: end, NOW)
+    assert done == (9, 40, 50, aborted, 51)
+    assert producers.unended() == ()
+    ((_, state),) = producers
+    assert state.coordinator_epoch == 7
+
+
+def test_markers_of_a_later_kind_are_skipped() -> None:
+    producers = Producers()
+    end = marker(5)
+    assert producers.replay(parse_header(end), lambda: end, NOW) is None
+
+
+# In a log.
+
+
+def idempotent(sequence: int) -> dict[str, int]:
+    return {"producer_id": 9, "producer_epoch": 0, "base_sequence": sequence}
+
+
+def test_a_duplicate_is_answered_as_its_original_and_not_written(tmp_path: Path) -> None:
+    with new_log(tmp_path) as log:
+        first = append(log, NOW, NOW + 5, **idempotent(0))
+        append(log, NOW, **idempotent(2))
+        again = append(log, NOW, NOW + 5, **idempotent(0), now=NOW + 100)
+        assert again[:2] == first[:2] == (0, 1)
+        assert again.duplicate
+        # Kafka says -1 for CreateTime, but the largest timestamp for a duplicate.
+        assert (first.log_append_time_ms, again.log_append_time_ms) == (-1, NOW + 5)
+        assert log.log_end_offset == 3
+
+
+def test_a_duplicate_on_an_append_time_topic_keeps_its_first_append_time(tmp_path: Path) -> None:
+    config = TopicConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+    with new_log(tmp_path, config) as log:
+        append(log, 0, **idempotent(0), now=NOW)
+        again = append(log, 0, **idempotent(0), now=NOW + 500)
+        assert again.log_append_time_ms == NOW
+
+
+def test_a_duplicate_causes_no_roll(tmp_path: Path) -> None:
+    with new_log(tmp_path, TopicConfig(segment_ms=1000)) as log:
+        append(log, NOW, **idempotent(0))
+        append(log, NOW, **idempotent(1))
+        append(log, NOW, **idempotent(1), now=NOW + 50_000)
+        assert len(log.segments) == 1
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill", "kill, no snapshots", "kill, bad snapshots"])
+def test_retries_are_known_after_a_restart(tmp_path: Path, stop: str) -> None:
+    config = TopicConfig(segment_bytes=300)
+    path = tmp_path / "log"
+    with new_log(path, config) as log:
+        for sequence in range(10):
+            append(log, NOW, **idempotent(sequence))
+        assert len(log.segments) > 3
+        killed = snapshot_of(path, tmp_path / "killed")
+    if stop == "clean":
+        with reopened(path, config) as (log_dir, _):
+            log_dir.close()
+    else:
+        path = killed
+        for snapshot in partition_dir(path).glob("*.snapshot"):
+            if "no" in stop:
+                snapshot.unlink()
+            elif "bad" in stop:
+                snapshot.write_bytes(b"\0" * 30)
+    with reopened(path, config) as (_, log):
+        for sequence in range(5, 10):
+            again = append(log, NOW, **idempotent(sequence))
+            assert again.duplicate
+            assert again.base_offset == sequence
+        with pytest.raises(RequestRefused):
+            append(log, NOW, **idempotent(4))
+        assert append(log, NOW, **idempotent(10)).base_offset == 10
+
+
+def test_the_snapshots_of_clean_stops_do_not_pile_up(tmp_path: Path) -> None:
+    for sequence in range(4):
+        if sequence == 0:
+            with new_log(tmp_path) as log:
+                append(log, NOW, **idempotent(0))
+        with reopened(tmp_path) as (log_dir, log):
+            append(log, NOW, **idempotent(sequence + 1))
+            log_dir.close()
+    names = sorted(path.name for path in partition_dir(tmp_path).glob("*.snapshot"))
+    assert len(names) == 2, "of this stop and the one before"
+
+
+def test_snapshots_follow_their_segments(tmp_path: Path) -> None:
+    config = TopicConfig(segment_bytes=300, retention_ms=1000)
+    with new_log(tmp_path, config) as log:
+        for sequence in range(10):
+            append(log, NOW, **idempotent(sequence))
+
+        def offsets() -> set[str]:
+            return {path.stem for path in partition_dir(tmp_path).glob("*.snapshot")}
+
+        assert offsets() == {f"{segment.base_offset:020d}" for segment in log.segments[1:]}
+        log.apply_retention(NOW + 5000, NOW + 5000)
+        assert offsets() == {f"{log.log_end_offset:020d}"}
