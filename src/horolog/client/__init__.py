@@ -1,6 +1,6 @@
 """Asking a broker, ours or Apache Kafka's, with blocking sockets: for commands, jobs and tests.
 
-`Producer` and `scan` import pyarrow, when they are first looked up.
+`Producer`, `TransactionalProducer` and `scan` import pyarrow, when they are first looked up.
 """
 
 from importlib import import_module
@@ -24,10 +24,12 @@ from horolog.client.offset_lookups import (
 from horolog.client.records import AbortedTransaction, AppendTimes, Fetched, Produced
 from horolog.client.security import Security
 from horolog.client.time_ranges import OffsetSpan, RangeClock
+from horolog.client.transactions import Transaction
 
 if TYPE_CHECKING:
     from horolog.client.producer import Producer
     from horolog.client.tables import scan
+    from horolog.client.transactional import TransactionalProducer
 
 __all__ = [
     "EARLIEST",
@@ -58,10 +60,16 @@ __all__ = [
     "Security",
     "TopicMetadata",
     "TopicPartition",
+    "Transaction",
+    "TransactionalProducer",
     "scan",
 ]
 
-_OF_ARROW = {"Producer": "horolog.client.producer", "scan": "horolog.client.tables"}
+_OF_ARROW = {
+    "Producer": "horolog.client.producer",
+    "TransactionalProducer": "horolog.client.transactional",
+    "scan": "horolog.client.tables",
+}
 
 
 def __getattr__(name: str) -> Any:

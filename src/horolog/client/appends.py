@@ -16,6 +16,7 @@ from horolog.wire.api import ApiKey
 __all__ = ["AppendCalls", "Appending", "ProducerId"]
 
 _NO_OFFSET: Final = Produced(None, None, None)
+_LAST_OF_ADDED_PARTITIONS: Final = 11  # of Produce: later ones add partitions to transactions
 
 
 class ProducerId(NamedTuple):
@@ -69,12 +70,13 @@ class AppendCalls(RetriedCalls):
         *,
         acks: int = -1,
         is_idempotent: bool = False,
+        transactional_id: str | None = None,
     ) -> None:
         """Append one batch of format v2 to each of several partitions, one request a leader.
 
         `produced` is filled with what has been appended, also when this fails. Batches of an
         idempotent producer are sent again when an answer is lost; others only where it is known
-        that they were not appended.
+        that they were not appended. Batches of a transaction come with its id.
 
         Raises:
             RecordsRejected: a broker refuses a batch for what some of its records say.
@@ -82,12 +84,18 @@ class AppendCalls(RetriedCalls):
             NoAnswer: a leader does not respond; `sent` says whether it may have appended.
         """
         self._persist(
-            lambda deadline: self._append_missing(batches, produced, acks, is_idempotent, deadline),
+            lambda deadline: self._append_missing(
+                batches, produced, acks, is_idempotent, transactional_id, deadline
+            ),
             may_repeat=is_idempotent,
         )
 
     def append_soon(
-        self, batches: Mapping[TopicPartition, bytes | memoryview], *, acks: int
+        self,
+        batches: Mapping[TopicPartition, bytes | memoryview],
+        *,
+        acks: int,
+        transactional_id: str | None = None,
     ) -> "Appending":
         """Send what `append` would, once, and leave the answers to `finish_append`.
 
@@ -102,7 +110,7 @@ class AppendCalls(RetriedCalls):
         deadline = appending.deadline
         for leader, partitions in self._by_leader(batches, deadline).items():
             version, request, names = self._produce_request(
-                leader, partitions, batches, acks, deadline
+                leader, partitions, batches, acks, transactional_id, deadline
             )
             leader.send(ApiKey.PRODUCE, version, request, deadline)
             appending.sent.append((leader, version, partitions, names))
@@ -136,13 +144,14 @@ class AppendCalls(RetriedCalls):
         produced: dict[TopicPartition, Produced],
         acks: int,
         is_idempotent: bool,
+        transactional_id: str | None,
         deadline: Deadline,
     ) -> None:
         failures: list[HorologError] = []
         missing = batches.keys() - produced.keys()
         for leader, partitions in self._by_leader(missing, deadline).items():
             version, request, names = self._produce_request(
-                leader, partitions, batches, acks, deadline
+                leader, partitions, batches, acks, transactional_id, deadline
             )
             try:
                 if acks == 0:
@@ -171,6 +180,7 @@ class AppendCalls(RetriedCalls):
         partitions: Sequence[TopicPartition],
         batches: Mapping[TopicPartition, bytes | memoryview],
         acks: int,
+        transactional_id: str | None,
         deadline: Deadline,
     ) -> tuple[int, dict[str, Any], dict[Any, str]]:
         """The version, the request, and the names of topics that its answer gives by their ids."""
@@ -179,9 +189,12 @@ class AppendCalls(RetriedCalls):
             its = {"index": partition, "records": batches[topic, partition]}
             by_topic[topic].append(its)
         ids = {name: self.brokers.topic(name, deadline).topic_id for name in by_topic}
-        version = leader.version(ApiKey.PRODUCE, highest=min(map(highest_for, ids.values())))
+        highest = min(map(highest_for, ids.values()))
+        if transactional_id is not None:
+            highest = min(highest, _LAST_OF_ADDED_PARTITIONS)
+        version = leader.version(ApiKey.PRODUCE, highest=highest)
         request = {
-            "transactional_id": None,
+            "transactional_id": transactional_id,
             "acks": acks,
             "timeout_ms": deadline.left_ms(),
             "topic_data": [

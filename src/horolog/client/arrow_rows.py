@@ -89,7 +89,7 @@ def written_columns(chunk: pa.RecordBatch, now_ms: Callable[[], int]) -> pa.Reco
             raise ValueError(f"Column timestamp_ms of type {times.type} is no integer")
         times = times.cast(pa.int64())
     elif "timestamp" in chunk.schema.names:
-        times = _milliseconds(chunk.column("timestamp"))
+        times = milliseconds(chunk.column("timestamp"))
     else:
         times = pa.nulls(chunk.num_rows, pa.int64())
     if times.null_count:
@@ -97,7 +97,7 @@ def written_columns(chunk: pa.RecordBatch, now_ms: Callable[[], int]) -> pa.Reco
     return pa.RecordBatch.from_pydict({**columns, "timestamp_ms": times})
 
 
-def _milliseconds(times: pa.Array) -> pa.Array:
+def milliseconds(times: pa.Array) -> pa.Array:
     """Timestamps as milliseconds since the epoch, floored, also before 1970."""
     if not pa.types.is_timestamp(times.type):
         raise ValueError(f"Column timestamp of type {times.type} is no timestamp")

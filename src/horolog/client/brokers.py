@@ -7,6 +7,7 @@ What is cached may be out of date: a caller whose request is refused for that ca
 """
 
 from collections.abc import Mapping
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from horolog.client.config import Address, ClientConfig, parse_bootstrap_servers
@@ -28,7 +29,19 @@ if TYPE_CHECKING:
     from horolog.client.security.sasl import Sasl
     from horolog.client.security.tls import Tls
 
-__all__ = ["Brokers"]
+__all__ = ["Brokers", "CoordinatorKind"]
+
+
+class CoordinatorKind(IntEnum):
+    """What a broker coordinates, as FindCoordinator has it (KIP-98)."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    @property
+    def title(self) -> str:
+        """What its keys are called in errors."""
+        return "group" if self is CoordinatorKind.GROUP else "transactional id"
 
 
 class Brokers:
@@ -42,7 +55,7 @@ class Brokers:
         self._nodes: dict[int, Address] = {}
         self._controller: int | None = None
         self._topics: dict[str, TopicMetadata] = {}
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
         self._tls: Tls | None = None
         self._sasl: Sasl | None = None
 
@@ -130,29 +143,33 @@ class Brokers:
         assert leader is not None
         return self.node(leader, deadline)
 
-    def coordinator(self, group_id: str, deadline: Deadline) -> Link:
-        """The broker that keeps a group's offsets."""
-        if group_id not in self._coordinators:
-            found = self.find_coordinator(group_id, deadline)
-            self._coordinators[group_id] = found[0]
+    def coordinator(
+        self, key: str, deadline: Deadline, *, kind: CoordinatorKind = CoordinatorKind.GROUP
+    ) -> Link:
+        """The broker that keeps a group's offsets, or the state of a transactional id."""
+        if (kind, key) not in self._coordinators:
+            found = self.find_coordinator(key, deadline, kind=kind)
+            self._coordinators[kind, key] = found[0]
             self._nodes[found[0]] = found[1]
-        return self.node(self._coordinators[group_id], deadline)
+        return self.node(self._coordinators[kind, key], deadline)
 
-    def find_coordinator(self, group_id: str, deadline: Deadline) -> tuple[int, Address]:
-        """Find the coordinator of a group: node id and address.
+    def find_coordinator(
+        self, key: str, deadline: Deadline, *, kind: CoordinatorKind = CoordinatorKind.GROUP
+    ) -> tuple[int, Address]:
+        """Find the coordinator of a group or a transactional id: node id and address.
 
         Raises:
             RequestRefused: there is none, at least now.
         """
-        reply = self.ask_any(
-            ApiKey.FIND_COORDINATOR,
-            {"key": group_id, "key_type": 0, "coordinator_keys": [group_id]},
-            deadline,
-        )
-        found = reply.body.coordinators[0] if reply.version >= 4 else reply.body
+        lowest = 0 if kind is CoordinatorKind.GROUP else 1  # version 0 knows groups only
+        link = self.any(deadline)
+        version = link.version(ApiKey.FIND_COORDINATOR, lowest=lowest)
+        request = {"key": key, "key_type": kind, "coordinator_keys": [key]}
+        body = link.ask(ApiKey.FIND_COORDINATOR, version, request, deadline).body
+        found = body.coordinators[0] if version >= 4 else body
         refuse(
             found.error_code,
-            f"coordinator of group {group_id}",
+            f"coordinator of {kind.title} {key}",
             getattr(found, "error_message", None),
         )
         return found.node_id, Address(found.host, found.port)

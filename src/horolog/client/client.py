@@ -12,12 +12,20 @@ from horolog.client.queries import QueryCalls
 from horolog.client.records import RecordCalls
 from horolog.client.security import PLAINTEXT, Security
 from horolog.client.time_ranges import TimeRangeCalls
+from horolog.client.transactions import TransactionCalls
 
 __all__ = ["Client"]
 
 
 class Client(
-    OffsetLookups, RecordCalls, AppendCalls, AdminCalls, GroupCalls, QueryCalls, TimeRangeCalls
+    OffsetLookups,
+    RecordCalls,
+    AppendCalls,
+    TransactionCalls,
+    AdminCalls,
+    GroupCalls,
+    QueryCalls,
+    TimeRangeCalls,
 ):
     """Asks horolog or Apache Kafka (tried with 3.9 and 4.3); connects when first asked.
 

@@ -117,11 +117,16 @@ class GroupCalls(RetriedCalls):
         self._persist(attempt)
 
     def offset_fetch(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """What a group has committed; without `partitions`, all of it.
 
-        Partitions asked for that it has not committed are None.
+        Partitions asked for that it has not committed are None. `require_stable` waits for
+        transactions that commit offsets (KIP-447), where the broker is of Kafka 2.5 or newer.
 
         Raises:
             RequestRefused: the coordinator refuses the group or some partition.
@@ -136,7 +141,7 @@ class GroupCalls(RetriedCalls):
             "group_id": group_id,
             "topics": wanted,
             "groups": [{"group_id": group_id, "topics": wanted}],
-            "require_stable": False,
+            "require_stable": require_stable,
         }
 
         def attempt(deadline: Deadline) -> dict[TopicPartition, CommittedOffset | None]:

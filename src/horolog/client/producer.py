@@ -7,7 +7,7 @@ This module imports pyarrow; the rest of the client does not.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -157,6 +157,7 @@ class Producer(Closeable):
         # How many records `on_rejected` took out of what a partition was sent under this id:
         # later batches are written before that is known.
         self._taken_out: dict[TopicPartition, int] = {}
+        self._transactional_id: str | None = None
         self._in_flight: deque[_Sent] = deque()  # touched by the sender while `send` runs
         self._sender = ThreadPoolExecutor(1, "horolog-producer")
 
@@ -190,13 +191,17 @@ class Producer(Closeable):
         check_columns(reader.schema)
         partitions = self._client.partitions_of(topic, auto_create=True)
         if self._is_idempotent and self._id is None:
-            self._id = self._client.init_producer_id()
-            self._sequences.clear()
-            self._known.clear()
-            self._taken_out.clear()
+            self._begin_sequences(self._client.init_producer_id())
         chunks = chunks_of(reader, self._chunk_bytes(partitions))
         self._send_chunks(topic, chunks, partitions, written, metadata=metadata)
         return written
+
+    def _begin_sequences(self, producer: ProducerId) -> None:
+        """Go on as another producer, or under another epoch, which nothing was sent under."""
+        self._id = producer
+        self._sequences.clear()
+        self._known.clear()
+        self._taken_out.clear()
 
     def _chunk_bytes(self, partitions: Sequence[int]) -> int:
         """How many bytes of rows are divided into batches together."""
@@ -307,6 +312,7 @@ class Producer(Closeable):
             level=self._level,
             producer=self._id or (-1, -1),
             base_sequence=sequence,
+            is_transactional=self._transactional_id is not None,
         ):
             count = parse_header(data).records_count
             its = None if numbers is None else numbers[start : start + count]
@@ -321,10 +327,13 @@ class Producer(Closeable):
         if not self._is_idempotent:
             self._append(_Sent(chunk, sending, None), written, {})
             return
+        self._prepare(sending.keys(), written)
         self._renumber(sending)
         batches = {partition: batch.data for partition, batch in sending.items()}
         try:
-            appending = self._client.append_soon(batches, acks=self._acks)
+            appending = self._client.append_soon(
+                batches, acks=self._acks, transactional_id=self._transactional_id
+            )
         except (NoAnswer, RequestRefused):
             appending = None  # once the others are settled, this one is tried like them
         self._in_flight.append(_Sent(chunk, sending, appending))
@@ -333,6 +342,9 @@ class Producer(Closeable):
         is_first = not self._known.issuperset(sending)
         self._settle(written, 0 if appending is None or is_first else self._most_in_flight - 1)
         self._known.update(sending)
+
+    def _prepare(self, partitions: Collection[TopicPartition], written: Written) -> None:
+        """What has to be done before batches of these partitions can be sent."""
 
     def _settle(self, written: Written, left: int) -> None:
         """Wait for answers, in order, until so many requests are under way.
@@ -382,6 +394,7 @@ class Producer(Closeable):
                         produced,
                         acks=self._acks,
                         is_idempotent=self._is_idempotent,
+                        transactional_id=self._transactional_id,
                     )
                 except RecordsRejected as refusal:
                     if self._on_rejected is None:
@@ -447,7 +460,11 @@ class Producer(Closeable):
             if parse_header(batch.data).base_sequence != sequence:
                 assert self._id is not None
                 (data,) = with_producer(
-                    batch.data, self._id, base_sequence=sequence, check_crcs=False
+                    batch.data,
+                    self._id,
+                    base_sequence=sequence,
+                    check_crcs=False,
+                    is_transactional=self._transactional_id is not None,
                 )
                 batches[partition] = batch._replace(data=data)
 

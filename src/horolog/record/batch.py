@@ -68,7 +68,7 @@ _TIMESTAMP_TYPES = tuple(TimestampType)
 
 _CODEC_BITS = 0x07
 _LOG_APPEND_TIME_BIT = 0x08
-_TRANSACTIONAL_BIT = 0x10
+TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
 _DELETE_HORIZON_BIT = 0x40
 _KNOWN_BITS = 0x7F
@@ -141,7 +141,7 @@ class BatchHeader(NamedTuple):
     @property
     def is_transactional(self) -> bool:
         """Part of a transaction, or a marker that ends one."""
-        return bool(self.attributes & _TRANSACTIONAL_BIT)
+        return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_control(self) -> bool:

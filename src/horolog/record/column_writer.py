@@ -14,6 +14,7 @@ from horolog.record.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     next_sequence,
     pack_header,
@@ -62,19 +63,22 @@ def encode_batches(
     level: int | None = None,
     producer: tuple[int, int] = (-1, -1),
     base_sequence: int = -1,
+    is_transactional: bool = False,
 ) -> Iterator[bytes]:
     """As `encode`, batch by batch; without `base_offset` each begins at 0, as producers send it.
 
-    An idempotent `producer` gives its id and epoch, and the sequence of its first record.
+    An idempotent `producer` gives its id and epoch, and the sequence of its first record; a
+    transactional one says so.
     """
     offset, sequence = base_offset, base_sequence
+    attributes = codec | TRANSACTIONAL_BIT if is_transactional else int(codec)
     for rows in _record_batches(table):
         writer = _Writer(rows, batch_bytes)
         while (records := writer.next_records()) is not None:
             payload: Buffer = records.payload
             if codec is not Codec.NONE:
                 payload = compress(codec, payload, level)
-            yield _batch(records, payload, codec, offset or 0, producer, sequence)
+            yield _batch(records, payload, attributes, offset or 0, producer, sequence)
             if offset is not None:
                 offset += records.rows
             if sequence >= 0:
@@ -115,7 +119,7 @@ class _Records(NamedTuple):
 def _batch(
     records: _Records,
     payload: Buffer,
-    codec: Codec,
+    attributes: int,
     base_offset: int,
     producer: tuple[int, int],
     base_sequence: int,
@@ -126,7 +130,7 @@ def _batch(
         leader_epoch=-1,
         magic=MAGIC,
         crc=0,
-        attributes=codec,
+        attributes=attributes,
         last_offset_delta=records.rows - 1,
         base_timestamp=records.base_timestamp,
         max_timestamp=records.max_timestamp,

@@ -12,6 +12,7 @@ from horolog.buffers import Buffer
 from horolog.record.batch import (
     HEADER_SIZE,
     MAGIC,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     iter_headers,
     next_sequence,
@@ -28,7 +29,6 @@ NO_PRODUCER = (-1, -1)
 """The id and epoch of batches that no idempotent producer wrote."""
 
 _LOG_APPEND_TIME = 1 << 3
-_TRANSACTIONAL = 1 << 4
 
 
 def with_producer(
@@ -39,14 +39,15 @@ def with_producer(
     aborted: Iterable[tuple[int, int]] = (),
     check_crcs: bool = True,
     max_batch_bytes: int = 1 << 30,
+    is_transactional: bool = False,
 ) -> Iterator[bytes]:
     """The whole batches of a buffer, one by one, as batches of another producer.
 
-    Sequences go on from `base_sequence`. No batch is part of a transaction any more: those of
-    transactions in `aborted`, the (producer id, first offset) pairs of a read-committed fetch,
-    are left out. So are control batches, and batches that compaction emptied. A batch with gaps
-    between its offsets, with append times or a delete horizon, is rewritten: its offsets
-    without gaps, its times as create times.
+    Sequences go on from `base_sequence`. Unless the copies `is_transactional`, no batch is part of
+    a transaction any more: those of transactions in `aborted`, the (producer id, first offset)
+    pairs of a read-committed fetch, are left out. So are control batches, and batches that
+    compaction emptied. A batch with gaps between its offsets, with append times or a delete
+    horizon, is rewritten: its offsets without gaps, its times as create times.
 
     Raises:
         CorruptBatch: what follows is no batch, or its checksum is wrong: it would be
@@ -70,19 +71,25 @@ def with_producer(
                 producer_id=producer[0],
                 producer_epoch=producer[1],
                 base_sequence=sequence,
+                is_transactional=is_transactional,
             )
             if sequence >= 0:
                 sequence = next_sequence(sequence, len(rows))
             continue
-        yield renamed(header, batch, producer, sequence)
+        yield renamed(header, batch, producer, sequence, is_transactional=is_transactional)
         if sequence >= 0:
             sequence = next_sequence(sequence, header.records_count)
 
 
 def renamed(
-    header: BatchHeader, batch: memoryview, producer: tuple[int, int], base_sequence: int
+    header: BatchHeader,
+    batch: memoryview,
+    producer: tuple[int, int],
+    base_sequence: int,
+    *,
+    is_transactional: bool = False,
 ) -> bytes:
-    """A batch of v2 as another producer sends it, outside of any transaction.
+    """A batch of v2 as another producer sends it, in a transaction or outside of any.
 
     What its header says of append times goes; the records stay as they are.
     """
@@ -90,7 +97,8 @@ def renamed(
     changed = header._replace(
         base_offset=0,  # brokers take no other from a producer
         leader_epoch=-1,
-        attributes=header.attributes & ~(_TRANSACTIONAL | _LOG_APPEND_TIME),
+        attributes=header.attributes & ~(TRANSACTIONAL_BIT | _LOG_APPEND_TIME)
+        | (TRANSACTIONAL_BIT if is_transactional else 0),
         producer_id=producer[0],
         producer_epoch=producer[1],
         base_sequence=base_sequence,

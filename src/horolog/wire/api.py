@@ -35,6 +35,10 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
@@ -87,6 +91,12 @@ SUPPORTED: Final = MappingProxyType(
         # Version 6 only adds two-phase commit (KIP-939), which is unstable in Kafka itself.
         ApiKey.INIT_PRODUCER_ID: Versions(0, 5),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(0, 4),
+        # Later versions are for brokers among each other, or end a transaction under another epoch
+        # (KIP-890): the driver of a write ends those that its tasks have opened.
+        ApiKey.ADD_PARTITIONS_TO_TXN: Versions(0, 3),
+        ApiKey.ADD_OFFSETS_TO_TXN: Versions(0, 3),
+        ApiKey.END_TXN: Versions(0, 3),
+        ApiKey.TXN_OFFSET_COMMIT: Versions(0, 3),
         ApiKey.DESCRIBE_CONFIGS: Versions(0, 4),
         ApiKey.ALTER_CONFIGS: Versions(0, 2),
         ApiKey.DESCRIBE_LOG_DIRS: Versions(0, 5),
@@ -100,8 +110,18 @@ SUPPORTED: Final = MappingProxyType(
     }
 )
 
-CLIENT_ONLY: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-"""Requests that `horolog.client` sends to secured brokers; this broker does not serve them."""
+CLIENT_ONLY: Final = frozenset(
+    {
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+    }
+)
+"""Requests that `horolog.client` sends to secured brokers and to brokers with transactions; this
+broker does not serve them."""
 
 # The first version with compact strings, tagged fields and the longer headers (KIP-482).
 # Listed here so that headers are read without loading a schema. OffsetDelete and SaslHandshake
@@ -128,6 +148,10 @@ FLEXIBLE_FROM: Final = MappingProxyType(
         ApiKey.DELETE_RECORDS: 2,
         ApiKey.INIT_PRODUCER_ID: 2,
         ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
+        ApiKey.ADD_PARTITIONS_TO_TXN: 3,
+        ApiKey.ADD_OFFSETS_TO_TXN: 3,
+        ApiKey.END_TXN: 3,
+        ApiKey.TXN_OFFSET_COMMIT: 3,
         ApiKey.DESCRIBE_CONFIGS: 4,
         ApiKey.ALTER_CONFIGS: 2,
         ApiKey.DESCRIBE_LOG_DIRS: 2,

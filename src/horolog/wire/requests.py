@@ -438,6 +438,76 @@ class OffsetForLeaderEpochRequest:
     topics: tuple[OffsetForLeaderTopic, ...]
 
 
+class AddPartitionsToTxnTopic:
+    """`AddPartitionsToTxnTopic` of AddPartitionsToTxn."""
+
+    __slots__ = ()
+    name: str
+    partitions: tuple[int, ...]
+
+
+class AddPartitionsToTxnRequest:
+    """`AddPartitionsToTxnRequest` of AddPartitionsToTxn."""
+
+    __slots__ = ()
+    v3_and_below_transactional_id: str
+    v3_and_below_producer_id: int
+    v3_and_below_producer_epoch: int
+    v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...]
+
+
+class AddOffsetsToTxnRequest:
+    """`AddOffsetsToTxnRequest` of AddOffsetsToTxn."""
+
+    __slots__ = ()
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    group_id: str
+
+
+class EndTxnRequest:
+    """`EndTxnRequest` of EndTxn."""
+
+    __slots__ = ()
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+
+
+class TxnOffsetCommitRequestPartition:
+    """`TxnOffsetCommitRequestPartition` of TxnOffsetCommit."""
+
+    __slots__ = ()
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int = -1
+    committed_metadata: str | None
+
+
+class TxnOffsetCommitRequestTopic:
+    """`TxnOffsetCommitRequestTopic` of TxnOffsetCommit."""
+
+    __slots__ = ()
+    name: str
+    partitions: tuple[TxnOffsetCommitRequestPartition, ...]
+
+
+class TxnOffsetCommitRequest:
+    """`TxnOffsetCommitRequest` of TxnOffsetCommit."""
+
+    __slots__ = ()
+    transactional_id: str
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+    topics: tuple[TxnOffsetCommitRequestTopic, ...]
+
+
 class DescribeConfigsResource:
     """`DescribeConfigsResource` of DescribeConfigs."""
 
@@ -701,6 +771,21 @@ VIEWS: Final[Mapping[ApiKey, Mapping[str, type]]] = MappingProxyType(
             "OffsetForLeaderEpochRequest": OffsetForLeaderEpochRequest,
             "OffsetForLeaderTopic": OffsetForLeaderTopic,
             "OffsetForLeaderPartition": OffsetForLeaderPartition,
+        },
+        ApiKey.ADD_PARTITIONS_TO_TXN: {
+            "AddPartitionsToTxnRequest": AddPartitionsToTxnRequest,
+            "AddPartitionsToTxnTopic": AddPartitionsToTxnTopic,
+        },
+        ApiKey.ADD_OFFSETS_TO_TXN: {
+            "AddOffsetsToTxnRequest": AddOffsetsToTxnRequest,
+        },
+        ApiKey.END_TXN: {
+            "EndTxnRequest": EndTxnRequest,
+        },
+        ApiKey.TXN_OFFSET_COMMIT: {
+            "TxnOffsetCommitRequest": TxnOffsetCommitRequest,
+            "TxnOffsetCommitRequestTopic": TxnOffsetCommitRequestTopic,
+            "TxnOffsetCommitRequestPartition": TxnOffsetCommitRequestPartition,
         },
         ApiKey.DESCRIBE_CONFIGS: {
             "DescribeConfigsRequest": DescribeConfigsRequest,

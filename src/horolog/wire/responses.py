@@ -425,6 +425,62 @@ class OffsetForLeaderEpochResponse(TypedDict):
     topics: Sequence[OffsetForLeaderTopicResult]
 
 
+class AddPartitionsToTxnPartitionResult(TypedDict):
+    """`AddPartitionsToTxnPartitionResult` of AddPartitionsToTxn."""
+
+    partition_index: int
+    partition_error_code: NotRequired[int]
+
+
+class AddPartitionsToTxnTopicResult(TypedDict):
+    """`AddPartitionsToTxnTopicResult` of AddPartitionsToTxn."""
+
+    name: str
+    results_by_partition: Sequence[AddPartitionsToTxnPartitionResult]
+
+
+class AddPartitionsToTxnResponse(TypedDict):
+    """`AddPartitionsToTxnResponse` of AddPartitionsToTxn."""
+
+    throttle_time_ms: NotRequired[int]
+    results_by_topic_v3_and_below: Sequence[AddPartitionsToTxnTopicResult]
+
+
+class AddOffsetsToTxnResponse(TypedDict):
+    """`AddOffsetsToTxnResponse` of AddOffsetsToTxn."""
+
+    throttle_time_ms: NotRequired[int]
+    error_code: NotRequired[int]
+
+
+class EndTxnResponse(TypedDict):
+    """`EndTxnResponse` of EndTxn."""
+
+    throttle_time_ms: NotRequired[int]
+    error_code: NotRequired[int]
+
+
+class TxnOffsetCommitResponsePartition(TypedDict):
+    """`TxnOffsetCommitResponsePartition` of TxnOffsetCommit."""
+
+    partition_index: int
+    error_code: NotRequired[int]
+
+
+class TxnOffsetCommitResponseTopic(TypedDict):
+    """`TxnOffsetCommitResponseTopic` of TxnOffsetCommit."""
+
+    name: str
+    partitions: Sequence[TxnOffsetCommitResponsePartition]
+
+
+class TxnOffsetCommitResponse(TypedDict):
+    """`TxnOffsetCommitResponse` of TxnOffsetCommit."""
+
+    throttle_time_ms: NotRequired[int]
+    topics: Sequence[TxnOffsetCommitResponseTopic]
+
+
 class DescribeConfigsSynonym(TypedDict):
     """`DescribeConfigsSynonym` of DescribeConfigs."""
 

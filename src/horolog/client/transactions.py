@@ -1,0 +1,204 @@
+"""Transactions of Apache Kafka (KIP-98): begun, added to, and ended by whoever knows the producer.
+
+    init_transactions ── add_to_transaction ── append ── commit_in_transaction ── end_transaction
+
+For brokers with a transaction coordinator; horolog's has none. The requests are those from before
+KIP-890: they take part in a transaction that another process ends.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple
+
+from horolog.client.appends import ProducerId
+from horolog.client.brokers import CoordinatorKind
+from horolog.client.deadline import Deadline
+from horolog.client.groups import CommittedOffset
+from horolog.client.link import Link
+from horolog.client.metadata import refuse
+from horolog.client.offset_lookups import TopicPartition
+from horolog.client.retrying import RetriedCalls
+from horolog.errors import ErrorCode
+from horolog.wire.api import ApiKey
+
+__all__ = ["Transaction", "TransactionCalls"]
+
+_LAST_OF_INIT: Final = 4  # later ones are for transactions of KIP-890
+
+
+class Transaction(NamedTuple):
+    """Who writes it: the transactional id, and the producer that has it now.
+
+    Whoever has one can end it, in whatever process; another `init_transactions` fences it.
+    """
+
+    id: str
+    producer: ProducerId
+
+
+class TransactionCalls(RetriedCalls):
+    """Calls to the coordinators of transactions."""
+
+    def init_transactions(
+        self,
+        transactional_id: str,
+        *,
+        transaction_timeout_ms: int,
+        after: Transaction | None = None,
+    ) -> Transaction:
+        """Take over a transactional id: what is open under it is aborted, its producer is fenced.
+
+        The coordinator aborts a transaction that is open for longer than `transaction_timeout_ms`.
+        A producer that goes on `after` one of its own that has ended is refused where another has
+        taken over since (KIP-360; brokers before Kafka 2.5 do not look).
+
+        Raises:
+            RequestRefused: the broker has no transactions, or refuses the id or the timeout.
+            NoAnswer: the coordinator does not answer.
+        """
+        request = {
+            "transactional_id": transactional_id,
+            "transaction_timeout_ms": transaction_timeout_ms,
+            "producer_id": -1 if after is None else after.producer.id,
+            "producer_epoch": -1 if after is None else after.producer.epoch,
+        }
+
+        def attempt(deadline: Deadline) -> Transaction:
+            link = self._coordinator_of(transactional_id, deadline)
+            version = link.version(ApiKey.INIT_PRODUCER_ID, highest=_LAST_OF_INIT)
+            body = link.ask(ApiKey.INIT_PRODUCER_ID, version, request, deadline).body
+            refuse(body.error_code, f"transactional id {transactional_id}")
+            producer = ProducerId(body.producer_id, body.producer_epoch)
+            return Transaction(transactional_id, producer)
+
+        return self._persist(attempt)
+
+    def add_to_transaction(
+        self, transaction: Transaction, partitions: Collection[TopicPartition]
+    ) -> None:
+        """Begin a transaction with these partitions, or add them: before they are appended to.
+
+        Raises:
+            RequestRefused: the producer is fenced, or may not write to a partition.
+            NoAnswer: the coordinator does not answer.
+        """
+        by_topic: dict[str, list[int]] = defaultdict(list)
+        for topic, partition in sorted(partitions):
+            by_topic[topic].append(partition)
+        request = {
+            "v3_and_below_transactional_id": transaction.id,
+            "v3_and_below_producer_id": transaction.producer.id,
+            "v3_and_below_producer_epoch": transaction.producer.epoch,
+            "v3_and_below_topics": [
+                {"name": topic, "partitions": numbers} for topic, numbers in by_topic.items()
+            ],
+        }
+
+        def attempt(deadline: Deadline) -> None:
+            body = self._ask(ApiKey.ADD_PARTITIONS_TO_TXN, transaction, request, deadline)
+            _refuse_any(
+                {
+                    f"{topic.name}-{it.partition_index}": it.partition_error_code
+                    for topic in body.results_by_topic_v3_and_below
+                    for it in topic.results_by_partition
+                },
+                f"transaction {transaction.id} with",
+            )
+
+        self._persist(attempt)
+
+    def commit_in_transaction(
+        self,
+        transaction: Transaction,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+    ) -> None:
+        """Commit offsets of a group with the transaction: if it is aborted, so are they.
+
+        Raises:
+            RequestRefused: the producer is fenced, or a partition is refused, which it names.
+            NoAnswer: a coordinator does not answer.
+        """
+        producer = {
+            "transactional_id": transaction.id,
+            "producer_id": transaction.producer.id,
+            "producer_epoch": transaction.producer.epoch,
+            "group_id": group_id,
+        }
+        by_topic: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for (topic, partition), it in offsets.items():
+            by_topic[topic].append(
+                {
+                    "partition_index": partition,
+                    "committed_offset": it.offset,
+                    "committed_leader_epoch": -1 if it.leader_epoch is None else it.leader_epoch,
+                    "committed_metadata": it.metadata,
+                }
+            )
+        topics = [{"name": topic, "partitions": its} for topic, its in by_topic.items()]
+
+        def add_group(deadline: Deadline) -> None:
+            body = self._ask(ApiKey.ADD_OFFSETS_TO_TXN, transaction, producer, deadline)
+            refuse(body.error_code, f"transaction {transaction.id} with group {group_id}")
+
+        def commit(deadline: Deadline) -> None:
+            link = self.brokers.coordinator(group_id, deadline)
+            version = link.version(ApiKey.TXN_OFFSET_COMMIT)
+            request = {**producer, "topics": topics}
+            body = link.ask(ApiKey.TXN_OFFSET_COMMIT, version, request, deadline).body
+            _refuse_any(
+                {
+                    f"{topic.name}-{it.partition_index}": it.error_code
+                    for topic in body.topics
+                    for it in topic.partitions
+                },
+                f"transaction {transaction.id}: commit of group {group_id} to",
+            )
+
+        self._persist(add_group)
+        self._persist(commit)
+
+    def end_transaction(self, transaction: Transaction, *, commit: bool) -> None:
+        """Commit or abort what was added; saying the same again changes nothing.
+
+        Raises:
+            RequestRefused: the producer is fenced, nothing is open (INVALID_TXN_STATE), or the
+                transaction was ended in the other way.
+            NoAnswer: the coordinator does not answer.
+        """
+        request = {
+            "transactional_id": transaction.id,
+            "producer_id": transaction.producer.id,
+            "producer_epoch": transaction.producer.epoch,
+            "committed": commit,
+        }
+
+        def attempt(deadline: Deadline) -> None:
+            body = self._ask(ApiKey.END_TXN, transaction, request, deadline)
+            verb = "commit" if commit else "abort"
+            refuse(body.error_code, f"{verb} of transaction {transaction.id}")
+
+        self._persist(attempt)
+
+    def _coordinator_of(self, transactional_id: str, deadline: Deadline) -> Link:
+        kind = CoordinatorKind.TRANSACTION
+        return self.brokers.coordinator(transactional_id, deadline, kind=kind)
+
+    def _ask(
+        self,
+        api_key: ApiKey,
+        transaction: Transaction,
+        request: Mapping[str, Any],
+        deadline: Deadline,
+    ) -> Any:
+        link = self._coordinator_of(transaction.id, deadline)
+        return link.ask(api_key, link.version(api_key), request, deadline).body
+
+
+def _refuse_any(codes: Mapping[str, int], what: str) -> None:
+    """Where one partition is refused, others were not attempted: say which one it was."""
+    attempted = {
+        name: code for name, code in codes.items() if code != ErrorCode.operation_not_attempted
+    }
+    for name, code in (attempted if any(attempted.values()) else codes).items():
+        refuse(code, f"{what} {name}")

@@ -1,0 +1,41 @@
+"""What a consumer of librdkafka sees of a topic, to the end of what it may read."""
+
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from patience import PATIENCE_S
+
+
+def values_seen(
+    bootstrap: str, topic: str, isolation: str = "read_committed", **settings: Any
+) -> list[str]:
+    """All values from the beginning on, in any order; `isolation` as Kafka names it."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "values-seen",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "fetch.wait.max.ms": 50,
+            **settings,
+        }
+    )
+    try:
+        described = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, 0) for number in described])
+        left, values = set(described), []
+        while left:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None, f"no end of {topic} after {PATIENCE_S} s"
+            error = message.error()
+            if error is None:
+                values.append((message.value() or b"").decode())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left.discard(message.partition())
+            else:
+                raise AssertionError(str(error))
+        return values
+    finally:
+        consumer.close()
