@@ -66,6 +66,14 @@ class TaskRows:
 class QueryCalls(RetriedCalls):
     """Calls about queries that write exactly once."""
 
+    def keeps_batches(self) -> bool:
+        """Whether the broker keeps batches of queries apart; Apache Kafka does not.
+
+        Raises:
+            NoAnswer: no broker answers.
+        """
+        return self._persist(lambda deadline: EXACTLY_ONCE in self.brokers.any(deadline).features)
+
     def begin_batch(
         self,
         query: str,
@@ -171,8 +179,8 @@ class QueryCalls(RetriedCalls):
             raise RequestRefused(
                 ErrorCode.unsupported_version,
                 f"the broker at {link.connection.address} does not announce {EXACTLY_ONCE}: only "
-                "horolog's brokers write exactly once (docs/exactly-once.md says why). Leave the "
-                "option out to write at least once",
+                "horolog's brokers keep batches of queries apart. Spark's sink writes exactly "
+                "once to Apache Kafka by transactions (docs/exactly-once.md)",
             )
         return link
 

@@ -28,6 +28,9 @@ OBEYED = {
     "larger is sent all the same, and the broker decides",
     "delivery.timeout.ms": "how long a task tries, retries included; 120000",
     "socket.connection.setup.timeout.ms": "how long a task tries to connect; 10000",
+    "transaction.timeout.ms": "with `exactlyOnce` on brokers of Apache Kafka: how long a batch may "
+    "take from the first row of a task to the commit; 900000, which is the most that brokers "
+    "allow unless `transaction.max.timeout.ms` says otherwise",
     "client.id": "the client's name at the broker; `horolog-spark`",
     "partitioner.ignore.keys": "`false` (default); `true` is refused: name partitions in the "
     "column `partition`",
@@ -39,7 +42,7 @@ FORBIDDEN = {
     "interceptor.classes": "interceptors could change the records",
     "partitioner.class": "name partitions in the column 'partition'; where it is null they go by "
     "the key, as with Kafka's default partitioner",
-    "transactional.id": "a write is no transaction",
+    "transactional.id": "option 'exactlyOnce' chooses one for each task",
 }
 
 TUNING = (
@@ -72,7 +75,6 @@ TUNING = (
     "security.providers",
     "send.buffer.bytes",
     "socket.connection.setup.timeout.max.ms",
-    "transaction.timeout.ms",
     "transaction.two.phase.commit.enable",
 )
 
@@ -80,6 +82,7 @@ _BATCH_BYTES = 1_000_000
 _REQUEST_BYTES = 16 << 20
 _ALL = -1
 _INT32_MAX = (1 << 31) - 1
+_TRANSACTION_TIMEOUT_MS = 900_000
 # As Kafka's own clients have them.
 _LEVELS = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131_072, 22)}
 
@@ -98,6 +101,7 @@ class Producing:
     request_bytes: int = _REQUEST_BYTES
     timeout_ms: int = 120_000
     connect_timeout_ms: int = 10_000
+    transaction_timeout_ms: int = _TRANSACTION_TIMEOUT_MS
     security: Security = PLAINTEXT
 
     @classmethod
@@ -145,6 +149,13 @@ class Producing:
                 options,
                 "kafka.socket.connection.setup.timeout.ms",
                 10_000,
+                least=1,
+                most=_INT32_MAX,
+            ),
+            transaction_timeout_ms=integer(
+                options,
+                "kafka.transaction.timeout.ms",
+                _TRANSACTION_TIMEOUT_MS,
                 least=1,
                 most=_INT32_MAX,
             ),

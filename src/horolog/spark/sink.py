@@ -2,8 +2,9 @@
 
     driver   `writer()` or `streamWriter()` checks the options and the columns
     a task   `write()` appends its rows (`write_task`) and says how many
-    driver   `commit()` or `abort()`; neither changes what has been appended. Where rows are
-             written exactly once, `commit()` fails if attempts had different ones
+    driver   `commit()` or `abort()`; neither changes what has been appended at least once.
+             Where rows are written exactly once, `commit()` fails if attempts had different
+             ones; where in transactions, it commits those, and `abort()` aborts them
 
 A streaming query makes a new writer for each micro-batch, and once more for `commit()`.
 """
@@ -23,7 +24,7 @@ from horolog.spark.errors import in_one_sentence
 from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.workers import SentToWorkers
 from horolog.spark.write_options import WriteOptions
-from horolog.spark.write_task import Appended, commit_batch, write_rows
+from horolog.spark.write_task import Appended, abort_batch, commit_batch, write_rows
 
 _logger = logging.getLogger(__name__)
 
@@ -48,7 +49,9 @@ class LogWriter(SentToWorkers, DataSourceArrowWriter):
         _report(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """A task failed for good; what others have appended stays."""
+        """A task failed for good; what others have appended stays, but in transactions."""
+        with in_one_sentence():
+            abort_batch(messages, self.options)
         _report(messages)
 
 
@@ -80,7 +83,9 @@ class LogStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
         messages: Sequence[WriterCommitMessage | None],
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
-        """A task failed for good; what others have appended stays."""
+        """A task failed for good; what others have appended stays, but in transactions."""
+        with in_one_sentence():
+            abort_batch(messages, self.options)
         _report(messages, f" in micro-batch {batchId}")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from horolog.errors import Misconfigured
-from horolog.spark.option_values import flag, one_of
+from horolog.spark.option_values import flag, integer, one_of
 from horolog.spark.producer_settings import Producing
 
 OPTIONS = {
@@ -18,8 +18,11 @@ OPTIONS = {
     "onInvalidTimestamp": "what becomes of records whose time the broker refuses "
     "(INVALID_TIMESTAMP, error 32): `fail` (default), `null` or `deadLetter`; our own",
     "deadLetterTopic": "where `onInvalidTimestamp=deadLetter` sends them; our own",
-    "exactlyOnce": "`true`: a broker that announces it drops the rows that an earlier attempt has "
-    "written (docs/exactly-once.md); `false` (default): at least once; our own",
+    "exactlyOnce": "`true`: horolog's brokers drop the rows that an earlier attempt has written, "
+    "those of Apache Kafka get each attempt as a transaction (docs/exactly-once.md); `false` "
+    "(default): at least once; our own",
+    "exactlyOnceFrom": "the number of the first batch that a query writes with `exactlyOnce` to "
+    "Apache Kafka, 0 by default: a later one is refused where Kafka has no record of any; our own",
     "writeName": "what a batch that is written with `exactlyOnce` is known by: a second one of the "
     "same name is taken for a repeat; our own",
     "includeHeaders": "without effect, as in Spark's sink: the column `headers` is written where "
@@ -27,6 +30,7 @@ OPTIONS = {
 }
 
 _MOST_NAME_CHARACTERS = 200  # brokers take 256, with a query's id before it
+_MOST_BATCH = (1 << 63) - 1
 _KNOWN = {name.lower(): name for name in OPTIONS}
 
 
@@ -50,6 +54,7 @@ class WriteOptions:
     on_invalid_timestamp: OnInvalidTimestamp = OnInvalidTimestamp.FAIL
     dead_letter_topic: str | None = None
     exactly_once: bool = False
+    exactly_once_from: int = 0
     write_name: str | None = None
 
     @classmethod
@@ -89,6 +94,7 @@ class WriteOptions:
             on_invalid_timestamp=policy,
             dead_letter_topic=dead_letters,
             exactly_once=exactly_once,
+            exactly_once_from=_first_batch(given, is_used=exactly_once),
             write_name=_write_name(given, is_used=exactly_once),
         )
 
@@ -110,6 +116,12 @@ def _topic(given: Mapping[str, str], option: str) -> str | None:
     if topic is not None and not topic.strip():
         raise Misconfigured(f"Option '{option}' names no topic")
     return topic
+
+
+def _first_batch(given: Mapping[str, str], *, is_used: bool) -> int:
+    if "exactlyoncefrom" in given and not is_used:
+        raise Misconfigured("Option 'exactlyOnceFrom' has no effect without option 'exactlyOnce'")
+    return integer(given, "exactlyOnceFrom", 0, least=0, most=_MOST_BATCH)
 
 
 def _write_name(given: Mapping[str, str], *, is_used: bool) -> str | None:

@@ -5,7 +5,8 @@
 At least once: a task that fails, or is killed, leaves what it has appended, and Spark runs
 it again. Within an attempt an idempotent producer appends nothing twice. With option
 `exactlyOnce` an attempt says which rows of which task it sends, and the broker appends those
-that are missing; `commit_batch`, in the driver, checks that no attempt had others.
+that are missing; `commit_batch`, in the driver, checks that no attempt had others. Where the
+broker cannot do this (Apache Kafka), attempts are transactions (`write_transactions`).
 """
 
 import itertools
@@ -23,13 +24,16 @@ from horolog.client import Client
 from horolog.client.attempt import AttemptProducer
 from horolog.client.producer import Producer, RejectedBatch, Repair, Written
 from horolog.client.queries import TaskRows
+from horolog.client.rows_digest import RowsDigest
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.spark import write_transactions
 from horolog.spark.errors import RowsRefused
 from horolog.spark.producer_settings import Producing
 from horolog.spark.rejected_times import RejectedTimes, policy_of
 from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.workers import prepare_for_tasks
 from horolog.spark.write_options import OnInvalidTimestamp, WriteOptions
+from horolog.spark.write_transactions import TransactionAttempt
 
 # Undocumented, but there in every task of a streaming query (Spark 3.0 to 4.3).
 _BATCH_ID = "streaming.sql.batchId"
@@ -89,8 +93,8 @@ class Appended(WriterCommitMessage):
     nulled: int = 0
     dead_letters: int = 0
 
-    attempt: "OnceAttempt | None" = None
-    """Where the rows are written exactly once: which batch, and how many rows went where."""
+    attempt: OnceAttempt | TransactionAttempt | None = None
+    """Where the rows are written exactly once: what the driver needs to commit them."""
 
     def add(self, topic: str, written: Written) -> None:
         """Count what one `send` has appended."""
@@ -112,7 +116,11 @@ def write_rows(
     """
     prepare_for_tasks()
     if options.exactly_once:
-        return _write_once(batches, columns, options, Attempt.current(), run)
+        attempt = Attempt.current()
+        with client_of(options.producing) as client:
+            if client.keeps_batches():
+                return _write_once(client, batches, columns, options, attempt, run)
+            return _write_in_transaction(client, batches, columns, options, attempt)
     appended = Appended()
     with (
         client_of(options.producing) as client,
@@ -124,7 +132,56 @@ def write_rows(
     return appended
 
 
+def _write_in_transaction(
+    client: Client,
+    batches: Iterator[pa.RecordBatch],
+    columns: SinkColumns,
+    options: WriteOptions,
+    attempt: Attempt,
+) -> Appended:
+    write_transactions.refuse_unsupported(options)
+    appended = Appended()
+    with (
+        policy_of(options, client_of) as rejected,
+        write_transactions.TaskTransaction(
+            client,
+            options,
+            rejected,
+            query=_query_of(options, attempt),
+            batch=attempt.batch_id or 0,
+            task=attempt.partition,
+        ) as transaction,
+    ):
+        topics: set[str] = set()
+        for topic, run in itertools.groupby(columns.runs(batches), itemgetter(0)):
+            topics.add(topic)
+            rows = _digested(topic, (each for _, each in run), transaction.digest)
+            if transaction.is_committed:
+                for _ in rows:
+                    pass
+            else:
+                _send(transaction.producer, topic, rows, appended)
+        with _refusing(None):
+            appended.attempt = transaction.finish(sorted(topics))
+        appended.nulled = rejected.nulled
+    return appended
+
+
+def _digested(
+    topic: str, rows: Iterator[pa.RecordBatch], digest: RowsDigest
+) -> Iterator[pa.RecordBatch]:
+    for each in rows:
+        with _refusing(topic):
+            digest.add(topic, each)
+        yield each
+
+
+def _query_of(options: WriteOptions, attempt: Attempt) -> str:
+    return "/".join(part for part in (attempt.query_id, options.write_name) if part)
+
+
 def _write_once(
+    client: Client,
     batches: Iterator[pa.RecordBatch],
     columns: SinkColumns,
     options: WriteOptions,
@@ -132,7 +189,7 @@ def _write_once(
     run: str,
 ) -> Appended:
     producing, appended = options.producing, Appended()
-    query = "/".join(part for part in (attempt.query_id, options.write_name) if part)
+    query = _query_of(options, attempt)
 
     def open_attempt(
         client: Client, on_rejected: Callable[[RejectedBatch], Repair]
@@ -151,19 +208,18 @@ def _write_once(
             takes_out=options.on_invalid_timestamp is OnInvalidTimestamp.DEAD_LETTER,
         )
 
-    with client_of(producing) as client:
-        producer = open_attempt(client, lambda batch: rejected(batch))  # noqa: PLW0108 - known below
-        # Not the clock of this attempt: the next one has to repeat its times.
-        started_ms = producer.batch.started_ms
-        policy = policy_of(options, client_of, lambda: started_ms, open_attempt)
-        with producer, policy as rejected:
-            _send_all(producer, columns, batches, appended, without=options.dead_letter_topic)
-            written = Written()
-            with _refusing(None):
-                rows = producer.finish(written)
-            rejected.add_to(rows)
-            appended.records += written.records
-            appended.nulled, appended.dead_letters = rejected.nulled, rejected.dead_letters
+    producer = open_attempt(client, lambda batch: rejected(batch))  # noqa: PLW0108 - known below
+    # Not the clock of this attempt: the next one has to repeat its times.
+    started_ms = producer.batch.started_ms
+    policy = policy_of(options, client_of, lambda: started_ms, open_attempt)
+    with producer, policy as rejected:
+        _send_all(producer, columns, batches, appended, without=options.dead_letter_topic)
+        written = Written()
+        with _refusing(None):
+            rows = producer.finish(written)
+        rejected.add_to(rows)
+        appended.records += written.records
+        appended.nulled, appended.dead_letters = rejected.nulled, rejected.dead_letters
     appended.attempt = OnceAttempt(query, producer.batch.batch, rows)
     return appended
 
@@ -172,16 +228,37 @@ def commit_batch(messages: Sequence[WriterCommitMessage | None], options: WriteO
     """End the batch of these tasks at the broker, if it is written exactly once.
 
     Raises:
-        RequestRefused: an attempt had other rows than the one that counts.
+        RequestRefused, RowsRefused: an attempt had other rows than the one that counts, or its
+            transaction is over.
         NoAnswer: the broker does not answer.
     """
-    done = [each.attempt for each in messages if isinstance(each, Appended) and each.attempt]
-    if not options.exactly_once or not done:
-        return
-    with client_of(options.producing) as client:
-        client.commit_batch(
-            done[0].query, done[0].batch, len(messages), [each.rows for each in done]
-        )
+    once, in_transactions = _complete(messages)
+    if once:
+        with client_of(options.producing) as client:
+            client.commit_batch(
+                once[0].query, once[0].batch, len(messages), [each.rows for each in once]
+            )
+    if in_transactions:
+        with client_of(options.producing) as client:
+            write_transactions.commit(client, in_transactions, options)
+
+
+def abort_batch(messages: Sequence[WriterCommitMessage | None], options: WriteOptions) -> None:
+    """Undo what tasks of a batch that failed have written, where that can be undone."""
+    _, in_transactions = _complete(messages)
+    if in_transactions:
+        with client_of(options.producing) as client:
+            write_transactions.abort(client, in_transactions)
+
+
+def _complete(
+    messages: Sequence[WriterCommitMessage | None],
+) -> tuple[list[OnceAttempt], list[TransactionAttempt]]:
+    attempts = [each.attempt for each in messages if isinstance(each, Appended)]
+    return (
+        [each for each in attempts if isinstance(each, OnceAttempt)],
+        [each for each in attempts if isinstance(each, TransactionAttempt)],
+    )
 
 
 def client_of(producing: Producing) -> Client:

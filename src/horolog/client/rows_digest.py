@@ -1,0 +1,120 @@
+"""Whether two attempts have sent the same rows in the same order, however Arrow divides them.
+
+This module imports pyarrow.
+"""
+
+import hashlib
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from horolog.client.arrow_rows import milliseconds
+
+__all__ = ["LAYOUT", "RowsDigest"]
+
+LAYOUT: Final = 1
+"""How this version computes a digest; those of another one cannot be compared."""
+
+_DIGEST_BYTES: Final = 16
+_NULL: Final = -1
+
+
+class RowsDigest:
+    """A digest of all rows added; how those of different topics interleave does not count."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._topics: dict[str, _Columns] = {}
+
+    def add(self, topic: str, rows: pa.RecordBatch) -> None:
+        """Add rows with the columns that `Producer.send` takes, in its types.
+
+        A null time counts as null, whatever the clock says when it is written.
+
+        Raises:
+            ValueError: a column is of a type that cannot be written.
+        """
+        self.rows += rows.num_rows
+        self._topics.setdefault(topic, _Columns()).add(rows)
+
+    def hexdigest(self) -> str:
+        """The digest of what was added so far: 32 hexadecimal digits."""
+        whole = _hasher()
+        for topic in sorted(self._topics):
+            name = topic.encode()
+            whole.update(len(name).to_bytes(4, "big") + name)
+            whole.update(self._topics[topic].digest())
+        return str(whole.hexdigest())
+
+
+class _Columns:
+    """The rows of one topic: of each column a hash over its lengths and one over its bytes."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._hashers: dict[str, Any] = {}
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._rows += rows.num_rows
+        names = rows.schema.names
+        for name in ("key", "value"):
+            if name in names:
+                self._add_bytes(name, rows.column(name))
+        if "headers" in names:
+            self._add_headers(rows.column("headers"))
+        if "partition" in names:
+            self._add_numbers("partition", rows.column("partition"))
+        for name in ("timestamp", "timestamp_ms"):
+            if name in names:
+                self._add_numbers("time", _times(rows.column(name)))
+
+    def digest(self) -> bytes:
+        whole = _hasher()
+        whole.update(self._rows.to_bytes(8, "big"))
+        for name in sorted(self._hashers):
+            whole.update(name.encode() + b"\0" + self._hashers[name].digest())
+        return bytes(whole.digest())
+
+    def _add_bytes(self, name: str, column: pa.Array) -> None:
+        try:
+            column = column.cast(pa.large_binary())
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+            raise ValueError(f"A column of type {column.type} cannot be written: {error}") from None
+        lengths = pc.fill_null(pc.binary_length(column), _NULL)
+        self._update(f"{name} lengths", lengths.to_numpy().astype("<i8", copy=False))
+        if column.null_count:
+            column = column.drop_null()  # a null may have bytes, which are not its value
+        _, ends, data = column.buffers()
+        if data is not None and len(column):
+            stops = np.frombuffer(ends, np.int64, column.offset + len(column) + 1)
+            self._update(name, np.frombuffer(data, np.uint8)[stops[column.offset] : stops[-1]])
+
+    def _add_headers(self, column: pa.Array) -> None:
+        lengths = pc.fill_null(pc.list_value_length(column), _NULL)
+        self._update("headers", lengths.to_numpy().astype("<i8", copy=False))
+        flat = column.flatten()
+        if len(flat):
+            self._add_bytes("headers key", pc.struct_field(flat, "key"))
+            self._add_bytes("headers value", pc.struct_field(flat, "value"))
+
+    def _add_numbers(self, name: str, column: pa.Array) -> None:
+        is_null = pc.is_null(column).to_numpy(zero_copy_only=False)
+        self._update(f"{name} nulls", is_null.view(np.uint8))
+        numbers = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
+        self._update(name, numbers.astype("<i8", copy=False))
+
+    def _update(self, name: str, values: Any) -> None:
+        hasher = self._hashers.get(name)
+        if hasher is None:
+            hasher = self._hashers[name] = _hasher()
+        hasher.update(np.ascontiguousarray(values).data)
+
+
+def _times(column: pa.Array) -> pa.Array:
+    return milliseconds(column) if pa.types.is_timestamp(column.type) else column
+
+
+def _hasher() -> Any:
+    return hashlib.blake2b(digest_size=_DIGEST_BYTES)

@@ -1,0 +1,289 @@
+"""Rows written exactly once to Apache Kafka: each attempt at a task is an open transaction.
+
+    a task   takes over the transactional id of (query, task), which ends earlier attempts;
+             sends its rows, and commits a record of the batch with them; leaves this open
+    driver   keeps a record of the whole batch, then commits the transaction of each task
+
+The records are offsets committed for groups named like the transactional ids: the offset is the
+number of the batch, the metadata has a digest of the rows. Where a driver died between the commits
+of two tasks, the batch is run again, and its records tell which rows are there
+(docs/exactly-once.md).
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from horolog.client import Client, CommittedOffset, NoAnswer, Transaction, TransactionalProducer
+from horolog.client.rows_digest import LAYOUT, RowsDigest
+from horolog.errors import ErrorCode, Misconfigured, RequestRefused
+from horolog.spark.errors import RowsRefused
+from horolog.spark.rejected_times import RejectedTimes
+from horolog.spark.write_options import OnInvalidTimestamp, WriteOptions
+
+__all__ = ["TaskTransaction", "TransactionAttempt", "abort", "commit", "refuse_unsupported"]
+
+_PREFIX: Final = "horolog/"
+_ENDED: Final = frozenset(
+    {
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.producer_fenced,
+        ErrorCode.invalid_producer_id_mapping,
+        ErrorCode.invalid_txn_state,
+    }
+)
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionAttempt:
+    """A complete attempt of a task whose rows are in a transaction."""
+
+    query: str
+    batch: int
+    task: int
+    digest: str
+    rows: int
+    topic: str | None
+    """One of the topics that it has rows for; None if it has no rows."""
+    transaction: Transaction | None
+    """What the driver commits; None if the rows are there already, or there are none."""
+
+
+class _Record(NamedTuple):
+    """What a group's committed offset says of a task, or of a whole batch."""
+
+    batch: int
+    layout: Any = None
+    digest: Any = None
+
+    @classmethod
+    def of(cls, committed: CommittedOffset) -> "_Record":
+        try:
+            said = json.loads(committed.metadata)
+            return cls(committed.offset, said["layout"], said["digest"])
+        except (ValueError, TypeError, KeyError):
+            return cls(committed.offset)
+
+
+class TaskTransaction:
+    """The transaction of one attempt at a task; `with` aborts it unless `finish` is reached.
+
+    Raises:
+        RequestRefused: the brokers have no transactions, or the query has gone on.
+        RowsRefused: the task's record is not one of ours.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        options: WriteOptions,
+        rejected: RejectedTimes,
+        *,
+        query: str,
+        batch: int,
+        task: int,
+    ) -> None:
+        self._query, self._batch, self._task = query, batch, task
+        self._group = f"{_PREFIX}{query}/{task}"
+        producing = options.producing
+        self.producer = TransactionalProducer(
+            client,
+            self._group,
+            transaction_timeout_ms=producing.transaction_timeout_ms,
+            codec=producing.codec,
+            compression_level=producing.compression_level,
+            batch_bytes=producing.batch_bytes,
+            request_bytes=producing.request_bytes,
+            first_turn=task + batch,
+            on_rejected=rejected,
+        )
+        self._client = client
+        self.digest = RowsDigest()
+        """Of the rows of this attempt: the caller adds them."""
+        try:
+            self._record = _record_of(client, self._group)
+            if self._record is not None and self._record.batch > batch:
+                raise _too_late(query, batch, self._record.batch)
+        except BaseException:
+            self.producer.close()
+            raise
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether an earlier attempt's rows are committed: then rows are compared, not sent."""
+        return self._record is not None and self._record.batch == self._batch
+
+    def __enter__(self) -> "TaskTransaction":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        """Abort what an attempt has sent that fails; readers wait for it otherwise."""
+        try:
+            if kind is not None:
+                self.producer.abort()
+        except (RequestRefused, NoAnswer) as error:
+            _logger.warning(
+                "Transaction %s stays open until its time is over: %s", self._group, error
+            )
+        finally:
+            self.producer.close()
+
+    def finish(self, topics: Sequence[str]) -> TransactionAttempt:
+        """Keep a record of the rows in the transaction, and leave it open for the driver.
+
+        `topics` are those that rows were sent to.
+
+        Raises:
+            RowsRefused: an earlier attempt with other rows is committed.
+            RequestRefused, NoAnswer: a coordinator refuses the record, or does not answer.
+        """
+        digest = self.digest.hexdigest()
+        topic = min(topics, default=None)
+        if self.is_committed:
+            assert self._record is not None
+            _compare(self._record, digest, f"Task {self._task} of {self._name}")
+        elif topic is not None:
+            _keep(self.producer, self._client, topic, self._group, self._batch, digest)
+        return TransactionAttempt(
+            query=self._query,
+            batch=self._batch,
+            task=self._task,
+            digest=digest,
+            rows=self.digest.rows,
+            topic=topic,
+            transaction=self.producer.open_transaction,
+        )
+
+    @property
+    def _name(self) -> str:
+        return f"batch {self._batch} of query {self._query}"
+
+
+def commit(client: Client, attempts: Sequence[TransactionAttempt], options: WriteOptions) -> None:
+    """Commit a batch: one complete attempt of each of its tasks. May be called again.
+
+    Raises:
+        RowsRefused: an earlier run of the batch, committed in part, had other rows; or whether
+            there was one is not known any more.
+        RequestRefused: a transaction has been ended, or the query has gone on to a later batch.
+        NoAnswer: a coordinator does not answer: run the batch again.
+    """
+    query, batch = attempts[0].query, attempts[0].batch
+    tasks = sorted(attempts, key=lambda attempt: attempt.task)
+    digest = hashlib.blake2b(digest_size=16)
+    for each in tasks:
+        digest.update(f"{each.task} {each.rows} {each.digest}\n".encode())
+    group = _PREFIX + query
+    topic = options.topic or min((each.topic for each in tasks if each.topic), default=None)
+    with TransactionalProducer(client, group) as producer:  # from here on no other driver
+        record = _record_of(client, group)
+        if record is not None and record.batch > batch:
+            raise _too_late(query, batch, record.batch)
+        if record is not None and record.batch == batch:
+            _compare(record, digest.hexdigest(), f"Batch {batch} of query {query}")
+        elif record is None and batch > options.exactly_once_from:
+            raise RowsRefused(
+                f"Kafka has no record of a batch of query {query}, so that it is not known whether "
+                f"batch {batch} was written before: records are kept for offsets.retention.minutes "
+                "and go with their topic. Look what the last rows in the topic are. If this batch "
+                f"is not there, set option 'exactlyOnceFrom' to {batch}, which is the first batch "
+                "that is written with 'exactlyOnce'"
+            )
+        elif topic is not None:
+            _keep(producer, client, topic, group, batch, digest.hexdigest())
+            producer.commit()
+    for each in tasks:
+        if each.transaction is not None:
+            _commit_task(client, each.transaction, f"task {each.task} of batch {batch}")
+
+
+def abort(client: Client, attempts: Sequence[TransactionAttempt]) -> None:
+    """Abort what tasks of a batch that failed have left open, as far as the brokers answer."""
+    for each in attempts:
+        if each.transaction is None:
+            continue
+        try:
+            client.end_transaction(each.transaction, commit=False)
+        except RequestRefused as error:
+            if error.code not in _ENDED:  # else another attempt, or a commit, came first
+                _logger.warning("%s", error)
+        except NoAnswer as error:
+            _logger.warning("Transactions stay open until their time is over: %s", error)
+            return
+
+
+def refuse_unsupported(options: WriteOptions) -> None:
+    """Refuse what cannot be had together with transactions.
+
+    Raises:
+        Misconfigured: it is asked for.
+    """
+    if options.on_invalid_timestamp is OnInvalidTimestamp.DEAD_LETTER:
+        raise Misconfigured(
+            "onInvalidTimestamp=deadLetter cannot be had with 'exactlyOnce' on brokers of Apache "
+            "Kafka: use 'fail' or 'null', or filter the rows by their times before the write"
+        )
+
+
+def _record_of(client: Client, group: str) -> _Record | None:
+    """What the last transaction has recorded; the topic may be another one in each batch."""
+    committed = client.offset_fetch(group, require_stable=True).values()
+    found = [each for each in committed if each is not None]
+    return _Record.of(max(found, key=lambda each: each.offset)) if found else None
+
+
+def _keep(
+    producer: TransactionalProducer,
+    client: Client,
+    topic: str,
+    group: str,
+    batch: int,
+    digest: str,
+) -> None:
+    said = json.dumps({"layout": LAYOUT, "digest": digest}, separators=(",", ":"))
+    partition = client.partitions_of(topic)[0]
+    producer.commit_offsets(group, {(topic, partition): CommittedOffset(batch, said)})
+
+
+def _commit_task(client: Client, transaction: Transaction, what: str) -> None:
+    try:
+        client.end_transaction(transaction, commit=True)
+    except RequestRefused as error:
+        if error.code not in _ENDED:
+            raise
+        raise RequestRefused(
+            error.code,
+            f"{what} cannot be committed ({error.code.name.upper()}): its transaction was ended by "
+            "another attempt (switch spark.speculation off), by another query on the same "
+            "checkpoint, or because it was open for longer than kafka.transaction.timeout.ms. "
+            "Nothing is doubled: run the batch again",
+        ) from None
+
+
+def _compare(record: _Record, digest: str, what: str) -> None:
+    if record.layout is None:
+        raise RowsRefused(f"{what} has a record that this program has not written: {record}")
+    if record.layout != LAYOUT:
+        raise RowsRefused(
+            f"{what} was written by another version of horolog, whose rows cannot be compared: run "
+            "it with that one"
+        )
+    if record.digest != digest:
+        raise RowsRefused(
+            f"{what} was committed, at least in part, with other rows, another order of rows or "
+            "another number of tasks than this run has: nothing of this run is written. Run it "
+            "with the plan and the settings that it had (docs/exactly-once.md)"
+        )
+
+
+def _too_late(query: str, batch: int, latest: int) -> RequestRefused:
+    return RequestRefused(
+        ErrorCode.producer_fenced,
+        f"query {query} has gone on to batch {latest}: batch {batch} is over. A checkpoint that "
+        "was set back cannot go on; a new one is a new query",
+    )
