@@ -258,11 +258,14 @@ def _parts(column: pa.Array) -> tuple[Any, Any, Any]:
     return ends_array, data_array, valid
 
 
+def _no_headers(count: int) -> tuple[Any, ...]:
+    nothing = _parts(pa.nulls(0, pa.large_binary()))
+    return np.zeros(count + 1, np.int64), *nothing[:2], *nothing
+
+
 def _header_columns(rows: pa.RecordBatch) -> tuple[Any, ...]:
     if "headers" not in rows.schema.names:
-        ends = np.zeros(rows.num_rows + 1, np.int64)
-        nothing = _parts(pa.nulls(0, pa.large_binary()))
-        return ends, *nothing[:2], *nothing
+        return _no_headers(rows.num_rows)
     column = rows.column("headers")
     names: set[str] = set()
     if pa.types.is_list(column.type) and pa.types.is_struct(column.type.value_type):
@@ -270,6 +273,8 @@ def _header_columns(rows: pa.RecordBatch) -> tuple[Any, ...]:
     if not {"key", "value"} <= names:
         raise ValueError(f"Headers of type {column.type} are no list of structs of key and value")
     flat = column.flatten()  # of the rows in this slice, without those that are null
+    if not len(flat):
+        return _no_headers(rows.num_rows)
     sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     keys, values = (pc.struct_field(flat, name) for name in ("key", "value"))

@@ -1,7 +1,7 @@
 """Growing Arrow columns that `gather` appends records to.
 
-The arrays are allocated once a table at the size of its budget: memory that is
-never written to costs nothing, and no row has to ask for room in each column.
+The arrays are allocated once a table at the size of its budget, when its first record comes:
+memory that is never written to costs nothing, and no row has to ask for room in each column.
 """
 
 from array import array
@@ -103,7 +103,18 @@ class RowBuffers:
 
     def reserve(self, room: int) -> None:
         """Start a new table with room for a row of this cost, if that is above `max_bytes`."""
-        room = max(room, self._max_bytes)
+        self._room = max(room, self._max_bytes)
+        self._outputs: column_twins.Outputs | None = None
+        for index in range(_FILLED.start, _FILLED.stop):
+            self._state[index] = 0
+        self._state[layout.BYTES_LEFT] = self._room
+        self._state[layout.SEEN] = 0
+
+    def _allocated(self) -> column_twins.Outputs:
+        """The arrays of the table; new ones if it has none yet."""
+        if self._outputs is not None:
+            return self._outputs
+        room = self._room
         wanted = self._state[layout.WANTED]
         rows = room // layout.ROW_BYTES
         headers = room // layout.HEADER_BYTES if wanted & layout.WANT_HEADERS else 0
@@ -135,10 +146,7 @@ class RowBuffers:
             self._header_value.data,
             self._header_value.valid,
         )
-        for index in range(_FILLED.start, _FILLED.stop):
-            self._state[index] = 0
-        self._state[layout.BYTES_LEFT] = room
-        self._state[layout.SEEN] = 0
+        return self._outputs
 
     def start(self, plan: "array[int]") -> None:
         """Start a plan of stretches, or of one piece of a stretch."""
@@ -153,14 +161,15 @@ class RowBuffers:
         """Append the records of the plan, going on where the last call stopped."""
         kernels = COLUMN_KERNELS.module
         if kernels is None:
-            outputs = (item.data for item in self._outputs)
+            outputs = (item.data for item in self._allocated())
             return column_twins.gather(memoryview(data), self._plan, self._state, *outputs)
         array_ = np.frombuffer(memoryview(data).toreadonly(), np.uint8)
-        status = kernels.gather(array_, self._plan_array, self._state_array, *self._outputs)
+        status = kernels.gather(array_, self._plan_array, self._state_array, *self._allocated())
         return int(status)
 
     def finish(self) -> pa.RecordBatch:
         """The rows so far as a table; the next ones start another."""
+        self._allocated()
         seen = self._state[layout.SEEN]
         columns = []
         for field in self._schema:

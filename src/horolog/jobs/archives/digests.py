@@ -91,10 +91,12 @@ class RecordDigest:
         self._add_bytes(5, rows.column("key"))
         self._add_bytes(7, rows.column("value"))
         headers = rows.column("headers")
-        lengths = pc.fill_null(pc.list_value_length(headers), 0).to_numpy()
-        streams[9].add(_bytes_of(lengths))
-        if lengths.any():
-            flat = headers.flatten()
+        flat = headers.flatten()
+        if not len(flat):
+            streams[9].add(memoryview(bytes(4 * len(headers))))
+        else:
+            lengths = pc.fill_null(pc.list_value_length(headers), 0).to_numpy()
+            streams[9].add(_bytes_of(lengths))
             self._add_bytes(10, pc.struct_field(flat, "key").cast(pa.binary()))
             values = pc.struct_field(flat, "value")
             self._add_bytes(12, values)

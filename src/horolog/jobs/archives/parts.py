@@ -348,6 +348,13 @@ def shaped_rows(rows: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBat
     )
 
 
+NEEDED_FOR_RECORDS: Final = (
+    *("key", "value", "headers", "offset"),
+    *("timestampMs", "timestampType", "createTimeMs", "appendTimeMs"),
+)
+"""The columns that `rows_of` takes: the others follow from them, and from whose they are."""
+
+
 def rows_of(shaped: pa.RecordBatch) -> pa.RecordBatch:
     """Back to rows of `reading.SCHEMA`."""
     from horolog.jobs.archives import reading  # noqa: PLC0415

@@ -25,17 +25,22 @@ _CODECS = tuple(Codec)
 class Rebuilt(NamedTuple):
     """A batch, and when its first record was appended."""
 
-    data: bytes
+    parts: tuple[bytes, bytes]
+    """Its bytes: the header and the records."""
     header: BatchHeader
     append_ms: int | None
 
 
 class Rebuilder:
-    """Makes the batches of a partition again; counts and checks what it gives."""
+    """Makes the batches of a partition again; counts and checks what it gives.
+
+    The digests are of a part by time only: of all else the manifest has them.
+    """
 
     def __init__(
         self, rows: OrderedRows, *, from_ms: int | None = None, to_ms: int | None = None
     ) -> None:
+        self.records = 0
         self.digest, self.batch_digest = RecordDigest(), BatchDigest()
         self._rows = rows
         self._from_ms, self._to_ms = from_ms, to_ms
@@ -75,9 +80,11 @@ class Rebuilder:
             )
             if not len(numbers):
                 return
-        if rows is not None and rows.num_rows:
-            self.digest.add(rows)
-        self.batch_digest.add(numbers, [each for each in payloads if each is not None])
+        self.records += int(counts.sum())
+        if self._is_selective:
+            if rows is not None and rows.num_rows:
+                self.digest.add(rows)
+            self.batch_digest.add(numbers, [each for each in payloads if each is not None])
         yield from _made(numbers, payloads, rows, deltas, counts)
 
     def _placed(
@@ -171,7 +178,7 @@ def _made(
         packed = compress(codec, records) if fields[of_batches.RECORDS] else b""
         header = header_of(fields, len(packed))
         append_ms = appends[place] if appends else None
-        yield Rebuilt(pack_header(header, packed) + packed, header, append_ms)
+        yield Rebuilt((pack_header(header, packed), packed), header, append_ms)
 
 
 def header_of(fields: list[int], payload_bytes: int) -> BatchHeader:
@@ -195,7 +202,8 @@ def header_of(fields: list[int], payload_bytes: int) -> BatchHeader:
     )
 
 
-def filler_at(offset: int, leader_epoch: int) -> bytes:
+def filler_at(offset: int, leader_epoch: int) -> Rebuilt:
     """An empty batch that makes a log end behind an offset, so that it is not given out again."""
     fields = [offset, offset, NO_TIMESTAMP, NO_TIMESTAMP, 0, -1, -1, -1, leader_epoch, 0]
-    return pack_header(header_of(fields, 0), b"")
+    header = header_of(fields, 0)
+    return Rebuilt((pack_header(header, b""), b""), header, None)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from horolog.errors import CorruptFile
 from horolog.jobs.archives import facts as of_batches
 from horolog.jobs.archives.manifest import ArchivedFile
+from horolog.jobs.archives.parts import NEEDED_FOR_RECORDS
 from horolog.jobs.archives.store import ArchiveStore
 
 BATCH_ROWS: Final = 32_768
@@ -78,7 +79,7 @@ def _column_of(parquet: pq.ParquetFile, group: int, place: int) -> pq.ColumnChun
 
 
 class OrderedRows:
-    """Rows of `parts.SCHEMA` of many files, by offset."""
+    """Rows of many files by offset, with the columns that `parts.rows_of` takes."""
 
     def __init__(
         self, store: ArchiveStore, files: Sequence[ArchivedFile], start: int, end: int
@@ -93,7 +94,8 @@ class OrderedRows:
         """The rows before an offset that were not given yet, in tables; ordered if it is one."""
         while self._waiting and self._waiting[-1].first_offset < offset:
             file = self._waiting.pop()
-            self._open.append(_Cursor(read_rows(self._store, file, self._start, self._end)))
+            rows = read_rows(self._store, file, self._start, self._end, columns=NEEDED_FOR_RECORDS)
+            self._open.append(_Cursor(rows))
         found: list[pa.RecordBatch] = []
         used = 0
         for cursor in self._open:

@@ -21,7 +21,6 @@ from horolog.jobs.archives.rebuilding import Rebuilder, Rebuilt, filler_at
 from horolog.jobs.archives.rows import OrderedRows, read_facts
 from horolog.jobs.archives.sources import pieces_of
 from horolog.jobs.archives.store import ArchiveStore
-from horolog.record.batch import parse_header
 from horolog.spark.object_stores import StoreOptions
 from horolog.storage import names
 from horolog.storage.append_times.file import AppendTimeStretch
@@ -117,8 +116,7 @@ class BuildSegment:
         end = unit.end
         if unit.filler is not None and log.next_offset < unit.filler:
             end = unit.filler - 1  # of what was archived
-            filler = filler_at(unit.filler - 1, log.leader_epoch)
-            log.add(Rebuilt(filler, parse_header(filler), None))
+            log.add(filler_at(unit.filler - 1, log.leader_epoch))
         log.flush()
         files.sync(log.file)
         reader = SegmentReader(files, stem, unit.base_offset, log.size)
@@ -130,7 +128,7 @@ class BuildSegment:
         self._prove(unit, end, rebuilder, written)
         return BuiltSegment(
             directory=name,
-            records=rebuilder.digest.records,
+            records=rebuilder.records,
             bytes=log.size,
             epochs=tuple((each.epoch, each.start_offset) for each in builder.epochs),
         )
@@ -148,7 +146,7 @@ class BuildSegment:
             written = Range(
                 start=unit.start,
                 end=unit.end,
-                records=rebuilder.digest.records,
+                records=rebuilder.records,
                 batches=rebuilder.batch_digest.batches,
                 digest=rebuilder.digest.text(),
                 batch_digest=rebuilder.batch_digest.text(),
@@ -174,9 +172,9 @@ class _Log:
         self._stretches: list[AppendTimeStretch] = []
 
     def add(self, batch: Rebuilt) -> None:
-        self._parts.append(batch.data)
-        self._pending += len(batch.data)
         header = batch.header
+        self._parts += batch.parts
+        self._pending += header.size
         if header.records_count and not header.is_control:
             known = self._stretches[-1].ms if self._stretches else None
             if known != batch.append_ms:
