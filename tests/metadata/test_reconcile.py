@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from horolog.metadata.reconcile import (
     MAX_CREATED,
-    Found,
     FoundPartitions,
     StartPlan,
+    TopicOnDisk,
     reconcile,
     stored_count,
 )
@@ -28,7 +28,9 @@ def plan(
     **more: Any,
 ) -> StartPlan:
     blocked = blocked or {}
-    both = {name: Found(found.get(name, {}), blocked.get(name, {})) for name in {*found, *blocked}}
+    both = {
+        name: TopicOnDisk(found.get(name, {}), blocked.get(name, {})) for name in {*found, *blocked}
+    }
     return reconcile(rows, both, new_id=lambda: NEW, **more)
 
 
@@ -63,7 +65,7 @@ def test_a_topic_without_a_row_is_adopted_with_its_id_and_its_gaps() -> None:
 def test_an_adopted_topic_without_an_id_is_given_one_and_keeps_it() -> None:
     first = plan(found={"t": {0: None}})
     assert first.rows[0].topic_id == NEW
-    second = reconcile(first.put, {"t": Found({0: None})}, new_id=lambda: THEIRS)
+    second = reconcile(first.put, {"t": TopicOnDisk({0: None})}, new_id=lambda: THEIRS)
     assert second.rows == first.rows
     assert not second.put
 
@@ -199,7 +201,7 @@ ROWS = st.lists(
 FOUND = st.dictionaries(
     st.sampled_from(["a", "b"]),
     st.builds(
-        Found,
+        TopicOnDisk,
         st.dictionaries(INDEXES, IDS, max_size=5),
         st.just({}),
     ).filter(lambda found: bool(found.partitions)),
@@ -208,7 +210,7 @@ FOUND = st.dictionaries(
 
 @given(rows=ROWS, found=FOUND, adopt_defaults=st.booleans())
 def test_whatever_is_there_a_plan_is_safe_and_the_next_starts_agree(
-    rows: list[TopicRow], found: dict[str, Found], adopt_defaults: bool
+    rows: list[TopicRow], found: dict[str, TopicOnDisk], adopt_defaults: bool
 ) -> None:
     ids = iter(UUID(int=n) for n in range(100, 200))
     made = reconcile(rows, found, new_id=lambda: next(ids), adopt_defaults=adopt_defaults)
@@ -236,7 +238,7 @@ def test_whatever_is_there_a_plan_is_safe_and_the_next_starts_agree(
             del disk[name][index]
         for name, index in made.create:
             disk.setdefault(name, {})[index] = by_name[name].topic_id
-        before, now = made, {name: Found(each) for name, each in disk.items() if each}
+        before, now = made, {name: TopicOnDisk(each) for name, each in disk.items() if each}
         made = reconcile(
             stored.values(), now, new_id=lambda: next(ids), adopt_defaults=adopt_defaults
         )

@@ -19,7 +19,7 @@ from horolog.broker.stored_settings import StoredSettings, read_stored_settings
 from horolog.clock import Clock
 from horolog.config import BrokerConfig, Settings, TopicConfig
 from horolog.errors import StorageFailed
-from horolog.metadata.reconcile import Found, StartPlan, reconcile
+from horolog.metadata.reconcile import StartPlan, TopicOnDisk, reconcile
 from horolog.metadata.rows import Stored
 from horolog.metadata.salvage import open_store
 from horolog.metadata.store import FILE_NAME, MetadataStore
@@ -168,7 +168,7 @@ class _Opening:
             by_topic.setdefault(topic, ({}, {}))[1][index] = why
         return reconcile(
             self.stored.topics,
-            {topic: Found(*both) for topic, both in by_topic.items()},
+            {topic: TopicOnDisk(*both) for topic, both in by_topic.items()},
             new_id=uuid.uuid4,
             adopt_defaults=self.config.horolog_adopt_defaults,
             compacted=self.compacted,

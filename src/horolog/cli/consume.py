@@ -19,7 +19,7 @@ from horolog.cli.options import (
     Zone,
     path_of,
 )
-from horolog.cli.reading import ReadRecord, Span, TimeRange, follow, plan, read_span
+from horolog.cli.reading import PartitionSpan, ReadRecord, TimeRange, follow, plan, read_span
 from horolog.cli.reading_files import open_partitions, plan_files, read_stretch
 from horolog.cli.screen import Advance, progress, say
 from horolog.cli.showing import Format, line_maker
@@ -202,7 +202,7 @@ def _time_range(from_time: str | None, to_time: str | None, zone: str | None) ->
 def _read(
     client: Client,
     topic: str,
-    spans: list[Span],
+    spans: list[PartitionSpan],
     ends: dict[int, int],
     times: TimeRange,
     clock: RecordClock | None,
@@ -218,7 +218,7 @@ def _read(
 def _read_spans(
     client: Client,
     topic: str,
-    spans: list[Span],
+    spans: list[PartitionSpan],
     times: TimeRange,
     clock: RecordClock,
     advance: Advance,

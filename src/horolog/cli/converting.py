@@ -16,7 +16,7 @@ from horolog.storage.offline.converting import Conversion, ConvertedSegment
 from horolog.storage.verify import find_target
 
 
-class Format(StrEnum):
+class RecordFormat(StrEnum):
     """The formats there are, by the release of Kafka that brought them."""
 
     V0 = "v0"
@@ -54,7 +54,7 @@ _LOST = {
 def convert(
     path: LogPath,
     to: Annotated[
-        Format, typer.Option("--to", show_default=False, help="The record format to write.")
+        RecordFormat, typer.Option("--to", show_default=False, help="The record format to write.")
     ],
     zstd_as: ZstdAs = None,
     interval_bytes: IntervalBytes = INTERVAL_BYTES,

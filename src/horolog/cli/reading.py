@@ -26,7 +26,7 @@ _WAIT_MS = 500
 _MAX_UNPACKED = 1 << 30
 
 
-class Span(NamedTuple):
+class PartitionSpan(NamedTuple):
     """Offsets of one partition, from `start` up to but not including `end`."""
 
     partition: int
@@ -39,7 +39,7 @@ class Span(NamedTuple):
 class Plan(NamedTuple):
     """What is read, and where each partition ends by now."""
 
-    spans: list[Span]
+    spans: list[PartitionSpan]
     ends: dict[int, int]
 
 
@@ -130,7 +130,7 @@ def plan(
         starts = {tp[1]: each.offset if each else ends[tp[1]] for tp, each in first.items()}
     else:  # the protocol cannot look up times before 1970
         starts = earliest
-    return Plan([Span(n, starts[n], max(starts[n], ends[n])) for n in numbers], ends)
+    return Plan([PartitionSpan(n, starts[n], max(starts[n], ends[n])) for n in numbers], ends)
 
 
 def _in_time(
@@ -140,7 +140,7 @@ def _in_time(
     ends: dict[int, int],
     times: TimeRange,
     clock: RecordClock,
-) -> list[Span] | None:
+) -> list[PartitionSpan] | None:
     """The offsets that may hold a time range; None if the broker does not know (Apache Kafka)."""
     spans = []
     last_ms = None if times.to_ms is None else times.to_ms - 1
@@ -152,14 +152,14 @@ def _in_time(
         )
         if found is None:
             return None
-        spans += [Span(number, *each) for each in found]
+        spans += [PartitionSpan(number, *each) for each in found]
     return spans
 
 
 def read_span(
     client: Client,
     topic: str,
-    span: Span,
+    span: PartitionSpan,
     times: TimeRange = EVERYTHING,
     clock: RecordClock = RecordClock.CREATE,
     *,

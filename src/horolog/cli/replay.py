@@ -11,7 +11,7 @@ import typer
 
 from horolog.cli.connecting import connect
 from horolog.cli.options import ByClock, Json, pairs
-from horolog.cli.reading import Span, TimeRange, plan, read_span
+from horolog.cli.reading import PartitionSpan, TimeRange, plan, read_span
 from horolog.cli.reading_files import Stretch, open_partitions, plan_files, read_stretch
 from horolog.cli.replaying import (
     Due,
@@ -271,7 +271,7 @@ class _BrokerSource(_Source):
         self._client = client
         self._times = times
         self._clock = clock
-        self._spans: dict[TopicPartition, list[Span]] = {}
+        self._spans: dict[TopicPartition, list[PartitionSpan]] = {}
         for topic in topics:
             for span in plan(client, topic, times=times, clock=clock).spans:
                 self._spans.setdefault(TopicPartition(topic, span.partition), []).append(span)

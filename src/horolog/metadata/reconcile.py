@@ -21,7 +21,7 @@ MAX_CREATED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TopicOnDisk:
     """The partitions of one topic on disk.
 
     `partitions` are directories; `blocked` maps a partition whose path is not a directory to what
@@ -59,7 +59,7 @@ class StartPlan:
 
 def reconcile(
     rows: Iterable[TopicRow],
-    found: Mapping[str, Found],
+    found: Mapping[str, TopicOnDisk],
     *,
     new_id: Callable[[], UUID],
     adopt_defaults: bool = False,
@@ -89,7 +89,7 @@ def reconcile(
     staying = [row for row in reversed(rows) if _stays(row, found.get(row.name))]
     owners = {row.topic_id: row.name for row in staying}  # of duplicates the first row wins
     for row in rows:
-        here = found.get(row.name, Found())
+        here = found.get(row.name, TopicOnDisk())
         if row.name in INTERNAL_TOPICS:
             _refuse_internal(plan, row, row.name in internal)
             continue
@@ -111,7 +111,7 @@ def reconcile(
     return plan
 
 
-def _stays(row: TopicRow, found: Found | None) -> bool:
+def _stays(row: TopicRow, found: TopicOnDisk | None) -> bool:
     """Whether the row remains after this start."""
     if row.deleting:
         return False
@@ -135,7 +135,7 @@ class _Reconciliation:
 
     plan: StartPlan
     row: TopicRow
-    found: Found
+    found: TopicOnDisk
     owners: dict[UUID, str]
     new_id: Callable[[], UUID]
     adopt_defaults: bool

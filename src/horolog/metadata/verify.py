@@ -18,7 +18,7 @@ from pathlib import Path
 from horolog.config.tables import topic_setting
 from horolog.errors import CorruptFile, StorageFailed
 from horolog.metadata.copies import copy_of_both
-from horolog.metadata.reconcile import Found, reconcile
+from horolog.metadata.reconcile import TopicOnDisk, reconcile
 from horolog.metadata.rows import (
     AS_FOUND,
     COUNTERS,
@@ -347,7 +347,7 @@ def _directories(
         )
 
 
-def _found(log_dir: Path) -> dict[str, Found]:
+def _found(log_dir: Path) -> dict[str, TopicOnDisk]:
     files = Files(read_only=True)
     ids: dict[str, dict[int, uuid.UUID | None]] = {}
     blocked: dict[str, dict[int, str]] = {}
@@ -362,4 +362,6 @@ def _found(log_dir: Path) -> dict[str, Found]:
         ids.setdefault(topic, {})[index] = None
         with suppress(CorruptFile, StorageFailed):  # reported with the partition
             ids[topic][index] = read_topic_id(files, str(each / names.PARTITION_METADATA))
-    return {topic: Found(ids.get(topic, {}), blocked.get(topic, {})) for topic in {*ids, *blocked}}
+    return {
+        topic: TopicOnDisk(ids.get(topic, {}), blocked.get(topic, {})) for topic in {*ids, *blocked}
+    }

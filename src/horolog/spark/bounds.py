@@ -46,7 +46,7 @@ class Bounds(NamedTuple):
 Offsets = Mapping[TopicPartition, int]
 
 
-class Log(Protocol):
+class BoundedLog(Protocol):
     """What answers where a log starts, ends, and passes a moment: a broker, or files."""
 
     def partitions(self) -> Collection[TopicPartition]:
@@ -68,7 +68,7 @@ class Log(Protocol):
         ...
 
 
-class StreamLog(Log, Protocol):
+class StreamLog(BoundedLog, Protocol):
     """What a stream asks besides."""
 
     def none_before(
@@ -78,7 +78,7 @@ class StreamLog(Log, Protocol):
         ...
 
 
-def resolve(options: ReadOptions, log: Log) -> dict[TopicPartition, Bounds]:
+def resolve(options: ReadOptions, log: BoundedLog) -> dict[TopicPartition, Bounds]:
     """The bounds of a batch read in every partition that it subscribes to.
 
     Raises:
@@ -157,7 +157,7 @@ def _skipping(
 def _checked_starts(
     options: ReadOptions,
     starting: Limit,
-    log: Log,
+    log: BoundedLog,
     partitions: Collection[TopicPartition],
     earliest: Offsets,
     latest: Offsets,
@@ -180,7 +180,7 @@ def _checked_starts(
 
 
 def later_starts(
-    options: ReadOptions, log: Log, partitions: Collection[TopicPartition]
+    options: ReadOptions, log: BoundedLog, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Where a stream starts in partitions that it finds while it runs.
 
@@ -211,7 +211,7 @@ def _offsets(
     partitions: Collection[TopicPartition],
     earliest: Offsets,
     latest: Offsets,
-    log: Log,
+    log: BoundedLog,
 ) -> Mapping[TopicPartition, int | None]:
     match limit:
         case Everywhere.EARLIEST:

@@ -64,7 +64,7 @@ class BrokerLog:
     def __exit__(self, *exc: object) -> None:
         self._client.close()
 
-    # As `bounds.Log`.
+    # As `bounds.BoundedLog`.
 
     def partitions(self, *, may_miss: bool = False) -> Collection[TopicPartition]:
         """The partitions that the read subscribes to.

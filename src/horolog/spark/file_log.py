@@ -1,7 +1,7 @@
 """A log in files as the planner sees it: where it starts, ends, passes a moment; what to read.
 
 Replicas of a partition are merged first (see `merge`); from then on a partition is a
-row of pieces, each of one segment file.
+row of parts, each of one segment file.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from horolog.spark.object_stores import shown
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import SegmentRange
 from horolog.spark.replicas import Replica, epoch_spans, find_replicas
-from horolog.spark.segments import Segment
+from horolog.spark.segments import ListedSegment
 from horolog.spark.transactions import AbortedRange, TransactionScan
 from horolog.spark.wanted import Wanted
 from horolog.storage.batches.reader import FEWEST_BYTES, BatchReader
@@ -35,11 +35,11 @@ _MAX_BATCH_BYTES = 1 << 30
 _NEAR_BYTES = 1 << 20
 
 
-class Piece(NamedTuple):
+class SegmentPart(NamedTuple):
     """Offsets `start` to before `end` of a partition, in one segment file."""
 
     root: Root
-    segment: Segment
+    segment: ListedSegment
     segment_end: int
     start: int
     end: int
@@ -67,7 +67,7 @@ class FileLog:
         self._options = options
         self._may_miss = may_miss
         self._stack = ExitStack()
-        self._pieces: dict[TopicPartition, list[Piece]] = {}
+        self._parts: dict[TopicPartition, list[SegmentPart]] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._compacted: dict[TopicPartition, bool] = {}
         with ExitStack() as undo:
@@ -98,7 +98,7 @@ class FileLog:
             replicas[partition].append(root_and_replica)
         for partition in self._wanted(replicas.keys(), named):
             found = replicas[partition]
-            self._pieces[partition] = list(_merged(found))
+            self._parts[partition] = list(_merged(found))
             self._ends[partition] = max(replica.end for _, replica in found)
 
     def _wanted(
@@ -113,18 +113,16 @@ class FileLog:
             if partition.topic not in INTERNAL_TOPICS or partition in named
         )
 
-    # As `bounds.Log`.
+    # As `bounds.BoundedLog`.
 
     def partitions(self) -> Collection[TopicPartition]:
         """The partitions that the read subscribes to."""
-        return self._pieces.keys()
+        return self._parts.keys()
 
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The log start offset of each."""
         return {
-            partition: pieces[0].start
-            if (pieces := self._pieces[partition])
-            else self._end(partition)
+            partition: parts[0].start if (parts := self._parts[partition]) else self._end(partition)
             for partition in partitions
         }
 
@@ -148,10 +146,10 @@ class FileLog:
 
     def time_at(self, partition: TopicPartition, offset: int) -> int | None:
         """The time of the first record of the batch that holds an offset, or follows it."""
-        for piece in self._pieces.get(partition, []):
-            if offset < piece.end:
-                position = piece.segment.open(piece.root.files).position_for(None, offset)
-                for _, _, header in _headers(piece, position):
+        for part in self._parts.get(partition, []):
+            if offset < part.end:
+                position = part.segment.open(part.root.files).position_for(None, offset)
+                for _, _, header in _headers(part, position):
                     if header.next_offset > offset:
                         return first_time(header)
         return None
@@ -159,12 +157,12 @@ class FileLog:
     def damaged_at(self, partition: TopicPartition) -> int | None:
         """The offset of a whole batch at the end of the log whose checksum is wrong; None if none.
 
-        The log is read up to there. A part of a batch is none: a broker may be writing it.
+        The log is read up to there. A batch that is not whole is none: a broker may be writing it.
         """
-        pieces = self._pieces.get(partition)
-        if not pieces:
+        parts = self._parts.get(partition)
+        if not parts:
             return None
-        files, segment = pieces[-1].root.files, pieces[-1].segment
+        files, segment = parts[-1].root.files, parts[-1].segment
         with suppress(FileMissing, CorruptBatch):
             size = files.size(segment.path)
             walk = SegmentReader.at(files, segment.path, segment.base_offset).log.batches(size)
@@ -192,41 +190,43 @@ class FileLog:
             end = min(bounds[partition].end, wanted.offsets.last + 1)
             if start < end:
                 aborted = self._aborted(partition, start, end)
-                pieces = self._in_time(self._within(partition, start, end), wanted)
-                ranges += [_range_of(partition, piece, aborted) for piece in pieces]
+                parts = self._in_time(self._within(partition, start, end), wanted)
+                ranges += [_range_of(partition, part, aborted) for part in parts]
         return ranges
 
-    def _within(self, partition: TopicPartition, start: int, end: int) -> list[Piece]:
-        """The pieces of a stretch of offsets; what no piece has is lost data."""
+    def _within(self, partition: TopicPartition, start: int, end: int) -> list[SegmentPart]:
+        """The parts of a stretch of offsets; what no part has is lost data."""
         position = start
         found = []
-        for piece in self._pieces.get(partition, []):
-            first, last = max(piece.start, start), min(piece.end, end)
+        for part in self._parts.get(partition, []):
+            first, last = max(part.start, start), min(part.end, end)
             if first < last:
                 self._check_gap(partition, position, first)
-                found.append(piece._replace(start=first, end=last))
+                found.append(part._replace(start=first, end=last))
                 position = last
         self._check_gap(partition, position, end)
         return self._up_to_their_ends(partition, found)
 
-    def _up_to_their_ends(self, partition: TopicPartition, pieces: list[Piece]) -> list[Piece]:
-        """The pieces; where one ends before the next begins, a segment between them is gone."""
-        followed = [piece for piece in pieces if piece.is_followed]
+    def _up_to_their_ends(
+        self, partition: TopicPartition, parts: list[SegmentPart]
+    ) -> list[SegmentPart]:
+        """The parts; where one ends before the next begins, a segment between them is gone."""
+        followed = [part for part in parts if part.is_followed]
         if not followed:
-            return pieces
-        ended = dict(zip(followed, pieces[0].root.map(_ended, followed), strict=True))
+            return parts
+        ended = dict(zip(followed, parts[0].root.map(_ended, followed), strict=True))
         found = []
-        for piece in pieces:
-            segment, end = ended.get(piece, (piece.segment, None))
-            if end is not None and end < piece.end and not self._is_compacted(partition):
-                self._check_gap(partition, max(end, piece.start), piece.end)
-            found.append(piece._replace(segment=segment))
+        for part in parts:
+            segment, end = ended.get(part, (part.segment, None))
+            if end is not None and end < part.end and not self._is_compacted(partition):
+                self._check_gap(partition, max(end, part.start), part.end)
+            found.append(part._replace(segment=segment))
         return found
 
     def _is_compacted(self, partition: TopicPartition) -> bool:
         """Whether offsets are missing within a segment: only compaction leaves any out."""
         if partition not in self._compacted:
-            self._compacted[partition] = any(map(_has_holes, self._pieces[partition]))
+            self._compacted[partition] = any(map(_has_holes, self._parts[partition]))
         return self._compacted[partition]
 
     def _check_gap(self, partition: TopicPartition, start: int, end: int) -> None:
@@ -236,26 +236,26 @@ class FileLog:
                 f"Offsets {start} to {end - 1} of {partition} are in none of the files",
             )
 
-    def _in_time(self, pieces: list[Piece], wanted: Wanted) -> list[Piece]:
+    def _in_time(self, parts: list[SegmentPart], wanted: Wanted) -> list[SegmentPart]:
         """Without what is known to hold no wanted time: whole segments, or stretches of them."""
-        if not wanted.windows or not pieces:
-            return pieces
+        if not wanted.windows or not parts:
+            return parts
 
-        def narrowed(piece: Piece) -> Piece | None:
-            segment = piece.segment.open(piece.root.files, piece.root.block_cache)
+        def narrowed(part: SegmentPart) -> SegmentPart | None:
+            segment = part.segment.open(part.root.files, part.root.block_cache)
             try:
-                return _narrowed_in_time(piece, segment, wanted)
+                return _narrowed_in_time(part, segment, wanted)
             except (FileMissing, CorruptBatch):
-                return piece  # the task that reads it reports it
+                return part  # the task that reads it reports it
 
-        found = pieces[0].root.map(narrowed, pieces)
-        return [piece for piece in found if piece is not None]
+        found = parts[0].root.map(narrowed, parts)
+        return [part for part in found if part is not None]
 
     # Details.
 
     def _end(self, partition: TopicPartition) -> int:
-        pieces = self._pieces[partition]
-        return pieces[-1].end if pieces else self._ends[partition]
+        parts = self._parts[partition]
+        return parts[-1].end if parts else self._ends[partition]
 
     def _aborted(self, partition: TopicPartition, start: int, end: int) -> tuple[AbortedRange, ...]:
         if not self._options.read_committed:
@@ -268,34 +268,36 @@ class FileLog:
 
     def _transactions(self, partition: TopicPartition) -> TransactionScan:
         scan = TransactionScan()
-        for piece in self._pieces[partition]:
-            for walk, position, header in _headers(piece, 0):
+        for part in self._parts[partition]:
+            for walk, position, header in _headers(part, 0):
                 scan.add(header, _reader(walk, position, header))
         return scan
 
     def _find_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
-        for piece in self._pieces[partition]:
-            segment = piece.segment.open(piece.root.files)
+        for part in self._parts[partition]:
+            segment = part.segment.open(part.root.files)
             if not _may_reach(segment, timestamp_ms):
                 continue
-            at = segment.position_for(timestamp_ms, piece.start)
-            for walk, position, header in _headers(piece, at):
+            at = segment.position_for(timestamp_ms, part.start)
+            for walk, position, header in _headers(part, at):
                 if header.max_timestamp < timestamp_ms:
                     continue
                 found = find_at_or_after(
                     walk.batch(position, header),
                     header,
                     timestamp_ms,
-                    piece.start,
+                    part.start,
                     max_bytes=_MAX_BATCH_BYTES,
                 )
-                if found is not None and found[1] < piece.end:
+                if found is not None and found[1] < part.end:
                     return found[1]
         return None
 
 
-def _narrowed_in_time(piece: Piece, segment: SegmentReader, wanted: Wanted) -> Piece | None:
-    """The part of a piece that may hold a wanted time of either clock, None without any.
+def _narrowed_in_time(
+    part: SegmentPart, segment: SegmentReader, wanted: Wanted
+) -> SegmentPart | None:
+    """What of a part may hold a wanted time of either clock, None without any.
 
     Raises:
         FileMissing: the segment is gone.
@@ -303,48 +305,48 @@ def _narrowed_in_time(piece: Piece, segment: SegmentReader, wanted: Wanted) -> P
     """
     windows, appended = wanted.windows, wanted.append_times_ms
     if appended is not None:
-        within = appended_within(segment, *appended, piece.start, piece.end)
+        within = appended_within(segment, *appended, part.start, part.end)
         if within is None:
             return None
-        piece = piece._replace(start=within.start, end=within.end)
+        part = part._replace(start=within.start, end=within.end)
         if within.is_exact:
             windows = tuple(each for each in windows if not each.of_append)
     if not windows:
-        return piece
+        return part
     look = segment.blocks.look(segment.size)
     from_ms = wanted.from_ms
     if not look.covered and from_ms is not None and not _may_reach(segment, from_ms):
         return None
-    return _narrowed(piece, look.spans(windows, piece.segment_end))
+    return _narrowed(part, look.spans(windows, part.segment_end))
 
 
-def _narrowed(piece: Piece, spans: Sequence[Span]) -> Piece | None:
-    """The part of a piece from its first to its last span, None without any.
+def _narrowed(part: SegmentPart, spans: Sequence[Span]) -> SegmentPart | None:
+    """The part narrowed from its first to its last span, None without any.
 
     Its size is that of the spans: the task that reads it asks the block map again.
     """
     spans = [
         span
         for span in spans
-        if span.base_offset < piece.end and (span.next_offset or piece.end) > piece.start
+        if span.base_offset < part.end and (span.next_offset or part.end) > part.start
     ]
     if not spans:
         return None
-    if len(spans) == 1 and spans[0].end - spans[0].position == piece.segment.size:
-        return piece
-    start = max(piece.start, spans[0].base_offset)
-    end = min(piece.end, spans[-1].next_offset or piece.end)
-    return piece._replace(
+    if len(spans) == 1 and spans[0].end - spans[0].position == part.segment.size:
+        return part
+    start = max(part.start, spans[0].base_offset)
+    end = min(part.end, spans[-1].next_offset or part.end)
+    return part._replace(
         start=start, end=end, bytes_within=sum(span.end - span.position for span in spans)
     )
 
 
-def _merged(found: list[tuple[Root, Replica]]) -> Iterator[Piece]:
-    """One partition as pieces of segments, from one replica or several."""
+def _merged(found: list[tuple[Root, Replica]]) -> Iterator[SegmentPart]:
+    """One partition as parts of segments, from one replica or several."""
     if len(found) == 1:
         ((root, replica),) = found
         for segment, start, end in replica.stretches():
-            yield Piece(root, segment, end, start, end, _is_followed(replica, segment))
+            yield SegmentPart(root, segment, end, start, end, _is_followed(replica, segment))
         return
     spans = [epoch_spans(root.files, replica) for root, replica in found]
     for number, first, last in merge(spans):
@@ -352,26 +354,26 @@ def _merged(found: list[tuple[Root, Replica]]) -> Iterator[Piece]:
         for segment, start, end in replica.stretches():
             begin, stop = max(start, first), min(end, last)
             if begin < stop:
-                yield Piece(root, segment, end, begin, stop, _is_followed(replica, segment))
+                yield SegmentPart(root, segment, end, begin, stop, _is_followed(replica, segment))
 
 
-def _is_followed(replica: Replica, segment: Segment) -> bool:
+def _is_followed(replica: Replica, segment: ListedSegment) -> bool:
     return replica.is_dense and segment is not replica.segments[-1]
 
 
-def _ended(piece: Piece) -> tuple[Segment, int | None]:
-    """The segment of a piece in full, and its end where that is cheap to find.
+def _ended(part: SegmentPart) -> tuple[ListedSegment, int | None]:
+    """The segment of a part in full, and its end where that is cheap to find.
 
     That takes an index: without one, all headers would be read for it. If the segment is damaged or
     gone, the task that reads it reports it.
     """
-    segment, files = piece.segment, piece.root.files
+    segment, files = part.segment, part.root.files
     reader = segment.open(files)
     try:
-        if segment.size - reader.position_for(None, piece.segment_end - 1) > _NEAR_BYTES:
+        if segment.size - reader.position_for(None, part.segment_end - 1) > _NEAR_BYTES:
             return segment, None
         end = reader.whole_end()
-        if end.next_offset < piece.segment_end and files.size(segment.path) > segment.size:
+        if end.next_offset < part.segment_end and files.size(segment.path) > segment.size:
             # It was listed before its last append, and the next one after that.
             segment = segment._replace(size=files.size(segment.path))
             end = segment.open(files).whole_end()
@@ -380,10 +382,10 @@ def _ended(piece: Piece) -> tuple[Segment, int | None]:
     return segment, end.next_offset if end.size == segment.size else None
 
 
-def _has_holes(piece: Piece) -> bool:
+def _has_holes(part: SegmentPart) -> bool:
     """Whether offsets are missing within a segment."""
     expected = None
-    walk = piece.segment.open(piece.root.files).batches(FEWEST_BYTES)
+    walk = part.segment.open(part.root.files).batches(FEWEST_BYTES)
     with suppress(FileMissing, CorruptBatch):  # the task that reads it reports it
         for _, header in walk.whole_headers(0):
             if expected not in (None, header.base_offset):
@@ -402,13 +404,13 @@ def _may_reach(segment: SegmentReader, timestamp_ms: int) -> bool:
     return known.largest is not None and known.largest.timestamp >= timestamp_ms
 
 
-def _headers(piece: Piece, position: int) -> Iterator[tuple[BatchReader, int, BatchHeader]]:
-    """The batches of a piece, from a position of its file on."""
-    walk = piece.segment.open(piece.root.files).batches(FEWEST_BYTES)
+def _headers(part: SegmentPart, position: int) -> Iterator[tuple[BatchReader, int, BatchHeader]]:
+    """The batches of a part, from a position of its file on."""
+    walk = part.segment.open(part.root.files).batches(FEWEST_BYTES)
     for at, header in walk.whole_headers(position):
-        if header.base_offset >= piece.end:
+        if header.base_offset >= part.end:
             return
-        if header.next_offset > piece.start:
+        if header.next_offset > part.start:
             yield walk, at, header
 
 
@@ -417,17 +419,17 @@ def _reader(walk: BatchReader, position: int, header: BatchHeader) -> Callable[[
 
 
 def _range_of(
-    partition: TopicPartition, piece: Piece, aborted: tuple[AbortedRange, ...]
+    partition: TopicPartition, part: SegmentPart, aborted: tuple[AbortedRange, ...]
 ) -> SegmentRange:
     return SegmentRange(
-        root=piece.root.uri,
-        path=piece.segment.path,
+        root=part.root.uri,
+        path=part.segment.path,
         partition=partition,
-        base_offset=piece.segment.base_offset,
-        size=piece.segment.size,
-        start=piece.start,
-        end=piece.end,
-        weight=piece.weight,
+        base_offset=part.segment.base_offset,
+        size=part.segment.size,
+        start=part.start,
+        end=part.end,
+        weight=part.weight,
         aborted=aborted,
-        maps_from=piece.start,
+        maps_from=part.start,
     )

@@ -18,7 +18,7 @@ from horolog.spark.clocks import decode_with_clocks
 from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import SegmentRange
-from horolog.spark.segments import Segment
+from horolog.spark.segments import ListedSegment
 from horolog.spark.wanted import Interval, Wanted
 from horolog.storage.batches.reader import FEWEST_BYTES
 from horolog.storage.files import FileMissing
@@ -39,7 +39,7 @@ def read_segment(
         DataLost: the segment went away, or lost its end, and data loss is to fail.
         CorruptBatch: a batch is damaged, and data loss is to fail.
     """
-    segment = Segment(wanted.path, wanted.base_offset, wanted.size)
+    segment = ListedSegment(wanted.path, wanted.base_offset, wanted.size)
     try:
         yield from _read(root, segment, wanted, what, options, columns)
     except FileMissing:
@@ -60,7 +60,7 @@ def read_segment(
 
 def _read(
     root: Root,
-    segment: Segment,
+    segment: ListedSegment,
     wanted: SegmentRange,
     what: Wanted,
     options: ReadOptions,

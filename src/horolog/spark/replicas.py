@@ -16,7 +16,7 @@ from typing import NamedTuple
 from horolog.errors import CorruptBatch, CorruptFile, Misconfigured
 from horolog.spark.file_systems import Root
 from horolog.spark.merge import EpochSpan
-from horolog.spark.segments import Segment
+from horolog.spark.segments import ListedSegment
 from horolog.storage import names
 from horolog.storage.batches.reader import FEWEST_BYTES
 from horolog.storage.directory.checkpoints import EpochStart, read_epochs, read_offsets
@@ -36,7 +36,7 @@ class Replica(NamedTuple):
     root: str
     directory: str
     partition: TopicPartition
-    segments: tuple[Segment, ...]
+    segments: tuple[ListedSegment, ...]
     start: int
     end: int
     is_dense: bool
@@ -51,7 +51,7 @@ class Replica(NamedTuple):
             is_dense=self.is_dense or other.is_dense,
         )
 
-    def stretches(self) -> Iterator[tuple[Segment, int, int]]:
+    def stretches(self) -> Iterator[tuple[ListedSegment, int, int]]:
         """Each segment with the offsets that it holds, `start` to before `end`."""
         ends = [*(later.base_offset for later in self.segments[1:]), self.end]
         for segment, end in zip(self.segments, ends, strict=True):
@@ -69,12 +69,12 @@ def find_replicas(root: Root, *, may_miss: bool = False) -> list[Replica]:
     if may_miss and not root.exists():
         return []
     entries = root.entries()
-    by_directory: dict[str, list[Segment]] = defaultdict(list)
+    by_directory: dict[str, list[ListedSegment]] = defaultdict(list)
     for path, size, _ in entries:
         directory, _, name = path.rpartition("/")
         base_offset = names.base_offset_of(name, names.LOG)
         if base_offset is not None:
-            by_directory[directory].append(Segment(path, base_offset, size))
+            by_directory[directory].append(ListedSegment(path, base_offset, size))
     log_starts = _checkpointed(root, by_directory, names.LOG_START_OFFSETS)
     cleaned = _checkpointed(root, by_directory, names.CLEANER_OFFSETS)
     is_segment = root.path.endswith(names.LOG)
@@ -131,7 +131,7 @@ def _checkpointed(
     return found
 
 
-def _end_of(files: Files, segments: list[Segment]) -> int | None:
+def _end_of(files: Files, segments: list[ListedSegment]) -> int | None:
     """The offset after the last whole batch; None if all segments went away meanwhile.
 
     What is torn or gone is taken off `segments`.

@@ -8,7 +8,7 @@ from horolog.storage.index.block_cache import BlockCache
 from horolog.storage.segments.reader import SegmentReader
 
 
-class Segment(NamedTuple):
+class ListedSegment(NamedTuple):
     """One `.log` file as it was listed; its size in bytes.
 
     Only the bytes that it had then are read. Its indexes, which another broker may have

@@ -35,7 +35,7 @@ class Encoding(StrEnum):
     BINARY = "binary"
 
 
-class Unit(StrEnum):
+class TimeUnit(StrEnum):
     """Units of integers that are times since 1970."""
 
     S = "s"
@@ -97,7 +97,7 @@ def bootstrap(
         ),
     ] = None,
     unit: Annotated[
-        Unit | None,
+        TimeUnit | None,
         typer.Option(
             "--unit", show_default=False, help="What integers of --time count, from 1970."
         ),

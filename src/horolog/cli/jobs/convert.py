@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from horolog.cli.converting import Format, ZstdAs, converted_json, show_converted, show_losses
+from horolog.cli.converting import RecordFormat, ZstdAs, converted_json, show_converted, show_losses
 from horolog.cli.jobs.options import (
     Config,
     DryRun,
@@ -31,7 +31,7 @@ app = typer.Typer()
 def convert(
     paths: Paths,
     to: Annotated[
-        Format, typer.Option("--to", show_default=False, help="The record format to write.")
+        RecordFormat, typer.Option("--to", show_default=False, help="The record format to write.")
     ],
     topics: Topics = None,
     topics_pattern: TopicsPattern = None,

@@ -14,7 +14,7 @@ from horolog.spark.clocks import Appended
 from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange, SegmentRange
-from horolog.spark.segments import Segment
+from horolog.spark.segments import ListedSegment
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.names import TopicPartition
 from horolog.storage.segments.reader import SegmentReader
@@ -72,7 +72,7 @@ def _given(times: Sequence[Appended]) -> Callable[[int, int], Sequence[Appended]
 
 
 def _in_file(root: Root, stretch: SegmentRange, from_ms: int | None) -> Iterator[Piece]:
-    segment = Segment(stretch.path, stretch.base_offset, stretch.size)
+    segment = ListedSegment(stretch.path, stretch.base_offset, stretch.size)
     reader = segment.open(root.files, root.block_cache)
     end = stretch.end
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from horolog.config import TopicConfig
 from horolog.jobs.files.offline import locked_offline
 from horolog.jobs.files.parts import (
-    Found,
+    FoundParts,
     Part,
     Request,
     find_parts,
@@ -148,7 +148,7 @@ def index(
 
 def _report(
     spark: SparkSession,
-    found: Found,
+    found: FoundParts,
     work: "_Work",
     worked: Worked["_Done"],
     live: Collection[Path],
@@ -176,7 +176,7 @@ def _report(
 
 def _around_split_partitions(
     spark: SparkSession,
-    found: Found,
+    found: FoundParts,
     worked: Worked["_Done"],
     store: StoreOptions,
     live: Collection[Path],

@@ -69,7 +69,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundParts:
     """What is below the paths."""
 
     parts: tuple[Part, ...]
@@ -126,7 +126,7 @@ class Request:
         return [shown(uri) for uri in self.uris]
 
 
-def find_parts(request: Request) -> Found:
+def find_parts(request: Request) -> FoundParts:
     """The parts at log directories, partition directories or segments, on disks or in stores.
 
     In an object store partitions are found at any depth.
@@ -152,10 +152,10 @@ def find_parts(request: Request) -> Found:
         for target, files in targets:
             for part in _parts_of(uri, target, files):
                 found[part.key] = part
-    return Found(_subscribed(found, request), tuple(log_dirs))
+    return FoundParts(_subscribed(found, request), tuple(log_dirs))
 
 
-def refuse_remote(found: Found, why: str) -> None:
+def refuse_remote(found: FoundParts, why: str) -> None:
     """Refuse parts in object stores.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from pyspark.sql import SparkSession
 
 from horolog.errors import HorologError
-from horolog.jobs.files.parts import Found, Part, units_of
+from horolog.jobs.files.parts import FoundParts, Part, units_of
 from horolog.jobs.spread import Outcome, cores_of, spread
 from horolog.jobs.state import JobState
 from horolog.record.scan import load_kernels
@@ -62,7 +62,7 @@ class _Task(Generic[Done]):
 
 def work_on(
     spark: SparkSession,
-    found: Found,
+    found: FoundParts,
     work: Callable[[Part], Done],
     of_json: Callable[[Mapping[str, Any]], Done],
     kept: JobState | None,

@@ -62,7 +62,7 @@ class AppendTimeStretch(NamedTuple):
     ms: int | None
 
 
-class Found(NamedTuple):
+class FirstAppended(NamedTuple):
     """The first record that was appended at or after a time."""
 
     offset: int
@@ -158,7 +158,7 @@ class AppendTimeFile:
         """
         return self.stretches(offset, offset + 1)[0].ms
 
-    def first_from(self, ms: int, from_offset: int, to_offset: int) -> Found | None:
+    def first_from(self, ms: int, from_offset: int, to_offset: int) -> FirstAppended | None:
         """The first record of these offsets that was appended at or after `ms`; None if none was.
 
         Raises:
@@ -177,13 +177,15 @@ class AppendTimeFile:
             near = (index, index - 1, after, after - 1, holding)
             if not all(is_intact(entries[each]) for each in set(near) if each in around):
                 self._say_damaged()
-                return Found(from_offset, None)
+                return FirstAppended(from_offset, None)
             if index < count:
                 time, place = entries[index]
                 offset = self._segment.base_offset + (place >> 1)
-                found = Found(max(offset, from_offset), None if place & 1 else self._ms_of(time))
+                found = FirstAppended(
+                    max(offset, from_offset), None if place & 1 else self._ms_of(time)
+                )
         if (found is None or found.offset >= end) and end < to_offset:
-            found = Found(max(end, from_offset), None)
+            found = FirstAppended(max(end, from_offset), None)
         return found if found is not None and found.offset < to_offset else None
 
     @property

@@ -10,7 +10,7 @@ MAPPED_AT_ONCE: Final = 64 << 20
 """Bytes of log that are read to make maps before an answer; a background task does the rest."""
 
 
-class TimeRange(NamedTuple):
+class CandidateRange(NamedTuple):
     """Offsets from `start` to before `end`, in one segment."""
 
     start: int
@@ -22,7 +22,7 @@ class TimeRange(NamedTuple):
 class TimeRanges(NamedTuple):
     """What may hold records that are looked for."""
 
-    ranges: list[TimeRange]
+    ranges: list[CandidateRange]
     """In order of offsets; all other offsets before `end` hold no such record."""
     end: int
     """Nothing is said about offsets from here on."""
@@ -45,7 +45,7 @@ def time_ranges(
     Raises:
         StorageFailed: the disk refused.
     """
-    found: list[TimeRange] = []
+    found: list[CandidateRange] = []
     lacks_maps = False
     budget = MAPPED_AT_ONCE
     for segment, following in zip(segments, (*segments[1:], None), strict=True):
@@ -67,5 +67,5 @@ def time_ranges(
                 continue
             if len(found) >= limit:
                 return TimeRanges(found, start, lacks_maps)
-            found.append(TimeRange(start, stop, span.end - span.position))
+            found.append(CandidateRange(start, stop, span.end - span.position))
     return TimeRanges(found, end_offset, lacks_maps)
