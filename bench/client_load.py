@@ -24,8 +24,8 @@ _numbers = itertools.count()
 
 def write(directory: Path, records: int, kind: str) -> Path:
     """A file of the records, in pieces of a million."""
-    import pyarrow as pa  # noqa: PLC0415 - only this needs it
-    from pyarrow import ipc, parquet  # noqa: PLC0415 - only this needs it
+    import pyarrow as pa
+    from pyarrow import ipc, parquet
 
     values = pa.array(payloads(SIZE), pa.binary())
     schema = pa.schema([("key", pa.string()), ("value", pa.binary())])

@@ -33,8 +33,8 @@ def payloads(size: int, count: int = 1000) -> list[bytes]:
 
 def batch_of(size: int, records: int, codec: str = "none") -> bytes:
     """A batch of `records` values of `size` bytes, a millisecond apart."""
-    from horolog.record.builder import Record, build_batch  # noqa: PLC0415 - only this needs it
-    from horolog.record.compression import Codec  # noqa: PLC0415 - only this needs it
+    from horolog.record.builder import Record, build_batch
+    from horolog.record.compression import Codec
 
     values = payloads(size)
     rows = [Record(T0_MS + at, None, values[at % len(values)]) for at in range(records)]
@@ -48,7 +48,7 @@ def librdkafka_produce(
     bootstrap: str, topic: str, records: int, size: int, settings: dict[str, Any]
 ) -> dict[str, float]:
     """As fast as librdkafka takes it, until every record is acknowledged."""
-    from confluent_kafka import Producer  # noqa: PLC0415 - the raw clients do without
+    from confluent_kafka import Producer
 
     values = payloads(size)
     chunk = [{"value": value} for value in values]
@@ -136,7 +136,7 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
 
 def librdkafka_fetch(bootstrap: str, topic: str, records: int, size: int) -> dict[str, float]:
     """Consume `records` records from the start, a thousand Python objects at a time."""
-    from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415 - the raw clients do without
+    from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(_consuming(bootstrap))
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -167,7 +167,7 @@ def _consuming(bootstrap: str) -> dict[str, Any]:
 
 def librdkafka_objects(bootstrap: str, topic: str, records: int, size: int) -> dict[str, float]:
     """Consume `records` records from the start, and look at all of each."""
-    from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415 - the raw clients do without
+    from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(_consuming(bootstrap))
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -190,11 +190,11 @@ def librdkafka_objects(bootstrap: str, topic: str, records: int, size: int) -> d
 
 def arrow_fetch(bootstrap: str, topic: str, records: int, size: int) -> dict[str, float]:
     """Read `records` records from the start into Arrow tables, as a task of Spark does."""
-    from horolog.record.kernels.loading import COLUMN_KERNELS  # noqa: PLC0415 - only this needs Arrow
-    from horolog.spark.broker_reader import read_offsets, task_client  # noqa: PLC0415 - only this needs Spark
-    from horolog.spark.options import ReadOptions  # noqa: PLC0415 - only this needs Spark
-    from horolog.spark.plan import OffsetRange  # noqa: PLC0415 - only this needs Spark
-    from horolog.spark.wanted import Wanted  # noqa: PLC0415 - only this needs Spark
+    from horolog.record.kernels.loading import COLUMN_KERNELS
+    from horolog.spark.broker_reader import read_offsets, task_client
+    from horolog.spark.options import ReadOptions
+    from horolog.spark.plan import OffsetRange
+    from horolog.spark.wanted import Wanted
 
     COLUMN_KERNELS.load()
     options = ReadOptions.parse({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
@@ -235,11 +235,11 @@ def raw_fetch(bootstrap: str, topic: str, end: int, size: int) -> dict[str, floa
 
 def arrow_load(bootstrap: str, topic: str, file: str, records: int) -> dict[str, float]:
     """Send the rows of a file of tables."""
-    from pathlib import Path  # noqa: PLC0415 - only this needs it
+    from pathlib import Path
 
-    from horolog.cli.table_files import opened  # noqa: PLC0415 - only this needs it
-    from horolog.client import Client, Producer  # noqa: PLC0415 - only this needs it
-    from horolog.record.kernels.loading import COLUMN_KERNELS  # noqa: PLC0415 - only this needs it
+    from horolog.cli.table_files import opened
+    from horolog.client import Client, Producer
+    from horolog.record.kernels.loading import COLUMN_KERNELS
 
     COLUMN_KERNELS.load()
     watch, started_cpu_s = Watch(), time.process_time()
@@ -255,11 +255,11 @@ def arrow_load(bootstrap: str, topic: str, file: str, records: int) -> dict[str,
 
 def librdkafka_load(bootstrap: str, topic: str, file: str, records: int) -> dict[str, float]:
     """The same rows, one `produce` each."""
-    from pathlib import Path  # noqa: PLC0415 - only this needs it
+    from pathlib import Path
 
-    from confluent_kafka import Producer  # noqa: PLC0415 - only this needs it
+    from confluent_kafka import Producer
 
-    from horolog.cli.table_files import opened  # noqa: PLC0415 - only this needs it
+    from horolog.cli.table_files import opened
 
     producer = Producer(
         {
@@ -302,7 +302,7 @@ def fill(
     bootstrap: str, topic: str, records: int, size: int, per_batch: int, codec: str = "none"
 ) -> dict[str, float]:
     """A log whose records are a millisecond apart, in batches of `per_batch`."""
-    from horolog.record.batch import parse_header  # noqa: PLC0415 - only this needs it
+    from horolog.record.batch import parse_header
 
     sample = batch_of(size, per_batch, codec)
     header = parse_header(sample)
@@ -326,7 +326,7 @@ def round_robin(
     bootstrap: str, topic: str, partitions: int, size: int, per_batch: int, rounds: list[int]
 ) -> dict[str, float]:
     """A batch to every partition in turn, `rounds` times, each round so many ms later."""
-    from horolog.record.batch import parse_header  # noqa: PLC0415 - only this needs it
+    from horolog.record.batch import parse_header
 
     sample = batch_of(size, per_batch)
     header = parse_header(sample)
@@ -351,7 +351,7 @@ def round_robin(
 
 def _moved(batch: bytes, header: Any, by_ms: int) -> bytes:
     """The same batch at another time: only the header knows times absolutely."""
-    from horolog.record.batch import pack_header  # noqa: PLC0415 - only this needs it
+    from horolog.record.batch import pack_header
 
     moved = header._replace(
         base_timestamp=header.base_timestamp + by_ms, max_timestamp=header.max_timestamp + by_ms

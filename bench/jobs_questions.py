@@ -38,8 +38,8 @@ def main() -> None:
     except NoPeer as missing:
         print(missing, file=sys.stderr)
         raise SystemExit(2) from None
-    from horolog import jobs  # noqa: PLC0415 - not before it is known that there is a peer
-    from horolog.spark import session  # noqa: PLC0415
+    from horolog import jobs
+    from horolog.spark import session
 
     spark = session(
         "jobs_questions",

@@ -58,7 +58,7 @@ class Running:
 
 def fill(side: Side, partitions: int) -> Mapping[str, float]:
     """One topic with that many partitions, and its segments; how long the partitions took."""
-    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415 - not needed to measure
+    from confluent_kafka.admin import AdminClient, NewTopic
 
     config = {"retention.ms": "-1", "segment.ms": str(HOUR_MS)}
     admin = AdminClient({"bootstrap.servers": side.bootstrap, "log_level": 0})

@@ -90,7 +90,7 @@ class Connection:
             at += read
 
 
-class Refused(Exception):  # noqa: N818 - the house names errors by what happened
+class Refused(Exception):
     """An answer with an error code."""
 
 

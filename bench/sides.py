@@ -177,7 +177,7 @@ SIDES: Mapping[str, Any] = {HOROLOG: horolog, KAFKA: kafka}
 
 def create_topic(side: Side, topic: str, config: Mapping[str, str] | None = None) -> None:
     """Create a topic of one partition that keeps everything, and wait until it takes records."""
-    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415 - workers need it not
+    from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": side.bootstrap, "log_level": 0})
     made = admin.create_topics(
@@ -193,7 +193,7 @@ def create_topic(side: Side, topic: str, config: Mapping[str, str] | None = None
 
 def delete_topic(side: Side, topic: str) -> None:
     """Delete a topic of a run."""
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - workers need it not
+    from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": side.bootstrap, "log_level": 0})
     admin.delete_topics([topic])[topic].result()

@@ -55,7 +55,7 @@ class MadeRows(DataSource):
         """The columns that horolog has by default."""
         return columns.ddl(_NAMES)
 
-    def streamReader(self, schema: Any) -> "MadeStream":  # noqa: N802 - Spark's name
+    def streamReader(self, schema: Any) -> "MadeStream":
         """A stream that is there as a whole from the start."""
         rows, tasks, value = (int(self.options[name]) for name in ("rows", "tasks", "valueBytes"))
         return MadeStream(rows, tasks, value)
@@ -69,24 +69,22 @@ class MadeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     tasks: int
     value_bytes: int
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, Any]:
         """The start."""
         return {"rows": 0}
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+    def getDefaultReadLimit(self) -> ReadLimit:
         """All rows."""
         return ReadAllAvailable()
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+    def prepareForTriggerAvailableNow(self) -> None:
         """Nothing is to come."""
 
-    def latestOffset(  # noqa: N802 - Spark's name
-        self, start: dict[str, Any], limit: ReadLimit
-    ) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end."""
         return {"rows": self.rows}
 
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def reportLatestOffset(self) -> dict[str, Any]:
         """The end."""
         return {"rows": self.rows}
 
@@ -134,7 +132,7 @@ class DroppedRows(DataSource):
         """Of a batch."""
         return DroppingWriter()
 
-    def streamWriter(self, schema: Any, overwrite: bool) -> "DroppingStreamWriter":  # noqa: N802
+    def streamWriter(self, schema: Any, overwrite: bool) -> "DroppingStreamWriter":
         """Of a stream."""
         return DroppingStreamWriter()
 

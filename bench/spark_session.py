@@ -28,7 +28,7 @@ def spark_with_kafka(name: str) -> Session:
     except NoPeer as missing:
         print(missing, file=sys.stderr)
         raise SystemExit(2) from None
-    from horolog.spark import session  # noqa: PLC0415 - not before it is known that there is a peer
+    from horolog.spark import session
 
     spark = session(
         name,

@@ -193,7 +193,7 @@ def write(bootstrap: str, topic: str) -> Write:
     return Write(bootstrap, topic)
 
 
-class DriverDied(Exception):  # noqa: N818 - what happened
+class DriverDied(Exception):
     pass
 
 

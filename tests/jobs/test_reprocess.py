@@ -15,7 +15,7 @@ import pytest
 from command_runner import run_command
 from patience import PATIENCE_S
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 from running_broker import BrokerProcess, RunningBroker
 
 from horolog import jobs

@@ -58,7 +58,7 @@ def dying(spark: Any, directory: Path) -> Callable[[str], None]:
                 die_at(f"task {task} after its rows")
                 return message
 
-            def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
+            def commit(self, messages: Any, batchId: int) -> None:
                 die_at("before the commit")
                 super().commit(messages, batchId)
                 die_at("after the commit")
@@ -68,7 +68,7 @@ def dying(spark: Any, directory: Path) -> Callable[[str], None]:
             def name(cls) -> str:
                 return "dying"
 
-            def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
+            def streamWriter(self, schema: Any, overwrite: bool) -> Any:
                 return DyingWriter(*self._sink(schema))
 
         spark.dataSource.register(Dying)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from partition_files import PartitionFiles
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 from running_broker import RunningBroker
 

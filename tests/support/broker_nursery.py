@@ -170,8 +170,8 @@ def pause_s(begun: float) -> float:
 
 def main() -> None:
     """Read orders until there are no more."""
-    from horolog.cli import app  # noqa: PLC0415
-    from horolog.cli.lazy import load_command  # noqa: PLC0415
+    from horolog.cli import app
+    from horolog.cli.lazy import load_command
 
     load_command("serve")
     warm_up()
@@ -190,10 +190,10 @@ def main() -> None:
 
 def warm_up() -> None:
     """Load what a broker loads while it serves, so that no life of one has to."""
-    from horolog.broker import service  # noqa: PLC0415
-    from horolog.record.scan import load_kernels  # noqa: PLC0415
-    from horolog.wire.api import ApiKey  # noqa: PLC0415
-    from horolog.wire.codec import preload  # noqa: PLC0415
+    from horolog.broker import service
+    from horolog.record.scan import load_kernels
+    from horolog.wire.api import ApiKey
+    from horolog.wire.codec import preload
 
     service.new_event_loop().close()
     load_kernels()
@@ -242,7 +242,7 @@ def hinder(how: str) -> None:
     full:PATH  has a full disk while there is a file at PATH
     sync:PATH  has a disk that refuses to sync `.log` files while there is a file at PATH
     """
-    from horolog.storage.files import Files  # noqa: PLC0415
+    from horolog.storage.files import Files
 
     kind, _, argument = how.partition(":")
     if kind in ("step", "stop"):
@@ -261,8 +261,8 @@ def _die() -> None:
 
 
 def _count_steps(files: Any, last: int, counts_now: list[bool]) -> None:
-    from horolog.broker.service import Service  # noqa: PLC0415
-    from horolog.metadata import store  # noqa: PLC0415
+    from horolog.broker.service import Service
+    from horolog.metadata import store
 
     left = [last]
 

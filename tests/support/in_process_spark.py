@@ -23,7 +23,7 @@ class _Rows:
     def __init__(self, places: range, before: Callable[[int], None]) -> None:
         self._places, self._before = places, before
 
-    def mapInArrow(self, task: Any, schema: str) -> "_Rows":  # noqa: N802 - Spark's name
+    def mapInArrow(self, task: Any, schema: str) -> "_Rows":
         self._task = pickle.loads(pickle.dumps(task))
         return self
 

@@ -71,7 +71,7 @@ class Received(NamedTuple):
     headers: tuple[tuple[str, bytes], ...]
 
 
-class Rejected(Exception):  # noqa: N818 - the house names errors by what happened
+class Rejected(Exception):
     """A producer reports that a record was refused."""
 
     def __init__(self, code: int, message: str) -> None:

@@ -37,7 +37,7 @@ T0_MS = 1_577_836_800_000  # 2020-01-01
 NAMES = {"horolog.clock.advance", "horolog.clock.frozen", "horolog.clock.now", "horolog.expire"}
 
 
-class Refused(Exception):  # noqa: N818 - the house names errors by what happened
+class Refused(Exception):
     """An admin client reports that its request was refused."""
 
 

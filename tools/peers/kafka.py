@@ -64,11 +64,11 @@ MOVED_TOOLS: Mapping[str, str] = {
 }
 
 
-class NoPeer(Exception):  # noqa: N818 - the house names errors by what happened
+class NoPeer(Exception):
     """A peer that is not on this machine; `make peers` fetches it."""
 
 
-class PeerFailed(Exception):  # noqa: N818 - the house names errors by what happened
+class PeerFailed(Exception):
     """A peer that did not start, stop or answer, with the end of what it said."""
 
 

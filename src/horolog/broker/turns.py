@@ -16,7 +16,7 @@ from horolog.network.peer import Peer
 SLICE_SECONDS: Final = 0.005
 
 
-class ClientGone(Exception):  # noqa: N818 - errors are named by what happened
+class ClientGone(Exception):
     """The client has disconnected, so the work is cancelled.
 
     Not a HorologError, so that handlers do not report it for one topic or partition.

@@ -25,7 +25,7 @@ __all__ = ["AuthenticationFailed", "Connection", "NoAnswer", "ResponseFrame"]
 _TLS_ALERT = b"\x15\x03"  # what a TLS listener answers to anything else
 
 
-class NoAnswer(HorologError):  # noqa: N818 - errors are named by what happened
+class NoAnswer(HorologError):
     """A broker that cannot be reached, closed the connection or did not respond in time.
 
     `sent` says whether the request may have been carried out.

@@ -10,7 +10,7 @@ from horolog.network.peer import ANONYMOUS, Peer
 from horolog.network.reply import Reply
 
 
-class Hangup(HorologError):  # noqa: N818 - errors are named by what happened
+class Hangup(HorologError):
     """The protocol has no error response for this case: the connection must be closed."""
 
 

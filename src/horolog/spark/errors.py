@@ -17,7 +17,7 @@ _OURS = re.compile(
 _HIDE = "SPARK_HIDE_TRACEBACK"
 
 
-class RowsRefused(HorologError):  # noqa: N818 - errors are named by what happened
+class RowsRefused(HorologError):
     """Rows of a write that cannot be records, or that a broker refuses."""
 
 
@@ -36,7 +36,7 @@ def in_one_sentence() -> Iterator[None]:
         raise error.with_traceback(None) from None
 
 
-class TaskFailed(HorologError):  # noqa: N818 - errors are named by what happened
+class TaskFailed(HorologError):
     """An error of ours that Spark passed on, as its sentence."""
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -120,10 +120,10 @@ class LagListener(StreamingQueryListener):
         self.latest: dict[str, QueryLag] = {}
         """By query id, of queries that run."""
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Nothing is known yet."""
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Take the lag of a query of ours."""
         lag = lag_of(event.progress)
         if lag is not None:
@@ -131,10 +131,10 @@ class LagListener(StreamingQueryListener):
             if self._report is not None:
                 self._report(lag)
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Nothing has changed."""
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Forget the query."""
         self.latest.pop(str(event.id), None)
 

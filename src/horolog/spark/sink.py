@@ -71,7 +71,7 @@ class LogStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
     def commit(
         self,
         messages: Sequence[WriterCommitMessage | None],
-        batchId: int,  # noqa: N803 - Spark's name
+        batchId: int,
     ) -> None:
         """All tasks of the micro-batch are done; it may be said twice."""
         with in_one_sentence():
@@ -81,7 +81,7 @@ class LogStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
     def abort(
         self,
         messages: Sequence[WriterCommitMessage | None],
-        batchId: int,  # noqa: N803 - Spark's name
+        batchId: int,
     ) -> None:
         """A task failed for good; what others have appended stays, but in transactions."""
         with in_one_sentence():

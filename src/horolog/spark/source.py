@@ -93,9 +93,7 @@ class LogSource(DataSource):
             planning.check_paths(self.read)
         return self.read
 
-    def streamReader(  # noqa: N802 - Spark's name
-        self, schema: StructType
-    ) -> LogStreamReader | RefusedStream:
+    def streamReader(self, schema: StructType) -> LogStreamReader | RefusedStream:
         """The reader of a streaming query with these columns."""
         try:
             read = self._asked()
@@ -117,9 +115,7 @@ class LogSource(DataSource):
             options.refuse_nameless_batch()
             return LogWriter(columns, options)
 
-    def streamWriter(  # noqa: N802 - Spark's name
-        self, schema: StructType, overwrite: bool
-    ) -> LogStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> LogStreamWriter:
         """The writer of a streaming query with these columns.
 
         `overwrite` is output mode complete: all rows of the result are appended each
@@ -173,7 +169,7 @@ class FilteringLogReader(LogReader):
     """The `load()` whose scans can take each other's plans; None if none can."""
     push: pushes.Push | None = None
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """Take the filters that narrow the read; the others stay with Spark."""
         wanted, left = absorb(filters)
         if self.shared_load is None:

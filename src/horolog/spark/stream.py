@@ -80,23 +80,21 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
 
     # What Spark asks of the driver.
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, Any]:
         """Where the stream starts; asked again until the first micro-batch is done."""
         with in_one_sentence():
             if self._initial is None:
                 self._initial = self._opened().beginning()
             return self._initial.to_json()
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+    def getDefaultReadLimit(self) -> ReadLimit:
         """`maxOffsetsPerTrigger`, or else `minOffsetsPerTrigger`; Spark takes one limit only."""
         most, least = self.options.max_offsets_per_trigger, self.options.min_offsets_per_trigger
         if most is not None:
             return ReadMaxRows(most)
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
-    def latestOffset(  # noqa: N802 - Spark's name
-        self, start: dict[str, Any], limit: ReadLimit
-    ) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next micro-batch ends; `start` itself where there is nothing to read.
 
         Spark ends a query of what is available now where nothing is to be read. So one that has
@@ -145,7 +143,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
             ends, look.starts, seams, look.stops_at, moments_ms, largest_ms, look.topic_ids
         )
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+    def prepareForTriggerAvailableNow(self) -> None:
         """Fix where the query ends: at the log ends of now, or where it has a stop, there."""
         with in_one_sentence():
             if self.options.times.stop is None:
@@ -153,7 +151,7 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
             else:
                 self._runs_to_its_stop = True
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+    def reportLatestOffset(self) -> dict[str, Any] | None:
         """The log ends when they were last looked at, and how far the query is behind (`lag`)."""
         if self._looks is None:
             return None
@@ -260,12 +258,12 @@ class RefusedStream(DataSourceStreamReader):
     def __init__(self, error: HorologError) -> None:
         self.error = error
 
-    def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> NoReturn:
         """Refused."""
         with in_one_sentence():
             raise self.error
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:
         """Refused."""
         self.initialOffset()
 

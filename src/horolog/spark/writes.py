@@ -60,7 +60,7 @@ def _saving(plain: Callable[..., Any]) -> Callable[..., Any]:
         path: Any = None,
         format: Any = None,  # noqa: A002 - Spark's name
         mode: Any = None,
-        partitionBy: Any = None,  # noqa: N803 - Spark's name
+        partitionBy: Any = None,
         **options: Any,
     ) -> None:
         if format is not None:
@@ -91,7 +91,7 @@ def _saving(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 def _in_mode(plain: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(plain)
-    def choose(self: Any, outputMode: str) -> Any:  # noqa: N803 - Spark's name
+    def choose(self: Any, outputMode: str) -> Any:
         self._output_mode = outputMode
         return plain(self, outputMode)
 
@@ -104,7 +104,7 @@ def _starting(plain: Callable[..., Any]) -> Callable[..., Any]:
         self: Any,
         path: Any = None,
         format: Any = None,  # noqa: A002 - Spark's name
-        outputMode: Any = None,  # noqa: N803 - Spark's name
+        outputMode: Any = None,
         *others: Any,
         **options: Any,
     ) -> Any:

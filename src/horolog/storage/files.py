@@ -44,7 +44,7 @@ class NotRegular(StorageFailed):
     """A directory, symbolic link, FIFO, socket or device in the place of a regular file."""
 
 
-class WouldBlock(Exception):  # noqa: N818 - errors are named by what happened
+class WouldBlock(Exception):
     """The data is not in the page cache, or the call takes long. See `Files.without_blocking`."""
 
 

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 
-class BrokerFailed(Exception):  # noqa: N818 - errors are named by what happened
+class BrokerFailed(Exception):
     """A bug in the broker showed while the test ran; the traceback is in the message."""
 
 

@@ -16,7 +16,7 @@ MAX_FIELDS: Final = 250_000
 occupy the broker for longer."""
 
 
-class Unreadable(Exception):  # noqa: N818 - errors are named by what happened
+class Unreadable(Exception):
     """Bytes that do not follow the protocol."""
 
     def __init__(self, what: str, position: int) -> None:

@@ -36,7 +36,7 @@ FastReader: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
 LARGE_BYTES: Final = 64 << 10
 
 
-class _GiveUp(ValueError):  # noqa: N818 - errors are named by what happened
+class _GiveUp(ValueError):
     """The message needs the careful reader."""
 
 

@@ -54,7 +54,7 @@ class Pieces(bytearray):
         return found
 
 
-class Unwritable(ValueError):  # noqa: N818 - errors are named by what happened
+class Unwritable(ValueError):
     """A value that its field cannot hold, a missing field, or a name that no version has."""
 
 

@@ -127,7 +127,7 @@ def archive(
     what is in it; it has counts and checksums of every range of offsets. Files keep offsets, both
     times, headers and the headers of batches, so that `horolog spark restore` makes the same log.
     """
-    from horolog.jobs.archives.archiving import archive as run  # noqa: PLC0415 - not for --help
+    from horolog.jobs.archives.archiving import archive as run
 
     if remove_unreferenced and not check:
         raise Misconfigured("--remove-unreferenced goes with --check")
@@ -204,8 +204,8 @@ def _keep_up(
     as_json: bool,
 ) -> None:
     """Check or merge the files of an archive."""
-    from horolog.jobs.archives.checking import check_archive  # noqa: PLC0415 - not for --help
-    from horolog.jobs.archives.merging import merge_archive  # noqa: PLC0415
+    from horolog.jobs.archives.checking import check_archive
+    from horolog.jobs.archives.merging import merge_archive
 
     with session("archive", master, conf) as spark:
         if check:

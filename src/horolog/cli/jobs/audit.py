@@ -89,10 +89,10 @@ def audit(
     before_ms = None if before_max is None else parse_duration(before_max)
     after_ms = parse_duration(after_max)
     with session("audit", master, conf) as spark, tasks_shown(spark, "audit"):
-        from horolog.jobs.questions.advice import as_json as shown  # noqa: PLC0415 - as pyspark
-        from horolog.jobs.questions.advice import evidence  # noqa: PLC0415 - not for --help
-        from horolog.jobs.questions.audit import audit as run  # noqa: PLC0415
-        from horolog.jobs.questions.audit import totals  # noqa: PLC0415
+        from horolog.jobs.questions.advice import as_json as shown
+        from horolog.jobs.questions.advice import evidence
+        from horolog.jobs.questions.audit import audit as run
+        from horolog.jobs.questions.audit import totals
 
         audited = run(
             spark,
@@ -123,7 +123,7 @@ def audit(
 
 def _wrong(rows: "DataFrame") -> "DataFrame":
     """Those with times that are not as they should be, most first."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - not for --help
+    from pyspark.sql import functions as F
 
     names = (*WRONG, "untimed", "before_1970", "out_of_order")
     many = sum((F.col(name) for name in names[1:]), F.col(names[0]))

@@ -231,7 +231,7 @@ def bootstrap(
     """
     kept = state_needed(state, dry_run=dry_run)
     with session("bootstrap", master, conf) as spark:
-        from horolog.jobs.loading import bootstrap as run  # noqa: PLC0415 - not for --help
+        from horolog.jobs.loading import bootstrap as run
 
         with growing_progress("bootstrap", "records") as shown:
             done = run(

@@ -85,7 +85,7 @@ def compare(
     horolog spark compare --source east:9092 --target ./copy --topics clicks
     """
     with session("compare", master, conf) as spark:
-        from horolog.jobs.comparing import compare as run  # noqa: PLC0415 - not for --help
+        from horolog.jobs.comparing import compare as run
 
         found = run(
             spark,

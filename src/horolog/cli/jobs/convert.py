@@ -58,7 +58,7 @@ def convert(
     """
     state = state_needed(state, dry_run=dry_run)
     with session("convert", master, conf) as spark:
-        from horolog.jobs.files.convert import convert as run  # noqa: PLC0415 - not for --help
+        from horolog.jobs.files.convert import convert as run
 
         with growing_progress(f"convert to {to.value}", "bytes") as shown:
             report = run(

@@ -82,7 +82,7 @@ def record(
     """
     live_ms = parse_duration(live)
     with session("failover record", master, conf) as spark, tasks_shown(spark, "record"):
-        from horolog.jobs.failing_over.failover import failover  # noqa: PLC0415 - not for --help
+        from horolog.jobs.failing_over.failover import failover
 
         found = failover(spark, state=state).record(
             source=source,
@@ -145,7 +145,7 @@ def plan(
     margin_ms = parse_duration(margin)
     bound_ms = None if bound is None else parse_duration(bound)
     with session("failover plan", master, conf) as spark, tasks_shown(spark, "plan"):
-        from horolog.jobs.failing_over.failover import failover  # noqa: PLC0415 - not for --help
+        from horolog.jobs.failing_over.failover import failover
 
         found = failover(spark, state=state).plan(
             target=target,
@@ -176,7 +176,7 @@ def apply(
 
     Run it again after a failure: groups that are committed are left alone.
     """
-    from horolog.jobs.failing_over.failover import Failover  # noqa: PLC0415 - not for --help
+    from horolog.jobs.failing_over.failover import Failover
 
     found = Failover(None, state).apply(
         target=target, settings=settings_of(settings), dry_run=dry_run, again=again

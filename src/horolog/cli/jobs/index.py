@@ -74,7 +74,7 @@ def index(
     if rebuild or rebuild_all:
         state = state_needed(state, dry_run=dry_run)
     with session("index", master, conf) as spark:
-        from horolog.jobs.files.index import index as run  # noqa: PLC0415 - not for --help
+        from horolog.jobs.files.index import index as run
 
         with growing_progress("rebuild" if rebuild or rebuild_all else "verify", "bytes") as shown:
             report = run(

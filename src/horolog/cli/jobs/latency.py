@@ -73,8 +73,8 @@ def latency(
     """
     live_ms = None if live is None else parse_duration(live)
     with session("latency", master, conf) as spark, tasks_shown(spark, "latency"):
-        from horolog.jobs.questions.latency import latency as run  # noqa: PLC0415 - not for --help
-        from horolog.jobs.questions.pictures import draw, require_matplotlib  # noqa: PLC0415
+        from horolog.jobs.questions.latency import latency as run
+        from horolog.jobs.questions.pictures import draw, require_matplotlib
 
         if pictures is not None:
             require_matplotlib()

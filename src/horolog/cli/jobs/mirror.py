@@ -127,8 +127,8 @@ def mirror(
     """
     kept = state_needed(state, dry_run=dry_run)
     with session("mirror", master, conf) as spark, stopped_by_signals() as stop:
-        from horolog.jobs.mirroring import Control  # noqa: PLC0415 - not for --help
-        from horolog.jobs.mirroring import mirror as run  # noqa: PLC0415 - not for --help
+        from horolog.jobs.mirroring import Control
+        from horolog.jobs.mirroring import mirror as run
 
         with growing_progress("mirror", "offsets") as shown:
 

@@ -189,10 +189,10 @@ def session(job: str, master: str | None, conf: Iterable[str] | None) -> Iterato
         HorologError: a task of Spark ended with an error of ours; its sentence.
     """
     try:
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - not for --help
+        from pyspark.sql import SparkSession
 
-        from horolog.spark import session as start  # noqa: PLC0415 - not for --help
-        from horolog.spark.errors import without_spark  # noqa: PLC0415 - not for --help
+        from horolog.spark import session as start
+        from horolog.spark.errors import without_spark
     except ImportError as error:
         raise Misconfigured(str(error)) from None
     running = SparkSession.getActiveSession()

@@ -95,8 +95,8 @@ def reprocess(
     kept = state_needed(state, dry_run=dry_run)
     each_batch = None if function is None else _function(function)
     with session("reprocess", master, conf) as spark, stopped_by_signals() as stop:
-        from horolog.jobs.mirroring import Control  # noqa: PLC0415 - not for --help
-        from horolog.jobs.reprocessing import reprocess as run  # noqa: PLC0415 - not for --help
+        from horolog.jobs.mirroring import Control
+        from horolog.jobs.reprocessing import reprocess as run
 
         with growing_progress("reprocess", "records") as shown:
 

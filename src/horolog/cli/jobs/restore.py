@@ -61,7 +61,7 @@ def restore(
     partition that is there already is refused. The broker that is started on the target then adopts
     its topics, so that nothing expires until they are given settings.
     """
-    from horolog.jobs.archives.restoring import restore as run  # noqa: PLC0415 - not for --help
+    from horolog.jobs.archives.restoring import restore as run
 
     where = state_needed(state, dry_run=dry_run)
     with session("restore", master, conf) as spark, progress("restoring", 1000) as advance:

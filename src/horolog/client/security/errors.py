@@ -5,7 +5,7 @@ from horolog.errors import HorologError
 __all__ = ["AuthenticationFailed", "NoToken"]
 
 
-class AuthenticationFailed(HorologError):  # noqa: N818 - the house names errors by what happened
+class AuthenticationFailed(HorologError):
     """A broker and this client do not accept each other; another attempt would end alike."""
 
 

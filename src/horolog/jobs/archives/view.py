@@ -203,7 +203,7 @@ class _Reader(LogReader):
 class _FilteringReader(_Reader, FilteringLogReader):
     """Reads what the query's filters leave; Spark applies them again."""
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """Take the filters that narrow the read."""
         left = super().pushFilters(filters)
         return left if self.shared_load is not None else filters

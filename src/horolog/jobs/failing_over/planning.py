@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from horolog.client import EARLIEST, LATEST, Client, RecordClock, ResourceType
 from horolog.errors import CorruptFile, Misconfigured

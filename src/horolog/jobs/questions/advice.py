@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from horolog.jobs.questions.audit import BY_APPEND_TIME, STEPS_MS, totals
 from horolog.record.looks_like import OTHER_UNITS

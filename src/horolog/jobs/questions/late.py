@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from horolog.jobs.questions.groups import Flags, Numbers
 from horolog.jobs.questions.scan import KEYS, Scan, Times, keys_of

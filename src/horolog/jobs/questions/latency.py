@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 from horolog.errors import Misconfigured
 from horolog.jobs.questions.distribution import classes_of, spans_of

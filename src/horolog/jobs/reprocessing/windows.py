@@ -3,7 +3,7 @@
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F
 
 SHIFT_DAYS: Final = 5 * 146_097
 """2000 years: whole weeks, so that windows of days and weeks keep their limits."""
