@@ -45,7 +45,7 @@ def main() -> None:
         ):
             row = harness.Row(
                 work,
-                lambda side, client=client: measured(side, client, records),  # type: ignore[misc]
+                lambda side, client=client: measured(side, client, records),
                 "MB/s",
                 "",
                 reach,

@@ -104,11 +104,11 @@ class Fetches:
         plain = Client.fetch
 
         def fetch(*args: object, **options: object) -> object:
-            fetched = plain(*args, **options)  # type: ignore[arg-type]
+            fetched = plain(*args, **options)
             self.bytes += len(fetched.records)
             return fetched
 
-        Client.fetch = fetch  # type: ignore[assignment, method-assign]
+        Client.fetch = fetch
 
 
 def read(options: ReadOptions, wanted: Wanted, so_far: Callable[[], int]) -> Read:

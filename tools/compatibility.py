@@ -28,8 +28,8 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tools.compatibility_page import page  # noqa: E402
-from tools.peers.kafka import PEERS, Kafka  # noqa: E402
+from tools.compatibility_page import page
+from tools.peers.kafka import PEERS, Kafka
 
 PAGE = ROOT / "docs/compatibility.md"
 RUNS = ROOT / "tests/compatibility/runs.json"

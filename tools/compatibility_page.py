@@ -10,12 +10,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tools.compatibility_matrix import CLIENTS, FEATURES, NOT_SERVED, TOOLS, Shown  # noqa: E402
+from tools.compatibility_matrix import CLIENTS, FEATURES, NOT_SERVED, TOOLS, Shown
 
-from horolog.broker import service  # noqa: E402
-from horolog.broker.dispatch import served  # noqa: E402
-from horolog.wire.api import ApiKey, Versions  # noqa: E402
-from horolog.wire.older_versions import OLDER  # noqa: E402
+from horolog.broker import service
+from horolog.broker.dispatch import served
+from horolog.wire.api import ApiKey, Versions
+from horolog.wire.older_versions import OLDER
 
 assert service  # importing it has entered every handler
 

@@ -37,7 +37,7 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
 
     def _run_once(self) -> None:
         started = time.thread_time()
-        super()._run_once()  # type: ignore[misc]
+        super()._run_once()
         self.longest_s = max(self.longest_s, time.thread_time() - started)
 
 

@@ -238,7 +238,7 @@ class Sequential:
         self.empty_since_ms: int | None = None
 
     def forget(self) -> None:
-        self.__init__()  # type: ignore[misc]
+        self.__init__()
 
     def lose_member(self, now_ms: int) -> None:
         self.member = None

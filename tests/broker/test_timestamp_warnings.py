@@ -59,7 +59,7 @@ def test_each_minute_a_warning_names_the_command_until_append_times_are_reset(
     with caplog.at_level(logging.WARNING, "horolog.broker"):
         for count in (1, 2, 3):  # by itself, without appends
             minute(broker)
-            assert eventually(lambda count=count: len(warnings()) == count)  # type: ignore[misc]
+            assert eventually(lambda count=count: len(warnings()) == count)
         for _ in range(3):
             produce(broker, "few")
         assert len(warnings()) == 3, "no more than one a minute"

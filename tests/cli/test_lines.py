@@ -11,7 +11,7 @@ NOW_MS = 1_795_165_200_000
 
 
 def read(line: str, **options: object) -> Record:
-    return LineFormat(**options).read(7, line.encode(), NOW_MS).record  # type: ignore[arg-type]
+    return LineFormat(**options).read(7, line.encode(), NOW_MS).record
 
 
 def test_a_line_is_a_value_of_now() -> None:
@@ -114,7 +114,7 @@ class Trickle(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+    def readinto(self, buffer: bytearray) -> int:
         piece = self.pieces.pop(0) if self.pieces else b""
         buffer[: len(piece)] = piece
         return len(piece)

@@ -141,7 +141,7 @@ def test_a_broken_file_is_a_sentence(tmp_path: Path) -> None:
 
 def resolved(**options: object) -> tuple[list[str], list[str]]:
     given = {"host": None, "port": None, "listen": (), "advertise": (), "given": {}} | options
-    config = Settings(listener_settings(**given)).broker_config()  # type: ignore[arg-type]
+    config = Settings(listener_settings(**given)).broker_config()
     return [str(e) for e in config.listeners], [str(e) for e in config.advertised_listeners]
 
 

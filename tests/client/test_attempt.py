@@ -17,7 +17,7 @@ from scripted_broker import ScriptedBroker
 
 from horolog.client import Client, ResourceType, retrying
 from horolog.client import producer as producing
-from horolog.client.attempt import AttemptProducer
+from horolog.client.attempt import AttemptProducer, _Gathered
 from horolog.client.producer import RejectedBatch, Repair
 from horolog.client.queries import TaskRows
 from horolog.client.tables import scan
@@ -377,8 +377,6 @@ def test_a_task_of_many_topics_holds_little_of_each(client: Client, topic: str) 
 
 @given(sizes=st.lists(st.integers(0, 400), max_size=60), cuts=st.integers(0, 1 << 30))
 def test_chunks_depend_on_rows_alone(sizes: list[int], cuts: int) -> None:
-    from horolog.client.attempt import _Gathered  # noqa: PLC0415
-
     table = pa.table({"value": [b"v" * size for size in sizes]}, pa.schema([("value", "binary")]))
 
     def chunks(rng: random.Random) -> list[list[bytes]]:

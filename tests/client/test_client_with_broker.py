@@ -128,7 +128,7 @@ def test_a_record_from_the_future_is_rejected_with_its_place(client: Client, top
     assert rejected.value.code is ErrorCode.invalid_timestamp
     if isinstance(rejected.value, RecordsRejected):  # versions before 8 say only the number
         assert [each.batch_index for each in rejected.value.errors] == [1]
-    assert client.list_offsets({(topic, 1): LATEST})[topic, 1].offset == 5  # type: ignore[union-attr]
+    assert client.list_offsets({(topic, 1): LATEST})[topic, 1].offset == 5
 
 
 def test_append_time_is_returned_where_the_topic_keeps_it(client: Client, topic: str) -> None:

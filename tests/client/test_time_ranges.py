@@ -104,7 +104,7 @@ def test_consume_and_spark_read_the_same_rows_and_few_bytes(
     fetched: list[int] = []
     plain = Client.fetch
 
-    def counted(self, *args, **options):  # type: ignore[no-untyped-def]
+    def counted(self, *args, **options):
         answer = plain(self, *args, **options)
         fetched.append(len(answer.records))
         return answer
@@ -168,7 +168,7 @@ def test_many_partitions_are_asked_about_in_one_request(
     sent: list[int] = []
     plain = Link.send
 
-    def counted(self, api_key, *args):  # type: ignore[no-untyped-def]
+    def counted(self, api_key, *args):
         sent.append(api_key)
         return plain(self, api_key, *args)
 

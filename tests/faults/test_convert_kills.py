@@ -57,7 +57,7 @@ def records_in(directory: Path, *, timed: bool = True) -> list[tuple[object, ...
 def start(directory: Path, to: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "horolog", "log", "convert", str(directory), "--to", to]
     quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.Popen(command, env={**os.environ, "NO_COLOR": "1"}, **quiet)  # type: ignore[call-overload,no-any-return]
+    return subprocess.Popen(command, env={**os.environ, "NO_COLOR": "1"}, **quiet)
 
 
 def is_at_work(directory: Path) -> bool:

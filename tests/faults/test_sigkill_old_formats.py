@@ -71,7 +71,7 @@ def run_until_killed(path: Path, seed: int, wanted: int) -> list[tuple[int, int,
         process.send_signal(signal.SIGKILL)
         got += process.stdout.read()
     lines = got[: got.rindex(b"\n")].decode().splitlines()
-    return [tuple(map(int, line.split())) for line in lines]  # type: ignore[misc]
+    return [tuple(map(int, line.split())) for line in lines]
 
 
 @pytest.mark.parametrize("seed", [1, 2])

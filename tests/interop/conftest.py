@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from bench.sides import HOROLOG, KAFKA, horolog  # noqa: E402 - the tools lie beside the tests
-from tools.peers.kafka import NEWEST, PEERS, SHORT_LIVED, Kafka, jars  # noqa: E402
+from tools.peers.kafka import NEWEST, PEERS, SHORT_LIVED, Kafka, jars  # noqa: E402 - as well
 
 if connector := ",".join(map(str, sorted((PEERS / "spark").glob("*.jar")))):
     # Spark's JVM, which has not been started yet, takes its arguments from here.

@@ -137,7 +137,7 @@ def test_aborted_transactions_are_read_only_where_uncommitted_reads_are_asked_fo
         getattr(producer, f"{outcome}_transaction")()
     # Markers are written after commits are answered: the last one counts from then on.
     until_s = time.monotonic() + PATIENCE_S
-    while client.list_offsets({(name, 0): LATEST}, read_committed=True)[name, 0].offset < 6:  # type: ignore[union-attr]
+    while client.list_offsets({(name, 0): LATEST}, read_committed=True)[name, 0].offset < 6:
         assert time.monotonic() < until_s
     committed = scan(client, name, read_committed=True).read_all()
     assert committed["value"].to_pylist() == [b"commit", b"commit"]

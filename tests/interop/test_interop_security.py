@@ -95,7 +95,7 @@ def round_trip(client: Client, topic: str) -> None:
     assert client.produce(topic, 0, batch).base_offset == 0
     (record,) = read_records(client.fetch(topic, 0, 0).records)
     assert record.value == b"v" * 300_000
-    assert client.list_offsets({(topic, 0): LATEST})[topic, 0].offset == 1  # type: ignore[union-attr]
+    assert client.list_offsets({(topic, 0): LATEST})[topic, 0].offset == 1
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
@@ -218,7 +218,7 @@ def test_plain_goes_on_after_a_session_has_ended(kafka: Kafka, topic: Any) -> No
         # connections.max.reauth.ms: Kafka closes a session that is longer than a second.
         for _ in range(4):
             client.fetch(name, 0, 1, max_wait_ms=500)
-        assert client.list_offsets({(name, 0): EARLIEST})[name, 0].offset == 0  # type: ignore[union-attr]
+        assert client.list_offsets({(name, 0): EARLIEST})[name, 0].offset == 0
 
 
 def test_an_unsecured_token_and_one_of_a_function(kafka: Kafka, topic: Any) -> None:

@@ -214,7 +214,7 @@ def commit_until(
             if not left:
                 raise DriverDied
             left -= 1
-        plain(self, transaction, commit=commit)  # type: ignore[arg-type]
+        plain(self, transaction, commit=commit)
 
     with monkeypatch.context() as patched:
         patched.setattr(Client, "end_transaction", end)

@@ -32,7 +32,7 @@ class Echo(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
-        self.transport = transport  # type: ignore[assignment]
+        self.transport = transport
 
     def data_received(self, data: bytes) -> None:
         self.transport.write(data)
@@ -115,7 +115,7 @@ def test_clients_for_whom_there_is_no_file_wait_and_the_others_are_served(
 
 def test_a_closed_listener_accepts_no_connections(listening: Listening) -> None:
     address = listening.socket.getsockname()
-    listening.run(listening._acceptor.close)  # type: ignore[arg-type]
+    listening.run(listening._acceptor.close)
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(address, timeout=PATIENCE_S)
     listening._acceptor = listening.run(lambda: Acceptor(socket.create_server(("", 0)), 1, Echo))

@@ -41,19 +41,19 @@ class Sender(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport) or sys.modules.get("uvloop")
         self.transport = transport
         self.budget = ByteBudget(1 << 20)
-        self.outbox = Outbox(transport, self.budget.account(), self.readers, self.on_read)  # type: ignore[arg-type]
+        self.outbox = Outbox(transport, self.budget.account(), self.readers, self.on_read)
         self.outbox.put(self.reply)
         self.go_on()
 
     def go_on(self) -> None:
         self.outbox.send()
         if not self.outbox:
-            self.transport.close()  # type: ignore[attr-defined]
+            self.transport.close()
 
     def on_read(self, error: BaseException | None) -> None:
         if error is not None:
             self.end(error)
-            self.transport.abort()  # type: ignore[attr-defined]
+            self.transport.abort()
         else:
             self.go_on()
 

@@ -90,7 +90,7 @@ class Lab:
         """What the broker logs meanwhile."""
         lines: list[str] = []
         handler = logging.Handler()
-        handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+        handler.emit = lambda record: lines.append(record.getMessage())
         logger = logging.getLogger("horolog")
         logger.addHandler(handler)
         try:

@@ -215,14 +215,14 @@ def test_a_listener_keeps_and_hands_on_the_lag_of_queries_of_ours(
     counted = {"horolog": {"late": 3, "most_late_ms": 20}}
     dropped = [{"numRowsDroppedByWatermark": 7}]
     event = Event(progress(query, stateOperators=dropped, observedMetrics=counted))
-    listener.onQueryProgress(event)  # type: ignore[arg-type]
+    listener.onQueryProgress(event)
     assert listener.latest == {"q": reported[0]}
     assert reported[0].records == 2
     assert (reported[0].dropped_late, reported[0].late, reported[0].most_late_ms) == (7, 3, 20)
     others = [{"endOffset": "17", "latestOffset": None}, {"endOffset": None, "latestOffset": None}]
     other = {**event.progress, "id": "other", "sources": others}
-    listener.onQueryProgress(Event(other))  # type: ignore[arg-type]
+    listener.onQueryProgress(Event(other))
     assert len(reported) == 1
-    listener.onQueryTerminated(event)  # type: ignore[arg-type]
+    listener.onQueryTerminated(event)
     assert listener.latest == {}
     assert lag_of(None) is None

@@ -48,7 +48,7 @@ def dying(spark: Any, directory: Path) -> Callable[[str], None]:
             def write(self, iterator: Any) -> Any:
                 from pyspark import TaskContext  # noqa: PLC0415
 
-                task = TaskContext.get().partitionId()  # type: ignore[union-attr]
+                task = TaskContext.get().partitionId()
 
                 def rows() -> Any:
                     yield from iterator

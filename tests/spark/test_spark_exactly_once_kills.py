@@ -10,11 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyspark
 import pytest
 from patience import PATIENCE_S
 from running_broker import BrokerProcess
 
 from horolog.client import Client, NoAnswer, scan
+from horolog.client.producer import Producer
 from horolog.errors import RequestRefused
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -124,8 +127,6 @@ def end_of(client: Client, topic: str) -> int:
 
 def spark_home(directory: Path) -> Path:
     """A home for a cluster of processes, which write beside their jars."""
-    import pyspark  # noqa: PLC0415
-
     directory.mkdir()
     for entry in Path(pyspark.__file__).parent.iterdir():
         (directory / entry.name).symlink_to(entry)
@@ -177,9 +178,6 @@ def test_a_driver_may_be_killed_at_any_time(
     broker: BrokerProcess, client: Client, tmp_path: Path
 ) -> None:
     client.create_topics({"in": 2, "out": 2})
-    import pyarrow as pa  # noqa: PLC0415
-
-    from horolog.client.producer import Producer  # noqa: PLC0415
 
     with Producer(client, batch_bytes=5_000) as producer:
         producer.send("in", pa.table({"value": [str(row) for row in range(ROWS // 4)]}))

@@ -209,7 +209,7 @@ def _become(app: Any, order: dict[str, Any]) -> None:
     os.dup2(said, 1)
     os.dup2(said, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.stdout.reconfigure(line_buffering=True)
     if order["open_files"] is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (order["open_files"], order["open_files"]))
     if order["powerless"]:
@@ -276,7 +276,7 @@ def _count_steps(files: Any, last: int, counts_now: list[bool]) -> None:
         counts_now[0] = True
         await stop(self)
 
-    Service.stop = counting_stop  # type: ignore[method-assign]
+    Service.stop = counting_stop
 
     def before(name: str, counts: Callable[..., bool] = lambda *_: True) -> None:
         real = getattr(files, name)
@@ -330,7 +330,7 @@ def _count_steps(files: Any, last: int, counts_now: list[bool]) -> None:
         create(self, path)
         self._db = Database(self._db)
 
-    store.MetadataStore.__init__ = init  # type: ignore[method-assign]
+    store.MetadataStore.__init__ = init
 
 
 def _tear(files: Any, number: int, permille: int) -> None:

@@ -46,7 +46,7 @@ def batch(
 ) -> bytes:
     """A batch as a producer sends it, with a record for each time."""
     records = [Record(timestamp, b"k", value) for timestamp in timestamps]
-    return build_batch(records, codec=codec, **more)  # type: ignore[arg-type]
+    return build_batch(records, codec=codec, **more)
 
 
 def placed(base_offset: int, count: int = 1, value: bytes = b"v" * 20) -> bytes:
@@ -66,7 +66,7 @@ def placed(base_offset: int, count: int = 1, value: bytes = b"v" * 20) -> bytes:
 
 def append(log: Log, *timestamps: int, now: int = NOW, **more: object) -> Appended:
     """Send one batch to a log as a leader takes it."""
-    sent = batch(*timestamps, **more)  # type: ignore[arg-type]
+    sent = batch(*timestamps, **more)
     return log.append(prepare(sent, log.config, now, partition=str(log)), now)
 
 

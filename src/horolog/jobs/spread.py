@@ -67,7 +67,7 @@ def spread(
         yield [
             Outcome(
                 chosen[row.place],
-                None if row.result is None else pickle.loads(bytes(row.result)),  # noqa: S301
+                None if row.result is None else pickle.loads(bytes(row.result)),  # noqa: S301 - of a task
                 row.error,
             )
             for row in sorted(rows, key=lambda row: int(row.place))

@@ -94,7 +94,7 @@ def read_offsets(
         for offset, fetched in pieces:
             yield from decode_with_clocks(
                 fetched.records,
-                lambda first, end, fetched=fetched: fetched.append_times,  # type: ignore[misc]
+                lambda first, end, fetched=fetched: fetched.append_times,  # type: ignore[misc]  # of the default
                 start_offset=offset,
                 end_offset=wanted.end,
                 from_ms=what.from_ms,

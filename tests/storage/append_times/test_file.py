@@ -42,7 +42,7 @@ from horolog.storage import Log, TopicPartition
 from horolog.storage.append_times.format import identity_of, identity_of_header
 from horolog.storage.verify import Finding, Severity, Verification
 
-SMALL = TopicConfig(segment_bytes=600, retention_ms=-1, **ANY_TIME)  # type: ignore[arg-type]
+SMALL = TopicConfig(segment_bytes=600, retention_ms=-1, **ANY_TIME)
 SUPPORT = Path(__file__).parents[2] / "support"
 YEAR = 365 * DAY
 FILES = ".appendtimes"
@@ -177,7 +177,7 @@ def test_a_clock_that_jumps_ahead_and_back_leaves_each_append_time(
     tmp_path: Path, ahead: int
 ) -> None:
     known: Known = {}
-    with new_log(tmp_path, TopicConfig(**ANY_TIME)) as log:  # type: ignore[arg-type]
+    with new_log(tmp_path, TopicConfig(**ANY_TIME)) as log:
         put(log, known, NOW, NOW + ahead, NOW + 5)
         assert log.append_time_ahead_ms(NOW) == ahead, "visible on a CreateTime topic too"
         check(log, dict(known))
@@ -195,7 +195,7 @@ def test_a_topic_switched_to_append_time_goes_on_from_the_append_times_it_has(
     tmp_path: Path,
 ) -> None:
     far = 9_000_000_000_000  # 2255
-    with new_log(tmp_path, TopicConfig(**ANY_TIME)) as log:  # type: ignore[arg-type]
+    with new_log(tmp_path, TopicConfig(**ANY_TIME)) as log:
         append(log, far, now=NOW + 50)
         log.config = APPEND_TIME
         assert append(log, 0, now=NOW).log_append_time_ms == NOW + 50, "not 2255, nor back"

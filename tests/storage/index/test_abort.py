@@ -37,7 +37,7 @@ def test_entries_are_kafkas_bytes(tmp_path: Path) -> None:
 def test_what_is_no_such_file_is_refused(tmp_path: Path, damage: object) -> None:
     path = tmp_path / "00000000000000000040.txnindex"
     write_aborted(Files(), str(path), [FIRST])
-    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(CorruptIndex):
         read_aborted(Files(), str(path))
 

@@ -205,7 +205,7 @@ def test_a_lookup_of_a_time_before_1970_reads_only_blocks_that_may_hold_it(
         assert (found.timestamp, found.offset) == (-5, 80)
         assert len(read) <= 4
         assert log.find_by_timestamp(-4) is None
-        assert log.find_by_timestamp(-9039).offset == 0  # type: ignore[union-attr]
+        assert log.find_by_timestamp(-9039).offset == 0
 
 
 # -- what is not proved -------------------------------------------------------------------
@@ -254,7 +254,7 @@ def test_of_a_log_that_was_cut_and_went_on_differently_only_what_stayed_is_used(
         lambda content: bytes(len(content)),
     ],
 )
-def test_a_damaged_map_is_not_used(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
+def test_a_damaged_map_is_not_used(tmp_path: Path, damage) -> None:
     path = closed(tmp_path, *STEADY)
     path.write_bytes(damage(path.read_bytes()))
     reader = reader_of(path)
@@ -333,7 +333,7 @@ def test_a_full_disk_costs_no_append_and_no_record_of_a_window(
     class FullForMaps(Files):
         is_full = False
 
-        def write_at(self, file, parts, position):  # type: ignore[no-untyped-def]
+        def write_at(self, file, parts, position):
             if self.is_full and file.path.endswith(".blocks"):
                 super().write_at(file, [b"".join(parts)[:100]], position)
                 raise StorageFailed("No space left on device")
@@ -474,7 +474,7 @@ def test_the_cache_is_a_directory_that_no_other_user_writes_to(
     assert cache.read("/backup/log") == b"map"
     assert cache.read("/other") is None
     assert block_cache("s3://bucket") is not None
-    assert block_cache("s3://bucket").read("/backup/log") is None  # type: ignore[union-attr]
+    assert block_cache("s3://bucket").read("/backup/log") is None
     (tmp_path / "horolog" / "blocks").chmod(0o777)
     other = block_cache()
     assert other is None or other.read("/backup/log") is None

@@ -23,12 +23,12 @@ class CountedFiles(Files):
     def _fsync(self, fd: int) -> None:
         pass
 
-    def will_need(self, file, size, position):  # type: ignore[no-untyped-def]
+    def will_need(self, file, size, position):
         if not self.is_nonblocking:
             self.asked.append((Path(file.path).suffix, position, position + size))
         super().will_need(file, size, position)
 
-    def read_at(self, file, size, position):  # type: ignore[no-untyped-def]
+    def read_at(self, file, size, position):
         self.read.append((Path(file.path).suffix, position, position + size))
         return super().read_at(file, size, position)
 

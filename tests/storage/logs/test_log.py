@@ -34,7 +34,7 @@ from horolog.storage import Log, prepare
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.files import Files
 
-SMALL = TopicConfig(segment_bytes=300, **ANY_TIME)  # type: ignore[arg-type]
+SMALL = TopicConfig(segment_bytes=300, **ANY_TIME)
 
 
 def bases(log: Log) -> list[int]:
@@ -249,7 +249,7 @@ def test_a_segment_is_rolled_when_a_batch_does_not_fit(tmp_path: Path) -> None:
 
 
 def test_time_rolls_by_records_not_by_the_clock(tmp_path: Path) -> None:
-    config = TopicConfig(segment_ms=1000, **ANY_TIME)  # type: ignore[arg-type]
+    config = TopicConfig(segment_ms=1000, **ANY_TIME)
     with new_log(tmp_path, config) as log:
         append(log, NOW)
         append(log, NOW + 1000, now=NOW + 90_000)
@@ -264,7 +264,7 @@ def test_time_rolls_by_records_not_by_the_clock(tmp_path: Path) -> None:
 
 
 def test_without_a_time_in_the_first_record_the_clock_rolls(tmp_path: Path) -> None:
-    config = TopicConfig(segment_ms=1000, **ANY_TIME)  # type: ignore[arg-type]
+    config = TopicConfig(segment_ms=1000, **ANY_TIME)
     with new_log(tmp_path, config) as log:
         append(log, -1)
         append(log, NOW + 90_000, now=NOW + 1000)
@@ -283,7 +283,7 @@ def test_an_empty_segment_is_never_rolled(tmp_path: Path) -> None:
 
 
 def test_jitter_rolls_earlier_but_never_later(tmp_path: Path) -> None:
-    config = TopicConfig(segment_ms=1000, segment_jitter_ms=400, **ANY_TIME)  # type: ignore[arg-type]
+    config = TopicConfig(segment_ms=1000, segment_jitter_ms=400, **ANY_TIME)
     waits = []
     with new_log(tmp_path, config) as log:
         for _ in range(12):
@@ -311,7 +311,7 @@ def test_a_full_index_rolls(tmp_path: Path, index_bytes: int) -> None:
 
 
 def test_a_far_future_record_rolls_at_once_and_then_the_segment_stays(tmp_path: Path) -> None:
-    config = TopicConfig(segment_ms=1000, **ANY_TIME)  # type: ignore[arg-type]
+    config = TopicConfig(segment_ms=1000, **ANY_TIME)
     with new_log(tmp_path, config) as log:
         append(log, NOW)
         append(log, NOW * 1000)
@@ -473,7 +473,7 @@ def test_truncation_makes_room_in_both_indexes_again(tmp_path: Path) -> None:
 
 
 def test_truncation_reloads_the_largest_time(tmp_path: Path) -> None:
-    with new_log(tmp_path, TopicConfig(index_interval_bytes=200, **ANY_TIME)) as log:  # type: ignore[arg-type]
+    with new_log(tmp_path, TopicConfig(index_interval_bytes=200, **ANY_TIME)) as log:
         for number in range(30):
             append(log, 400 - 10 * number if number % 2 else number)
         truth = times_in(log)
@@ -487,7 +487,7 @@ def test_truncation_reloads_the_largest_time(tmp_path: Path) -> None:
 
 def test_truncation_removes_index_entries_of_truncated_records(tmp_path: Path) -> None:
     # KIP-33 "Log Truncation": so that a lookup never starts beyond the log end.
-    with new_log(tmp_path, TopicConfig(index_interval_bytes=0, **ANY_TIME)) as log:  # type: ignore[arg-type]
+    with new_log(tmp_path, TopicConfig(index_interval_bytes=0, **ANY_TIME)) as log:
         for number in range(10):
             append(log, NOW + number)
         for end in range(9, 0, -1):

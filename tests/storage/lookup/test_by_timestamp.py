@@ -19,7 +19,7 @@ from horolog.record.compression import Codec
 from horolog.storage import Log, TimestampOffset
 from horolog.storage.files import Files, OpenFile, WouldBlock
 
-CONFIG = TopicConfig(index_interval_bytes=0, segment_ms=1 << 60, **ANY_TIME)  # type: ignore[arg-type]
+CONFIG = TopicConfig(index_interval_bytes=0, segment_ms=1 << 60, **ANY_TIME)
 
 
 @pytest.fixture

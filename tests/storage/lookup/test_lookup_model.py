@@ -297,7 +297,7 @@ def no_complaints() -> Iterator[None]:
     """Wrong indexes mend themselves and answer right; that any were wrong is a fault here."""
     heard: list[str] = []
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: heard.append(record.getMessage())
     logger = logging.getLogger("horolog.storage")
     logger.addHandler(handler)
     try:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from faultyfiles import FaultyFiles, Killed
-from storelogs import NOW, append, new_log, partition_dir, reopened
+from storelogs import NOW, append, new_log, partition_dir, reopened, times_in
 
 from golden import GOLDEN, copy_directory, extract_killed, partitions
 from horolog.buffers import Buffer
@@ -165,8 +165,6 @@ def test_a_directory_in_use_is_refused_with_the_name_of_its_lock(tmp_path: Path)
 
 
 def test_a_broker_trusts_rebuilt_indexes(log_dir: Path) -> None:
-    from storelogs import reopened, times_in  # noqa: PLC0415
-
     with reopened(log_dir) as (_, log):
         truth = times_in(log)
     for index in log_dir.rglob("*.*index"):

@@ -29,7 +29,7 @@ def count(
     settings: dict[str, object] = {"retention_ms": -1, "retention_bytes": -1}
     reasons = decide(
         segments,
-        TopicConfig(**{**settings, **config}),  # type: ignore[arg-type]
+        TopicConfig(**{**settings, **config}),
         start,
         high_watermark,
         NOW,

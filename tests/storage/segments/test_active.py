@@ -294,6 +294,6 @@ def test_a_reader_that_holds_a_deleted_segment_goes_on_reading(tmp_path: Path) -
         for path in segment.mark_deleted():
             assert path.endswith(".deleted")
         assert not (partition_dir(tmp_path) / "00000000000000000000.log").exists()
-        assert segment.slice(0, 1000, min_one_batch=True).read() == sent  # type: ignore[union-attr]
+        assert segment.slice(0, 1000, min_one_batch=True).read() == sent
         (partition_dir(tmp_path) / "00000000000000000000.log.deleted").unlink()
         assert held.read() == sent

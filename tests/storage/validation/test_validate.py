@@ -21,7 +21,7 @@ CONFIG = TopicConfig(message_timestamp_after_max_ms=3_600_000)
 
 def refused(sent: bytes, config: TopicConfig = CONFIG, **more: object) -> RequestRefused:
     with pytest.raises(RequestRefused) as caught:
-        prepare(sent, config, NOW, partition="events-3", **more)  # type: ignore[arg-type]
+        prepare(sent, config, NOW, partition="events-3", **more)
     return caught.value
 
 

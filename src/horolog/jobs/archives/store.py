@@ -133,7 +133,7 @@ class ArchiveStore:
         try:
             if self.is_local:
                 self._make_directories(os.path.dirname(full))
-                raw: BinaryIO | pa.NativeFile = open(full, "xb")  # noqa: SIM115
+                raw: BinaryIO | pa.NativeFile = open(full, "xb")  # noqa: SIM115 - `Sink` does
             else:
                 raw = self._system.open_output_stream(full)
         except OSError as error:

@@ -95,19 +95,20 @@ def time_facts(segment: SegmentReader) -> TimeFacts | None:
 def joined(facts: Iterable[TimeFacts]) -> TimeFacts:
     """The facts of what follows one another, in the order of offsets."""
     every = list(facts)
-    timed = [each for each in every if each.first_create_ms is not None]
-    turns = sum(
-        following.first_create_ms < before.last_create_ms  # type: ignore[operator]
-        for before, following in pairwise(timed)
-    )
+    timed = [
+        (each.first_create_ms, each.last_create_ms)
+        for each in every
+        if each.first_create_ms is not None and each.last_create_ms is not None
+    ]
+    turns = sum(first < last for (_, last), (first, _) in pairwise(timed))
     return TimeFacts(
         sum(each.records for each in every),
         sum(each.untimed for each in every),
         sum(each.out_of_order for each in every) + turns,
         min((each.create_min_ms for each in every if each.create_min_ms is not None), default=None),
         max((each.create_max_ms for each in every if each.create_max_ms is not None), default=None),
-        timed[0].first_create_ms if timed else None,
-        timed[-1].last_create_ms if timed else None,
+        timed[0][0] if timed else None,
+        timed[-1][1] if timed else None,
         min((each.append_min_ms for each in every if each.append_min_ms is not None), default=None),
         max((each.append_max_ms for each in every if each.append_max_ms is not None), default=None),
         any(each.lacks_append_times for each in every),
