@@ -2,17 +2,19 @@
 
     <staging>/<topic>-<partition>.<base>.<token>/<base>.log and its companions
 
-What was written is read again and compared with the manifest before the task is done. The driver
-moves the files of one attempt; those of others are removed with the staging directory.
+The disk takes what was written while the rest is made. Before the task is done, all of it is read
+again and compared with the manifest, and is on disk. The driver moves the files of one attempt;
+those of others are removed with the staging directory.
 """
 
 import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from horolog.errors import StorageFailed
 from horolog.jobs.archives.manifest import ArchivedFile
@@ -31,6 +33,8 @@ from horolog.storage.segments.reader import SegmentReader
 
 _INTERVAL_BYTES: Final = 4096
 _WRITE_BYTES: Final = 4 << 20
+_SYNC_BYTES: Final = 32 << 20
+"""A sync begins after so much, while more is made: or the disk would idle, and then the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,8 @@ class BuildSegment:
         files = Files()
         try:
             files.make_directory(path)
-            built = self._built(unit, files, path, name)
+            with _Log(files, files.create(f"{path}/{unit.base_offset:020d}{names.LOG}")) as log:
+                built = self._built(unit, files, log, name)
         except BaseException:
             files.close()
             with suppress(OSError):
@@ -104,9 +109,8 @@ class BuildSegment:
         files.close()
         return built
 
-    def _built(self, unit: SegmentUnit, files: Files, path: str, name: str) -> BuiltSegment:
-        stem = f"{path}/{unit.base_offset:020d}"
-        log = _Log(files, files.create(stem + names.LOG))
+    def _built(self, unit: SegmentUnit, files: Files, log: "_Log", name: str) -> BuiltSegment:
+        stem = log.file.path.removesuffix(names.LOG)
         store = ArchiveStore(self.uri, self.store)
         facts = read_facts(store, unit.batches, unit.start, unit.end)
         rows = OrderedRows(store, unit.records, unit.start, unit.end)
@@ -118,14 +122,16 @@ class BuildSegment:
             end = unit.filler - 1  # of what was archived
             log.add(filler_at(unit.filler - 1, log.leader_epoch))
         log.flush()
-        files.sync(log.file)
+        log.begin_sync()
         reader = SegmentReader(files, stem, unit.base_offset, log.size)
         builder = write_companions(files, reader, _INTERVAL_BYTES, log.append_times)
+        written = SegmentReader(files, stem, unit.base_offset, log.size)
+        self._prove(unit, end, rebuilder, written)
+        log.wait_until_synced()
+        path = os.path.dirname(stem)
         for each in os.listdir(path):
             files.sync_path(f"{path}/{each}")
         files.sync_path(path)
-        written = SegmentReader(files, stem, unit.base_offset, log.size)
-        self._prove(unit, end, rebuilder, written)
         return BuiltSegment(
             directory=name,
             records=rebuilder.records,
@@ -159,7 +165,7 @@ class BuildSegment:
 
 
 class _Log:
-    """A `.log` that is being written."""
+    """A `.log` that is being written, and synced in a thread of its own."""
 
     def __init__(self, files: Files, file: OpenFile) -> None:
         self.file = file
@@ -170,6 +176,15 @@ class _Log:
         self._parts: list[bytes] = []
         self._pending = 0
         self._stretches: list[AppendTimeStretch] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="horolog-sync")
+        self._syncs: list[Future[None]] = []
+        self._sync_begun = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
 
     def add(self, batch: Rebuilt) -> None:
         header = batch.header
@@ -189,6 +204,16 @@ class _Log:
             self._files.write_at(self.file, self._parts, self.size)
         self.size += self._pending
         self._parts, self._pending = [], 0
+        if self.size - self._sync_begun >= _SYNC_BYTES:
+            self.begin_sync()
+
+    def begin_sync(self) -> None:
+        self._sync_begun = self.size
+        self._syncs.append(self._thread.submit(self._files.sync, self.file))
+
+    def wait_until_synced(self) -> None:
+        for each in self._syncs:  # each: the kernel reports a failure once
+            each.result()
 
     def append_times(self, start: int, end: int) -> list[AppendTimeStretch]:
         return self._stretches
