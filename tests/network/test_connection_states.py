@@ -18,7 +18,7 @@ import pytest
 
 from horolog.buffers import Buffer
 from horolog.config import Endpoint, Settings
-from horolog.network import framing, turns
+from horolog.network import mappings, turns
 from horolog.network.budget import ByteBudget
 from horolog.network.connection import (
     IN_FLIGHT_REQUESTS,
@@ -31,6 +31,7 @@ from horolog.network.connection import (
 from horolog.network.dispatching import anonymous
 from horolog.network.framing import PIECE_BYTES, SCRATCH_BYTES
 from horolog.network.lifecycle import State
+from horolog.network.mappings import Mappings
 from horolog.network.peer import ANONYMOUS, Peer
 from horolog.network.reply import Reply
 from horolog.network.turns import ConnectionTurns
@@ -141,6 +142,7 @@ class Stage:
             readers=self.readers,
             budget=self.budget,
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
+            mappings=Mappings(),
             turns=ConnectionTurns(loop),
             config_now=lambda: config,
             admit=lambda connection: self.admits,
@@ -266,14 +268,14 @@ def test_what_a_client_has_sent_is_freed_when_it_leaves_without_the_collector(
 
 def test_what_is_freed_is_on_the_heap_while_it_is_small(loop: asyncio.AbstractEventLoop) -> None:
     stage = Stage(loop).connect()
-    part = request(b"never whole", size=1 << 20)[: 900 << 10]
+    part = request(b"never whole", size=1 << 20)[: 60 << 10]
     gc.disable()
     tracemalloc.start()
     try:
         stage.feed_in_turns(part)
-        assert tracemalloc.get_traced_memory()[0] >= 900 << 10
+        assert tracemalloc.get_traced_memory()[0] >= 60 << 10
         stage.lose()
-        assert tracemalloc.get_traced_memory()[0] < 200 << 10
+        assert tracemalloc.get_traced_memory()[0] < 30 << 10
     finally:
         tracemalloc.stop()
         gc.enable()
@@ -328,23 +330,23 @@ def test_a_connection_without_memory_for_its_request_is_closed_and_no_other(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    stage = Stage(loop, limit=15 << 20).connect()
+    stage = Stage(loop, limit=(12 << 20) + (200 << 10)).connect()
     other = stage.join()
-    large = request(b"large", size=12 << 20)
-    other.feed_in_turns(large[: 1 << 19])
+    large, larger = request(b"large", size=12 << 20), request(b"larger", size=14 << 20)
+    other.feed_in_turns(larger[: 32 << 10])
     stage.feed_in_turns(large[:-1])
-    other.feed_in_turns(large[1 << 19 : 2 << 20])
+    other.feed_in_turns(larger[32 << 10 : 1 << 20])
     assert not other.transport.is_reading  # it waits for more memory
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr(framing.mmap, "mmap", refuse)
+    monkeypatch.setattr(mappings.mmap, "mmap", refuse)
     stage.feed_in_turns(large[-1:])  # what it gives back is granted to the other
     assert stage.transport.sent.startswith(b"large")
     assert other.transport.closed
     assert not stage.transport.closed
-    assert "no memory for a request of 12582912 bytes" in caplog.text
+    assert "no memory for a request of 14680064 bytes" in caplog.text
     other.lose()
     assert stage.budget.used == 0
 

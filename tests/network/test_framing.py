@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.network import framing
+from horolog.network import mappings
 from horolog.network.framing import (
     FIRST_ALLOCATION_BYTES,
     GROWTH,
@@ -17,6 +17,7 @@ from horolog.network.framing import (
     STEP_BYTES,
     Frames,
 )
+from horolog.network.mappings import Mappings
 from horolog.wire.frame import LENGTH_BYTES
 from horolog.wire.malformed import MalformedRequest
 
@@ -35,6 +36,7 @@ class Receiver:
             MAX_BYTES,
             lambda frame: self.frames.append(bytes(frame)),
             self._may_grow,
+            Mappings().lend,
         )
 
     def _may_grow(self, size: int) -> bool:
@@ -138,7 +140,7 @@ def test_a_failed_mapping_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr(framing.mmap, "mmap", refuse)
+    monkeypatch.setattr(mappings.mmap, "mmap", refuse)
     receiver = Receiver(scratch_bytes=SCRATCH_BYTES)
     with pytest.raises(MemoryError, match="no memory for a request of 25165824 bytes"):
         receiver.feed(framed(bytes(24 << 20)))

@@ -23,6 +23,7 @@ from horolog.network.budget import SMALL_BYTES, ByteBudget
 from horolog.network.dispatching import Dispatch, Hangup, anonymous
 from horolog.network.framing import Frames
 from horolog.network.lifecycle import Event, State, next_state
+from horolog.network.mappings import Mappings
 from horolog.network.outbox import Outbox
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
@@ -71,6 +72,7 @@ class Shared:
     readers: Executor
     budget: ByteBudget
     scratch: memoryview
+    mappings: Mappings
     turns: ConnectionTurns
     config_now: Callable[[], BrokerConfig]
     admit: "Callable[[ServerConnection], bool]"
@@ -116,7 +118,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._budget = shared.budget
         self._account = shared.budget.account()
         self._frames = Frames(
-            shared.scratch, config.socket_request_max_bytes, self._on_frame, self._may_grow
+            shared.scratch,
+            config.socket_request_max_bytes,
+            self._on_frame,
+            self._may_grow,
+            shared.mappings.lend,
         )
         self._transport: asyncio.Transport | None = None
         self._outbox: Outbox | None = None  # set while there is a transport

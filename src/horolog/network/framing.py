@@ -4,12 +4,12 @@ Reads go to a scratch buffer that all connections share: the event loop gets and
 one call. A request that is incomplete after a read is received into its own buffer, which grows
 with the bytes received: a client that only claims 100 MB gets no memory for it.
 
-Once a request has sent a megabyte, its buffer is an anonymous mapping of the whole length: the
-kernel provides a page when a byte arrives for it. A buffer on the heap is zeroed and copied at each
-step of its growth, which takes tens of milliseconds for 50 MB, for all connections together.
+Once a request has sent some of its bytes, its buffer is an anonymous mapping of the whole length
+(`mappings`): the kernel provides a page when a byte arrives for it. A buffer on the heap is zeroed
+and copied at each step of its growth, which takes tens of milliseconds for 50 MB, for all
+connections together.
 """
 
-import mmap
 from collections.abc import Callable
 from typing import Final
 
@@ -21,13 +21,10 @@ FIRST_ALLOCATION_BYTES: Final = 4 * 1024
 # The size of a buffer relative to the received bytes: few copies, and a limit for false claims.
 GROWTH: Final = 4
 # Larger buffers are mapped, and are allowed this much more at a time.
-MAPPED_FROM_BYTES: Final = 1 << 20
+MAPPED_FROM_BYTES: Final = 256 * 1024
 STEP_BYTES: Final = 4 << 20
 # What is received at once: more would occupy the event loop for milliseconds.
 PIECE_BYTES: Final = 256 * 1024
-
-# Pages of a mapping that are never touched are not reserved either.
-_MAP_FLAGS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 
 
 class Frames:
@@ -35,7 +32,7 @@ class Frames:
 
     `on_frame` gets each complete request, without its length. `may_grow` is called with the new
     total size before a request's buffer is created or grows. If it returns False, nothing must be
-    received until `resume` is called.
+    received until `resume` is called. `lend` provides the memory of large requests.
     """
 
     def __init__(
@@ -44,11 +41,13 @@ class Frames:
         max_bytes: int,
         on_frame: Callable[[Buffer], None],
         may_grow: Callable[[int], bool],
+        lend: Callable[[int], memoryview],
     ) -> None:
         self._scratch = scratch
         self._max_bytes = max_bytes
         self._on_frame = on_frame
         self._may_grow = may_grow
+        self._lend = lend
         self._start = b""  # length and first bytes of a request that has no buffer yet
         self._buffer: bytearray | memoryview | None = None  # a view of a mapping, if large
         self._filled = 0
@@ -139,7 +138,8 @@ class Frames:
             return
         # Not resized in place, because views of it may still exist.
         larger: bytearray | memoryview
-        larger = _mapped(self.length) if self.wanted > MAPPED_FROM_BYTES else bytearray(self.wanted)
+        is_large = self.wanted > MAPPED_FROM_BYTES
+        larger = self._lend(self.length) if is_large else bytearray(self.wanted)
         if self._buffer is None:
             self._filled = len(self._start) - LENGTH_BYTES
             larger[: self._filled] = self._start[LENGTH_BYTES:]
@@ -147,11 +147,3 @@ class Frames:
         else:
             larger[: self._filled] = self._buffer
         self._buffer = larger
-
-
-def _mapped(size: int) -> memoryview:
-    """Zeroed memory that is taken page by page when it is first written to."""
-    try:
-        return memoryview(mmap.mmap(-1, size, flags=_MAP_FLAGS))
-    except OSError as error:
-        raise MemoryError(f"no memory for a request of {size} bytes: {error.strerror}") from error

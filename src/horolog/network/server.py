@@ -17,6 +17,7 @@ from horolog.network.connection import ServerConnection, Shared
 from horolog.network.dispatching import Dispatch
 from horolog.network.file_records import FileSlots
 from horolog.network.framing import SCRATCH_BYTES
+from horolog.network.mappings import Mappings
 from horolog.network.stalls import StallWatch
 from horolog.network.turns import ConnectionTurns
 
@@ -54,6 +55,7 @@ class Server:
             readers=readers,
             budget=self.budget,
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
+            mappings=Mappings(),
             turns=ConnectionTurns(self._loop),
             config_now=config_now,
             admit=self._admit,
@@ -153,13 +155,14 @@ class Server:
             del self._per_host[host]
 
     def _sweep(self) -> None:
-        """Close connections idle for longer than `connections.max.idle.ms`."""
+        """Close connections idle for longer than `connections.max.idle.ms`; release memory."""
         now = self._loop.time()
         idle_ms = self._config_now().connections_max_idle_ms
         for connection in list(self.connections):
             if idle_ms >= 0 and connection.is_idle(now - idle_ms / 1000):
                 _LOG.info("closing an idle connection of %s", connection.peer.host)
                 connection.close()
+        self.shared.mappings.release_idle()
         delay = min(SWEEP_SECONDS, max(idle_ms / 2000, 0.05)) if idle_ms >= 0 else SWEEP_SECONDS
         self._sweeper = self._loop.call_later(delay, self._sweep)
 

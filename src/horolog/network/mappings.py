@@ -1,0 +1,75 @@
+"""Memory of large requests, which the kernel provides page by page, and which is used again.
+
+To provide a page costs the kernel more than to copy a part of a request into it. So mappings that
+were used are kept for a while, and lent again. A mapping is free once nothing refers to the request
+that was in it: a thread that checks a batch may have a view of it for longer than its connection.
+"""
+
+import mmap
+import weakref
+from typing import Final
+
+import numpy as np
+
+MOST_IDLE_BYTES: Final = 32 << 20
+"""How much is kept for later requests, in addition to the memory budget of all connections."""
+
+_ROUNDED_TO_BYTES: Final = 1 << 20  # so that requests of about one size fit the same mapping
+
+# Pages of a mapping that are never touched are not reserved either.
+_FLAGS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+
+
+class Mappings:
+    """Lends anonymous mappings to all connections; on the event loop only.
+
+    Views may be let go of in any thread.
+    """
+
+    def __init__(self, most_idle_bytes: int = MOST_IDLE_BYTES) -> None:
+        self._most_idle_bytes = most_idle_bytes
+        self._idle: list[mmap.mmap] = []  # any thread appends; only the event loop removes
+        self._was_used = False  # since the last call of `release_idle`
+
+    def lend(self, size: int) -> memoryview:
+        """Writable memory of `size` bytes, which may hold what an earlier request has left.
+
+        Raises:
+            MemoryError: there is no memory for it.
+        """
+        self._was_used = True
+        mapping = self._take_idle(size) or _mapped(size)
+        # All views of a view refer to what the first one is of.
+        root = np.frombuffer(mapping, np.uint8, size)
+        weakref.finalize(root, self._on_unused, mapping).atexit = False
+        return root.data
+
+    def release_idle(self) -> None:
+        """Return memory to the system unless some was lent since the last call."""
+        if not self._was_used:
+            self._idle.clear()
+        self._was_used = False
+
+    @property
+    def idle_bytes(self) -> int:
+        """How much is kept for later requests."""
+        return sum(map(len, self._idle))
+
+    def _take_idle(self, size: int) -> mmap.mmap | None:
+        """The mapping that was used last, and may still be in the processor's caches."""
+        for place in reversed(range(len(self._idle))):
+            if len(self._idle[place]) >= size:
+                return self._idle.pop(place)
+        return None
+
+    def _on_unused(self, mapping: mmap.mmap) -> None:
+        if self.idle_bytes + len(mapping) <= self._most_idle_bytes:
+            self._idle.append(mapping)
+
+
+def _mapped(size: int) -> mmap.mmap:
+    rounded = -(-size // _ROUNDED_TO_BYTES) * _ROUNDED_TO_BYTES
+    try:
+        return mmap.mmap(-1, rounded, flags=_FLAGS)
+    except OSError as error:
+        raise MemoryError(f"no memory for a request of {size} bytes: {error.strerror}") from error
