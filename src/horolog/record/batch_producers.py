@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.record.batch import BatchHeader
+from horolog.record.stretches import stretch_of
 
 TYPES = {"producer_id": pa.int64(), "producer_epoch": pa.int32(), "sequence": pa.int32()}
 
@@ -45,15 +46,16 @@ class BatchProducers:
     def column(self, name: str, offsets: npt.NDArray[np.int64]) -> pa.Array:
         """One of the columns `TYPES`, for rows with these offsets, all of batches added."""
         facts = np.frombuffer(self._facts, np.int64).reshape(-1, _FACTS)
-        batch = np.searchsorted(facts[:, 0], offsets, side="right") - 1
-        base_offset, producer_id, epoch, base_sequence = facts[batch].T
+        base_offset, producer_id, epoch, base_sequence = facts.T
+        batch = stretch_of(base_offset, offsets)
+        is_null = producer_id < 0  # of each batch
         match name:
             case "producer_id":
-                values, is_null = producer_id, producer_id < 0
+                values = producer_id[batch]
             case "producer_epoch":
-                values, is_null = epoch, producer_id < 0
+                values = epoch[batch]
             case _:
-                values = (base_sequence + offsets - base_offset) % _SEQUENCES
-                is_null = (base_sequence < 0) | (producer_id < 0)
-        fitted = np.ascontiguousarray(values).astype(TYPES[name].to_pandas_dtype())
-        return pa.array(fitted, mask=is_null if is_null.any() else None)
+                is_null = is_null | (base_sequence < 0)
+                values = (offsets + (base_sequence - base_offset)[batch]) % _SEQUENCES
+        mask = is_null[batch] if is_null.any() else None
+        return pa.array(values.astype(TYPES[name].to_pandas_dtype(), copy=False), mask=mask)

@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from horolog.buffers import Buffer
 from horolog.record.columns import decode
+from horolog.record.stretches import stretch_of
 from horolog.record.timestamps import TimestampType
 from horolog.spark.wanted import Interval
 
 APPEND = "append_ms"
 CREATE = "create_ms"
 _CLOCKS = (APPEND, CREATE)
-_OF_CREATE = ("timestamp_ms", "timestamp_type")
+_NEEDED = ("offset", "timestamp_ms", "timestamp_type")
 
 
 class Appended(Protocol):
@@ -48,7 +49,8 @@ def decode_with_clocks(
 
     Args:
         buffer: of whole batches.
-        append_times: gives them in order, for offsets from the first up to the second.
+        append_times: gives them in order, for offsets from the first up to the second. Of
+            batches that are stamped with LogAppendTime it need not know them.
         columns: of `decode`, and of this module.
         how: what else `decode` takes.
     """
@@ -57,15 +59,14 @@ def decode_with_clocks(
         yield from decode(buffer, columns=columns, **how)
         return
     needed = [name for name in columns if name not in _CLOCKS]
-    also = ("offset", *(_OF_CREATE if CREATE in clocks else ()))
-    needed += [name for name in also if name not in needed]
+    needed += [name for name in _NEEDED if name not in needed]
     created: _CreateTimes | None = None
     for table in decode(buffer, columns=needed, **how):
         offsets: npt.NDArray[np.int64] = table.column("offset").to_numpy()
         arrays = dict(zip(table.schema.names, table.columns, strict=True))
         if APPEND in clocks and len(offsets):
             stretches = append_times(int(offsets[0]), int(offsets[-1]) + 1)
-            arrays[APPEND] = _append_column(stretches, offsets)
+            arrays[APPEND] = _append_column(stretches, offsets, table)
         if CREATE in clocks:
             created = created or _CreateTimes(buffer, how)
             arrays[CREATE] = created.column(table, offsets)
@@ -81,15 +82,29 @@ def appended_in(table: pa.RecordBatch, times_ms: Interval) -> pa.RecordBatch:
     return table if taken.all() else table.filter(pa.array(taken))
 
 
-def _append_column(stretches: Sequence[Appended], offsets: npt.NDArray[np.int64]) -> pa.Array:
+def _append_column(
+    stretches: Sequence[Appended], offsets: npt.NDArray[np.int64], table: pa.RecordBatch
+) -> pa.Array:
     starts = np.fromiter((each.offset for each in stretches), np.int64, len(stretches))
     times = np.fromiter((each.ms or 0 for each in stretches), np.int64, len(stretches))
     unknown = np.fromiter((each.ms is None for each in stretches), np.bool_, len(stretches))
-    index = np.searchsorted(starts, offsets, side="right") - 1
-    if not len(stretches):
-        return pa.nulls(len(offsets), pa.int64())
-    is_null = unknown[index] | (index < 0)
-    return pa.array(times[index], mask=is_null if is_null.any() else None)
+    # One more for what is before the first, which a place of -1 finds.
+    times, unknown = np.append(times, 0), np.append(unknown, True)
+    place = stretch_of(starts, offsets)
+    is_null, values = unknown[place], times[place]
+    if not is_null.any():
+        return pa.array(values)
+    stamped = is_null & _is_stamped(table)
+    if stamped.any():  # its batch says it
+        values = np.where(stamped, table.column("timestamp_ms").to_numpy(), values)
+        is_null &= ~stamped
+    return pa.array(values, mask=is_null if is_null.any() else None)
+
+
+def _is_stamped(table: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    kinds: npt.NDArray[np.int32] = table.column("timestamp_type").to_numpy()
+    stamped: npt.NDArray[np.bool_] = kinds == int(TimestampType.LOG_APPEND_TIME)
+    return stamped
 
 
 class _CreateTimes:
@@ -108,8 +123,7 @@ class _CreateTimes:
     def column(self, table: pa.RecordBatch, offsets: npt.NDArray[np.int64]) -> pa.Array:
         """The create times of the rows of a table with these offsets."""
         times: npt.NDArray[np.int64] = table.column("timestamp_ms").to_numpy()
-        kinds = table.column("timestamp_type").to_numpy()
-        stamped = kinds == int(TimestampType.LOG_APPEND_TIME)
+        stamped = _is_stamped(table)
         if not stamped.any():
             return pa.array(times)
         if self._offsets is None:

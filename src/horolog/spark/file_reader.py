@@ -23,7 +23,7 @@ from horolog.spark.wanted import Interval, Wanted
 from horolog.storage.batches.reader import FEWEST_BYTES
 from horolog.storage.files import FileMissing
 from horolog.storage.index.blocks import Window
-from horolog.storage.lookup.by_append_time import append_times, appended_within
+from horolog.storage.lookup.by_append_time import appended_within
 from horolog.storage.segments.reader import SegmentReader
 
 TABLE_BYTES = 2 << 20  # larger tables are slower on their way to Spark
@@ -90,7 +90,7 @@ def _read(
             try:
                 yield from decode_with_clocks(
                     buffer,
-                    lambda first, end: append_times(reader, first, end, reader.size),
+                    reader.append_times.stretches,
                     start_offset=wanted.start,
                     end_offset=wanted.end,
                     from_ms=what.from_ms,

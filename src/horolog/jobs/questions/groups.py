@@ -70,6 +70,8 @@ class Groups:
 
 
 def _sums(values: Numbers | Flags, starts: npt.NDArray[np.intp]) -> Numbers:
+    if values.dtype == np.bool_ and not values.any():  # as most are of a sound log
+        return np.zeros(len(starts), np.int64)
     if len(starts) == 1:
         whole = np.count_nonzero(values) if values.dtype == np.bool_ else values.sum()
         return np.array([whole], np.int64)

@@ -1,0 +1,21 @@
+"""Which of the stretches that follow one another each of many offsets is in."""
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.int64]
+
+
+def stretch_of(starts: Numbers, offsets: Numbers) -> npt.NDArray[np.intp]:
+    """The number of the last start at or before each offset; -1 before the first.
+
+    Args:
+        starts: of the stretches, in order.
+        offsets: fastest in order, as those of an undamaged log are.
+    """
+    if not (offsets[1:] >= offsets[:-1]).all():
+        return np.searchsorted(starts, offsets, side="right") - 1
+    # Stretches are fewer than offsets: look each of them up, not each offset.
+    begins = np.searchsorted(offsets, starts)
+    lengths = np.diff(begins, prepend=0, append=len(offsets))
+    return np.repeat(np.arange(-1, len(starts), dtype=np.intp), lengths)
