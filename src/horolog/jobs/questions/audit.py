@@ -256,22 +256,34 @@ def totals(audited: DataFrame, *keys: str) -> DataFrame:
 
 def added_up(parts: DataFrame) -> DataFrame:
     """The parts of all tasks as `audit` returns them."""
-    smallest = [F.min(name).alias(name) for name in ("min_ms",)]
-    largest = [F.max(name).alias(name) for name in ("max_ms", "late_max_ms")]
-    sums = [F.sum(name).alias(name) for name in (*COUNTS, *_AHEAD, *_BEHIND)]
-    whole = parts.groupBy("topic", "partition", *KEYS).agg(*sums, *smallest, *largest)
-    # Rows that only separate records in order have no records.
-    whole = whole.where("records > 0")
-    return whole.select(
-        "topic",
-        "partition",
-        F.when(F.col("producer") != NO_PRODUCER, F.col("producer")).alias("producer"),
-        F.when(F.col("by_append") == 1, BY_APPEND_TIME).otherwise(BY_NOW).alias("compared_with"),
-        F.when(F.col("hour") != NO_HOUR, F.timestamp_millis("hour")).alias("hour"),
-        *COUNTS,
-        F.when(F.col("late_max_ms") > 0, F.col("late_max_ms")).alias("late_max_ms"),
-        F.when(F.col("untimed") < F.col("records"), F.col("min_ms")).alias("min_ms"),
-        F.when(F.col("untimed") < F.col("records"), F.col("max_ms")).alias("max_ms"),
-        F.array(*_AHEAD).alias("ahead"),
-        F.array(*_BEHIND).alias("behind"),
-    )
+    return parts.sparkSession.sql(_ADDED_UP, parts=parts)
+
+
+# A statement of SQL: the driver needs as much time for each column that Python makes of columns.
+# Rows that only separate records in order have no records.
+_ADDED_UP = f"""
+SELECT
+    topic,
+    partition,
+    CASE WHEN producer <> {NO_PRODUCER} THEN producer END AS producer,
+    CASE WHEN by_append = 1 THEN '{BY_APPEND_TIME}' ELSE '{BY_NOW}' END AS compared_with,
+    CASE WHEN hour <> {NO_HOUR} THEN timestamp_millis(hour) END AS hour,
+    {", ".join(COUNTS)},
+    CASE WHEN late_max_ms > 0 THEN late_max_ms END AS late_max_ms,
+    CASE WHEN untimed < records THEN min_ms END AS min_ms,
+    CASE WHEN untimed < records THEN max_ms END AS max_ms,
+    array({", ".join(_AHEAD)}) AS ahead,
+    array({", ".join(_BEHIND)}) AS behind
+FROM (
+    SELECT
+        topic,
+        partition,
+        {", ".join(KEYS)},
+        {", ".join(f"sum({name}) AS {name}" for name in (*COUNTS, *_AHEAD, *_BEHIND))},
+        min(min_ms) AS min_ms,
+        max(max_ms) AS max_ms,
+        max(late_max_ms) AS late_max_ms
+    FROM {{parts}}
+    GROUP BY topic, partition, {", ".join(KEYS)}
+)
+WHERE records > 0"""  # noqa: S608 - of names of this package

@@ -14,8 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from horolog.jobs.questions.groups import Flags, Numbers
 from horolog.jobs.questions.scan import KEYS, Scan, Times, keys_of
@@ -30,6 +29,27 @@ TOLD_APART: Final = 256
 _BEFORE = "before_ms"
 _LATE = "late_in_order"
 _LARGEST: Final = (1 << 63) - 1
+# Statements of SQL: the driver needs as much time for each column that Python makes of columns.
+_WITH_LATE = f"""
+SELECT *, CASE
+    WHEN {IN_ORDER} = 0 OR {_BEFORE} IS NULL OR {_BEFORE} <= in_order_min_ms THEN 0
+    WHEN {_BEFORE} > in_order_max_ms THEN {IN_ORDER}
+    END AS {_LATE}
+FROM (
+    SELECT *, max(in_order_max_ms) OVER (
+        PARTITION BY topic, partition ORDER BY run RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS {_BEFORE} FROM {{parts}}
+)"""  # noqa: S608 - of names of this package
+_ADDED = f"""
+SELECT * EXCEPT (out_of_order, late_max_ms),
+    out_of_order + {_LATE} AS out_of_order,
+    CASE
+        WHEN {_LATE} > 0 THEN greatest(
+            late_max_ms, coalesce(try_subtract({_BEFORE}, in_order_min_ms), {_LARGEST})
+        )
+        ELSE late_max_ms
+    END AS late_max_ms
+FROM {{resolved}}"""  # noqa: S608 - of names of this package
 _ASKED = ("topic", "partition", "place", *KEYS, "in_order_from", "in_order_to", _BEFORE)
 
 
@@ -61,27 +81,9 @@ def with_late_across(parts: DataFrame, scan: Scan) -> DataFrame:
         parts: rows of `audit.PARTS`.
         scan: which made them.
     """
-    earlier = (
-        Window.partitionBy("topic", "partition")
-        .orderBy("run")
-        .rangeBetween(Window.unboundedPreceding, -1)
-    )
-    known = parts.withColumn(_BEFORE, F.max("in_order_max_ms").over(earlier))
-    before, least, most = (F.col(it) for it in (_BEFORE, "in_order_min_ms", "in_order_max_ms"))
-    is_late = (F.col(IN_ORDER) > 0) & (before > least)
-    late = (
-        F.when(~F.coalesce(is_late, F.lit(False)), F.lit(0))
-        .when(before > most, F.col(IN_ORDER))
-        .otherwise(F.lit(None))
-        .cast("bigint")
-    )
-    known = known.withColumn(_LATE, late)
+    known = parts.sparkSession.sql(_WITH_LATE, parts=parts)
     resolved = known.mapInArrow(Resolve(scan), known.schema)
-    by = F.coalesce(F.try_subtract(before, least), F.lit(_LARGEST))
-    return resolved.withColumn("out_of_order", F.col("out_of_order") + F.col(_LATE)).withColumn(
-        "late_max_ms",
-        F.when(F.col(_LATE) > 0, F.greatest("late_max_ms", by)).otherwise(F.col("late_max_ms")),
-    )
+    return parts.sparkSession.sql(_ADDED, resolved=resolved)
 
 
 class Resolve(SentToWorkers):

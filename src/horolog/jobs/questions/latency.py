@@ -6,8 +6,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from horolog.errors import Misconfigured
 from horolog.jobs.questions.distribution import classes_of, spans_of
@@ -149,37 +148,44 @@ def _rows(groups: Groups | None, constants: dict[str, object]) -> Iterator[pa.Re
 
 def distributions(parts: DataFrame, measure: str) -> DataFrame:
     """The parts of all tasks as `latency` returns them."""
-    is_measured = F.col(_MEASURED) > 0
-    span = F.when(is_measured, F.col(_SPAN))
-    # A frequency must not be zero for a value; without a value it does not count.
-    often = F.greatest(F.col(_MEASURED), F.lit(1))
+    return parts.sparkSession.sql(_DISTRIBUTIONS, {"measure": measure}, parts=parts)
 
-    def among(column: str) -> Column:
-        """Percentiles are of classes; the smallest and the largest span limit them."""
-        return F.least(F.greatest(F.round(column).cast("bigint"), "min_ms"), "max_ms")
 
-    found = parts.groupingSets([["topic", "hour"], ["topic"]], "topic", "hour").agg(
-        (F.grouping("hour") == 1).alias("is_total"),
-        *(F.sum(name).alias(name) for name in (*COUNTS, _MEASURED)),
-        F.coalesce(F.sum(F.when(is_measured & (F.col(_CLASS) < 0), F.col(_MEASURED))), F.lit(0))
-        .cast("bigint")
-        .alias("negative"),
-        F.min(F.when(is_measured, F.col("min_ms"))).alias("min_ms"),
-        F.max(F.when(is_measured, F.col("max_ms"))).alias("max_ms"),
-        F.percentile(span, list(PERCENTILES.values()), often).alias("percentiles"),
-    )
-    return found.select(
-        "topic",
-        F.when(F.col("hour") != NO_HOUR, F.timestamp_millis("hour")).alias("hour"),
-        "is_total",
-        F.lit(measure).alias("measure"),
-        *COUNTS,
-        _MEASURED,
-        "negative",
-        "min_ms",
-        *(
-            among(F.col("percentiles")[at]).alias(name)  # type: ignore[arg-type]
-            for at, name in enumerate(PERCENTILES)
-        ),
-        "max_ms",
-    )
+def _limited(place: int) -> str:
+    """A percentile: of classes, and limited by the smallest and the largest span."""
+    name = [*PERCENTILES][place]
+    return f"least(greatest(CAST(round(percentiles[{place}]) AS bigint), min_ms), max_ms) AS {name}"
+
+
+_IS_MEASURED: Final = f"{_MEASURED} > 0"
+# A statement of SQL: the driver needs as much time for each column that Python makes of columns.
+# A frequency must not be zero for a value; without a value it does not count.
+_DISTRIBUTIONS = f"""
+SELECT
+    topic,
+    CASE WHEN hour <> {NO_HOUR} THEN timestamp_millis(hour) END AS hour,
+    is_total,
+    :measure AS measure,
+    {", ".join(COUNTS)},
+    {_MEASURED},
+    negative,
+    min_ms,
+    {", ".join(map(_limited, range(len(PERCENTILES))))},
+    max_ms
+FROM (
+    SELECT
+        topic,
+        hour,
+        grouping(hour) = 1 AS is_total,
+        {", ".join(f"sum({name}) AS {name}" for name in (*COUNTS, _MEASURED))},
+        coalesce(sum({_MEASURED}) FILTER (WHERE {_IS_MEASURED} AND {_CLASS} < 0), 0) AS negative,
+        min(min_ms) FILTER (WHERE {_IS_MEASURED}) AS min_ms,
+        max(max_ms) FILTER (WHERE {_IS_MEASURED}) AS max_ms,
+        percentile(
+            CASE WHEN {_IS_MEASURED} THEN {_SPAN} END,
+            array({", ".join(f"{share}D" for share in PERCENTILES.values())}),
+            greatest({_MEASURED}, 1)
+        ) AS percentiles
+    FROM {{parts}}
+    GROUP BY GROUPING SETS ((topic, hour), (topic))
+)"""  # noqa: S608 - of names of this package
