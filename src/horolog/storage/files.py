@@ -24,6 +24,7 @@ from typing import Final, TypeVar
 from horolog.buffers import Buffer
 from horolog.errors import StorageFailed
 from horolog.storage import names, page_cache
+from horolog.storage.kept_blocks import KeptBlocks
 
 T = TypeVar("T")
 
@@ -83,6 +84,7 @@ class Files:
 
     def __init__(self, *, max_open: int = DEFAULT_MAX_OPEN, read_only: bool = False) -> None:
         self.read_only = read_only
+        self.index_blocks = KeptBlocks()
         self._max_open = max_open
         self._open: OrderedDict[str, OpenFile] = OrderedDict()
         self._changes = 0  # how often a path was created, renamed, removed or forgotten

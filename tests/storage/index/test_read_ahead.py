@@ -10,6 +10,7 @@ from storelogs import NOW, append, new_log
 from horolog.config import TopicConfig
 from horolog.storage import Log
 from horolog.storage.files import Files
+from horolog.storage.kept_blocks import KeptBlocks
 
 
 class CountedFiles(Files):
@@ -50,6 +51,7 @@ def test_a_lookup_that_may_block_waits_for_each_file_once(
     with new_log(tmp_path, TopicConfig(retention_ms=-1), files=files) as log:
         filled(log)
         assert log.find_by_timestamp(NOW + 1) is not None
+        files.index_blocks = KeptBlocks()  # as after many other lookups
         files.asked.clear()
         files.read.clear()
         assert log.find_by_timestamp(NOW + 30_500) is not None
@@ -59,6 +61,17 @@ def test_a_lookup_that_may_block_waits_for_each_file_once(
                 suffix == name and first <= start and end <= last
                 for name, first, last in files.asked
             ), "everything that is read was announced"
+
+
+def test_a_lookup_in_blocks_of_indexes_that_were_searched_reads_the_log_alone(
+    tmp_path: Path, files: CountedFiles
+) -> None:
+    with new_log(tmp_path, TopicConfig(retention_ms=-1), files=files) as log:
+        filled(log)
+        assert log.find_by_timestamp(NOW + 1) is not None
+        files.read.clear()
+        assert log.find_by_timestamp(NOW + 30_500) is not None
+        assert {suffix for suffix, *_ in files.read} == {".log"}
 
 
 def test_a_lookup_on_the_event_loop_begins_no_reads(disk_path: Path, files: CountedFiles) -> None:

@@ -2,15 +2,17 @@
 
 The file may be longer than what is in use: Kafka preallocates the indexes of the
 active segment with zeros and cuts them when the segment is finished. Entries
-are read from the page cache with `pread`; nothing is kept in memory but their
-number, and with what each block of 128 begins once there was a search: so a
-search reads one block, however many there are.
+are read from the page cache with `pread`; kept in memory are their number, with
+what each block of 128 begins once there was a search, and of all files together
+the blocks that were searched last: so a search reads at most one block, however
+many there are.
 
 One thread appends; any number may search what was there when they began.
 """
 
 from array import array
 from bisect import bisect_right
+from itertools import count
 from struct import Struct
 
 from horolog.errors import CorruptIndex
@@ -19,6 +21,19 @@ from horolog.storage.files import FileMissing, Files
 _READ_BLOCKS = 1024
 _AROUND_BYTES = 128 << 10
 _BLOCK_ENTRIES = 128  # what a search reads at once when it has come close
+_contents = count()
+
+
+class _Content:
+    """What is known of the entries until some of them may become others."""
+
+    __slots__ = ("number", "starts")
+
+    def __init__(self) -> None:
+        self.number = next(_contents)
+        """Of no other one; blocks are kept by it."""
+        self.starts = array("q")
+        """The first column of the first entry of each block."""
 
 
 class Entries:
@@ -27,7 +42,7 @@ class Entries:
     They begin at byte `start`, behind a header if the file has one.
     """
 
-    __slots__ = ("_count", "_files", "_layout", "_start", "_starts", "capacity", "path")
+    __slots__ = ("_content", "_count", "_files", "_layout", "_start", "capacity", "path")
 
     def __init__(
         self, files: Files, path: str, layout: Struct, max_bytes: int, *, start: int = 0
@@ -38,7 +53,7 @@ class Entries:
         self._files = files
         self._layout = layout
         self._count: int | None = None
-        self._starts = array("q")  # the first column of the first entry of each block
+        self._content = _Content()
 
     def __len__(self) -> int:
         """How many are in use; a file met for the first time is asked by its length."""
@@ -89,12 +104,15 @@ class Entries:
 
     def _block(self, column: int, value: int) -> tuple[int, bytes]:
         """The number of the first entry of the block to search, and the block."""
+        content = self._content  # before their number: what is read now is not kept for others
         low, high = 0, len(self)
         if high == 0:
             return 0, b""
-        if column == 0 and high > _BLOCK_ENTRIES:
-            low = max(0, bisect_right(self._starts_of(high), value) - 1) * _BLOCK_ENTRIES
-            high = min(high, low + _BLOCK_ENTRIES)
+        if column == 0:
+            if high > _BLOCK_ENTRIES:
+                starts = self._starts_of(content, high)
+                low = max(0, bisect_right(starts, value) - 1) * _BLOCK_ENTRIES
+            return low, self._kept_block(content, low, min(high, low + _BLOCK_ENTRIES))
         while high - low > _BLOCK_ENTRIES:
             middle = (low + high) // 2
             if self[middle][column] <= value:
@@ -103,6 +121,16 @@ class Entries:
                 high = middle
         self._read_around(low)
         return low, self.read_between(low, high)
+
+    def _kept_block(self, content: _Content, low: int, high: int) -> bytes:
+        kept, wanted = self._files.index_blocks, (high - low) * self._layout.size
+        block = kept.get(content.number, low)
+        if block is None or len(block) != wanted:  # entries were appended, and are never changed
+            self._read_around(low)
+            block = self.read_between(low, high)
+            if len(block) == wanted:
+                kept.keep(content.number, low, block)
+        return block
 
     def _read_around(self, index: int) -> None:
         """Have the page cache get the stretch of the file that holds an entry.
@@ -119,8 +147,8 @@ class Entries:
         size = max(0, last - first) * width
         return self._files.read_at(self._files.get(self.path), size, self._start + first * width)
 
-    def _starts_of(self, count: int) -> "array[int]":
-        known = self._starts
+    def _starts_of(self, content: _Content, count: int) -> "array[int]":
+        known = content.starts
         stride = _BLOCK_ENTRIES * self._layout.size
         if len(known) * _BLOCK_ENTRIES < count:
             # One read of many pages instead of one of each page.
@@ -135,7 +163,7 @@ class Entries:
                     self._layout.unpack_from(part, at)[0] for at in range(0, whole, stride)
                 )
             known = known + found
-            self._starts = known  # a new one: another thread may be searching in the old one
+            content.starts = known  # a new one: another thread may be searching in the old one
         return known
 
     def read(self) -> bytes:
@@ -151,17 +179,17 @@ class Entries:
         """Begin with an empty file of full capacity."""
         self._files.create(self.path, self.allocated_bytes)
         self._count = 0
-        self._starts = array("q")
+        self._content = _Content()
 
     def keep(self, count: int) -> None:
         """Forget all entries from number `count` on; the file keeps its length."""
         self._count = min(count, len(self))
-        self._starts = array("q")
+        self._content = _Content()
 
     def recount(self) -> None:
         """Ask the file again how many are in use."""
         self._count = None
-        self._starts = array("q")
+        self._content = _Content()
 
     def trim(self) -> None:
         """Cut the file after the last entry in use."""

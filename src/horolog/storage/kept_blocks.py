@@ -1,0 +1,54 @@
+"""Blocks of index files that searches have read, in a bounded amount of memory.
+
+Apache Kafka maps its indexes, and they stay in memory while the page cache evicts the rest. Here
+nothing is mapped, so that thousands of partitions hold few files: what was searched last is kept
+instead, for all indexes of a log directory together.
+"""
+
+import threading
+from collections import OrderedDict
+from typing import Final
+
+MOST_BYTES: Final = 16 << 20
+
+
+_NUMBER_BITS = 32  # of an entry; the file of an index is shorter
+
+
+class KeptBlocks:
+    """The blocks that were used last; safe for any number of threads."""
+
+    __slots__ = ("_blocks", "_bytes", "_lock", "_most_bytes")
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        # By whole numbers: thousands of tuples would wake the garbage collector.
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, content: int, number: int) -> bytes | None:
+        """The block that begins with this entry of what has the number `content`, if it is kept."""
+        key = content << _NUMBER_BITS | number
+        with self._lock:
+            block = self._blocks.get(key)
+            if block is not None:
+                self._blocks.move_to_end(key)
+        return block
+
+    def keep(self, content: int, number: int, block: bytes) -> None:
+        """Keep a block, in place of those that were used longest ago.
+
+        Args:
+            content: a number that nothing else has ever had.
+            number: of its first entry.
+            block: its bytes.
+        """
+        key = content << _NUMBER_BITS | number
+        with self._lock:
+            before = self._blocks.pop(key, b"")
+            self._blocks[key] = block
+            self._bytes += len(block) - len(before)
+            while self._bytes > self._most_bytes:
+                _, oldest = self._blocks.popitem(last=False)
+                self._bytes -= len(oldest)
