@@ -27,7 +27,7 @@ class MetadataThread:
         self._loop = asyncio.get_running_loop()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="horolog-metadata")
         self._gathered: Gathered = []
-        self._writing = False
+        self._writing: asyncio.Future[Outcomes] | None = None
 
     async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call of the store; it completes even if the caller is cancelled."""
@@ -38,22 +38,21 @@ class MetadataThread:
         """Write changes in order; return the error or None of each."""
         done: asyncio.Future[Outcomes] = self._loop.create_future()
         self._gathered.append((changes, done))
-        if not self._writing:
+        if self._writing is None:
             self._write_gathered()
         return done
 
     def _write_gathered(self) -> None:
-        self._writing = True
         gathered, self._gathered = self._gathered, []
-        writing = self._loop.run_in_executor(
+        self._writing = self._loop.run_in_executor(
             self._executor,
             self._store.write_groups,
             [change for changes, _ in gathered for change in changes],
         )
-        writing.add_done_callback(lambda written: self._on_written(gathered, written))
+        self._writing.add_done_callback(lambda written: self._on_written(gathered, written))
 
     def _on_written(self, gathered: Gathered, written: "asyncio.Future[Outcomes]") -> None:
-        self._writing = False
+        self._writing = None
         if self._gathered:
             self._write_gathered()
         outcomes = iter(written.result())
@@ -62,7 +61,7 @@ class MetadataThread:
 
     async def close(self) -> None:
         """Complete pending calls, then close the store."""
-        while self._writing:
-            await asyncio.sleep(0.001)
+        while self._writing is not None:
+            await asyncio.wait((self._writing,))
         await self.run(self._store.close)
         self._executor.shutdown()

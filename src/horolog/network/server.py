@@ -6,6 +6,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -42,6 +43,8 @@ class Server:
         self._config_now = config_now  # settings change while connections are open
         self._loop = asyncio.get_running_loop()
         self.connections: set[ServerConnection] = set()
+        self._is_idle = asyncio.Event()  # set while there is no connection
+        self._is_idle.set()
         self._stalls = StallWatch(lambda: self.budget, file_slots, lambda: tuple(self.connections))
         file_slots.on_refused = self._stalls.start_from_thread
         config = config_now()
@@ -95,9 +98,9 @@ class Server:
         for connection in list(self.connections):
             connection.drain()
         end_waits()
-        deadline = self._loop.time() + DRAIN_SECONDS
-        while self.connections and self._loop.time() < deadline:
-            await asyncio.sleep(0.005)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self._is_idle.wait()
         await self._hang_up()
 
     async def abort(self) -> None:
@@ -124,6 +127,7 @@ class Server:
         config = self._config_now()
         per_host = config.max_connections_per_ip_overrides.get(host, config.max_connections_per_ip)
         self.connections.add(connection)
+        self._is_idle.clear()
         self._per_host[host] += 1
         if self._is_closing:
             return False
@@ -149,6 +153,8 @@ class Server:
         if connection not in self.connections:
             return
         self.connections.discard(connection)
+        if not self.connections:
+            self._is_idle.set()
         host = connection.peer.host
         self._per_host[host] -= 1
         if not self._per_host[host]:
