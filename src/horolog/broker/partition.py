@@ -139,10 +139,10 @@ class Partition:
         return self.run(lambda: self._log.apply_retention(clock.now_ms(), clock.monotonic_ms()))
 
     def retention_report(
-        self, now_ms: int, config: TopicConfig | None = None
+        self, now_ms: int, config: TopicConfig | None, first_offset: int, most: int
     ) -> list[SegmentRetention]:
         """See `Log.retention_report`; any thread may call it, it may wait for the disk."""
-        return self._log.retention_report(now_ms, config)
+        return self._log.retention_report(now_ms, config, first_offset=first_offset, most=most)
 
     @property
     def is_retention_exempt(self) -> bool:

@@ -8,6 +8,7 @@ advertises it as a feature. No setting is stored under that name, and none that 
 
 import json
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any, Final, TypeGuard
 
 from horolog.broker.answers import answer_to
@@ -45,15 +46,15 @@ async def _answer(broker: Broker, peer: Peer, topic: str, name: str) -> dict[str
     log = broker.partition(topic, partition)
     config = _config(broker, topic, tried) if tried else None
     at_ms = broker.clock.now_ms() if now_ms is None else now_ms
-    segments = await broker.searchers.run(peer, lambda: log.retention_report(at_ms, config))
-    wanted = [each for each in segments if each.base_offset >= first_offset]
-    shown = wanted[:MOST_SEGMENTS]
+    page = partial(log.retention_report, at_ms, config, first_offset, MOST_SEGMENTS + 1)
+    segments = await broker.searchers.run(peer, page)
+    shown, following = segments[:MOST_SEGMENTS], segments[MOST_SEGMENTS:]
     return {
         "now": at_ms,
         "settings": settings_of(log.config if config is None else config),
         "is_exempt": log.is_retention_exempt and config is None,
         "segments": [each.as_json() for each in shown],
-        "next": wanted[MOST_SEGMENTS].base_offset if len(wanted) > MOST_SEGMENTS else None,
+        "next": following[0].base_offset if following else None,
     }
 
 

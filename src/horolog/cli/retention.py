@@ -160,7 +160,7 @@ def _of_files(
 def _report(log: PartitionReader, topic: OfflineTopic, now_ms: int) -> list[SegmentRetention]:
     if not log.segments:
         return []
-    return report(
+    found = report(
         log.segments,
         topic.config,
         log.log_start_offset,
@@ -169,3 +169,4 @@ def _report(log: PartitionReader, topic: OfflineTopic, now_ms: int) -> list[Segm
         log.resets(),
         is_exempt=topic.is_exempt,
     )
+    return list(found)

@@ -203,3 +203,35 @@ def test_at_any_time_the_report_equals_what_retention_deletes(
                     before = len(log.deletable(each.goes_ms - 1))
                     after = len(log.deletable(each.goes_ms))
                     assert before <= place < after
+
+
+class CountedFiles(Files):
+    """Notes which files are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: set[str] = set()
+
+    def read_at(self, file, size, position):  # type: ignore[no-untyped-def]
+        self.read.add(Path(file.path).name)
+        return super().read_at(file, size, position)
+
+
+def test_pages_of_a_report_are_the_whole_and_read_the_segments_that_they_show(
+    tmp_path: Path,
+) -> None:
+    files = CountedFiles()
+    with new_log(tmp_path, CONFIG, files=files) as log:
+        three_segments(log, NOW, FAR, NOW + 1)
+        whole = log.retention_report(NOW + 9 * DAY)
+        starts = [each.base_offset for each in whole]
+        assert len(starts) == 3
+        pages = [
+            log.retention_report(NOW + 9 * DAY, first_offset=start, most=1) for start in starts
+        ]
+        assert [each for page in pages for each in page] == whole
+        files.read.clear()
+        log.retention_report(NOW + 9 * DAY, first_offset=starts[1], most=1)
+        shown = f"{starts[1]:020d}"
+        assert files.read
+        assert {Path(name).stem for name in files.read} == {shown}

@@ -5,7 +5,7 @@ its beginning, so that a segment goes when it may and all before it may: here is
 keeps it, and which record keeps that one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from horolog.config import TopicConfig
@@ -115,10 +115,13 @@ def report(
     resets: Sequence[AppendTimeReset] = (),
     *,
     is_exempt: bool = False,
-) -> list[SegmentRetention]:
+    first_offset: int = 0,
+) -> Iterator[SegmentRetention]:
     """What retention does about each segment, oldest first.
 
-    Of a segment without a seal this reads all headers.
+    Of a segment without a seal this reads all headers. The segments before `first_offset` are
+    judged, since they may keep those that follow, and those after the last that is taken are not
+    even looked at: so each page of a long report reads the segments that it shows.
 
     Args:
         segments: all of a log, oldest first, the last one with its end.
@@ -128,12 +131,12 @@ def report(
         now_ms: the clock.
         resets: where append times were lowered, in order of offsets.
         is_exempt: the log was adopted, and nothing of it is deleted.
+        first_offset: only segments with this base offset, or a later one.
 
     Raises:
         StorageFailed: the disk refused.
         CorruptBatch: the log is damaged where it has to be read.
     """
-    found: list[SegmentRetention] = []
     goes_ms: int | None = now_ms  # of all so far
     keeper: int | None = None  # the one of them that goes last
     judged = verdicts(segments, config, log_start_offset, high_watermark, now_ms, resets)
@@ -146,32 +149,31 @@ def report(
             goes_ms, keeper, kept_by = own_ms, candidate.base_offset, None
         else:
             kept_by = keeper
+        if candidate.base_offset < first_offset:
+            continue
         largest = segment.largest() if candidate.size else None
         is_held = verdict.because is Because.AHEAD and not (
             verdict.time is None or verdict.time.is_append_time
         )
-        found.append(
-            SegmentRetention(
-                candidate.base_offset,
-                candidate.end_offset,
-                candidate.size,
-                candidate.is_last,
-                None if largest is None else largest.timestamp,
-                last_append_time(segment, candidate.end_offset, candidate.size)
-                if candidate.size
-                else None,
-                verdict.because,
-                verdict.reason,
-                None if verdict.time is None else verdict.time.time_ms,
-                None if verdict.time is None else _kind_of(verdict.time),
-                verdict.due_ms,
-                verdict.bytes_to_go,
-                goes_ms,
-                kept_by,
-                _holder(segment, largest) if is_held and largest is not None else None,
-            )
+        yield SegmentRetention(
+            candidate.base_offset,
+            candidate.end_offset,
+            candidate.size,
+            candidate.is_last,
+            None if largest is None else largest.timestamp,
+            last_append_time(segment, candidate.end_offset, candidate.size)
+            if candidate.size
+            else None,
+            verdict.because,
+            verdict.reason,
+            None if verdict.time is None else verdict.time.time_ms,
+            None if verdict.time is None else _kind_of(verdict.time),
+            verdict.due_ms,
+            verdict.bytes_to_go,
+            goes_ms,
+            kept_by,
+            _holder(segment, largest) if is_held and largest is not None else None,
         )
-    return found
 
 
 def _kind_of(time: SegmentTime) -> str:
