@@ -193,8 +193,88 @@ def test_groups_with_members_are_refused_and_others_are_committed_once(
     }
     assert again == {"busy": "committed", "idle": "applied before"}
     assert west.committed("idle") == {0: 3}
-    assert step("apply", *options, "--again").code == 0
+    only = step("apply", *options, "--overwrite", "--groups", "busy", "--json")
+    assert [each["group"] for each in only.json["groups"]] == ["busy"]
+    assert west.committed("idle") == {0: 3}
+    assert step("apply", *options, "--overwrite").code == 0
     assert west.committed("idle") == {0: 0}
+    other = step("apply", *options, "--groups", "nobody")
+    assert (other.code, "group nobody is not in the plan" in other.err) == (2, True)
+
+
+def test_offsets_that_a_group_has_committed_at_the_survivor_are_kept(
+    spark: Any, east: Cluster, west: Cluster, tmp_path: Path
+) -> None:
+    for each in (east, west):
+        each.broker.create_topic("t", **ANY)
+        for number in range(5):
+            each.append(NOW_MS, NOW_MS + number, b"v")
+    for group in ("moved", "new"):
+        east.commit(group, {0: 5})
+    west.commit("moved", {0: 2})
+    steps = jobs.failover(spark, state=tmp_path / "s")
+    steps.record(source=east.address, groups_pattern="mo.*|new|none")
+    steps.plan(target=west.address, groups_pattern=".*")
+    for dry_run in (True, False):
+        moved, new = steps.apply(target=west.address, dry_run=dry_run)
+        assert "has committed other offsets at the survivor (t-0: 2" in str(moved.error)
+        assert (new.group, new.error, new.offsets) == ("new", None, 1)
+        assert west.committed("moved") == {0: 2}
+        assert west.committed("new") == ({} if dry_run else {0: 0})
+    moved, _ = steps.apply(target=west.address, overwrite=True)
+    assert (moved.error, moved.before) == (None, 1)
+    assert west.committed("moved") == {0: 0}
+
+
+def test_a_plan_that_is_not_proven_is_committed_on_demand_only(
+    spark: Any, east: Cluster, west: Cluster, tmp_path: Path
+) -> None:
+    for each in (east, west):
+        each.broker.create_topic("t", **ANY)
+        for created in (NOW_MS, -1):
+            each.append(NOW_MS, created, b"v")
+    east.commit("g", {0: 2})
+    steps = jobs.failover(spark, state=tmp_path / "s")
+    steps.record(source=east.address, groups=["g"])
+    assert not steps.plan(target=west.address).is_proven
+    refused = step("apply", "--target", west.address, "--state", tmp_path / "s")
+    assert refused.code == 1
+    assert "records could be missing, t: 1 records had no time" in refused.out
+    assert west.committed("g") == {}
+    taken = step("apply", "--target", west.address, "--state", tmp_path / "s", "--accept-unproven")
+    assert taken.code == 0, taken.out
+    assert west.committed("g") == {0: 0}
+
+
+def test_a_recording_reads_what_is_new_and_a_topic_created_again_from_its_start(
+    spark: Any, east: Cluster, tmp_path: Path
+) -> None:
+    east.broker.create_topic("t", **ANY)
+    for number in range(10):
+        east.append(NOW_MS + number, NOW_MS, b"v")
+    for group, at in (("still", 2), ("moving", 6)):
+        east.commit(group, {0: at})
+    steps = jobs.failover(spark, state=tmp_path / "s")
+
+    def record() -> tuple[int, int | None, dict[str, int]]:
+        found = steps.record(source=east.address, groups_pattern="still|moving")
+        unread = {group: its["t"].unread for group, its in found.groups.items()}
+        return found.records_read["t"], found.bounds["t"].latency_ms, unread
+
+    assert record() == (10, 9, {"still": 8, "moving": 4})
+    assert record() == (0, 9, {"still": 8, "moving": 4})
+    for number in range(10, 13):
+        east.append(NOW_MS + number, NOW_MS, b"v")
+    assert record() == (3, 12, {"still": 11, "moving": 7})
+    east.commit("moving", {0: 11})
+    assert record() == (2, 12, {"still": 11, "moving": 2})
+    east.client.delete_topics(["t"])
+    east.broker.create_topic("t", **ANY)
+    for number in range(20):
+        east.append(NOW_MS + 20 + number, NOW_MS + 20, b"v")
+    for group, at in (("still", 2), ("moving", 11)):
+        east.commit(group, {0: at})
+    assert record() == (20, 19, {"still": 18, "moving": 9})
 
 
 def test_unread_records_without_a_time_are_read_from_the_earliest(

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from horolog.client import CommittedOffset
 from horolog.errors import CorruptFile
+from horolog.jobs.failing_over.looking import Looked, Partition
 from horolog.jobs.failing_over.marks import MarkSummary, between
 from horolog.jobs.failing_over.planning import Cautions, Plan, start_times
 from horolog.jobs.failing_over.recorded import MOST_BOUNDS, Bound, Recorded
-from horolog.jobs.failing_over.recording import Looked, _bound, _progress
+from horolog.jobs.failing_over.recording import add, forget_changed, marks_of
 from horolog.jobs.questions.scan import Times
 from horolog.record.timestamps import NO_TIMESTAMP
 
@@ -62,27 +63,41 @@ def times(number: int, log: Sequence[Sent], cuts: Sequence[int]) -> Iterator[Tim
 
 
 def recording(
-    logs: dict[int, list[Sent]], committed: dict[int, int], at_ms: int, cuts: Any
+    logs: dict[int, list[Sent]],
+    committed: dict[int, int],
+    at_ms: int,
+    cuts: Any,
+    recorded: Recorded | None = None,
+    topic_id: str = "id",
+    epoch: int = 0,
+    starts: dict[int, int] | None = None,
 ) -> Recorded:
+    """Record logs; with what was `recorded` of them before. Logs begin at `starts`."""
+    starts = starts or {}
     looked = Looked(
         "source",
         at_ms,
         {GROUP: {(TOPIC, number): CommittedOffset(at) for number, at in committed.items()}},
-        {TOPIC: list(logs)},
-        {(TOPIC, number): 0 for number in logs},
+        {TOPIC: topic_id},
+        {
+            (TOPIC, number): Partition(starts.get(number, 0), len(log), epoch)
+            for number, log in logs.items()
+        },
     )
-    marks = {(TOPIC, number): [committed[number]] for number in logs}
+    recorded = recorded or Recorded("source", "east:9092")
+    forget_changed(recorded, looked)
+    marks = marks_of(recorded, looked)
     summary, rows = MarkSummary(marks), []
     for number, log in logs.items():
-        at = sorted({min(cut, len(log)) for cut in cuts})
+        first = max(marks[TOPIC, number][0], starts.get(number, 0))
+        at = sorted({min(cut, len(log)) for cut in [*cuts, first]})
         # Each stretch in a task of its own, which knows nothing of the others.
         for table in times(number, log, at):
-            rows += [row for batch in summary(0, iter([table])) for row in batch.to_pylist()]
-    found = between(rows, marks)
-    recorded = Recorded("source", "east:9092")
-    recorded.add_bound(TOPIC, _bound(at_ms, [found[TOPIC, number] for number in logs]))
-    recorded.groups[GROUP] = {TOPIC: _progress(looked, GROUP, TOPIC, marks, found)}
-    return recorded
+            if table.offsets[0] >= first:
+                rows += [row for batch in summary(0, iter([table])) for row in batch.to_pylist()]
+    bounds, _ = add(recorded, looked, marks, between(rows, marks))
+    recorded.add_bound(TOPIC, bounds[TOPIC])
+    return Recorded.from_json(recorded.to_json())
 
 
 @st.composite
@@ -122,7 +137,6 @@ def test_no_unread_record_lies_before_the_start_in_the_survivor(
     recorded = recording(logs, committed, at_ms, cuts)
     # An earlier recording has seen the longest latency.
     recorded.add_bound(TOPIC, Bound(at_ms - 1, 1, 0, 0, most, "append time"))
-    recorded = Recorded.from_json(recorded.to_json())
     start = start_times(recorded, GROUP, TOPIC, range(PARTITIONS), Cautions(margin_ms=0))
     read = {id(each) for number, log in logs.items() for each in log[: committed[number]]}
     known = {id(each) for log in logs.values() for each in log}
@@ -205,7 +219,60 @@ def test_the_largest_bound_outlives_many_recordings() -> None:
     assert recorded.bound_ms(TOPIC) == 9_999
 
 
-@pytest.mark.parametrize("document", [{}, [], {"version": 2}, {"version": 1, "groups": 5}])
+@examples(25)
+@given(histories(), st.data())
+def test_recordings_one_after_the_other_know_what_one_of_everything_knows(
+    history: tuple[list[Sent], int, int], data: st.DataObject
+) -> None:
+    records, base, _ = history
+    moments = sorted(data.draw(st.lists(st.integers(-5, 110), min_size=1, max_size=4)))
+    recorded, committed = None, dict.fromkeys(range(PARTITIONS), 0)
+    for moment in moments:
+        logs = arrived(records, "source", base + moment)
+        for number, log in logs.items():
+            moved = data.draw(st.integers(0, len(log) - committed[number]), "how far a group moves")
+            committed[number] += data.draw(st.sampled_from([0, moved]), "or not")
+        cuts = data.draw(st.lists(st.integers(1, 20), max_size=2), "where tasks begin")
+        recorded = recording(logs, committed, base + moment, cuts, recorded)
+    assert recorded is not None
+    whole = recording(logs, committed, base + moments[-1], [])
+    assert recorded.groups == whole.groups
+    assert recorded.read == whole.read
+    assert recorded.bounds[TOPIC][-1] == whole.bounds[TOPIC][0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"topic_id": "another"}, {"epoch": 1}, {"topic_id": None}],
+    ids=str,
+)
+def test_another_log_is_read_from_its_start(change: dict[str, Any]) -> None:
+    log = [Sent(100 + number, 110 + number, 0, 0, 0) for number in range(6)]
+    before = recording({0: log, 1: []}, {0: 2, 1: 0}, 200, [])
+    other = [Sent(50, 95, 0, 0, 0), *log, *log]
+    again = recording({0: other, 1: []}, {0: 2, 1: 0}, 300, [], before, **change)
+    (progress, _) = again.groups[GROUP][TOPIC].partitions.values()
+    assert (progress.unread, progress.unread_min_ms) == (11, 100)
+    assert (again.read[TOPIC].partitions[0].records, again.bound_ms(TOPIC)) == (13, 45)
+
+
+def test_a_log_that_ends_earlier_than_it_did_is_read_from_its_start() -> None:
+    log = [Sent(100 + number, 110 + number, 0, 0, 0) for number in range(6)]
+    before = recording({0: log, 1: []}, {0: 2, 1: 0}, 200, [])
+    again = recording({0: log[:3], 1: []}, {0: 2, 1: 0}, 300, [], before)
+    assert again.groups[GROUP][TOPIC].unread == 1
+    assert again.read[TOPIC].partitions[0].records == 3
+
+
+def test_a_group_that_stands_still_keeps_what_retention_deletes_unread() -> None:
+    log = [Sent(100 + number, 110 + number, 0, 0, 0) for number in range(6)]
+    before = recording({0: log[:4], 1: []}, {0: 1, 1: 0}, 200, [])
+    again = recording({0: log, 1: []}, {0: 1, 1: 0}, 300, [], before, starts={0: 3})
+    place = again.groups[GROUP][TOPIC].partitions[0]
+    assert (place.offset, place.unread, place.unread_min_ms) == (3, 5, 101)
+
+
+@pytest.mark.parametrize("document", [{}, [], {"version": 1}, {"version": 2, "groups": 5}])
 def test_damaged_documents_are_refused(document: Any) -> None:
     with pytest.raises(CorruptFile):
         Recorded.from_json(document)

@@ -1,9 +1,11 @@
 """What a job reads: a location, topics of it, and a range of time."""
 
+import json
 import os
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,11 +14,12 @@ from horolog.client import Client
 from horolog.clock import SystemClock, moment_ms
 from horolog.errors import Misconfigured
 from horolog.jobs.location import Location
-from horolog.spark import register
+from horolog.spark import java_patterns, register
 from horolog.spark.broker_log import BrokerLog
 from horolog.spark.file_log import FileLog
 from horolog.spark.kafka_settings import PREFIX, security_of
 from horolog.spark.options import ReadOptions
+from horolog.storage.names import TopicPartition
 from horolog.times import parse_time
 
 Moment = int | str | datetime
@@ -91,6 +94,29 @@ class Selection:
             found["toTimestamp"] = str(self.to_ms)
         return found | more
 
+    def within(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> "Selection":
+        """The same, of these offsets alone: from the first of each to before the second.
+
+        What of them the log has deleted is left out.
+        """
+        by_topic: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+        for partition, its in ranges.items():
+            by_topic[partition.topic][partition.partition] = its
+        starts, ends = (
+            {
+                topic: {number: bounds[which] for number, bounds in its.items()}
+                for topic, its in by_topic.items()
+            }
+            for which in (0, 1)
+        )
+        limits = {
+            "assign": json.dumps({topic: list(its) for topic, its in by_topic.items()}),
+            "startingOffsets": json.dumps(starts),
+            "endingOffsets": json.dumps(ends),
+            "failOnDataLoss": "false",
+        }
+        return replace(self, topics=(), topics_pattern=None, settings={**self.settings, **limits})
+
     def frame(self, spark: SparkSession, **more: str) -> DataFrame:
         """The records as a DataFrame; `more` are further options, as `columns`."""
         register(spark)
@@ -133,6 +159,14 @@ def client_of(
     if unknown:
         raise Misconfigured(f"{unknown[0]} is no setting of a client: write {PREFIX}NAME=VALUE")
     return Client(location.bootstrap_servers, client_id=client_id, security=security_of(lowered))
+
+
+def wanted_groups(client: Client, names: Sequence[str], pattern: str | None) -> list[str]:
+    """The groups that are named, or whose whole name matches a regular expression of Java's."""
+    if pattern is None:
+        return sorted(dict.fromkeys(names))
+    matches = java_patterns.compiled(pattern).fullmatch
+    return [group for group in client.list_groups() if matches(group)]
 
 
 def _moment_ms(given: Moment | None, now_ms: int) -> int | None:

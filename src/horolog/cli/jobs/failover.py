@@ -28,8 +28,8 @@ from horolog.times import format_time, parse_duration
 
 if TYPE_CHECKING:
     from horolog.jobs.failing_over.applying import Applied
-    from horolog.jobs.failing_over.failover import Recording
     from horolog.jobs.failing_over.planning import Plan
+    from horolog.jobs.failing_over.recording import Recording
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -51,6 +51,15 @@ Groups = Annotated[
     str | None,
     typer.Option("--groups", metavar="NAME,NAME", show_default=False, help="Consumer groups."),
 ]
+GroupsPattern = Annotated[
+    str | None,
+    typer.Option(
+        "--groups-pattern",
+        metavar="RE",
+        show_default=False,
+        help="Those whose whole name matches a regular expression of Java's.",
+    ),
+]
 
 
 @app.command()
@@ -58,6 +67,7 @@ def record(
     source: Source,
     state: State,
     groups: Groups = None,
+    groups_pattern: GroupsPattern = None,
     topics: Topics = None,
     topics_pattern: TopicsPattern = None,
     live: Annotated[
@@ -78,7 +88,8 @@ def record(
     """Record how far groups have read, and how long records take, while the source lives.
 
     Without --topics it records all topics that the groups have committed offsets of. What groups
-    read between the last recording and the failover they read again, so record often.
+    read between the last recording and the failover they read again, so record often: a recording
+    reads what was appended since the one before, and what groups that move have not read.
     """
     live_ms = parse_duration(live)
     with session("failover record", master, conf) as spark, tasks_shown(spark, "record"):
@@ -87,6 +98,7 @@ def record(
         found = failover(spark, state=state).record(
             source=source,
             groups=_names(groups),
+            groups_pattern=groups_pattern,
             topics=topics,
             topics_pattern=topics_pattern,
             settings=settings_of(settings),
@@ -104,6 +116,7 @@ def plan(
     target: Target,
     state: State,
     groups: Groups = None,
+    groups_pattern: GroupsPattern = None,
     margin: Annotated[
         str,
         typer.Option("--margin", metavar="DURATION", help="Added to what records took at most."),
@@ -150,6 +163,7 @@ def plan(
         found = failover(spark, state=state).plan(
             target=target,
             groups=_names(groups),
+            groups_pattern=groups_pattern,
             settings=settings_of(settings),
             margin_ms=margin_ms,
             bound_ms=bound_ms,
@@ -164,22 +178,44 @@ def plan(
 def apply(
     target: Target,
     state: State,
+    groups: Groups = None,
+    groups_pattern: GroupsPattern = None,
     dry_run: DryRun = False,
-    again: Annotated[
-        bool, typer.Option("--again", help="Commit for groups, too, that were committed before.")
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Commit for groups, too, that have committed other offsets at the survivor, or "
+            "that this plan was applied to before.",
+        ),
+    ] = False,
+    accept_unproven: Annotated[
+        bool,
+        typer.Option(
+            "--accept-unproven",
+            help="Commit for groups, too, of which the plan says that records could be missing.",
+        ),
     ] = False,
     settings: Settings = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Commit the plan's offsets at the survivor; groups that have members are refused.
+    """Commit the plan's offsets at the survivor, group by group.
 
-    Run it again after a failure: groups that are committed are left alone.
+    Groups that have members are refused: stop them, since brokers let only members commit for such
+    a group. Run it again after a failure: groups that are committed are left alone. Exits with 1
+    where a group is refused.
     """
     from horolog.jobs.failing_over.failover import Failover
 
     found = Failover(None, state).apply(
-        target=target, settings=settings_of(settings), dry_run=dry_run, again=again
+        target=target,
+        groups=_names(groups),
+        groups_pattern=groups_pattern,
+        settings=settings_of(settings),
+        dry_run=dry_run,
+        overwrite=overwrite,
+        accept_unproven=accept_unproven,
     )
     _show_applied(found, as_json=as_json, dry_run=dry_run)
     raise typer.Exit(1 if any(each.error for each in found) else 0)
@@ -194,6 +230,7 @@ def _show_recording(found: "Recording", *, as_json: bool) -> None:
         {
             "topic": topic,
             "records": each.records,
+            "read_now": found.records_read[topic],
             "latency_ms": each.latency_ms,
             "measured_by": each.latency_by,
             "lateness_ms": each.lateness_ms,

@@ -1,7 +1,6 @@
 """Commits a plan at the survivor."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from horolog.client import EARLIEST, Client, CommittedOffset, NoAnswer
@@ -25,13 +24,16 @@ class Applied:
     """Why nothing was committed."""
 
 
-def offsets_of(plan: Plan) -> dict[str, dict[tuple[str, int], int]]:
-    """The offsets of each group."""
-    found: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
+def unproven(plan: Plan, groups: Collection[str]) -> list[Applied]:
+    """Those of the groups of which records could be missing, refused, and why."""
+    notes: dict[str, str] = {}
     for each in plan.starts:
-        for number, offset in each.offsets.items():
-            found[each.group][each.topic, number] = offset
-    return dict(found)
+        if each.notes and each.group in groups:
+            notes.setdefault(each.group, f"{each.topic}: {each.notes[0]}")
+    return [
+        Applied(group, 0, 0, f"records could be missing, {note} (--accept-unproven commits)")
+        for group, note in notes.items()
+    ]
 
 
 def check_cluster(client: Client, plan: Plan) -> None:
@@ -48,16 +50,20 @@ def check_cluster(client: Client, plan: Plan) -> None:
         )
 
 
-def commit(client: Client, offsets: Mapping[str, Offsets], *, dry_run: bool) -> Iterator[Applied]:
-    """Commit group by group; one that has members, or is refused, leaves the others alone."""
+def commit(
+    client: Client, offsets: Mapping[str, Offsets], *, dry_run: bool, overwrite: bool
+) -> Iterator[Applied]:
+    """Commit group by group; one that is refused leaves the others alone."""
     for group, its in sorted(offsets.items()):
         try:
-            yield _commit(client, group, its, dry_run=dry_run)
+            yield _commit(client, group, its, dry_run=dry_run, overwrite=overwrite)
         except (RequestRefused, NoAnswer) as error:
             yield Applied(group, 0, 0, str(error))
 
 
-def _commit(client: Client, group: str, offsets: Offsets, *, dry_run: bool) -> Applied:
+def _commit(
+    client: Client, group: str, offsets: Offsets, *, dry_run: bool, overwrite: bool
+) -> Applied:
     state = client.group_states([group]).get(group, "Dead")
     if state not in _WITHOUT_MEMBERS:
         return Applied(
@@ -74,11 +80,22 @@ def _commit(client: Client, group: str, offsets: Offsets, *, dry_run: bool) -> A
             group, 0, 0, f"records of the plan are deleted in {', '.join(gone)}: run plan again"
         )
     there = client.offset_fetch(group, offsets)
-    before = sum(
-        1 for key, offset in offsets.items() if (at := there.get(key)) and at.offset != offset
-    )
+    others = {
+        key: at.offset
+        for key, offset in offsets.items()
+        if (at := there.get(key)) is not None and at.offset != offset
+    }
+    if others and not overwrite:
+        (topic, number), offset = min(others.items())
+        return Applied(
+            group,
+            0,
+            len(others),
+            f"the group has committed other offsets at the survivor ({topic}-{number}: {offset}, "
+            f"and the plan says {offsets[topic, number]}): --overwrite replaces them",
+        )
     if not dry_run:
         client.offset_commit(
             group, {key: CommittedOffset(offset) for key, offset in offsets.items()}
         )
-    return Applied(group, len(offsets), before)
+    return Applied(group, len(offsets), len(others))

@@ -3,34 +3,25 @@
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
 from horolog.errors import Misconfigured
 from horolog.jobs.failing_over import planning
-from horolog.jobs.failing_over.applying import Applied, check_cluster, commit, offsets_of
+from horolog.jobs.failing_over.applying import Applied, check_cluster, commit, unproven
+from horolog.jobs.failing_over.looking import check_same_cluster, look
 from horolog.jobs.failing_over.planning import Cautions, Plan
-from horolog.jobs.failing_over.recorded import Bound, Recorded, TopicProgress
-from horolog.jobs.failing_over.recording import check_same_cluster, look, record_once
+from horolog.jobs.failing_over.recorded import Recorded
+from horolog.jobs.failing_over.recording import Recording, record_once
 from horolog.jobs.location import Location
 from horolog.jobs.selection import client_of
 from horolog.jobs.state import JobState
+from horolog.spark import java_patterns
 
 MARGIN_MS = 60_000
 """Added to what was measured: clocks of two clusters differ, and producers may stamp twice."""
 LIVE_MS = 30_000
 _RECORDED, _PLAN = "recorded", "plan"
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """What one recording found."""
-
-    bounds: Mapping[str, Bound]
-    """By topic."""
-    groups: Mapping[str, Mapping[str, TopicProgress]]
-    """By group and topic; a group that has committed nothing of the topics has none."""
 
 
 def failover(spark: SparkSession, *, state: str | os.PathLike[str]) -> "Failover":
@@ -61,7 +52,8 @@ class Failover:
         self,
         *,
         source: str | os.PathLike[str],
-        groups: Sequence[str],
+        groups: Sequence[str] = (),
+        groups_pattern: str | None = None,
         topics: str | Iterable[str] | None = None,
         topics_pattern: str | None = None,
         settings: Mapping[str, str] | None = None,
@@ -69,9 +61,14 @@ class Failover:
     ) -> Recording:
         """Record until when groups have read, and how long records take, while the source lives.
 
+        It reads what was appended since the recording before it, and from where groups are that
+        have committed something since.
+
         Args:
             source: the cluster that the groups read.
             groups: their names.
+            groups_pattern: or those whose whole name matches a regular expression of Java's, if
+                they have committed offsets of the topics.
             topics: of those that they have committed offsets of; all without any.
             topics_pattern: or those whose whole name matches a regular expression of Java's.
             settings: of the client.
@@ -83,30 +80,27 @@ class Failover:
             HorologError: the cluster cannot be read.
         """
         location = Location.parse(source)
-        if not groups:
-            raise Misconfigured("give the groups to record: --groups A,B")
+        _check_groups(groups, groups_pattern)
+        if not groups and groups_pattern is None:
+            raise Misconfigured("give the groups to record: --groups A,B or --groups-pattern RE")
         names = topics.split(",") if isinstance(topics, str) else topics or ()
         wanted = [name.strip() for name in names if name.strip()]
         with self._state() as state:
             recorded = _read(state)
-            looked = look(location, settings or {}, groups, wanted, topics_pattern)
+            looked = look(location, settings or {}, groups, groups_pattern, wanted, topics_pattern)
             if recorded is None:
                 recorded = Recorded(looked.cluster_id, str(location))
             check_same_cluster(recorded, looked, location)
-            bounds, progress = record_once(self._session, location, settings or {}, looked, live_ms)
-            for topic, bound in bounds.items():
-                recorded.add_bound(topic, bound)
-            for group, its in progress.items():
-                if its:
-                    recorded.groups.setdefault(group, {}).update(its)
+            found = record_once(self._session, location, settings or {}, looked, recorded, live_ms)
             state.write(_RECORDED, recorded.to_json())
-        return Recording(bounds, progress)
+        return found
 
     def plan(
         self,
         *,
         target: str | os.PathLike[str],
         groups: Sequence[str] = (),
+        groups_pattern: str | None = None,
         settings: Mapping[str, str] | None = None,
         margin_ms: int = MARGIN_MS,
         bound_ms: int | None = None,
@@ -118,6 +112,7 @@ class Failover:
         Args:
             target: the survivor.
             groups: the names of some that were recorded; all without any.
+            groups_pattern: or a regular expression of Java's for whole names.
             settings: of the client.
             margin_ms: added to every bound.
             bound_ms: instead of the largest that was recorded.
@@ -136,6 +131,7 @@ class Failover:
             recorded = _read(state)
             if recorded is None:
                 raise Misconfigured(f"{state.path} holds no recording: run failover record first")
+            chosen = _chosen(recorded.groups, groups, groups_pattern, "was never recorded")
             cautions = Cautions(margin_ms, bound_ms, same_partitions, ignore_odd_times)
             found = planning.plan(
                 self._session,
@@ -144,7 +140,7 @@ class Failover:
                 settings or {},
                 cautions,
                 uuid.uuid4().hex,
-                groups,
+                chosen,
             )
             state.write(_PLAN, found.to_json())
         return found
@@ -153,23 +149,30 @@ class Failover:
         self,
         *,
         target: str | os.PathLike[str],
+        groups: Sequence[str] = (),
+        groups_pattern: str | None = None,
         settings: Mapping[str, str] | None = None,
         dry_run: bool = False,
-        again: bool = False,
+        overwrite: bool = False,
+        accept_unproven: bool = False,
     ) -> list[Applied]:
         """Commit the plan, group by group; a group that was committed is left alone.
 
-        A run that was killed is run again. What a group has committed since it was applied would
-        be overwritten by a second time, hence `again`.
+        A run that was killed is run again. Groups that have members are refused, as brokers
+        refuse commits of others for them.
 
         Args:
             target: the survivor.
+            groups: the names of some that were planned; all without any.
+            groups_pattern: or a regular expression of Java's for whole names.
             settings: of the client.
             dry_run: commit nothing.
-            again: commit for groups, too, that were committed by this plan before.
+            overwrite: commit for groups, too, that have committed other offsets at the survivor,
+                or have been committed by this plan before.
+            accept_unproven: commit for groups, too, of which records could be missing.
 
         Raises:
-            Misconfigured: there is no plan, or it is of another cluster.
+            Misconfigured: there is no plan, it is of another cluster, or without such groups.
             HorologError: the survivor cannot be reached.
         """
         with self._state() as state:
@@ -177,17 +180,21 @@ class Failover:
             if document is None:
                 raise Misconfigured(f"{state.path} holds no plan: run failover plan first")
             found = Plan.from_json(document)
-            offsets = offsets_of(found)
-            done = [] if again else [each for each in offsets if _key(found, each) in state.done]
-            left = {group: its for group, its in offsets.items() if group not in done}
-            applied = [Applied(each, 0, 0) for each in sorted(done)]
+            offsets = found.offsets()
+            planned = {each.group for each in found.starts}
+            chosen = _chosen(planned, groups, groups_pattern, "is not in the plan")
+            done = {each for each in chosen if not overwrite and _key(found, each) in state.done}
+            refused = [] if accept_unproven else unproven(found, chosen - done)
+            left = chosen - done - {each.group for each in refused}
+            applied = [*(Applied(each, 0, 0) for each in sorted(done)), *refused]
             with client_of(Location.parse(target, "target"), settings or {}) as client:
                 check_cluster(client, found)
-                for each in commit(client, left, dry_run=dry_run):
+                wanted = {group: offsets[group] for group in left if group in offsets}
+                for each in commit(client, wanted, dry_run=dry_run, overwrite=overwrite):
                     if each.error is None and not dry_run:
                         state.record([(_key(found, each.group), {"offsets": each.offsets})])
                     applied.append(each)
-        return applied
+        return sorted(applied, key=lambda each: each.group)
 
     @property
     def _session(self) -> SparkSession:
@@ -200,6 +207,33 @@ class Failover:
 
 def _key(plan: Plan, group: str) -> str:
     return f"{plan.id}/{group}"
+
+
+def _check_groups(groups: Sequence[str], pattern: str | None) -> None:
+    if groups and pattern is not None:
+        raise Misconfigured("give groups or groups-pattern, not both")
+
+
+def _chosen(
+    known: Iterable[str], groups: Sequence[str], pattern: str | None, not_: str
+) -> set[str]:
+    """Those of the groups that are wanted.
+
+    Raises:
+        Misconfigured: one that is named is not among them, or none matches the pattern.
+    """
+    _check_groups(groups, pattern)
+    known = set(known)
+    if pattern is not None:
+        matches = java_patterns.compiled(pattern).fullmatch
+        found = {each for each in known if matches(each)}
+        if not found:
+            raise Misconfigured(f"no group that matches {pattern} {not_}")
+        return found
+    for each in groups:
+        if each not in known:
+            raise Misconfigured(f"group {each} {not_}")
+    return set(groups) or known
 
 
 def _read(state: JobState) -> Recorded | None:

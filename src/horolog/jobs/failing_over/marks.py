@@ -51,24 +51,8 @@ class PartitionMarks:
 
     between: tuple[Between, ...]
 
-    @property
-    def late_max_ms(self) -> int:
-        """The largest lateness of the whole partition."""
-        return max((each.late_max_ms for each in self.between), default=0)
-
-    @property
-    def max_ms(self) -> int | None:
-        """The largest create time."""
-        return max((each.max_ms for each in self.between if each.max_ms is not None), default=None)
-
-    @property
-    def latency_max_ms(self) -> int | None:
-        """The largest latency."""
-        known = [each.latency_max_ms for each in self.between if each.latency_max_ms is not None]
-        return max(known, default=None)
-
     def from_mark(self, place: int) -> Between:
-        """All from a mark on, by its place among the marks of the partition."""
+        """All from a mark on, by its place among the marks of the partition; of -1 everything."""
         rest = self.between[place + 1 :]
         return Between(
             sum(each.records for each in rest),
@@ -77,6 +61,11 @@ class PartitionMarks:
             sum(each.up_to for each in rest),
             min((each.min_ms for each in rest if each.min_ms is not None), default=None),
             max((each.max_ms for each in rest if each.max_ms is not None), default=None),
+            max((each.late_max_ms for each in rest), default=0),
+            max(
+                (each.latency_max_ms for each in rest if each.latency_max_ms is not None),
+                default=None,
+            ),
         )
 
 

@@ -57,6 +57,14 @@ class Plan:
         """Whether no record can be missing, if none takes longer than its bound."""
         return not any(each.notes for each in self.starts)
 
+    def offsets(self) -> dict[str, dict[tuple[str, int], int]]:
+        """The offsets of each group, by topic and partition."""
+        found: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
+        for each in self.starts:
+            for number, offset in each.offsets.items():
+                found[each.group][each.topic, number] = offset
+        return dict(found)
+
     def to_json(self) -> dict[str, Any]:
         """As a document; `from_json` reads it."""
         found = asdict(self)
@@ -148,23 +156,17 @@ def plan(
     settings: Mapping[str, str],
     cautions: Cautions,
     plan_id: str,
-    groups: Collection[str] = (),
+    groups: Collection[str],
 ) -> Plan:
-    """Where each group starts; asks the survivor alone.
+    """Where each of the recorded groups starts; asks the survivor alone.
 
     Raises:
-        Misconfigured: the survivor is the cluster that was recorded, or a group was not recorded.
+        Misconfigured: the survivor is the cluster that was recorded.
         RequestRefused: the survivor refuses.
         NoAnswer: it does not answer.
     """
-    missing = [each for each in groups if each not in recorded.groups]
-    if missing:
-        raise Misconfigured(f"group {missing[0]} was never recorded")
     wanted = {
-        (group, topic)
-        for group, its in recorded.groups.items()
-        if not groups or group in groups
-        for topic in its
+        (group, topic) for group, its in recorded.groups.items() if group in groups for topic in its
     }
     with client_of(target, settings) as client:
         cluster_id, present = _survivor(client, recorded, target, {topic for _, topic in wanted})

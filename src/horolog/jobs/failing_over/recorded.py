@@ -1,21 +1,27 @@
-"""What recordings keep of a cluster, and until when a group has read by them."""
+"""What recordings keep of a cluster, and until when a group has read by them.
+
+A recording reads what was appended since the one before it. So what the earlier ones have read is
+kept as sums: of each partition (`PartitionRead`), and of what a group has not read (`Progress`).
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from horolog.errors import CorruptFile
 
+VERSION: Final = 2
 MOST_BOUNDS: Final = 1_000
 """Recordings whose bounds are kept apart; of older ones the largest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How late records of a topic were, by one recording."""
+    """How late records of a topic were, by one recording and those before it."""
 
     at_ms: int
     records: int
+    """That were ever read."""
     odd: int
     """Records without a time, or with one that looks like another unit's: nothing bounds them."""
     lateness_ms: int
@@ -25,7 +31,7 @@ class Bound:
 
     @property
     def ms(self) -> int:
-        """What a record took at most, as far as this recording saw."""
+        """What a record took at most, as far as is known."""
         return max(self.lateness_ms, self.latency_ms or 0)
 
 
@@ -35,7 +41,11 @@ class Progress:
 
     offset: int
     """The next one it reads: what it has committed, or where the log begins."""
-    is_committed: bool
+    committed: int | None
+    """What it has committed."""
+    end: int | None
+    """The log end then, at which a later recording goes on as long as the group commits nothing;
+    None where the log is another one since."""
     unread: int
     unread_odd: int
     unread_min_ms: int | None
@@ -77,6 +87,31 @@ class TopicProgress:
         return min([self.at_ms - bound_ms, *known])
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionRead:
+    """What the recordings have read of a partition."""
+
+    end: int
+    """The log end up to which they have."""
+    leader_epoch: int | None
+    """Of its leader then: while that stays, nothing before `end` was truncated."""
+    records: int = 0
+    odd: int = 0
+    lateness_ms: int = 0
+    latency_ms: int | None = None
+    """By append times; None where the log knows none."""
+    largest_ms: int | None = None
+
+
+@dataclass(slots=True)
+class TopicRead:
+    """What the recordings have read of a topic."""
+
+    topic_id: str | None
+    """None of brokers before Kafka 2.8, whose topics are read anew each time."""
+    partitions: dict[int, PartitionRead] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Recorded:
     """All recordings of one source cluster."""
@@ -87,6 +122,22 @@ class Recorded:
     """By topic, oldest first."""
     groups: dict[str, dict[str, TopicProgress]] = field(default_factory=dict)
     """By group and topic."""
+    read: dict[str, TopicRead] = field(default_factory=dict)
+    """By topic."""
+
+    def forget(self, topic: str, number: int | None = None) -> None:
+        """Let the next recording read a partition, or a whole topic, from its start again."""
+        if number is None:
+            self.read.pop(topic, None)
+        elif topic in self.read:
+            self.read[topic].partitions.pop(number, None)
+        for its in self.groups.values():
+            if topic in its:
+                partitions = {
+                    each: replace(progress, end=None) if number in (None, each) else progress
+                    for each, progress in its[topic].partitions.items()
+                }
+                its[topic] = replace(its[topic], partitions=partitions)
 
     def add_bound(self, topic: str, bound: Bound) -> None:
         """Keep what a recording saw; of the oldest beyond `MOST_BOUNDS` the largest."""
@@ -110,7 +161,7 @@ class Recorded:
     def to_json(self) -> dict[str, Any]:
         """As a document; `from_json` reads it."""
         return {
-            "version": 1,
+            "version": VERSION,
             "cluster_id": self.cluster_id,
             "source": self.source,
             "bounds": {topic: [_plain(each) for each in its] for topic, its in self.bounds.items()},
@@ -127,6 +178,15 @@ class Recorded:
                 }
                 for group, topics in self.groups.items()
             },
+            "read": {
+                topic: {
+                    "topic_id": its.topic_id,
+                    "partitions": {
+                        str(number): _plain(each) for number, each in its.partitions.items()
+                    },
+                }
+                for topic, its in self.read.items()
+            },
         }
 
     @classmethod
@@ -137,8 +197,10 @@ class Recorded:
             CorruptFile: it is not that.
         """
         try:
-            if document["version"] != 1:
-                raise CorruptFile(f"recorded.json is of version {document['version']}, not 1")
+            if document["version"] != VERSION:
+                raise CorruptFile(
+                    f"recorded.json is of version {document['version']}, not {VERSION}"
+                )
             return cls(
                 document["cluster_id"],
                 document["source"],
@@ -149,6 +211,13 @@ class Recorded:
                 {
                     group: {topic: _progress(its) for topic, its in topics.items()}
                     for group, topics in document["groups"].items()
+                },
+                {
+                    topic: TopicRead(
+                        its["topic_id"],
+                        {int(n): PartitionRead(**each) for n, each in its["partitions"].items()},
+                    )
+                    for topic, its in document["read"].items()
                 },
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -1,114 +1,106 @@
-"""Records until when groups have read, and how late records are, while their cluster lives."""
+"""Records until when groups have read, and how late records are, while their cluster lives.
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+Each recording reads what was appended since the one before it, and what groups have not read that
+have committed another offset since. What a group that stands still has not read is known from
+before; records of it that were deleted since still count.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from pyspark.sql import SparkSession
 
-from horolog.client import EARLIEST, Client, CommittedOffset
-from horolog.clock import SystemClock
-from horolog.errors import Misconfigured
+from horolog.jobs.failing_over.looking import Key, Looked, Partition
 from horolog.jobs.failing_over.marks import (
     PARTS,
+    Between,
     MarkSummary,
     PartitionMarks,
     between,
     marked,
     rows_of,
 )
-from horolog.jobs.failing_over.recorded import Bound, Progress, Recorded, TopicProgress
+from horolog.jobs.failing_over.recorded import (
+    Bound,
+    PartitionRead,
+    Progress,
+    Recorded,
+    TopicProgress,
+    TopicRead,
+)
 from horolog.jobs.location import Location
 from horolog.jobs.questions.live import LiveScan
 from horolog.jobs.questions.scan import Scan, Summary, ddl_of
-from horolog.jobs.selection import Selection, client_of
-from horolog.spark import java_patterns
+from horolog.jobs.selection import Selection
+from horolog.storage.names import TopicPartition
 
 BY_APPEND_TIME: Final = "append time"
 BY_READER: Final = "reader"
+_ISOLATION: Final = "kafka.isolation.level"
 
-Commits = Mapping[tuple[str, int], CommittedOffset | None]
 
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What one recording found."""
 
-class Looked(NamedTuple):
-    """What a recording found, before it read the records."""
-
-    cluster_id: str | None
-    at_ms: int
-    commits: dict[str, Commits]
-    """By group."""
-    partitions: dict[str, list[int]]
+    bounds: Mapping[str, Bound]
     """By topic."""
-    earliest: dict[tuple[str, int], int]
-
-    def offset(self, group: str, partition: tuple[str, int]) -> int:
-        """The next one that a group reads."""
-        committed = self.commits[group].get(partition)
-        start = self.earliest[partition]
-        return start if committed is None else max(start, committed.offset)
-
-    def reads(self, group: str, topic: str) -> bool:
-        """Whether a group has committed anything of a topic."""
-        return any(
-            name == topic and its is not None for (name, _), its in self.commits[group].items()
-        )
+    groups: Mapping[str, Mapping[str, TopicProgress]]
+    """By group and topic; a group that has committed nothing of the topics has none."""
+    records_read: Mapping[str, int]
+    """By topic, how many it read to know that."""
 
 
-def look(
-    source: Location,
-    settings: Mapping[str, str],
-    groups: Sequence[str],
-    topics: Sequence[str],
-    topics_pattern: str | None,
-) -> Looked:
-    """Ask for the time, the committed offsets and the partitions, in this order.
+def forget_changed(recorded: Recorded, looked: Looked) -> None:
+    """Forget what was read of logs that are others now.
 
-    Raises:
-        Misconfigured: no group has committed anything of the topics.
-        RequestRefused: the cluster refuses.
-        NoAnswer: it does not answer.
+    A topic that was created again has another id. A log that was truncated ends before the offset
+    up to which it was read, or has another leader epoch.
     """
-    with client_of(source, settings) as client:
-        at_ms = client.cluster_time_ms()
-        if at_ms is None:
-            at_ms = SystemClock().now_ms()
-        commits = {group: client.offset_fetch(group) for group in groups}
-        wanted = _topics(commits, topics, topics_pattern)
-        if not wanted:
-            raise Misconfigured(
-                f"there is nothing to record: {', '.join(groups)} have committed no offset"
-                + (" of these topics" if topics or topics_pattern else "")
-            )
-        metadata = client.metadata(wanted)
-        partitions = {
-            name: sorted(metadata.topics[name].partitions)
-            for name in wanted
-            if name in metadata.topics and metadata.topics[name].partitions
-        }
-        missing = [name for name in topics if name not in partitions]
-        if missing:
-            raise Misconfigured(f"there is no topic {missing[0]} at {source}")
-        return Looked(
-            metadata.cluster_id, at_ms, dict(commits), partitions, _earliest(client, partitions)
-        )
+    for topic, topic_id in looked.topic_ids.items():
+        before = recorded.read.get(topic)
+        if before is None or topic_id is None or before.topic_id != topic_id:
+            recorded.forget(topic)
+            continue
+        for number in looked.numbers(topic):
+            now, then = looked.partitions[topic, number], before.partitions.get(number)
+            if then is None or now.end < then.end or now.leader_epoch != then.leader_epoch:
+                recorded.forget(topic, number)
 
 
-def _topics(
-    commits: Mapping[str, Commits], topics: Sequence[str], pattern: str | None
-) -> list[str]:
-    read = sorted({name for its in commits.values() for (name, _), at in its.items() if at})
-    if topics:
-        return [name for name in topics if name in read]
-    if pattern is None:
-        return read
-    matches = java_patterns.compiled(pattern).fullmatch
-    return [name for name in read if matches(name)]
+def marks_of(recorded: Recorded, looked: Looked) -> dict[Key, list[int]]:
+    """The offsets from which on each partition has to be summed up."""
+    marks = {}
+    for key in looked.partitions:
+        its = {_read_to(recorded, looked, key)}
+        for group in looked.commits:
+            if looked.reads(group, key[0]):
+                its.add(_since(recorded, looked, group, key)[0])
+        marks[key] = sorted(its)
+    return marks
 
 
-def _earliest(
-    client: Client, partitions: Mapping[str, Sequence[int]]
-) -> dict[tuple[str, int], int]:
-    asked = {(name, number): EARLIEST for name, its in partitions.items() for number in its}
-    return {key: found.offset if found else 0 for key, found in client.list_offsets(asked).items()}
+def _read_to(recorded: Recorded, looked: Looked, key: Key) -> int:
+    before = _read(recorded, key)
+    return looked.partitions[key].earliest if before is None else before.end
+
+
+def _read(recorded: Recorded, key: Key) -> PartitionRead | None:
+    topic = recorded.read.get(key[0])
+    return None if topic is None else topic.partitions.get(key[1])
+
+
+def _since(recorded: Recorded, looked: Looked, group: str, key: Key) -> tuple[int, Progress | None]:
+    """From which offset on records are new to a group's place, and what is known of those before.
+
+    That is known of a group that has committed nothing since; else all from its offset on is new.
+    """
+    topic = recorded.groups.get(group, {}).get(key[0])
+    before = None if topic is None else topic.partitions.get(key[1])
+    if before is None or before.end is None or before.committed != looked.committed(group, key):
+        return looked.offset(group, key), None
+    return before.end, before
 
 
 def record_once(
@@ -116,42 +108,140 @@ def record_once(
     source: Location,
     settings: Mapping[str, str],
     looked: Looked,
+    recorded: Recorded,
     live_ms: int,
-) -> tuple[dict[str, Bound], dict[str, dict[str, TopicProgress]]]:
-    """Read the times of the topics; bounds by topic, progress by group and topic."""
-    keys = [(name, number) for name, its in looked.partitions.items() for number in its]
-    marks = {key: sorted({looked.offset(group, key) for group in looked.commits}) for key in keys}
-    selection = Selection.of(str(source), topics=list(looked.partitions), settings=settings)
-    found = marked(spark, Scan.plan(spark, selection, with_producers=False), marks)
-    bounds = {
-        name: _bound(looked.at_ms, [found[name, number] for number in its])
-        for name, its in looked.partitions.items()
-    }
+) -> Recording:
+    """Read the times that are not known yet, and add what they say to what is recorded."""
+    forget_changed(recorded, looked)
+    marks = marks_of(recorded, looked)
+    selection = _to_read(source, settings, looked, marks)
+    found = (
+        between([], marks)
+        if selection is None
+        else marked(spark, Scan.plan(spark, selection, with_producers=False), marks)
+    )
+    topics = sorted(looked.topic_ids)
+    bounds, groups = add(recorded, looked, marks, found)
     blind = [name for name, each in bounds.items() if each.latency_ms is None]
     if blind and live_ms:
         bounds |= _measured_live(
             spark, source, settings, {name: bounds[name] for name in blind}, live_ms
         )
-    progress = {
-        group: {
-            name: _progress(looked, group, name, marks, found)
-            for name in looked.partitions
-            if looked.reads(group, name)
-        }
-        for group in looked.commits
+    for topic, bound in bounds.items():
+        recorded.add_bound(topic, bound)
+    read = {
+        name: sum(found[name, number].from_mark(0).records for number in looked.numbers(name))
+        for name in topics
     }
+    return Recording(bounds, groups, read)
+
+
+def _to_read(
+    source: Location, settings: Mapping[str, str], looked: Looked, marks: Mapping[Key, list[int]]
+) -> Selection | None:
+    """From the first mark of each partition to its end; None if there is nothing.
+
+    Uncommitted records, too, whatever the settings say: they may be committed later.
+    """
+    ranges = {
+        TopicPartition(*key): (its[0], looked.partitions[key].end)
+        for key, its in marks.items()
+        if its[0] < looked.partitions[key].end
+    }
+    others = {name: value for name, value in settings.items() if name.lower() != _ISOLATION}
+    everything = Selection(source=source, settings={**others, _ISOLATION: "read_uncommitted"})
+    return everything.within(ranges) if ranges else None
+
+
+def add(
+    recorded: Recorded,
+    looked: Looked,
+    marks: Mapping[Key, Sequence[int]],
+    found: Mapping[Key, PartitionMarks],
+) -> tuple[dict[str, Bound], dict[str, dict[str, TopicProgress]]]:
+    """Add to what is recorded what was found from the marks on; the bounds and the groups' places.
+
+    The bounds are not added: what is appended while a recording goes on may count as well.
+    """
+    progress: dict[str, dict[str, TopicProgress]] = {group: {} for group in looked.commits}
+    bounds = {}
+    for topic, topic_id in looked.topic_ids.items():
+        keys = [(topic, number) for number in looked.numbers(topic)]
+        read = {}
+        for key in keys:
+            fresh = found[key].from_mark(marks[key].index(_read_to(recorded, looked, key)))
+            read[key[1]] = _added(_read(recorded, key), fresh, looked.partitions[key])
+        times = [each.largest_ms for each in read.values() if each.largest_ms is not None]
+        largest = max(times, default=None)
+        for group in looked.commits:
+            if looked.reads(group, topic):
+                places = {
+                    key[1]: _place(recorded, looked, group, key, marks[key], found[key])
+                    for key in keys
+                }
+                progress[group][topic] = TopicProgress(looked.at_ms, largest, places)
+        recorded.read[topic] = TopicRead(topic_id, read)
+        bounds[topic] = _bound(looked.at_ms, list(read.values()))
+    for group, its in progress.items():
+        if its:
+            recorded.groups.setdefault(group, {}).update(its)
     return bounds, progress
 
 
-def _bound(at_ms: int, partitions: Sequence[PartitionMarks]) -> Bound:
-    latencies = [each.latency_max_ms for each in partitions if each.latency_max_ms is not None]
+def _added(before: PartitionRead | None, fresh: Between, now: Partition) -> PartitionRead:
+    """A partition with the records from the end on up to which it had been read."""
+    before = before or PartitionRead(now.earliest, now.leader_epoch)
+    late_ms = max(before.lateness_ms, fresh.late_max_ms)
+    if before.largest_ms is not None and fresh.min_ms is not None:
+        late_ms = max(late_ms, before.largest_ms - fresh.min_ms)
+    return PartitionRead(
+        end=now.end,
+        leader_epoch=now.leader_epoch,
+        records=before.records + fresh.records,
+        odd=before.odd + fresh.odd,
+        lateness_ms=late_ms,
+        latency_ms=_of_both(max, before.latency_ms, fresh.latency_max_ms),
+        largest_ms=_of_both(max, before.largest_ms, fresh.max_ms),
+    )
+
+
+def _of_both(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
+    """Of two values that may be unknown."""
+    if one is None or other is None:
+        return one if other is None else other
+    return choose(one, other)
+
+
+def _bound(at_ms: int, partitions: Sequence[PartitionRead]) -> Bound:
+    latencies = [each.latency_ms for each in partitions if each.latency_ms is not None]
     return Bound(
         at_ms=at_ms,
-        records=sum(its.records for each in partitions for its in each.between),
-        odd=sum(its.odd for each in partitions for its in each.between),
-        lateness_ms=max((each.late_max_ms for each in partitions), default=0),
+        records=sum(each.records for each in partitions),
+        odd=sum(each.odd for each in partitions),
+        lateness_ms=max((each.lateness_ms for each in partitions), default=0),
         latency_ms=max(0, *latencies) if latencies else None,
         latency_by=BY_APPEND_TIME if latencies else None,
+    )
+
+
+def _place(
+    recorded: Recorded,
+    looked: Looked,
+    group: str,
+    key: Key,
+    marks: Sequence[int],
+    found: PartitionMarks,
+) -> Progress:
+    """How far a group is in a partition."""
+    since, known = _since(recorded, looked, group, key)
+    fresh = found.from_mark(marks.index(since))
+    return Progress(
+        offset=looked.offset(group, key),
+        committed=looked.committed(group, key),
+        end=looked.partitions[key].end,
+        unread=fresh.records + (known.unread if known else 0),
+        unread_odd=fresh.odd + (known.unread_odd if known else 0),
+        unread_min_ms=_of_both(min, known.unread_min_ms if known else None, fresh.min_ms),
     )
 
 
@@ -168,8 +258,9 @@ def _measured_live(
     parts = LiveScan.plan(spark, selection, live_ms).frame(spark, summary, ddl_of(PARTS))
     found: dict[str, int] = {}
     for (topic, _), each in between(rows_of(parts), {}).items():
-        if each.latency_max_ms is not None:
-            found[topic] = max(found.get(topic, 0), each.latency_max_ms)
+        latency_ms = each.from_mark(-1).latency_max_ms
+        if latency_ms is not None:
+            found[topic] = max(found.get(topic, 0), latency_ms)
     return {
         topic: Bound(
             at_ms=each.at_ms,
@@ -181,41 +272,3 @@ def _measured_live(
         )
         for topic, each in bounds.items()
     }
-
-
-def _progress(
-    looked: Looked,
-    group: str,
-    topic: str,
-    marks: Mapping[tuple[str, int], Sequence[int]],
-    found: Mapping[tuple[str, int], PartitionMarks],
-) -> TopicProgress:
-    partitions = {}
-    largest: list[int] = []
-    for number in looked.partitions[topic]:
-        key = (topic, number)
-        offset = looked.offset(group, key)
-        unread = found[key].from_mark(marks[key].index(offset))
-        partitions[number] = Progress(
-            offset=offset,
-            is_committed=looked.commits[group].get(key) is not None,
-            unread=unread.records,
-            unread_odd=unread.odd,
-            unread_min_ms=unread.min_ms,
-        )
-        if found[key].max_ms is not None:
-            largest.append(found[key].max_ms or 0)
-    return TopicProgress(looked.at_ms, max(largest, default=None), partitions)
-
-
-def check_same_cluster(recorded: Recorded, looked: Looked, source: Location) -> None:
-    """Refuse to mix recordings of two clusters.
-
-    Raises:
-        Misconfigured: the earlier ones are of another cluster.
-    """
-    if recorded.cluster_id != looked.cluster_id:
-        raise Misconfigured(
-            f"the recordings in --state are of the cluster {recorded.cluster_id} "
-            f"({recorded.source}), and {source} is of {looked.cluster_id}: give another --state"
-        )

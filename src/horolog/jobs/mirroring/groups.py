@@ -1,12 +1,11 @@
 """Committed offsets of consumer groups, carried over to the target."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from horolog.client import Client, CommittedOffset
 from horolog.errors import RequestRefused
 from horolog.jobs.mirroring.ledger import Ledger
-from horolog.spark import java_patterns
 from horolog.storage.names import TopicPartition
 
 
@@ -18,14 +17,6 @@ class CarriedGroup:
     partitions: int
     note: str | None = None
     """Why nothing was committed."""
-
-
-def wanted_groups(client: Client, names: Sequence[str], pattern: str | None) -> list[str]:
-    """The groups that are named, or whose whole name matches a regular expression of Java's."""
-    if pattern is None:
-        return sorted(dict.fromkeys(names))
-    matches = java_patterns.compiled(pattern).fullmatch
-    return [group for group in client.list_groups() if matches(group)]
 
 
 def carry_over(

@@ -11,7 +11,7 @@ from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.jobs.mirroring.destination import Destination, Stretch
-from horolog.jobs.mirroring.groups import CarriedGroup, carry_over, wanted_groups
+from horolog.jobs.mirroring.groups import CarriedGroup, carry_over
 from horolog.jobs.mirroring.known_topics import KnownTopics
 from horolog.jobs.mirroring.ledger import Ledger
 from horolog.jobs.mirroring.moving import Moved, may_pass
@@ -21,7 +21,7 @@ from horolog.jobs.mirroring.topics import (
     Renaming,
     describe,
 )
-from horolog.jobs.selection import Selection
+from horolog.jobs.selection import Selection, wanted_groups
 from horolog.spark.broker_log import BrokerLog
 from horolog.spark.file_log import FileLog
 from horolog.storage.names import TopicPartition

@@ -1,0 +1,150 @@
+"""What a cluster says before its records are read: its time, what groups committed, log ends."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from horolog.client import EARLIEST, LATEST, CommittedOffset, FoundOffset
+from horolog.clock import SystemClock
+from horolog.errors import Misconfigured
+from horolog.jobs.failing_over.recorded import Recorded
+from horolog.jobs.location import Location
+from horolog.jobs.selection import client_of, wanted_groups
+from horolog.spark import java_patterns
+
+Key = tuple[str, int]
+"""A topic and the number of a partition."""
+Commits = Mapping[Key, CommittedOffset | None]
+
+
+class Partition(NamedTuple):
+    """One partition, as the cluster describes it."""
+
+    earliest: int
+    end: int
+    leader_epoch: int | None
+
+
+class Looked(NamedTuple):
+    """What a recording found, before it read the records."""
+
+    cluster_id: str | None
+    at_ms: int
+    commits: dict[str, Commits]
+    """By group."""
+    topic_ids: dict[str, str | None]
+    """By topic; None of brokers before Kafka 2.8."""
+    partitions: dict[Key, Partition]
+
+    def numbers(self, topic: str) -> list[int]:
+        """The partitions of a topic."""
+        return [number for name, number in self.partitions if name == topic]
+
+    def committed(self, group: str, partition: Key) -> int | None:
+        """What a group has committed."""
+        found = self.commits[group].get(partition)
+        return None if found is None else found.offset
+
+    def offset(self, group: str, partition: Key) -> int:
+        """The next one that a group reads."""
+        start = self.partitions[partition].earliest
+        committed = self.committed(group, partition)
+        return start if committed is None else max(start, committed)
+
+    def reads(self, group: str, topic: str) -> bool:
+        """Whether a group has committed anything of a topic."""
+        return any(
+            name == topic and its is not None for (name, _), its in self.commits[group].items()
+        )
+
+
+def look(
+    source: Location,
+    settings: Mapping[str, str],
+    groups: Sequence[str],
+    groups_pattern: str | None,
+    topics: Sequence[str],
+    topics_pattern: str | None,
+) -> Looked:
+    """Ask for the time, the committed offsets and the partitions, in this order.
+
+    Of the groups that match a pattern those are left out that have committed nothing.
+
+    Raises:
+        Misconfigured: no group has committed anything of the topics, or none matches.
+        RequestRefused: the cluster refuses.
+        NoAnswer: it does not answer.
+    """
+    with client_of(source, settings) as client:
+        at_ms = client.cluster_time_ms()
+        if at_ms is None:
+            at_ms = SystemClock().now_ms()
+        chosen = wanted_groups(client, groups, groups_pattern)
+        commits: dict[str, Commits] = {group: client.offset_fetch(group) for group in chosen}
+        wanted = _topics(commits, topics, topics_pattern)
+        if groups_pattern is not None:
+            commits = {
+                group: its
+                for group, its in commits.items()
+                if any(at is not None and name in wanted for (name, _), at in its.items())
+            }
+        if not wanted:
+            who = ", ".join(groups) or f"the groups that match {groups_pattern}"
+            raise Misconfigured(
+                f"there is nothing to record: {who} have committed no offset"
+                + (" of these topics" if topics or topics_pattern else "")
+            )
+        metadata = client.metadata(wanted)
+        found = {name: its for name, its in metadata.topics.items() if its.partitions}
+        missing = [name for name in topics if name not in found]
+        if missing:
+            raise Misconfigured(f"there is no topic {missing[0]} at {source}")
+        epochs = {
+            (name, number): found[name].partitions[number].leader_epoch
+            for name in sorted(found)
+            for number in sorted(found[name].partitions)
+        }
+        earliest, ends = (
+            client.list_offsets(dict.fromkeys(epochs, at)) for at in (EARLIEST, LATEST)
+        )
+        return Looked(
+            metadata.cluster_id,
+            at_ms,
+            commits,
+            {
+                name: None if its.topic_id is None or not its.topic_id.int else str(its.topic_id)
+                for name, its in found.items()
+            },
+            {
+                key: Partition(_offset(earliest[key]), _offset(ends[key]), epoch)
+                for key, epoch in epochs.items()
+            },
+        )
+
+
+def _offset(found: FoundOffset | None) -> int:
+    return 0 if found is None else found.offset
+
+
+def _topics(
+    commits: Mapping[str, Commits], topics: Sequence[str], pattern: str | None
+) -> list[str]:
+    read = sorted({name for its in commits.values() for (name, _), at in its.items() if at})
+    if topics:
+        return [name for name in topics if name in read]
+    if pattern is None:
+        return read
+    matches = java_patterns.compiled(pattern).fullmatch
+    return [name for name in read if matches(name)]
+
+
+def check_same_cluster(recorded: Recorded, looked: Looked, source: Location) -> None:
+    """Refuse to mix recordings of two clusters.
+
+    Raises:
+        Misconfigured: the earlier ones are of another cluster.
+    """
+    if recorded.cluster_id != looked.cluster_id:
+        raise Misconfigured(
+            f"the recordings in --state are of the cluster {recorded.cluster_id} "
+            f"({recorded.source}), and {source} is of {looked.cluster_id}: give another --state"
+        )
