@@ -1,5 +1,7 @@
 """An archive and its log as one DataFrame: no gap, no double, and little read."""
 
+import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from running_broker import RunningBroker
 
 from horolog.client import Client
 from horolog.errors import Misconfigured
-from horolog.jobs import archive, archived
+from horolog.jobs import archive, archived, merge_archive
 from horolog.jobs.archives.sources import COMMITTED
 from horolog.jobs.archives.view import ArchivedSource
 from horolog.record.builder import Record, build_batch
@@ -167,8 +169,45 @@ def test_all_columns_are_those_of_a_read(
     for view in (View(tmp_path, **options), View(tmp_path, broker.address, **options)):
         rows = sorted(view.rows(), key=lambda row: (row["topic"], row["offset"]))
         assert rows == sorted(read.rows(), key=lambda row: (row["topic"], row["offset"]))
-    with pytest.raises(Misconfigured, match="no column producerId"):
-        View(tmp_path, schema=schema_of(("producerId",))).rows()
+
+
+def test_producers_are_those_of_a_read_from_files_of_many_hours_and_after_a_merge(
+    broker: RunningBroker, client: Client, tmp_path: Path
+) -> None:
+    rng = random.Random(5)
+    sequences: dict[int, int] = {}
+    for number in range(60):
+        producer = rng.choice([-1, 7, 9, (1 << 40) + 1])
+        count = rng.randrange(1, 6)
+        # The records of a batch fall into several hours, and those of an hour are far apart.
+        records = [
+            Record(NINE_MS + rng.randrange(4) * HOUR_MS, b"k", b"%d" % number) for _ in range(count)
+        ]
+        more = {"producer_id": producer, "producer_epoch": 3}
+        if producer != -1:
+            more["base_sequence"] = sequences.get(producer, 0)
+            sequences[producer] = more["base_sequence"] + count
+        client.produce("clicks", 0, build_batch(records, **(more if producer != -1 else {})))
+        if number in (20, 40):
+            run(broker.address, tmp_path)
+    names = ("partition", "offset", "value", "producerId", "producerEpoch", "sequence")
+    options = {"subscribe": "clicks", "schema": schema_of(names)}
+
+    def rows(read: Read) -> list[dict[str, Any]]:
+        return sorted(read.rows(), key=lambda row: (row["partition"], row["offset"]))
+
+    expected = rows(Read(kafka__bootstrap__servers=broker.address, **options))
+    assert {row["producerId"] for row in expected} == {None, 7, 9, (1 << 40) + 1}
+    both = View(tmp_path, broker.address, **options)
+    assert rows(both) == expected
+    archived = rows(View(tmp_path, **options))
+    assert archived == expected[: len(archived)] != []
+    merge_archive(InProcessSpark(), archive=tmp_path / "archive")
+    assert rows(both) == expected
+    (row,) = [row for row in both.rows(EqualTo(OFFSET, 33)) if row["offset"] == 33]
+    assert row == expected[33]
+    one = View(tmp_path, schema=schema_of(("sequence",)), subscribe="clicks").rows()
+    assert Counter(row["sequence"] for row in one) == Counter(row["sequence"] for row in archived)
 
 
 def test_a_log_in_files_is_joined_as_well(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ import pyarrow as pa
 from horolog.record.batch import BatchHeader
 from horolog.record.stretches import stretch_of
 
+Numbers = npt.NDArray[np.int64]
+
 TYPES = {"producer_id": pa.int64(), "producer_epoch": pa.int32(), "sequence": pa.int32()}
 
 _FACTS = 4  # of a batch: base offset, producer id, producer epoch, base sequence
@@ -43,19 +45,30 @@ class BatchProducers:
         self._facts = array("q")
         self._next_offset = -1
 
-    def column(self, name: str, offsets: npt.NDArray[np.int64]) -> pa.Array:
+    def column(self, name: str, offsets: Numbers) -> pa.Array:
         """One of the columns `TYPES`, for rows with these offsets, all of batches added."""
         facts = np.frombuffer(self._facts, np.int64).reshape(-1, _FACTS)
-        base_offset, producer_id, epoch, base_sequence = facts.T
-        batch = stretch_of(base_offset, offsets)
-        is_null = producer_id < 0  # of each batch
-        match name:
-            case "producer_id":
-                values = producer_id[batch]
-            case "producer_epoch":
-                values = epoch[batch]
-            case _:
-                is_null = is_null | (base_sequence < 0)
-                values = (offsets + (base_sequence - base_offset)[batch]) % _SEQUENCES
-        mask = is_null[batch] if is_null.any() else None
-        return pa.array(values.astype(TYPES[name].to_pandas_dtype(), copy=False), mask=mask)
+        return producer_column(name, facts, stretch_of(facts[:, 0], offsets), offsets)
+
+
+def producer_column(name: str, facts: Numbers, batch: Numbers, offsets: Numbers) -> pa.Array:
+    """One of the columns `TYPES`.
+
+    Args:
+        name: of the column.
+        facts: base offset, producer id, producer epoch and base sequence of each batch.
+        batch: the place in `facts` of each record's batch.
+        offsets: of the records.
+    """
+    base_offset, producer_id, epoch, base_sequence = facts.T
+    is_null = producer_id < 0  # of each batch
+    match name:
+        case "producer_id":
+            values = producer_id[batch]
+        case "producer_epoch":
+            values = epoch[batch]
+        case _:
+            is_null = is_null | (base_sequence < 0)
+            values = (offsets + (base_sequence - base_offset)[batch]) % _SEQUENCES
+    mask = is_null[batch] if is_null.any() else None
+    return pa.array(values.astype(TYPES[name].to_pandas_dtype(), copy=False), mask=mask)

@@ -17,11 +17,13 @@ from pyspark.sql.types import StructType
 
 from horolog.errors import HorologError, Misconfigured
 from horolog.jobs.archives.manifest import ArchivedFile, ArchivedTopic, Manifest, require_manifest
+from horolog.jobs.archives.producers import ArchivedProducers
 from horolog.jobs.archives.rows import read_rows
 from horolog.jobs.archives.sources import COMMITTED
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.selection import Moment, Selection
 from horolog.jobs.spread import cores_of
+from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.spark import columns, java_patterns, planning, register
 from horolog.spark.bounds import Bounds, data_lost
@@ -70,9 +72,10 @@ def archived(
 ) -> DataFrame:
     """The records of an archive and, behind it, those of the log, with the columns of a read.
 
-    Committed records only, as the archive has them. Filters on times, offsets, topics and
-    partitions leave out files of the archive and narrow the read of the log. Where an archive has
-    only a range of time of a topic, the log gives only that, too.
+    Committed records only, as the archive has them. As of a read, settings add the columns of
+    producers (`includeProducer`) and of both clocks (`includeAppendTime`). Filters on times,
+    offsets, topics and partitions leave out files of the archive and narrow the read of the log.
+    Where an archive has only a range of time of a topic, the log gives only that, too.
 
     Args:
         spark: the session.
@@ -136,10 +139,6 @@ class ArchivedSource(LogSource):
     def reader(self, schema: StructType) -> LogReader:
         """The reader of a query with these columns."""
         plain = super().reader(schema)
-        with in_one_sentence():
-            for name in columns.OF_PRODUCER:
-                if name in plain.names:
-                    raise Misconfigured(f"An archive's records have no column {name}")
         kind = _FilteringReader if isinstance(plain, FilteringLogReader) else _Reader
         reader = kind(plain.options, plain.names, plain.nullable, plain.cores)
         reader.uri, reader.is_only = self.uri, self.is_only
@@ -156,6 +155,8 @@ class _FileTask:
     """Files of the archive that a task reads, with the partition of each."""
 
     files: tuple[tuple[TopicPartition, ArchivedFile, Interval], ...]
+    batches: Mapping[TopicPartition, tuple[ArchivedFile, ...]]
+    """Where the producers of the records are; nothing if they are not asked for."""
 
 
 class _Reader(LogReader):
@@ -169,7 +170,10 @@ class _Reader(LogReader):
         with in_one_sentence():
             store = ArchiveStore(self.uri, self.options.store)
             manifest = require_manifest(store)
-            tasks: list[Any] = [*_file_tasks(self.options, self.wanted, manifest)]
+            with_producers = any(name in self.names for name in columns.OF_PRODUCER)
+            tasks: list[Any] = [
+                *_file_tasks(self.options, self.wanted, manifest, with_producers=with_producers)
+            ]
             if not self.is_only:
                 tasks += _log_tasks(self.options, self.wanted, manifest, self.cores)
         return [InputPartition(task) for task in tasks]
@@ -190,12 +194,19 @@ class _Reader(LogReader):
         for partition, file, times_ms in task.files:
             shaper.begin(partition)
             end = min(offsets.last, (1 << 63) - 2) + 1
-            needed = (
-                {*decoded, TIMES} if times_ms != EVERYTHING or "create_ms" in decoded else decoded
-            )
-            stored = [_STORED[name] for name in needed]
+            needed = set(decoded)
+            of_producers = needed & OF_PRODUCERS.keys()
+            if times_ms != EVERYTHING or "create_ms" in decoded:
+                needed.add(TIMES)
+            if of_producers:
+                needed.add("offset")
+            stored = [_STORED[name] for name in needed - of_producers]
+            producers = ArchivedProducers(store, task.batches.get(partition, ()), file)
             for rows in read_rows(store, file, offsets.first, end, columns=stored):
-                table = _decoded(rows, tuple(needed), times_ms)
+                table = _decoded(rows, tuple(needed - of_producers), times_ms)
+                for name in sorted(of_producers) if table.num_rows else ():
+                    column = producers.column(name, table.column("offset").to_numpy())
+                    table = table.append_column(name, column)
                 if table.num_rows:
                     yield shaper.shape(table)
 
@@ -255,8 +266,23 @@ def _chooses(options: ReadOptions, topic: str) -> bool:
             return True
 
 
-def _file_tasks(options: ReadOptions, wanted: Wanted, manifest: Manifest) -> Iterator[_FileTask]:
+def _file_tasks(
+    options: ReadOptions, wanted: Wanted, manifest: Manifest, *, with_producers: bool
+) -> Iterator[_FileTask]:
     """The files that may hold what is wanted, a few megabytes a task."""
+
+    def task(files: Sequence[tuple[TopicPartition, ArchivedFile, Interval]]) -> _FileTask:
+        batches: dict[TopicPartition, tuple[ArchivedFile, ...]] = {}
+        for partition, first, last in _spans(files) if with_producers else ():
+            state = manifest.partition(partition)
+            assert state is not None
+            batches[partition] = tuple(
+                each
+                for each in state.batches
+                if each.last_offset >= first and each.first_offset <= last
+            )
+        return _FileTask(tuple(files), batches)
+
     share: list[tuple[TopicPartition, ArchivedFile, Interval]] = []
     size = 0
     for partition, state in manifest.partitions().items():
@@ -273,12 +299,24 @@ def _file_tasks(options: ReadOptions, wanted: Wanted, manifest: Manifest) -> Ite
             if file.last_offset < offsets.first or file.first_offset > offsets.last:
                 continue
             if share and size + file.size > _TASK_BYTES:
-                yield _FileTask(tuple(share))
+                yield task(share)
                 share, size = [], 0
             share.append((partition, file, limit))
             size += file.size
     if share:
-        yield _FileTask(tuple(share))
+        yield task(share)
+
+
+def _spans(
+    files: Iterable[tuple[TopicPartition, ArchivedFile, Interval]],
+) -> Iterator[tuple[TopicPartition, int, int]]:
+    """The first and the last offset of each partition's files."""
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    for partition, file, _ in files:
+        first, last = found.get(partition, (file.first_offset, file.last_offset))
+        found[partition] = min(first, file.first_offset), max(last, file.last_offset)
+    for partition, (first, last) in found.items():
+        yield partition, first, last
 
 
 def _log_tasks(
