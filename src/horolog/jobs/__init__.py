@@ -45,6 +45,7 @@ _JOBS: dict[str, str] = {
 # Functions without a command of that name.
 _BESIDE: dict[str, str] = {
     "archived": "horolog.jobs.archives.view",
+    "follow_audit": "horolog.jobs.questions.following",
     "check_archive": "horolog.jobs.archives.checking",
     "merge_archive": "horolog.jobs.archives.merging",
 }

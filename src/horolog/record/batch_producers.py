@@ -8,13 +8,10 @@ so have sequences of batches without one.
 from array import array
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.record.batch import BatchHeader
-from horolog.record.stretches import stretch_of
-
-Numbers = npt.NDArray[np.int64]
+from horolog.record.stretches import Numbers, stretch_of
 
 TYPES = {"producer_id": pa.int64(), "producer_epoch": pa.int32(), "sequence": pa.int32()}
 

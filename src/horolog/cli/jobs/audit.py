@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from horolog.cli.jobs.audit_windows import WRONG, show_windows, wrong_in
 from horolog.cli.jobs.following import tasks_shown
 from horolog.cli.jobs.options import (
     Config,
@@ -17,11 +18,13 @@ from horolog.cli.jobs.options import (
     TopicsPattern,
     session,
     settings_of,
+    stopped_after,
+    stopped_by_signals,
 )
 from horolog.cli.jobs.tables import most, plain, show_rows
 from horolog.cli.options import Json
 from horolog.cli.screen import show_json
-from horolog.errors import printable
+from horolog.errors import Misconfigured, printable
 from horolog.times import parse_duration
 
 if TYPE_CHECKING:
@@ -39,7 +42,6 @@ _HEADINGS = {
     "untimed": "no time",
     "late_max_ms": "late by (ms)",
 }
-WRONG = ("future", "past", "in_seconds", "in_microseconds", "in_nanoseconds")
 _PLACES = {
     "partitions": ("topic", "partition"),
     "producers": ("topic", "producer"),
@@ -73,6 +75,26 @@ def audit(
             "message.timestamp.after.max.ms would have it.",
         ),
     ] = "1h",
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Audit what is appended from now on, window by window, until Ctrl-C or SIGTERM.",
+        ),
+    ] = False,
+    every: Annotated[
+        str,
+        typer.Option("--every", metavar="DURATION", help="How long a window of --follow lasts."),
+    ] = "10s",
+    for_: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="DURATION",
+            show_default=False,
+            help="End --follow after so long, as Ctrl-C would.",
+        ),
+    ] = None,
     master: Master = None,
     settings: Settings = None,
     conf: SparkConf = None,
@@ -85,9 +107,39 @@ def audit(
     have refused (KIP-937). Create times are compared with append times where the log knows them:
     horolog's logs and LogAppendTime topics. Otherwise they are compared with now, and the result
     says so. Exits with 1 if times are in the future, in the past, or in another unit.
+
+    With --follow it prints a line for each topic in each window, or with --json a line of JSON for
+    each window, and ends with the sums of all.
     """
     before_ms = None if before_max is None else parse_duration(before_max)
     after_ms = parse_duration(after_max)
+    if follow:
+        if from_ is not None or to is not None:
+            raise Misconfigured(
+                "--follow audits what is appended from now on: leave out --from, --to"
+            )
+        every_ms = parse_duration(every)
+        for_ms = None if for_ is None else parse_duration(for_)
+        with (
+            session("audit", master, conf) as spark,
+            stopped_by_signals() as stop,
+            stopped_after(stop, for_ms),
+        ):
+            from horolog.jobs.questions.following import follow_audit
+
+            windows = follow_audit(
+                spark,
+                source=source,
+                topics=topics,
+                topics_pattern=topics_pattern,
+                settings=settings_of(settings),
+                before_max_ms=before_ms,
+                after_max_ms=after_ms,
+                every_ms=every_ms,
+                stop=stop,
+            )
+            wrong = show_windows(windows, as_json=as_json)
+        raise typer.Exit(1 if wrong else 0)
     with session("audit", master, conf) as spark, tasks_shown(spark, "audit"):
         from horolog.jobs.questions.advice import as_json as shown
         from horolog.jobs.questions.advice import evidence
@@ -113,7 +165,7 @@ def audit(
             bounds = evidence(audited)
         finally:
             audited.unpersist()
-    wrong = sum(row[name] for row in found["topics"] for name in WRONG)
+    wrong = wrong_in(found["topics"])
     if as_json:
         show_json({**found, "evidence": [shown(each) for each in bounds]})
     else:

@@ -227,6 +227,21 @@ def stopped_by_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def stopped_after(stop: threading.Event, after_ms: int | None) -> Iterator[None]:
+    """Set the event after a time; never without one."""
+    if after_ms is None:
+        yield
+        return
+    timer = threading.Timer(after_ms / 1000, stop.set)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def state_needed(state: Path | None, *, dry_run: bool) -> Path | None:
     """The state directory; None for a dry run, which keeps none.
 

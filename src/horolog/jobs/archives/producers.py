@@ -9,7 +9,8 @@ from horolog.errors import CorruptFile
 from horolog.jobs.archives.manifest import ArchivedFile
 from horolog.jobs.archives.rows import read_rows
 from horolog.jobs.archives.store import ArchiveStore
-from horolog.record.batch_producers import Numbers, producer_column
+from horolog.record.batch_producers import producer_column
+from horolog.record.stretches import Numbers
 
 _LAST = "last_offset"
 _FACTS = ("base_offset", "producer_id", "producer_epoch", "base_sequence")

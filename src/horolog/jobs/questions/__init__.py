@@ -1,6 +1,7 @@
 """Jobs that answer questions about the times of a log, as DataFrames.
 
 audit       which times are wrong, and what bounds would reject (KIP-937)
+following   the same of what is being appended, in windows
 latency     append time minus create time (KIP-33, use case 5)
 
     scan      tasks that read time columns and give sums, not rows

@@ -64,6 +64,18 @@ PARTS: Final = pa.schema(
         *((name, pa.int64()) for name in (*KEYS, *_SUMS, *_SMALLEST, *_LARGEST)),
     ]
 )
+NO_RECORDS: Final[Mapping[str, object]] = {
+    "place": -1,
+    "run": -1,
+    "by_append": 0,
+    "hour": NO_HOUR,
+    "producer": NO_PRODUCER,
+    **dict.fromkeys(_SUMS, 0),
+    **dict.fromkeys(_SMALLEST, int(_NO_MIN)),
+    **dict.fromkeys(_LARGEST, _NO_MAX),
+    "late_max_ms": 0,
+}
+"""A row of `PARTS` before all others of its partition, without records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,18 @@ class Bounds:
     before_max_ms: int | None
     after_max_ms: int | None
     now_ms: int
+
+
+def bounds_of(before_max_ms: int | None, after_max_ms: int | None, now_ms: int) -> Bounds:
+    """The bounds that a caller gave.
+
+    Raises:
+        Misconfigured: one is below zero.
+    """
+    for name, bound in (("before_max_ms", before_max_ms), ("after_max_ms", after_max_ms)):
+        if bound is not None and bound < 0:
+            raise Misconfigured(f"{name} is {bound}; it is not below zero")
+    return Bounds(before_max_ms, after_max_ms, now_ms)
 
 
 def audit(
@@ -124,11 +148,8 @@ def audit(
     Raises:
         HorologError: an argument is wrong, or the log cannot be read.
     """
-    for name, bound in (("before_max_ms", before_max_ms), ("after_max_ms", after_max_ms)):
-        if bound is not None and bound < 0:
-            raise Misconfigured(f"{name} is {bound}; it is not below zero")
+    bounds = bounds_of(before_max_ms, after_max_ms, SystemClock().now_ms())
     selection = Selection.of(source, topics, topics_pattern, from_, to, settings)
-    bounds = Bounds(before_max_ms, after_max_ms, SystemClock().now_ms())
     scan = Scan.plan(spark, selection, with_producers=True)
     parts = scan.frame(spark, AuditSummary(bounds), ddl_of(PARTS))
     return added_up(with_late_across(parts, scan))

@@ -1,0 +1,97 @@
+"""The windows of `horolog spark audit --follow`, as they come."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from horolog.cli.screen import say, show_json
+from horolog.errors import printable
+from horolog.times import format_time
+
+if TYPE_CHECKING:
+    from horolog.jobs.questions.following import AuditWindow
+
+WRONG: Final = ("future", "past", "in_seconds", "in_microseconds", "in_nanoseconds")
+"""Counts of an audit that its exit code is about."""
+_SAID: Final = {
+    "future": "in the future",
+    "past": "in the past",
+    "in_seconds": "in seconds",
+    "in_microseconds": "in microseconds",
+    "in_nanoseconds": "in nanoseconds",
+    "untimed": "without a time",
+    "before_1970": "before 1970",
+    "out_of_order": "out of order",
+}
+
+
+def wrong_in(rows: Iterable[Mapping[str, Any]]) -> int:
+    """How many times of these rows are in the future, in the past, or in another unit."""
+    return sum(int(row[name]) for row in rows for name in WRONG)
+
+
+def show_windows(windows: "Iterable[AuditWindow]", *, as_json: bool) -> int:
+    """Print windows until there are no more, and the sums of all; how many times are wrong."""
+    from horolog.jobs.questions.audit import totals
+
+    sums: dict[tuple[str, str], dict[str, Any]] = {}
+    count = 0
+    for window in windows:
+        count += 1
+        by_topic = totals(window.rows, "topic", "compared_with").orderBy("topic", "compared_with")
+        rows = [_counts(row.asDict()) for row in by_topic.collect()]
+        for row in rows:
+            _add(sums, row)
+        if as_json:
+            deleted = {str(each): its for each, its in window.deleted.items()}
+            show_json(
+                {
+                    "from_ms": window.from_ms,
+                    "to_ms": window.to_ms,
+                    "topics": rows,
+                    "deleted": deleted,
+                }
+            )
+        else:
+            for row in rows:
+                typer.echo(f"{format_time(window.to_ms)}  {_sentence(row)}")
+        for partition, offsets in window.deleted.items():
+            say(f"{partition}: {offsets:,} offsets were deleted before they could be read")
+    all_ = [sums[key] for key in sorted(sums)]
+    if as_json:
+        show_json({"windows": count, "topics": all_})
+    else:
+        typer.echo(
+            f"{count:,} window{'' if count == 1 else 's'}"
+            + (", in all" if all_ else ", no records")
+        )
+        for row in all_:
+            typer.echo(_sentence(row))
+    return wrong_in(all_)
+
+
+def _counts(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("topic", "compared_with", "records", *_SAID)
+    return {**{name: row[name] for name in names}, "late_max_ms": row["late_max_ms"] or 0}
+
+
+def _add(sums: dict[tuple[str, str], dict[str, Any]], row: dict[str, Any]) -> None:
+    key = row["topic"], row["compared_with"]
+    its = sums.get(key)
+    if its is None:
+        sums[key] = dict(row)
+        return
+    for name in ("records", *_SAID):
+        its[name] += row[name]
+    its["late_max_ms"] = max(its["late_max_ms"], row["late_max_ms"])
+
+
+def _sentence(row: Mapping[str, Any]) -> str:
+    found = [f"{row[name]:,} {said}" for name, said in _SAID.items() if row[name]]
+    if row["out_of_order"]:
+        found[-1] += f" (by up to {row['late_max_ms']:,} ms)"
+    clock = "" if row["compared_with"] == "append time" else ", compared with now"
+    return f"{printable(row['topic'])}: {row['records']:,} records{clock}: " + (
+        ", ".join(found) or "no wrong time"
+    )

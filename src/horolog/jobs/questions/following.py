@@ -1,0 +1,227 @@
+"""An audit of a live topic, in windows: what was appended between two looks at the log ends.
+
+Each window is planned and summed up as an audit of its offsets. The largest time that came before
+it in each partition goes into it as a row of its own, so that a record is out of order in the
+window that it comes in, whatever window came first.
+"""
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from horolog.client import NoAnswer
+from horolog.clock import SystemClock
+from horolog.errors import Misconfigured
+from horolog.jobs.questions.audit import (
+    DEFAULT_AFTER_MAX_MS,
+    NO_RECORDS,
+    PARTS,
+    AuditSummary,
+    added_up,
+    bounds_of,
+)
+from horolog.jobs.questions.late import IN_ORDER, with_late_across
+from horolog.jobs.questions.scan import Scan, ddl_of
+from horolog.jobs.selection import Selection
+from horolog.spark.broker_log import BrokerLog
+from horolog.spark.errors import TaskFailed, without_spark
+from horolog.storage.names import TopicPartition
+
+EVERY_MS: Final = 10_000
+_TRIES: Final = 3
+"""Windows that a task may fail in, one after the other, before the audit ends."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditWindow:
+    """What was appended from one look at the log ends to the next."""
+
+    from_ms: int
+    to_ms: int
+    """By this machine's clock; `from_ms` is the `to_ms` of the window before."""
+    rows: DataFrame
+    """As `audit` returns them; kept in the driver, so that they cost nothing to ask again."""
+    records: int
+    deleted: Mapping[TopicPartition, int]
+    """Offsets that the log deleted before they could be read."""
+
+
+def follow_audit(
+    spark: SparkSession,
+    *,
+    source: str,
+    topics: str | Iterable[str] | None = None,
+    topics_pattern: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    before_max_ms: int | None = None,
+    after_max_ms: int | None = DEFAULT_AFTER_MAX_MS,
+    every_ms: int = EVERY_MS,
+    stop: threading.Event | None = None,
+) -> Iterator[AuditWindow]:
+    """Audit what is appended from now on, window by window, until `stop` is set.
+
+    What was appended up to then is in the last window. A broker that does not answer is asked
+    again for the next window, which then has the records of both. Topics that match the pattern,
+    and partitions, may appear and vanish; a topic that is created again is read from its start.
+
+    Args:
+        spark: the session.
+        source: a broker (`host:port`).
+        topics: their names.
+        topics_pattern: or a regular expression of Java's.
+        settings: of the client.
+        before_max_ms: how old a record may be, as for `audit`.
+        after_max_ms: how far ahead of the clock, as for `audit`.
+        every_ms: how long a window lasts, at least.
+        stop: ends the last window; without it, close the iterator.
+
+    Raises:
+        Misconfigured: an argument is wrong.
+        HorologError: the log cannot be read, or the broker did not answer for the last window.
+    """
+    if every_ms <= 0:
+        raise Misconfigured(f"every is {every_ms} ms; it is above zero")
+    bounds_of(before_max_ms, after_max_ms, 0)
+    selection = Selection.of(source, topics, topics_pattern, settings=settings)
+    if not selection.source.is_broker:
+        raise Misconfigured("an audit follows what is appended at a broker, and needs HOST:PORT")
+    stopped = stop or threading.Event()
+    following = _Following(spark, selection, before_max_ms, after_max_ms)
+    following.start()
+    return _windows(following, every_ms, stopped)
+
+
+def _windows(
+    following: "_Following", every_ms: int, stopped: threading.Event
+) -> Iterator[AuditWindow]:
+    failures = 0
+    while True:
+        is_last = stopped.wait(every_ms / 1000)
+        try:
+            window = following.window()
+        except (NoAnswer, TaskFailed) as error:
+            failures = failures + 1 if isinstance(error, TaskFailed) else 0
+            if is_last or failures == _TRIES:
+                raise
+            _logger.warning("%s; trying again with the next window", error)
+            continue
+        failures = 0
+        yield window
+        if is_last:
+            return
+
+
+class _Following:
+    """Up to where partitions have been read, and the largest time of each."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        selection: Selection,
+        before_max_ms: int | None,
+        after_max_ms: int | None,
+    ) -> None:
+        self._spark = spark
+        self._selection = selection
+        self._limits = (before_max_ms, after_max_ms)
+        self._positions: dict[TopicPartition, int] = {}
+        self._largest_ms: dict[TopicPartition, int] = {}
+        self._topic_ids: dict[str, str] = {}
+        self._clock = SystemClock()
+        self._from_ms = 0
+
+    def start(self) -> None:
+        """Begin at the log ends."""
+        self._from_ms = self._clock.now_ms()
+        with BrokerLog(self._selection.read_options()) as log:
+            self._positions = log.latest(log.partitions())
+            self._topic_ids = log.topic_ids
+
+    def window(self) -> AuditWindow:
+        """What was appended since the last one."""
+        to_ms = self._clock.now_ms()
+        with BrokerLog(self._selection.read_options()) as log:
+            partitions = log.partitions(may_miss=True)
+            earliest, ends = log.earliest(partitions), log.latest(partitions)
+            topic_ids = log.topic_ids
+        ranges, deleted = {}, {}
+        for partition in sorted(partitions):
+            begin, end = self._begin(partition, topic_ids), ends[partition]
+            if begin < earliest[partition]:
+                deleted[partition] = earliest[partition] - begin
+                begin = earliest[partition]
+            if begin < end:
+                ranges[partition] = (begin, end)
+        largest_ms = {
+            partition: its
+            for partition, its in self._largest_ms.items()
+            if partition in ends and self._is_same(partition, topic_ids)
+        }
+        rows, largest = self._audited(ranges, largest_ms)
+        self._positions = ends
+        self._topic_ids = topic_ids
+        self._largest_ms = largest_ms | largest
+        window = AuditWindow(
+            self._from_ms,
+            to_ms,
+            rows,
+            sum(int(row["records"]) for row in rows.select("records").collect()),
+            deleted,
+        )
+        self._from_ms = to_ms
+        return window
+
+    def _begin(self, partition: TopicPartition, topic_ids: Mapping[str, str]) -> int:
+        """Where a partition goes on; a new one, or one of a new topic, begins."""
+        if not self._is_same(partition, topic_ids):
+            return 0
+        return self._positions.get(partition, 0)
+
+    def _is_same(self, partition: TopicPartition, topic_ids: Mapping[str, str]) -> bool:
+        before = self._topic_ids.get(partition.topic)
+        return before is None or topic_ids.get(partition.topic) == before
+
+    def _audited(
+        self,
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        largest_ms: Mapping[TopicPartition, int],
+    ) -> tuple[DataFrame, dict[TopicPartition, int]]:
+        """The rows of an audit of ranges of offsets, and the largest time in order of each."""
+        bounds = bounds_of(*self._limits, self._clock.now_ms())
+        before: list[Any] = [
+            {**NO_RECORDS, "topic": each.topic, "partition": each.partition, "in_order_max_ms": its}
+            for each, its in largest_ms.items()
+            if each in ranges
+        ]
+        schema = ddl_of(PARTS)
+        carried = self._spark.createDataFrame(
+            [tuple(row[n] for n in PARTS.names) for row in before], schema
+        )
+        if not ranges:
+            empty = added_up(carried)
+            return self._spark.createDataFrame([], empty.schema), {}
+        scan = Scan.plan(self._spark, self._selection.within(ranges), with_producers=True)
+        parts = scan.frame(self._spark, AuditSummary(bounds), schema).persist()
+        with without_spark():
+            try:
+                rows = added_up(with_late_across(parts.unionByName(carried), scan))
+                kept = self._spark.createDataFrame(rows.toArrow(), rows.schema)
+                largest = (
+                    parts.where(F.col(IN_ORDER) > 0)
+                    .groupBy("topic", "partition")
+                    .agg(F.max("in_order_max_ms").alias("largest_ms"))
+                    .collect()
+                )
+            finally:
+                parts.unpersist()
+        return kept, {
+            TopicPartition(row["topic"], row["partition"]): int(row["largest_ms"])
+            for row in largest
+        }
