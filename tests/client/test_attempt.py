@@ -382,7 +382,7 @@ def test_chunks_depend_on_rows_alone(sizes: list[int], cuts: int) -> None:
     def chunks(rng: random.Random) -> list[list[bytes]]:
         gathered = _Gathered(1_000)
         found = list(gathered.chunks(divided(table, rng))) + list(gathered.rest())
-        return [chunk.column("value").to_pylist() for chunk in found]
+        return [pa.Table.from_batches(chunk)["value"].to_pylist() for chunk in found]
 
     whole = chunks(random.Random(0))
     assert chunks(random.Random(cuts)) == whole

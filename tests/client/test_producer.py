@@ -15,7 +15,7 @@ from patience import PATIENCE_S
 from running_broker import RunningBroker
 from scripted_broker import HangUp, ScriptedBroker
 
-from horolog.client import Client, NoAnswer, ResourceType, producer, retrying
+from horolog.client import Client, NoAnswer, ResourceType, arrow_rows, producer, retrying
 from horolog.client.producer import Producer, RejectedBatch, Repair, Written
 from horolog.client.tables import scan
 from horolog.clock import ManualClock
@@ -58,10 +58,16 @@ def rows_of(client: Client, topic: str, **more: Any) -> list[dict[str, Any]]:
     return scan(client, topic, columns=columns, **more).read_all().to_pylist()
 
 
-@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("apart_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 def test_every_row_is_found_at_the_offset_in_its_metadata(
-    client: Client, topic: str, codec: Codec
+    client: Client,
+    topic: str,
+    codec: Codec,
+    apart_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(arrow_rows, "_APART_BYTES", apart_bytes)
     table = pa.table(
         {
             "key": [None if row % 5 == 0 else f"key {row % 17}" for row in range(3_000)],
@@ -70,8 +76,9 @@ def test_every_row_is_found_at_the_offset_in_its_metadata(
             "headers": [[{"key": "row", "value": b"%d" % row}] for row in range(3_000)],
         }
     )
+    reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=700))
     with producer_of(client, codec=codec, batch_bytes=5_000) as producer:
-        written = producer.send(topic, table, metadata=True)
+        written = producer.send(topic, reader, metadata=True)
     assert written.records == 3_000
     assert written.metadata is not None
     found = {(row["partition"], row["offset"]): row for row in rows_of(client, topic)}

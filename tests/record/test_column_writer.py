@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header, verify_crc
 from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.column_writer import encode_records
+from horolog.record.column_writer import PickedRows, encode_picked, encode_records
 from horolog.record.columns import batch_schema, decode, encode, encode_batches
 from horolog.record.compression import Codec
+from horolog.record.row_columns import RowColumns
 
 pytestmark = pytest.mark.usefixtures("both")
 
+NONE = st.just([])
 WRITTEN = ("key", "value", "headers", "timestamp_ms")
 
 
@@ -30,6 +32,11 @@ def as_table(rows: list[Record]) -> pa.Table:
             "timestamp_ms": pa.array([row.timestamp for row in rows], pa.int64()),
         }
     )
+
+
+def one_of(table: pa.Table) -> pa.RecordBatch:
+    (batch,) = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+    return batch
 
 
 def read_back(data: bytes) -> list[Record]:
@@ -50,6 +57,30 @@ def test_every_record_is_written_as_it_is(rows, codec, batch_bytes):
     data = encode(as_table(rows), codec=codec, batch_bytes=batch_bytes, base_offset=BASE_OFFSET)
     assert read_back(data) == [
         row._replace(offset=BASE_OFFSET + index) for index, row in enumerate(rows)
+    ]
+
+
+@given(
+    pieces=st.lists(st.lists(records(), max_size=6), max_size=4),
+    data=st.data(),
+    codec=st.sampled_from((Codec.NONE, Codec.LZ4)),
+    batch_bytes=st.sampled_from((1, 100, 400, 1 << 19)),
+)
+def test_rows_picked_of_several_pieces_make_the_batches_of_one_table(
+    pieces, data, codec, batch_bytes
+):
+    picked, rows = [], []
+    for piece in pieces:
+        numbers = data.draw(st.lists(st.integers(0, len(piece) - 1), max_size=8) if piece else NONE)
+        columns = RowColumns(one_of(as_table(piece)))
+        picked.append(PickedRows(columns, np.array(numbers, np.int64)))
+        rows += [piece[number] for number in numbers] or piece
+    given_to_both = {"codec": codec, "batch_bytes": batch_bytes, "base_sequence": 7}
+    expected = list(encode_batches(as_table(rows), **given_to_both))
+    batches = list(encode_picked(picked, **given_to_both))
+    assert [bytes(batch.data) for batch in batches] == expected
+    assert [batch.rows for batch in batches] == [
+        parse_header(batch).records_count for batch in expected
     ]
 
 

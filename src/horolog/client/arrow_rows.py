@@ -3,7 +3,7 @@
 This module imports pyarrow.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_APART_BYTES: Final = 512 << 10  # beyond, to copy rows takes longer than to look at columns
 _OVERHEAD_BYTES: Final = 8  # about, of a record or a header in addition to its bytes
 _TAKEN: Final = frozenset({"key", "value", "headers", "partition", "timestamp", "timestamp_ms"})
 _IGNORED: Final = frozenset({"topic", "offset", "timestamp_type", "timestampType"})
@@ -53,8 +54,8 @@ def check_columns(schema: pa.Schema) -> None:
         raise ValueError("Give timestamp or timestamp_ms: each says which time records have")
 
 
-def chunks_of(reader: pa.RecordBatchReader, target: int) -> Iterator[pa.RecordBatch]:
-    """Record batches of about so many bytes each, whatever the sizes of those that come."""
+def chunks_of(reader: pa.RecordBatchReader, target: int) -> Iterator[Sequence[pa.RecordBatch]]:
+    """Record batches of about so many bytes together, whatever the sizes of those that come."""
     gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in reader:
@@ -66,10 +67,16 @@ def chunks_of(reader: pa.RecordBatchReader, target: int) -> Iterator[pa.RecordBa
             gathered.append(piece)
             size += piece.nbytes
             if size >= target:
-                yield one_of(gathered)
+                yield few_of(gathered)
                 gathered, size = [], 0
     if gathered:
-        yield one_of(gathered)
+        yield few_of(gathered)
+
+
+def few_of(batches: list[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+    """The same rows in record batches that are worth what is done for each: small ones as one."""
+    size = sum(batch.nbytes for batch in batches)
+    return batches if size >= _APART_BYTES * len(batches) else [one_of(batches)]
 
 
 def written_columns(chunk: pa.RecordBatch, now_ms: Callable[[], int]) -> pa.RecordBatch:

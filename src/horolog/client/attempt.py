@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from horolog.client.appends import ProducerId
-from horolog.client.arrow_rows import check_columns, one_of, reader_of, row_bytes
+from horolog.client.arrow_rows import check_columns, few_of, reader_of, row_bytes
 from horolog.client.client import Client
 from horolog.client.offset_lookups import TopicPartition
 from horolog.client.producer import (
@@ -148,7 +148,7 @@ class AttemptProducer(Producer):
         reader = reader_of(data)
         check_columns(reader.schema)
         self._of_batch(topic)
-        self._send_gathered(topic, iter([one_of(list(reader))]), written)
+        self._send_gathered(topic, iter([few_of(list(reader))]), written)
         return written
 
     def finish(self, into: Written | None = None) -> TaskRows:
@@ -198,7 +198,7 @@ class AttemptProducer(Producer):
         return partitions[:count]
 
     def _send_gathered(
-        self, topic: str, chunks: Iterator[pa.RecordBatch], written: Written
+        self, topic: str, chunks: Iterator[Sequence[pa.RecordBatch]], written: Written
     ) -> None:
         if self._id is None:
             raise RequestRefused(
@@ -226,7 +226,7 @@ class _Gathered:
         self._pieces: list[pa.RecordBatch] = []
         self._bytes = 0
 
-    def chunks(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    def chunks(self, reader: pa.RecordBatchReader) -> Iterator[Sequence[pa.RecordBatch]]:
         """The chunks that are full, with the rows that come."""
         for rows in reader:
             if not rows.num_rows:
@@ -238,17 +238,17 @@ class _Gathered:
                 stop = int(np.searchsorted(ends, taken + missing)) + 1
                 if stop > rows.num_rows:
                     break
-                yield one_of([*self._pieces, rows.slice(start, stop - start)])
+                yield few_of([*self._pieces, rows.slice(start, stop - start)])
                 self._pieces, self._bytes = [], 0
                 start, taken = stop, int(ends[stop - 1])
             if start < rows.num_rows:
                 self._pieces.append(_apart(rows.slice(start)))
                 self._bytes += int(ends[-1]) - taken
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
+    def rest(self) -> Iterator[Sequence[pa.RecordBatch]]:
         """What is left, if anything is."""
         if self._pieces:
-            yield one_of(self._pieces)
+            yield few_of(self._pieces)
             self._pieces, self._bytes = [], 0
 
 

@@ -34,10 +34,11 @@ from horolog.client.row_batches import (
 from horolog.clock import SystemClock
 from horolog.errors import RecordsRejected, RequestRefused
 from horolog.record.batch import next_sequence, parse_header
-from horolog.record.column_writer import encode_batches
+from horolog.record.column_writer import PickedRows, encode_picked
 from horolog.record.columns import decode
 from horolog.record.compression import Codec
 from horolog.record.identity import with_producer
+from horolog.record.row_columns import RowColumns
 
 __all__ = ["METADATA", "Producer", "RejectedBatch", "Repair", "Written"]
 
@@ -210,7 +211,7 @@ class Producer(Closeable):
     def _send_chunks(
         self,
         topic: str,
-        chunks: Iterator[pa.RecordBatch],
+        chunks: Iterator[Sequence[pa.RecordBatch]],
         partitions: Sequence[int],
         written: Written,
         *,
@@ -251,17 +252,16 @@ class Producer(Closeable):
     def _requests(
         self,
         topic: str,
-        chunks: Iterator[pa.RecordBatch],
+        chunks: Iterator[Sequence[pa.RecordBatch]],
         partitions: Sequence[int],
         metadata: bool,
     ) -> Iterator[tuple[Chunk, dict[TopicPartition, Batch]]]:
         """What goes into one request after another."""
         row = 0
         for rows in chunks:
-            chunk = Chunk(
-                topic, written_columns(rows, self._now_ms), row, rows.num_rows if metadata else 0
-            )
-            row += rows.num_rows
+            pieces = [written_columns(piece, self._now_ms) for piece in rows]
+            chunk = Chunk(topic, pieces, row, noted=metadata)
+            row += chunk.num_rows
             chosen, self._turn = choose_partitions(chunk, partitions, self._turn, self._batch_bytes)
             for sending in self._rounds(topic, chunk.grouped(chosen)):
                 yield chunk, sending
@@ -300,12 +300,12 @@ class Producer(Closeable):
 
     def _encoded(
         self,
-        rows: pa.RecordBatch,
+        rows: Sequence[PickedRows],
         sequence: int,
         start: int,
         numbers: npt.NDArray[np.int64] | None = None,
     ) -> Iterator[Batch]:
-        for data in encode_batches(
+        for data, count in encode_picked(
             rows,
             codec=self._codec,
             batch_bytes=self._batch_bytes,
@@ -314,7 +314,6 @@ class Producer(Closeable):
             base_sequence=sequence,
             is_transactional=self._transactional_id is not None,
         ):
-            count = parse_header(data).records_count
             its = None if numbers is None else numbers[start : start + count]
             yield Batch(data, start, count, sequence, its)
             start += count
@@ -445,7 +444,9 @@ class Producer(Closeable):
         if sequence >= 0 and taken_out:
             self._taken_out[partition] = self._taken_out.get(partition, 0) + taken_out
             sequence = next_sequence(sequence, taken_out)  # as of a batch behind this one
-        parts = list(self._encoded(rows, sequence, 0, numbers[repair.kept]))
+        parts = list(
+            self._encoded([PickedRows(RowColumns(rows))], sequence, 0, numbers[repair.kept])
+        )
         later = [_Sent(sent.chunk, {partition: part}, None) for part in parts[1:]]
         if parts:
             sent.batches[partition] = parts[0]

@@ -4,6 +4,7 @@ This module imports pyarrow.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,7 +16,11 @@ from horolog.client.arrow_rows import row_bytes
 from horolog.client.offset_lookups import TopicPartition
 from horolog.client.records import Produced
 from horolog.errors import RecordError, RecordsRejected
+from horolog.record.column_writer import PickedRows
 from horolog.record.partitioning import partitions_of_keys
+from horolog.record.row_columns import RowColumns
+
+_INT16_MAX: Final = (1 << 15) - 1
 
 METADATA: Final = pa.schema(
     [("partition", pa.int32()), ("offset", pa.int64()), ("timestamp_ms", pa.int64())]
@@ -26,14 +31,14 @@ METADATA: Final = pa.schema(
 class Group(NamedTuple):
     """The rows of one partition; `start` is where they begin in the sorted chunk."""
 
-    rows: pa.RecordBatch
+    rows: Sequence[PickedRows]
     start: int
 
 
 class Batch(NamedTuple):
     """A batch, and which rows of the sorted chunk it holds."""
 
-    data: bytes
+    data: bytes | memoryview
     start: int
     rows: int
     sequence: int  # before anything was taken out of the partition
@@ -43,32 +48,43 @@ class Batch(NamedTuple):
 class Chunk:
     """Some rows of what is sent: in which order they are written, and what became of them."""
 
-    def __init__(self, topic: str, rows: pa.RecordBatch, first_row: int, noted: int) -> None:
+    def __init__(
+        self, topic: str, pieces: Sequence[pa.RecordBatch], first_row: int, *, noted: bool
+    ) -> None:
         self.topic = topic
-        self.rows = rows
+        self.pieces = pieces
         self.first_row = first_row
+        self.num_rows = sum(piece.num_rows for piece in pieces)
         self._order: npt.NDArray[np.intp] | None = None
-        self._offsets = np.full(noted, -1, np.int64)
-        self._partitions = np.zeros(noted, np.int32)
-        self._times = (
-            rows.column("timestamp_ms").to_numpy().copy() if noted else np.empty(0, np.int64)
-        )
+        count = self.num_rows if noted else 0
+        self._offsets = np.full(count, -1, np.int64)
+        self._partitions = np.zeros(count, np.int32)
+        self._times = np.empty(0, np.int64)
+        if noted:
+            self._times = np.concatenate(
+                [each.column("timestamp_ms").to_numpy() for each in pieces]
+            )
+
+    def column(self, name: str) -> pa.Array | None:
+        """A column of all rows; None if they have none of this name."""
+        if name not in self.pieces[0].schema.names:
+            return None
+        return pa.concat_arrays([piece.column(name) for piece in self.pieces])
 
     def grouped(self, chosen: npt.NDArray[np.int32] | int) -> dict[int, Group]:
         """The rows by partition, in their order; the chunk keeps none of them."""
-        rows = self.rows
-        if "partition" in rows.schema.names:
-            rows = rows.drop_columns(["partition"])
-        self.rows = rows.slice(0, 0)
+        pieces, self.pieces = [RowColumns(piece) for piece in self.pieces], []
         if isinstance(chosen, int):
-            return {chosen: Group(rows, 0)}
+            return {chosen: Group([PickedRows(piece) for piece in pieces], 0)}
+        if chosen.max() <= _INT16_MAX:
+            chosen = chosen.astype(np.int16)  # sorted by its digits, in less time
         self._order = np.argsort(chosen, kind="stable")
         ordered = chosen[self._order]
         starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
-        rows = rows.take(pa.array(self._order))
         stops = [*starts[1:].tolist(), len(ordered)]
+        ends = np.cumsum([len(piece) for piece in pieces])
         return {
-            int(ordered[start]): Group(rows.slice(start, stop - start), start)
+            int(ordered[start]): Group(_picked(pieces, ends, self._order[start:stop]), start)
             for start, stop in zip(starts.tolist(), stops, strict=True)
         }
 
@@ -132,13 +148,13 @@ def choose_partitions(
     chunk: Chunk, partitions: Sequence[int], turn: int, batch_bytes: int
 ) -> tuple[npt.NDArray[np.int32] | int, int]:
     """The partition of each row, or of all; and whose turn it is then among keyless rows."""
-    rows, count = chunk.rows, len(partitions)
-    given = rows.column("partition") if "partition" in rows.schema.names else None
+    count = len(partitions)
+    given = chunk.column("partition")
     if given is None and count == 1:
         return partitions[0], turn
-    chosen = np.zeros(rows.num_rows, np.int32)
+    chosen = np.zeros(chunk.num_rows, np.int32)
     numbers = np.array(partitions, np.int32)
-    open_rows = np.arange(rows.num_rows)
+    open_rows = np.arange(chunk.num_rows)
     if given is not None:
         given = given.cast(pa.int32())
         chosen = pc.fill_null(given, -1).to_numpy(zero_copy_only=False).astype(np.int32)
@@ -151,9 +167,9 @@ def choose_partitions(
         open_rows = np.flatnonzero(pc.is_null(given).to_numpy(zero_copy_only=False))
     if not len(open_rows):
         return chosen, turn
-    keys = rows.column("key").cast(pa.large_binary()) if "key" in rows.schema.names else None
     keyless = open_rows
-    if keys is not None:
+    if (keys := chunk.column("key")) is not None:
+        keys = keys.cast(pa.large_binary())
         has_key = pc.is_valid(keys).to_numpy(zero_copy_only=False)
         keyed, keyless = open_rows[has_key[open_rows]], open_rows[~has_key[open_rows]]
         if len(keyed):
@@ -161,11 +177,25 @@ def choose_partitions(
             of_keys = partitions_of_keys(ends, data, count)
             chosen[keyed] = numbers[of_keys[keyed]]
     if len(keyless):
-        run = max(1, batch_bytes * rows.num_rows // int(row_bytes(rows).sum()))
+        total = sum(int(row_bytes(piece).sum()) for piece in chunk.pieces)
+        run = max(1, batch_bytes * chunk.num_rows // total)
         turns = turn + np.arange(len(keyless)) // run
         chosen[keyless] = numbers[turns % count]
         turn = int(turns[-1]) + 1
     return chosen, turn
+
+
+def _picked(
+    pieces: Sequence[RowColumns], ends: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]
+) -> list[PickedRows]:
+    """The rows of ascending numbers, which go on from piece to piece up to `ends`."""
+    cuts = [0, *np.searchsorted(numbers, ends).tolist()]
+    begins = [0, *ends[:-1].tolist()]
+    return [
+        PickedRows(piece, numbers[start:stop] - begin)
+        for piece, begin, (start, stop) in zip(pieces, begins, pairwise(cuts), strict=True)
+        if start < stop
+    ]
 
 
 def _parts(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:

@@ -248,9 +248,11 @@ def scatter_inputs(rng: random.Random, rows: int):
     header_ends = np.cumsum([0, *per_row]).astype(np.int64)
     headers = int(header_ends[-1])
     deltas = np.array([rng.choice((0, 1, 63, 64, (1 << 31) - 1)) for _ in range(rows)], np.int64)
+    order = np.array([rng.randrange(rows) for _ in range(rng.randint(0, rows))], np.int64)
     return (
-        times,
+        order,
         deltas if rng.random() < 0.5 else deltas[:0],
+        times,
         *bytes_column(rows),
         *bytes_column(rows),
         header_ends,
@@ -264,7 +266,9 @@ def run_scatter(scatter, columns, room: int, poison: int):
     state = array("q", bytes(8 * layout.SCATTER_STATE_SIZE))
     state[layout.MAX_TIMESTAMP] = -1
     state[layout.BASE_TIMESTAMP] = 1_000
-    state[layout.END_ROW] = len(columns[0])
+    order, times = columns[0], columns[2]
+    state[layout.END_ROW] = len(order) or len(times)
+    state[layout.FIRST_ROW] = -3  # of a batch that has rows of other columns
     out = Guarded(room, np.uint8, poison)
     if scatter is column_twins.scatter:
         status = scatter(out.array.data, state, *(column.data for column in columns))

@@ -328,8 +328,9 @@ def _cell_size(size):
 def _scatter(
     out,
     state,
-    times,
+    order,
     deltas,
+    times,
     key_ends,
     key_data,
     key_valid,
@@ -345,9 +346,10 @@ def _scatter(
 ):
     base = state[layout.BASE_TIMESTAMP]
     never_null = header_value_valid[:0]
-    for row in range(state[layout.ROW], state[layout.END_ROW]):
+    for place in range(state[layout.ROW], state[layout.END_ROW]):
+        row = order[place] if len(order) else place
         timestamp = times[row]
-        delta = deltas[row] if len(deltas) else row - state[layout.FIRST_ROW]
+        delta = deltas[row] if len(deltas) else place - state[layout.FIRST_ROW]
         key_start, key_size = _cell(key_ends, key_valid, row)
         value_start, value_size = _cell(value_ends, value_valid, row)
         first, last = header_ends[row], header_ends[row + 1]
@@ -375,7 +377,7 @@ def _scatter(
             start, size = _cell(header_value_ends, header_value_valid, index)
             position = _put_cell(out, position, header_value_data, start, size)
         state[layout.FILLED] = position
-        state[layout.ROW] = row + 1
+        state[layout.ROW] = place + 1
         if timestamp != NO_TIMESTAMP and (
             state[layout.SCATTER_TIMED] == 0 or timestamp > state[layout.MAX_TIMESTAMP]
         ):
@@ -406,7 +408,8 @@ scatter: Callable[..., int] = compile_kernel(
     numba.int64(
         _BYTES_OUT,
         INT64S,
-        _INT64S_IN,  # times, offset deltas
+        _INT64S_IN,  # order, offset deltas, times
+        _INT64S_IN,
         _INT64S_IN,
         *_COLUMN_IN,  # key, value
         *_COLUMN_IN,

@@ -230,8 +230,9 @@ def _append(
 def scatter(
     out: memoryview,
     state: Ints,
-    times: Ints,
+    order: Ints,
     deltas: Ints,
+    times: Ints,
     key_ends: Ints,
     key_data: memoryview,
     key_valid: Ints,
@@ -247,13 +248,16 @@ def scatter(
 ) -> int:
     """Write rows from ROW to before END_ROW as records to `out`; DONE after the last, else FULL.
 
-    Offset deltas are those given, or, where `deltas` has no elements, count from FIRST_ROW.
+    Both are places in `order`, which has the numbers of rows, or, where it has no elements,
+    numbers themselves. Offset deltas are those given for the rows, or, where `deltas` has no
+    elements, places counted from FIRST_ROW.
 
     Row i of a column is between `ends[i]` and `ends[i + 1]`; a `valid` without
     elements means that nothing is null. The caller has checked that the ends
     ascend and are within their data.
     """
-    for row in range(state[ROW], state[END_ROW]):
+    for place in range(state[ROW], state[END_ROW]):
+        row = int(order[place]) if len(order) else place
         headers = []
         for index in range(header_ends[row], header_ends[row + 1]):
             name = _cell(header_key_ends, header_key_data, (), index)
@@ -262,7 +266,7 @@ def scatter(
         time = int(times[row])
         record = record_bytes(
             time - state[BASE_TIMESTAMP],
-            int(deltas[row]) if len(deltas) else row - state[FIRST_ROW],
+            int(deltas[row]) if len(deltas) else place - state[FIRST_ROW],
             _cell(key_ends, key_data, key_valid, row),
             _cell(value_ends, value_data, value_valid, row),
             headers,
@@ -273,7 +277,7 @@ def scatter(
             return FULL
         out[state[FILLED] : end] = record
         state[FILLED] = end
-        state[ROW] = row + 1
+        state[ROW] = place + 1
         if time != NO_TIMESTAMP and (not state[SCATTER_TIMED] or time > state[MAX_TIMESTAMP]):
             state[MAX_TIMESTAMP] = time
             state[SCATTER_TIMED] = 1
