@@ -15,7 +15,15 @@ from horolog.record import scan
 from horolog.record.batch import HEADER_SIZE, parse_header
 from horolog.record.builder import build_batch
 from horolog.record.columns import batch_schema, decode
-from horolog.record.kernels import column_kernels, column_twins, layout, scan_kernels, scan_twins
+from horolog.record.kernels import (
+    column_kernels,
+    column_twins,
+    join_kernels,
+    join_twins,
+    layout,
+    scan_kernels,
+    scan_twins,
+)
 
 POISONS = (0x00, 0xFF, 0x81)
 MARGIN = 64
@@ -298,3 +306,31 @@ def test_kernels_take_buffers_that_cannot_be_written_and_ones_that_can(rng):
         (table,) = decode(buffer, columns=ALL_COLUMNS)
         assert table.schema == batch_schema(ALL_COLUMNS)
         assert table.num_rows == 5
+
+
+SHIFTS = (0, 1, -1, 64, -8_192, layout.FARTHEST_TIME_DELTA, -layout.FARTHEST_TIME_DELTA)
+
+
+def test_kernel_and_twin_join_the_same_records(rng):
+    answers: Counter[int] = Counter()
+    for _ in range(CASES):
+        hostile = HostileRecords(rng)
+        state = array("q", bytes(8 * layout.JOIN_STATE_SIZE))
+        state[layout.JOIN_RECORDS] = rng.choice((hostile.count, hostile.count, -1, INT64_MAX))
+        state[layout.JOIN_SHIFT] = rng.choice(SHIFTS)
+        state[layout.JOIN_DELTA] = rng.choice((0, 0, 63, 8_191, 1 << 30))
+        room = max(1, len(hostile.data) + rng.choice((200, 200, 0, -5)))
+        state[layout.JOIN_FILLED] = rng.choice((0, 1, room))
+        mine, own = state[:], Guarded(room, np.uint8, 0)
+        expected = join_twins.join(memoryview(hostile.data), mine, own.array.data)
+        answers[expected] += 1
+        for poison in POISONS:
+            theirs, out = state[:], Guarded(room, np.uint8, poison)
+            data = np.frombuffer(poisoned(hostile.data, poison), np.uint8)
+            status = join_kernels.join(data, np.frombuffer(theirs, np.int64), out.array)
+            assert (status, theirs) == (expected, mine)
+            start, end = state[layout.JOIN_FILLED], mine[layout.JOIN_FILLED]
+            assert bytes(out.array[start:end]) == bytes(own.array[start:end])
+            assert bytes(out.array[:start]) == bytes([poison]) * start
+            out.assert_margins_stand()
+    assert set(answers) == {layout.DONE, layout.FULL, layout.MALFORMED}

@@ -1,19 +1,16 @@
 """The numba kernels between records and columns; as `scan_kernels`, which see."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numba
 import numpy as np
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from horolog.record.kernels import layout
 from horolog.record.kernels.cache import compile_kernel, helper
+from horolog.record.kernels.record_kernels import copy_bytes, put_varint, varint_size
 from horolog.record.kernels.scan_kernels import (
     BYTES_IN,
     INT64S,
-    POSITIVE,
     TRUNCATED,
     pass_headers,
     read_bytes,
@@ -21,31 +18,9 @@ from horolog.record.kernels.scan_kernels import (
 )
 from horolog.record.timestamps import NO_TIMESTAMP
 
-_cgutils: Any = cgutils
 _BYTES_OUT = numba.uint8[::1]
 _INT64S_IN = numba.types.Array(numba.int64, 1, "C", readonly=True)
 _INT32S = numba.int32[::1]
-
-
-def _generate_copy(typing_context, source, start, size, target, at):
-    """Copy bytes by memcpy, which for a hundred of them takes a fifth of a loop's time.
-
-    The caller has checked both ends.
-    """
-    signature = numba.void(source, numba.int64, numba.int64, target, numba.int64)
-
-    def generate(context, builder, signature, arguments):
-        source, start, size, target, at = arguments
-        source_type, _, _, target_type, _ = signature.args
-        begin = context.make_array(source_type)(context, builder, source).data
-        goal = context.make_array(target_type)(context, builder, target).data
-        _cgutils.raw_memcpy(builder, builder.gep(goal, [at]), builder.gep(begin, [start]), size, 1)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-_copy: Any = intrinsic(_generate_copy)
 
 
 @helper
@@ -72,7 +47,7 @@ def _headers_cost(data, position, end, count):
 def _append(data, start, size, at, ends, target, row):
     """Where the column's data ends with this cell."""
     if size > 0:
-        _copy(data, start, size, target, at)
+        copy_bytes(data, start, size, target, at)
         at += size
     ends[row + 1] = at
     return at
@@ -280,29 +255,6 @@ def _gather(
 
 
 @helper
-def varint_size(value):
-    """Bytes of a zigzag number."""
-    raw = (value << 1) ^ (value >> 63)
-    size = 1
-    while raw & ~np.int64(0x7F) != 0:
-        raw = (raw >> 7) & (POSITIVE >> 6)
-        size += 1
-    return size
-
-
-@helper
-def put_varint(out, position, value):
-    """Write a zigzag number; where it ends. There must be room."""
-    raw = (value << 1) ^ (value >> 63)
-    while raw & ~np.int64(0x7F) != 0:
-        out[position] = raw & 0x7F | 0x80
-        raw = (raw >> 7) & (POSITIVE >> 6)
-        position += 1
-    out[position] = raw
-    return position + 1
-
-
-@helper
 def _cell(ends, valid, row):
     """Where a cell is, and its size as a record has it: -1 for null."""
     start = ends[row]
@@ -315,7 +267,7 @@ def _cell(ends, valid, row):
 def _put_cell(out, position, data, start, size):
     position = put_varint(out, position, size)
     if size > 0:
-        _copy(data, start, size, out, position)
+        copy_bytes(data, start, size, out, position)
         position += size
     return position
 

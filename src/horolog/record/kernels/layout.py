@@ -218,3 +218,14 @@ PLACE_OFFSET: Final = 1  # of the next message
 PLACE_STAMPED: Final = 3  # whether v1 gets PLACE_TIME as append time, and a new checksum
 PLACE_TIME: Final = 4
 PLACE_STATE_SIZE: Final = 5
+
+# --- records of several batches as those of one ------------------------------------------
+
+JOIN_RECORDS: Final = 0  # of the batch that is added
+JOIN_SHIFT: Final = 1  # its base timestamp less that of the joined batch
+JOIN_DELTA: Final = 2  # of the next record in the joined batch
+JOIN_FILLED: Final = 3  # bytes written to out
+JOIN_STATE_SIZE: Final = 4
+
+FARTHEST_TIME_DELTA: Final = 1 << 61
+"""Of timestamps that are joined: neither a delta nor the sum of two overflows."""

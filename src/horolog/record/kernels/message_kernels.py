@@ -12,7 +12,7 @@ import numpy as np
 
 from horolog.record.kernels import layout
 from horolog.record.kernels.cache import compile_kernel, helper
-from horolog.record.kernels.column_kernels import put_varint, varint_size
+from horolog.record.kernels.record_kernels import put_varint, varint_size
 from horolog.record.kernels.scan_kernels import (
     BYTES_IN,
     INT64S,

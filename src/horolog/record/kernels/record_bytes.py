@@ -16,29 +16,29 @@ def record_bytes(
 ) -> bytes:
     """One record as it is in a batch, its length first."""
     body = bytearray(1)  # attributes
-    _write_varlong(body, timestamp_delta)
-    _write_varlong(body, offset_delta)
+    write_varlong(body, timestamp_delta)
+    write_varlong(body, offset_delta)
     _write_nullable(body, key)
     _write_nullable(body, value)
     pairs = list(headers)
-    _write_varlong(body, len(pairs))
+    write_varlong(body, len(pairs))
     for header_key, header_value in pairs:
         _write_nullable(body, header_key)
         _write_nullable(body, header_value)
     record = bytearray()
-    _write_varlong(record, len(body))
+    write_varlong(record, len(body))
     return bytes(record + body)
 
 
 def _write_nullable(out: bytearray, value: bytes | None) -> None:
     if value is None:
-        _write_varlong(out, -1)
+        write_varlong(out, -1)
     else:
-        _write_varlong(out, len(value))
+        write_varlong(out, len(value))
         out += value
 
 
-def _write_varlong(out: bytearray, value: int) -> None:
+def write_varlong(out: bytearray, value: int) -> None:
     """Append `value` in zigzag base 128, wrapped to 64 bits; short values equal Kafka's varints."""
     value = to_int64(value)
     rest = (value << 1 ^ value >> 63) & _MASK64

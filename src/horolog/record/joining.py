@@ -1,0 +1,108 @@
+"""Successive batches of v2 as one: the records stay what they are, and get other deltas.
+
+Keys, values, headers, timestamps and order are kept, the bytes of a record but for its length and
+its two deltas. What one batch says of all its records must not differ: the codec, and what the
+attributes say of time.
+"""
+
+from array import array
+
+import numpy as np
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch
+from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, pack_header
+from horolog.record.compression import Codec, UncompressedTooLarge, compress, decompress
+from horolog.record.kernels import join_twins, layout
+from horolog.record.kernels.loading import JOIN_KERNELS
+
+__all__ = ["Joiner"]
+
+_ALIKE_BITS = 0x0F  # codec and LogAppendTime
+_WORTH_JOINING = 2  # of which at least so many have room
+
+
+class Joiner:
+    """Collects the records of batches in a buffer of fixed size."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """Of a size.
+
+        Args:
+            max_bytes: of the joined batch, header included, before its records are compressed.
+        """
+        self._out = np.empty(max(max_bytes - HEADER_SIZE, 1), np.uint8)
+        self._state = array("q", bytes(8 * layout.JOIN_STATE_SIZE))
+        self._first: BatchHeader | None = None
+        self._max_timestamp = 0
+
+    def add(self, header: BatchHeader, batch: Buffer) -> bool:
+        """Take the records of a batch; False if they cannot be joined to those that are there.
+
+        A batch that cannot be joined to none is one that is better left as it is: it takes more
+        than half of the room, or is not as a broker would have it.
+
+        Args:
+            header: of the batch, which is of v2, has no gaps in its offsets and no delete horizon.
+            batch: its bytes; its checksum has been compared.
+        """
+        first = self._first or header
+        shift = header.base_timestamp - first.base_timestamp
+        if (
+            _WORTH_JOINING * header.size > len(self._out) + HEADER_SIZE
+            or (header.attributes ^ first.attributes) & _ALIKE_BITS
+            or abs(shift) > layout.FARTHEST_TIME_DELTA
+        ):
+            return False
+        records: Buffer = memoryview(batch)[HEADER_SIZE : header.size]
+        try:
+            if header.codec is not Codec.NONE:
+                records = decompress(header.codec, records, max_bytes=len(self._out))
+        except (CorruptBatch, UncompressedTooLarge):
+            return False
+        state = self._state
+        state[layout.JOIN_RECORDS], state[layout.JOIN_SHIFT] = header.records_count, shift
+        if self._join(records) != layout.DONE:
+            return False
+        is_first = self._first is None
+        self._max_timestamp = (
+            header.max_timestamp if is_first else max(self._max_timestamp, header.max_timestamp)
+        )
+        self._first = first
+        return True
+
+    def finish(self, producer: tuple[int, int], base_sequence: int) -> bytes:
+        """The records as one batch of a producer; the next batch begins another one."""
+        first, state = self._first, self._state
+        assert first is not None
+        records: Buffer = self._out.data[: state[layout.JOIN_FILLED]]
+        if first.codec is not Codec.NONE:
+            records = compress(first.codec, records)
+        count = state[layout.JOIN_DELTA]
+        header = first._replace(
+            base_offset=0,  # brokers take no other from a producer
+            batch_length=HEADER_SIZE - LOG_OVERHEAD + len(records),
+            leader_epoch=-1,
+            attributes=first.codec_number,
+            last_offset_delta=count - 1,
+            max_timestamp=self._max_timestamp,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            base_sequence=base_sequence,
+            records_count=count,
+        )
+        self.clear()
+        return b"".join((pack_header(header, records), records))
+
+    def clear(self) -> None:
+        """Forget what was taken."""
+        self._first = None
+        self._state[layout.JOIN_DELTA] = self._state[layout.JOIN_FILLED] = 0
+
+    def _join(self, records: Buffer) -> int:
+        kernels = JOIN_KERNELS.module
+        if kernels is None:
+            JOIN_KERNELS.note_work(len(records))
+            return join_twins.join(memoryview(records), self._state, self._out.data)
+        data, state = np.frombuffer(records, np.uint8), np.frombuffer(self._state, np.int64)
+        return int(kernels.join(data, state, self._out))
