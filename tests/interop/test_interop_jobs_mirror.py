@@ -53,19 +53,26 @@ def without_offsets(rows: list[Record]) -> list[Record]:
     return [row._replace(offset=None) for row in rows]
 
 
+@pytest.mark.parametrize("batch_bytes", [None, 1_500])
 @pytest.mark.parametrize("waits", [False, True])
 def test_kills_lose_and_double_nothing_in_kafka_even_if_it_has_forgotten_the_producer(
-    lab: MirrorLab, ours: "RunningBroker", kafka: Kafka, topic: Callable[[str], str], waits: bool
+    lab: MirrorLab,
+    ours: "RunningBroker",
+    kafka: Kafka,
+    topic: Callable[[str], str],
+    waits: bool,
+    batch_bytes: int | None,
 ) -> None:
     name = topic("killed")
     ours.create_topic(name, 2, retention_ms="-1")
     for number in range(20):
         produce(ours.address, name, number % 2, records(10 * number, 10))
     for after in (0, 3, 7, 1 << 60):
-        lab.killed_before_the_end(ours.address, kafka.bootstrap, name, after=after)
+        how = {"after": after, "batch_bytes": batch_bytes}
+        lab.killed_before_the_end(ours.address, kafka.bootstrap, name, **how)
         if waits:
             time.sleep(EXPIRED_AFTER_S)
-    done = lab.run(ours.address, kafka.bootstrap, name)
+    done = lab.run(ours.address, kafka.bootstrap, name, batch_bytes=batch_bytes)
     assert not done.errors
     assert done.records == 200
     for partition in range(2):

@@ -65,7 +65,8 @@ def test_the_command_mirrors_prints_a_summary_and_fails_where_a_topic_does(
     told = json.loads(done.output.splitlines()[-1])
     assert (told["records"], told["lag"]) == (10, 0)
     assert "--replace-create-times" in told["errors"][0]
-    again = CliRunner().invoke(app, [*arguments, "--topics", "t", "--state", str(tmp_path / "b")])
+    other = ["--state", str(tmp_path / "b"), "--batch-bytes", "100000"]
+    again = CliRunner().invoke(app, [*arguments, "--topics", "t", *other])
     assert again.exit_code == 0
     assert "Mirrored 10 records" in again.output
     assert values(target.address, "t") == values(source.address, "t") * 2
@@ -153,8 +154,9 @@ def executors(directory: Path) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("joined", [(), ("--batch-bytes", "100000")])
 def test_a_command_killed_at_any_moment_ends_with_each_record_once(
-    brokers: tuple[BrokerProcess, BrokerProcess], tmp_path: Path
+    brokers: tuple[BrokerProcess, BrokerProcess], tmp_path: Path, joined: tuple[str, ...]
 ) -> None:
     source, target = (each.address for each in brokers)
     with Client(source) as client:
@@ -165,7 +167,7 @@ def test_a_command_killed_at_any_moment_ends_with_each_record_once(
         for _ in range(BATCHES):
             produce(source, "t", number % 2, records(OF * number, OF))
             number += 1
-        running = started(source, target, tmp_path / "state")
+        running = started(source, target, tmp_path / "state", *joined)
         wait_for(target, rng.randrange(OF * (number - BATCHES) + 1, OF * number), running)
         if rng.random() < 0.5:
             os.killpg(running.pid, signal.SIGKILL)
@@ -177,7 +179,7 @@ def test_a_command_killed_at_any_moment_ends_with_each_record_once(
             pipe.close()  # the JVM may have it open still
     produce(source, "t", number % 2, records(OF * number, OF))
     number += 1
-    running = started(source, target, tmp_path / "state")
+    running = started(source, target, tmp_path / "state", *joined)
     wait_for(target, OF * number, running)
     running.send_signal(signal.SIGTERM)
     output, errors = running.communicate(timeout=PATIENCE_S)

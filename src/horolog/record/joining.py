@@ -71,11 +71,16 @@ class Joiner:
         self._first = first
         return True
 
+    @property
+    def records(self) -> memoryview:
+        """What the batch would hold now, uncompressed; good until the next call."""
+        return self._out.data[: self._state[layout.JOIN_FILLED]]
+
     def finish(self, producer: tuple[int, int], base_sequence: int) -> bytes:
         """The records as one batch of a producer; the next batch begins another one."""
         first, state = self._first, self._state
         assert first is not None
-        records: Buffer = self._out.data[: state[layout.JOIN_FILLED]]
+        records: Buffer = self.records
         if first.codec is not Codec.NONE:
             records = compress(first.codec, records)
         count = state[layout.JOIN_DELTA]

@@ -115,12 +115,20 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     broker.stop()
 
 
-@given(seed=st.integers(0, 1 << 40), kills=st.lists(st.integers(0, 20), max_size=3))
+_BATCH_BYTES = (None, 400, 20_000, 1 << 20)
+
+
+@given(
+    seed=st.integers(0, 1 << 40),
+    kills=st.lists(st.integers(0, 20), max_size=3),
+    sizes=st.lists(st.sampled_from(_BATCH_BYTES), min_size=4, max_size=4),
+)
 def test_any_log_is_mirrored_with_each_committed_record_once(
     tmp_path_factory: pytest.TempPathFactory,
     target: RunningBroker,
     seed: int,
     kills: list[int],
+    sizes: list[int | None],
 ) -> None:
     path = tmp_path_factory.mktemp("any")
     log, name = AnyLog(random.Random(seed)), path.name
@@ -130,11 +138,12 @@ def test_any_log_is_mirrored_with_each_committed_record_once(
     with pytest.MonkeyPatch.context() as patched:
         lab = MirrorLab(path, patched)
         for number, after in enumerate(kills):
-            lab.may_be_killed(path / "log", target.address, name, after=after)
+            how = {"after": after, "batch_bytes": sizes[number]}
+            lab.may_be_killed(path / "log", target.address, name, **how)
             if number == 0:
                 write_log(path / "log" / f"{name}-0", log.batches)
         write_log(path / "log" / f"{name}-0", log.batches)
-        done = lab.run(path / "log", target.address, name)
+        done = lab.run(path / "log", target.address, name, batch_bytes=sizes[-1])
     assert not done.errors
     assert without_offsets(rows_of(target.address, name)) == without_offsets(log.rows)
     asked = {"source": path / "log", "target": target.address, "mirror_state": lab.state}

@@ -8,7 +8,8 @@
     destination  what is needed of a target
     bundles      units of small partitions in one task
     cluster      a cluster as the target
-    moving       a stretch of a partition, in a task: finds what was sent before, sends the rest
+    moving       a stretch of a partition, in a task
+    sent_before  what an attempt has sent that is not written down
     directory    a log directory as the target
     keeping      a stretch of a partition, in a task: the same bytes at the same offsets
     reading      whole batches of the source
@@ -16,13 +17,15 @@
     groups       committed offsets, carried over
     report       what was done, and the lag
 
-Create times are kept. Batches move as bytes; only their headers are written anew.
+Create times are kept. Batches move as bytes; only their headers are written anew, and where small
+ones are joined, the deltas of their records.
 """
 
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -37,6 +40,8 @@ from horolog.jobs.mirroring.run import GroupsCarried, Run
 from horolog.jobs.mirroring.topics import Renaming
 from horolog.jobs.selection import Moment, Selection
 from horolog.jobs.state import JobState
+
+_MOST_BATCH_BYTES: Final = 1 << 28
 
 __all__ = ["CarriedGroup", "Control", "Mirrored", "MirroredPartition", "mirror"]
 
@@ -57,6 +62,7 @@ def mirror(
     rename: str | None = None,
     groups: str | Iterable[str] | None = None,
     groups_pattern: str | None = None,
+    batch_bytes: int | None = None,
     replace_create_times: bool = False,
     skip_lost: bool = False,
     once: bool = True,
@@ -89,6 +95,10 @@ def mirror(
         rename: `PATTERN=REPLACEMENT`, a regular expression for whole names.
         groups: groups whose committed offsets are carried over.
         groups_pattern: or a regular expression of Java's for their names.
+        batch_bytes: send successive batches of a partition as one of up to so many bytes before
+            compression, and no more than the target's topic takes; by default each as it is. A
+            batch of more than half of that stays as it is. Keys, values, headers, times, order and
+            the maps of offsets are the same either way.
         replace_create_times: mirror into topics of LogAppendTime, which replace create times.
         skip_lost: go on behind records that the source has deleted before they were mirrored.
         once: stop at the ends that the logs have at the start, or else go on until `control` ends
@@ -110,6 +120,10 @@ def mirror(
         raise Misconfigured("groups have committed offsets at a broker: the source is a path")
     if (chosen or groups_pattern is not None) and not to_location.is_broker:
         raise Misconfigured("a log directory keeps no groups: the target is a path")
+    if batch_bytes is not None and not 0 < batch_bytes <= _MOST_BATCH_BYTES:
+        raise Misconfigured(f"batch_bytes={batch_bytes}: from 1 to {_MOST_BATCH_BYTES} can be")
+    if batch_bytes is not None and not to_location.is_broker:
+        raise Misconfigured("a log directory gets the batches as they are: leave out batch_bytes")
     if state is None and not dry_run:
         raise Misconfigured("give a state directory, or dry_run")
     with ExitStack() as stack:
@@ -137,6 +151,7 @@ def mirror(
                 target_settings or {},
                 ledger,
                 topic_settings=topic_settings or {},
+                batch_bytes=batch_bytes,
                 replaces_create_times=replace_create_times,
                 dry_run=dry_run,
             )

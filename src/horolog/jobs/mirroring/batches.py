@@ -1,9 +1,10 @@
 """What a batch of the source becomes at the target.
 
 Each batch of the source makes one batch, or none: so every attempt to mirror a partition makes the
-same batches in the same order. Only headers are written; a batch is decoded and encoded again where
-a broker would refuse it from a producer (`record.identity.needs_writing`), or where a range of time
-or a first offset takes only some of its records.
+same batches in the same order, of which several may be sent as one (`record.joining`). Only headers
+are written; a batch is decoded and encoded again where a broker would refuse it from a producer
+(`record.identity.needs_writing`), or where a range of time or a first offset takes only some of its
+records.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,9 +17,9 @@ import pyarrow.compute as pc
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
-from horolog.record.batch import BatchHeader, iter_headers, next_sequence, verify_crc
+from horolog.record.batch import BatchHeader, iter_headers, parse_header, verify_crc
 from horolog.record.columns import batch_schema, decode, encode_batches
-from horolog.record.identity import is_left_out, needs_writing, renamed
+from horolog.record.identity import is_left_out, needs_writing
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 
 _COLUMNS = ("key", "value", "headers", "timestamp_ms", "offset")
@@ -33,11 +34,13 @@ class Made(NamedTuple):
     """What one batch of the source became."""
 
     source: BatchHeader
-    data: bytes | None
+    header: BatchHeader
+    """Of `batch`, as it would be sent but for producer and sequence."""
+    batch: Buffer | None
     """None where none of its records is mirrored."""
     records: int
     runs: tuple[tuple[int, int], ...]
-    """Where offsets follow one another: the first one at the source, its place in `data`."""
+    """Where offsets follow one another: the first one at the source, its place in `batch`."""
     is_rewritten: bool = False
     """Its records were decoded and encoded: another version may compress them otherwise."""
 
@@ -63,14 +66,12 @@ class Rule:
 def made_of(
     buffer: Buffer,
     rule: Rule,
-    producer: tuple[int, int],
-    sequence: int,
     *,
     start: int,
     end: int,
     drop: Drop,
 ) -> Iterator[Made]:
-    """The batches of a buffer that hold offsets from `start` to before `end`, as they are sent.
+    """What becomes of the batches that hold offsets from `start` to before `end`.
 
     Raises:
         CorruptBatch: what follows is no batch, or its checksum is wrong.
@@ -87,34 +88,25 @@ def made_of(
         try:
             verify_crc(view, position, header)
             is_out = drop(header, batch) or is_left_out(header)
-            made = (
-                Made(header, None, 0, ())
-                if is_out
-                else _made(header, batch, rule, producer, sequence, start)
-            )
+            made = _nothing_of(header) if is_out else _made(header, batch, rule, start)
         except CorruptBatch as error:
             raise CorruptBatch(
                 f"the batch at offset {header.base_offset} of the source is damaged: {error.reason}"
             ) from error
-        sequence = next_sequence(sequence, made.records)
         yield made
 
 
-def _made(
-    header: BatchHeader,
-    batch: memoryview,
-    rule: Rule,
-    producer: tuple[int, int],
-    sequence: int,
-    start: int,
-) -> Made:
+def _nothing_of(header: BatchHeader) -> Made:
+    return Made(header, header, None, 0, ())
+
+
+def _made(header: BatchHeader, batch: memoryview, rule: Rule, start: int) -> Made:
     times = _ALL if rule.takes_all else _within(header, batch, rule)
     if times == _NONE:
-        return Made(header, None, 0, ())
+        return _nothing_of(header)
     is_cut = times == _SOME or header.base_offset < start
     if not is_cut and not needs_writing(header, keeps_stamps=not rule.target_stamps):
-        data = renamed(header, batch, producer, sequence)
-        return Made(header, data, header.records_count, ((header.base_offset, 0),))
+        return Made(header, header, batch, header.records_count, ((header.base_offset, 0),))
     rows = pa.Table.from_batches(
         decode(
             batch,
@@ -129,14 +121,13 @@ def _made(
     if not rule.takes_all:
         rows = rows.filter(pc.not_equal(rows["timestamp_ms"], NO_TIMESTAMP))
     if not rows.num_rows:
-        return Made(header, None, 0, ())
+        return _nothing_of(header)
     rows = rows.combine_chunks()
     room = rows.nbytes + _ROOM_PER_RECORD * rows.num_rows + 1024
     (table,) = rows.to_batches()
-    (data,) = encode_batches(
-        table, codec=header.codec, batch_bytes=room, producer=producer, base_sequence=sequence
-    )
-    return Made(header, data, rows.num_rows, _runs(table.column("offset")), is_rewritten=True)
+    (data,) = encode_batches(table, codec=header.codec, batch_bytes=room)
+    runs = _runs(table.column("offset"))
+    return Made(header, parse_header(data), data, rows.num_rows, runs, is_rewritten=True)
 
 
 def _runs(offsets: pa.Array) -> tuple[tuple[int, int], ...]:

@@ -41,12 +41,14 @@ class ClusterDestination:
         ledger: Ledger,
         *,
         topic_settings: Mapping[str, str],
+        batch_bytes: int | None,
         replaces_create_times: bool,
         dry_run: bool,
     ) -> None:
         self._location = location
         self._settings = dict(settings)
         self._ledger = ledger
+        self._batch_bytes = batch_bytes or 0
         self._dry_run = dry_run
         self._client = self.client()
         self._is_source = False
@@ -122,6 +124,7 @@ class ClusterDestination:
                 options=each.options,
                 target=target,
                 rule=each.rule,
+                join_bytes=min(self._batch_bytes, each.target_max_bytes or self._batch_bytes),
                 target_compacts=each.target_compacts,
             )
             for each in units

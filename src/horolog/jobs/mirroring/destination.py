@@ -28,6 +28,7 @@ class Stretch:
     options: ReadOptions
     rule: Rule
     target_compacts: bool
+    target_max_bytes: int | None
 
 
 class Destination(Protocol):

@@ -6,7 +6,8 @@ send a batch is answered as a repeat, or refused as out of sequence. A broker fo
 though (Apache Kafka by the times of their records, so those of old records within minutes). So what
 was sent by an attempt that did not end is never guessed: before it sends, each attempt reads the
 target behind the place that is written down, and finds the mirror's batches there by their producer
-id. It makes the same batches of the source again, compares, and goes on after the last one.
+id. It makes the same batches of the source again, compares, and goes on after the last one
+(`sent_before`). Small batches may be sent as one: two attempts need not agree about which.
 
 A broker that knows nothing of a producer takes any sequence from it. So the first batch of an
 attempt is sent alone: those behind it are refused if it is.
@@ -14,29 +15,25 @@ attempt is sent alone: those behind it are refused if it is.
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-import crc32c
-
-from horolog.client import EARLIEST, LATEST, Client, NoAnswer, Produced
+from horolog.client import Client, NoAnswer, Produced
 from horolog.client.appends import Appending, ProducerId
-from horolog.errors import Damaged, ErrorCode, HorologError, RequestRefused, StorageFailed
+from horolog.errors import Damaged, ErrorCode, HorologError, RequestRefused
 from horolog.jobs.location import Location
 from horolog.jobs.mirroring.batches import Made, Rule, made_of
 from horolog.jobs.mirroring.ledger import Place
 from horolog.jobs.mirroring.offset_map import Point
 from horolog.jobs.mirroring.reading import Range, Stretch, stretches
+from horolog.jobs.mirroring.sent_before import TargetLog, find_sent
 from horolog.jobs.selection import client_of
-from horolog.record.batch import (
-    HEADER_SIZE,
-    BatchHeader,
-    codec_number_of,
-    iter_headers,
-    next_sequence,
-)
+from horolog.record.batch import next_sequence
+from horolog.record.identity import renamed
+from horolog.record.joining import Joiner
+from horolog.record.kernels.loading import JOIN_KERNELS
 from horolog.spark.ahead import ahead
 from horolog.spark.options import ReadOptions
 from horolog.storage.names import TopicPartition
@@ -56,11 +53,8 @@ _CHECK_AGAIN: Final = frozenset(
         ErrorCode.unknown_producer_id,
     }
 )
-_FETCH_BYTES = 8 << 20
-
-
-class SourceChanged(StorageFailed):
-    """Which records of the source are at the target already cannot be said."""
+_MOST_JOINED = 10_000
+"""Batches of the source in one, those counted of which nothing is sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +86,8 @@ class Move:
     """The task ends after so many, so that its place is written down."""
     max_points: int = MAX_POINTS
     """Or after so many points of the map: a compacted log may have one for each record."""
+    join_bytes: int = 0
+    """Successive batches are sent as one of up to so many bytes, uncompressed; 0 leaves each."""
     target_compacts: bool = False
     """The target removes batches from the midst of its log."""
     patience_s: float = _PATIENCE_S
@@ -115,6 +111,8 @@ def move(unit: Move) -> Moved:
     """Mirror a stretch; an error that is not a bug is in the result, with what was done before."""
     moved = Moved(unit.partition, unit.place)
     give_up, before = time.monotonic() + unit.patience_s, moved.place
+    if unit.join_bytes:
+        JOIN_KERNELS.load()
     while True:
         try:
             with closing(unit.target.client()) as client:
@@ -125,6 +123,10 @@ def move(unit: Move) -> Moved:
                 give_up, before = time.monotonic() + unit.patience_s, moved.place
             moved.error = _sentence(error, unit)
             moved.may_pass = may_pass(error)
+            if unit.join_bytes and isinstance(error, RequestRefused) and not moved.may_pass:
+                unit = replace(unit, join_bytes=0)  # what is sound before the one at fault goes on
+                moved.error = None
+                continue
             if not moved.may_pass or time.monotonic() >= give_up:
                 return moved
             moved.error = None
@@ -154,9 +156,9 @@ def _sentence(error: NoAnswer | RequestRefused, unit: Move) -> str:
 
 
 class _Sent(NamedTuple):
-    """A batch on its way; not appended anywhere if it holds nothing."""
+    """What is on its way as one batch; not appended anywhere if it holds nothing."""
 
-    made: Made
+    mades: list[Made]
     appending: Appending | None
 
 
@@ -167,8 +169,11 @@ class _Attempt:
         self._unit = unit
         self._moved = moved
         self._client = client
-        self._to = (unit.target_topic, unit.partition.partition)
+        self._to = TopicPartition(unit.target_topic, unit.partition.partition)
+        self._joiner = Joiner(unit.join_bytes) if unit.join_bytes else None
+        self._taken: list[Made] = []
         self._under_way: deque[_Sent] = deque()
+        self._sequence = 0  # of the next record to be sent
         self._is_known = False  # the broker has answered a batch of this attempt
         self._delta: int | None = None
         if moved.points:
@@ -178,140 +183,93 @@ class _Attempt:
     def run(self) -> None:
         """Go on where the target's log says that the last attempt ended."""
         unit, place = self._unit, self._moved.place
-        found = self._sent_before(place)
-        sequence = place.sequence
+        log = TargetLog(
+            source=unit.partition,
+            partition=self._to,
+            producer=unit.target.producer,
+            compacts=unit.target_compacts,
+        )
+        found, self._moved.place = find_sent(self._client, log, place)
+        self._sequence = place.sequence
         coming = stretches(unit.ranges, place.offset, unit.options)
         with ahead(coming) as pieces:
             try:
-                for made in self._made(pieces, sequence):
-                    if found is not None and made.data is not None:
-                        found = self._match(found, made)
-                    else:
-                        self._send(made)
+                for made in self._made(pieces):
+                    if found is not None:
+                        for known, base_offset in found.match(made, self._moved.place.sequence):
+                            self._advance(known, base_offset)
+                        self._sequence = self._moved.place.sequence
+                        if found.is_over:
+                            found = None
+                        continue
+                    self._take(made)
                     is_full = (
                         self._moved.bytes >= unit.max_bytes
                         or len(self._moved.points) >= unit.max_points
                     )
-                    if is_full and found is None:
-                        self._settle(0)
-                        return  # the rest is for the next wave
+                    if is_full:
+                        break  # the rest is for the next wave
+                else:
+                    is_full = False
             except Damaged:
+                self._send_taken()
                 self._settle(0)  # what came before is sound
                 raise
         if found is not None:
-            raise self._changed("it ends before what was mirrored of it")
+            raise found.changed("it ends before what was mirrored of it")
+        self._send_taken()
         self._settle(0)
-        if self._moved.place.offset < unit.end:
+        if not is_full and self._moved.place.offset < unit.end:
             self._moved.place = replace(self._moved.place, offset=unit.end)
 
-    def _made(self, pieces: Iterator[Stretch], sequence: int) -> Iterator[Made]:
-        unit = self._unit
+    def _made(self, pieces: Iterator[Stretch]) -> Iterator[Made]:
         for piece in pieces:
-            for made in made_of(
-                piece.data,
-                unit.rule,
-                unit.target.producer,
-                sequence,
-                start=piece.start,
-                end=piece.end,
-                drop=piece.drop,
-            ):
-                sequence = next_sequence(sequence, made.records)
-                yield made
-
-    # What was sent before.
-
-    def _sent_before(self, place: Place) -> "_Found | None":
-        """The mirror's batches at the target behind the place; None if there are none.
-
-        Raises:
-            SourceChanged: it cannot be known.
-        """
-        ends = self._client.list_offsets({self._to: LATEST})[self._to]
-        starts = self._client.list_offsets({self._to: EARLIEST})[self._to]
-        end, start = (0 if each is None else each.offset for each in (ends, starts))
-        name = f"{self._to[0]}-{self._to[1]}"
-        if end < place.target_offset:
-            raise SourceChanged(
-                f"{name} of the target ends at offset {end}, and the mirror has written up to "
-                f"{place.target_offset}: it was truncated, or deleted and created again. Mirror "
-                "into another topic, with another --state"
+            yield from made_of(
+                piece.data, self._unit.rule, start=piece.start, end=piece.end, drop=piece.drop
             )
-        own = []
-        offset = max(start, place.target_offset)
-        while offset < end:
-            fetched = self._client.fetch(*self._to, offset, max_bytes=_FETCH_BYTES)
-            view, following = memoryview(fetched.records), offset
-            for position, header in iter_headers(view):
-                if header.next_offset <= offset:
-                    continue
-                following = header.next_offset
-                if (header.producer_id, header.producer_epoch) == self._unit.target.producer:
-                    records = view[position + HEADER_SIZE : position + header.size]
-                    own.append(_Own(header, crc32c.crc32c(records)))
-            if following == offset:
-                break  # compaction left nothing up to the end
-            offset = following
-        if own:
-            has_lost = self._unit.target_compacts or start > place.target_offset
-            return _Found(own, has_lost)
-        if place.is_sent and start > place.target_offset:
-            raise SourceChanged(
-                f"{name} of the target begins at offset {start}, and a run that was killed may "
-                f"have written there from {place.target_offset} on: retention or DeleteRecords "
-                "has removed what it wrote, so that it is not known where to go on. Mirror with "
-                "another --state and --from"
-            )
-        self._moved.place = replace(place, target_offset=max(end, place.target_offset))
-        return None
-
-    def _match(self, found: "_Found", made: Made) -> "_Found | None":
-        """Take a batch as mirrored; what is left of those that are to be compared.
-
-        Raises:
-            SourceChanged: it is not the batch that was sent.
-        """
-        assert made.data is not None
-        sequence = self._moved.place.sequence
-        own = found.own[0]
-        if own.header.base_sequence != sequence:
-            ahead_by = (own.header.base_sequence - sequence) % (1 << 31)
-            if not found.has_lost or ahead_by < made.records or ahead_by > 1 << 30:
-                raise self._changed("its batches begin at other records now")
-            self._advance(made, None)  # the target has removed it since
-            return found
-        if own.header.last_offset_delta + 1 != made.records:
-            raise self._changed("its batches hold other records now")
-        is_whole = own.header.records_count == made.records and not made.is_rewritten
-        is_packed_alike = own.header.codec_number == codec_number_of(made.data)
-        if (
-            is_whole
-            and is_packed_alike
-            and own.crc != crc32c.crc32c(memoryview(made.data)[HEADER_SIZE:])
-        ):
-            raise self._changed("its records are others now")
-        self._advance(made, own.header.base_offset)
-        rest = found.own[1:]
-        return _Found(rest, self._unit.target_compacts) if rest else None
-
-    def _changed(self, what: str) -> SourceChanged:
-        partition, place = self._unit.partition, self._moved.place
-        return SourceChanged(
-            f"{partition} of the source has changed from offset {place.offset} on since a run was "
-            f"killed there: {what} (compacted, or truncated), so that it is not known which of its "
-            "records are at the target. Mirror into another topic, with another --state"
-        )
 
     # Sending.
 
-    def _send(self, made: Made) -> None:
-        if made.data is None:
-            self._under_way.append(_Sent(made, None))
+    def _take(self, made: Made) -> None:
+        """Send a batch, or keep it for those that it can be sent with as one."""
+        if self._joiner is None or (made.batch is None and not self._taken):
+            self._send([made])
+            return
+        if made.batch is not None and not self._joiner.add(made.header, made.batch):
+            self._send_taken()
+            if not self._joiner.add(made.header, made.batch):
+                self._send([made])
+                return
+        self._taken.append(made)
+        if len(self._taken) >= _MOST_JOINED:
+            self._send_taken()
+
+    def _send_taken(self) -> None:
+        taken, self._taken = self._taken, []
+        if taken:
+            self._send(taken)
+
+    def _send(self, mades: list[Made]) -> None:
+        """Send what was made of some batches of the source as one batch, or as none."""
+        sent = [made for made in mades if made.batch is not None]
+        if not sent:
+            self._under_way.append(_Sent(mades, None))
             self._settle(IN_FLIGHT)
             return
         self._settle(IN_FLIGHT - 1)
-        appending = self._client.append_soon({self._to: made.data}, acks=-1)
-        self._under_way.append(_Sent(made, appending))
+        producer, sequence = self._unit.target.producer, self._sequence
+        self._sequence = next_sequence(sequence, sum(made.records for made in sent))
+        if len(sent) > 1:
+            assert self._joiner is not None
+            data = self._joiner.finish(producer, sequence)
+        else:
+            made = sent[0]
+            assert made.batch is not None
+            data = renamed(made.header, memoryview(made.batch), producer, sequence)
+            if self._joiner is not None:
+                self._joiner.clear()
+        appending = self._client.append_soon({self._to: data}, acks=-1)
+        self._under_way.append(_Sent(mades, appending))
         if not self._is_known:
             self._settle(0)
             self._is_known = True
@@ -320,19 +278,24 @@ class _Attempt:
         """Wait until so many requests are under way."""
         under_way = self._under_way
         while under_way and (len(under_way) > left or under_way[0].appending is None):
-            made, appending = under_way.popleft()
-            if appending is None:
-                self._advance(made, None)
-                continue
-            produced: dict[tuple[str, int], Produced] = {}
-            self._client.finish_append(appending, produced)
-            base_offset = produced[self._to].base_offset
-            if base_offset is None:
-                raise RequestRefused(
-                    ErrorCode.duplicate_sequence_number,
-                    f"{self._to[0]}-{self._to[1]} has the batch already, and does not say where",
-                )
-            self._advance(made, base_offset)
+            mades, appending = under_way.popleft()
+            base_offset = None if appending is None else self._appended(appending)
+            for made in mades:
+                self._advance(made, base_offset)
+                if base_offset is not None:
+                    base_offset += made.records
+
+    def _appended(self, appending: Appending) -> int:
+        """Where a batch went, as soon as that is known."""
+        produced: dict[tuple[str, int], Produced] = {}
+        self._client.finish_append(appending, produced)
+        base_offset = produced[self._to].base_offset
+        if base_offset is None:
+            raise RequestRefused(
+                ErrorCode.duplicate_sequence_number,
+                f"{self._to[0]}-{self._to[1]} has the batch already, and does not say where",
+            )
+        return base_offset
 
     def _advance(self, made: Made, base_offset: int | None) -> None:
         """All up to and including a batch of the source is at the target."""
@@ -346,29 +309,14 @@ class _Attempt:
                 if delta != self._delta:
                     moved.points.append((offset, base_offset + at))
                     self._delta = delta
-        if made.data is not None:
+        if made.batch is not None:
             moved.records += made.records
-            moved.bytes += len(made.data)
+            moved.bytes += len(made.batch)
         moved.place = replace(
             place,
             offset=source.next_offset,
             sequence=next_sequence(place.sequence, made.records),
             target_offset=max(place.target_offset, following),
-            last_ms=place.last_ms if made.data is None else source.max_timestamp,
+            last_ms=place.last_ms if made.batch is None else source.max_timestamp,
             records=place.records + made.records,
         )
-
-
-class _Own(NamedTuple):
-    """A batch of the mirror at the target, and the checksum of its records alone."""
-
-    header: BatchHeader
-    crc: int
-
-
-class _Found(NamedTuple):
-    """Batches of the mirror at the target that no place accounts for yet."""
-
-    own: Sequence[_Own]
-    has_lost: bool
-    """The target has removed the first of them, perhaps."""

@@ -339,6 +339,7 @@ class Run:
                     options=self._options,
                     rule=known.rule,
                     target_compacts=known.target.compacts,
+                    target_max_bytes=known.target.max_bytes,
                 )
             )
         return units

@@ -83,6 +83,8 @@ class TargetTopic:
     topic_id: str | None
     stamps: bool
     compacts: bool
+    max_bytes: int | None = None
+    """The largest batch that it takes, if that is known."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -166,7 +168,7 @@ class TargetTopics:
                 stamps = settings.get(TIMESTAMP_TYPE) == "LogAppendTime"
                 self._check_stamps(source, name, stamps)
                 compacts = "compact" in settings.get("cleanup.policy", "")
-                return TargetTopic(name, source.partitions, None, stamps, compacts, notes)
+                return TargetTopic(name, source.partitions, None, stamps, compacts, notes=notes)
             known = self._once_there(name, source.partitions)
         elif len(known.partitions) < source.partitions:
             self._client.create_partitions({name: source.partitions}, validate_only=self._dry_run)
@@ -185,6 +187,7 @@ class TargetTopics:
             _id(known),
             stamps,
             "compact" in values.get("cleanup.policy", ""),
+            int(values.get(_TOPIC_MAX_BYTES) or 0) or None,
             notes,
         )
 

@@ -1,0 +1,184 @@
+"""A mirror that sends small batches as larger ones; its tasks run in this process."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from mirror_lab import (
+    NO_SPARK,
+    T0_MS,
+    MirrorLab,
+    produce,
+    records,
+    rows_of,
+    values,
+    write_log,
+)
+
+from horolog.errors import Misconfigured
+from horolog.jobs.comparing import compare
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
+
+if TYPE_CHECKING:
+    from running_broker import RunningBroker
+
+    from conftest import MakeBroker
+
+
+@pytest.fixture
+def source(make_broker: "MakeBroker") -> "RunningBroker":
+    return make_broker()
+
+
+@pytest.fixture
+def target(make_broker: "MakeBroker") -> "RunningBroker":
+    return make_broker()
+
+
+def headers_of(broker: "RunningBroker", topic: str) -> list[int]:
+    """How many records each batch of partition 0 has."""
+    return [header.records_count for header in broker.headers(topic)]
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_few_batches_hold_the_same_records(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker", codec: Codec
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    for number in range(40):
+        rows = records(5 * number, 5, headers=(("h", b"%d" % number),))
+        produce(source.address, "t", 0, rows, codec=codec)
+    done = lab.run(source.address, target.address, batch_bytes=4_000)
+    assert not done.errors
+    assert done.records == 200
+    assert rows_of(target.address, "t") == rows_of(source.address, "t")
+    assert len(source.headers("t")) == 40
+    sizes = [header.batch_length for header in target.headers("t")]
+    assert len(sizes) <= 5
+    assert max(sizes) < 4_000
+    assert {header.codec for header in target.headers("t")} == {codec}
+
+
+def test_offsets_are_mapped_as_without(
+    lab: MirrorLab, tmp_path: Path, target: "RunningBroker"
+) -> None:
+    batches = [build_batch(records(5 * at, 5), base_offset=7 * at) for at in range(30)]
+    write_log(tmp_path / "log" / "t-0", batches)
+    done = lab.run(tmp_path / "log", target.address, batch_bytes=100_000)
+    assert not done.errors
+    assert headers_of(target, "t") == [150]
+    asked = {"source": tmp_path / "log", "target": target.address, "mirror_state": lab.state}
+    assert compare(NO_SPARK, topics="t", **asked).is_equal
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+@pytest.mark.parametrize("later", [None, 700, 100_000])
+@pytest.mark.parametrize("after", [1, 7, 1 << 60])
+def test_a_killed_run_is_gone_on_with_whatever_size_the_next_one_has(
+    lab: MirrorLab,
+    source: "RunningBroker",
+    target: "RunningBroker",
+    after: int,
+    later: int | None,
+    codec: Codec,
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    for number in range(30):
+        produce(source.address, "t", 0, records(5 * number, 5), codec=codec)
+    lab.killed_before_the_end(source.address, target.address, after=after, batch_bytes=1_500)
+    assert max(headers_of(target, "t")) > 5
+    assert not lab.run(source.address, target.address, batch_bytes=later).errors
+    assert rows_of(target.address, "t") == rows_of(source.address, "t")
+
+
+def test_two_attempts_at_once_write_each_record_once(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    for number in range(100):
+        produce(source.address, "t", 0, records(5 * number, 5))
+    how = {"batch_bytes": 1_000}
+    assert not lab.run_twice_at_once(source.address, target.address, **how).errors
+    assert not lab.run(source.address, target.address).errors
+    assert rows_of(target.address, "t") == rows_of(source.address, "t")
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+@pytest.mark.parametrize("change", ["a value", "a batch", "the end"])
+def test_a_source_that_was_changed_after_a_kill_stops_the_partition(
+    lab: MirrorLab, tmp_path: Path, target: "RunningBroker", change: str, codec: Codec
+) -> None:
+    batches = [build_batch(records(5 * at, 5), base_offset=5 * at, codec=codec) for at in range(6)]
+    write_log(tmp_path / "log" / "t-0", batches)
+    lab.killed_before_the_end(tmp_path / "log", target.address, batch_bytes=100_000)
+    assert headers_of(target, "t") == [30]
+    if change == "a value":
+        batches[3] = build_batch(records(15, 5, value=b"x"), base_offset=15, codec=codec)
+    elif change == "a batch":
+        del batches[1]
+    else:
+        del batches[2:]
+    write_log(tmp_path / "log" / "t-0", batches)
+    for batch_bytes in (None, 100_000):
+        done = lab.run(tmp_path / "log", target.address, batch_bytes=batch_bytes)
+        assert len(done.errors) == 1
+        assert "t-0 of the source has changed from offset 0 on" in done.errors[0]
+        assert len(values(target.address, "t")) == 30, "nothing is guessed"
+
+
+def test_a_batch_that_the_target_refuses_does_not_hold_up_those_before_it(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 2, retention_ms="-1")
+    bounds = {"message_timestamp_before_max_ms": str(1 << 50)}
+    target.create_topic("t", 2, retention_ms="-1", **bounds)
+    for partition in range(2):
+        for number in range(20):
+            rows = records(5 * number, 5)
+            if partition and number == 13:
+                rows[2] = Record(-(1 << 60), b"k", b"refused")
+            produce(source.address, "t", partition, rows)
+    done = lab.run(source.address, target.address, batch_bytes=100_000)
+    assert len(done.errors) == 1
+    assert "t-1" in done.errors[0]
+    assert rows_of(target.address, "t") == rows_of(source.address, "t")
+    assert rows_of(target.address, "t", 1) == rows_of(source.address, "t", 1)[:65]
+    assert done.partitions[1].offset == 65
+
+
+def test_no_batch_becomes_larger_than_the_target_takes(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    target.create_topic("t", 1, retention_ms="-1", max_message_bytes="900")
+    for number in range(20):
+        produce(source.address, "t", 0, records(5 * number, 5))
+    assert not lab.run(source.address, target.address, batch_bytes=100_000).errors
+    assert max(headers_of(target, "t")) > 5
+    assert rows_of(target.address, "t") == rows_of(source.address, "t")
+
+
+def test_what_is_no_size_and_a_directory_are_refused(
+    lab: MirrorLab, source: "RunningBroker", tmp_path: Path
+) -> None:
+    source.create_topic("t", 1)
+    for batch_bytes in (0, -1, 1 << 40):
+        with pytest.raises(Misconfigured, match="batch_bytes"):
+            lab.run(source.address, source.address, rename="(.*)=x", batch_bytes=batch_bytes)
+    with pytest.raises(Misconfigured, match="directory gets the batches as they are"):
+        lab.run(source.address, tmp_path / "copy", batch_bytes=1_000)
+    assert not lab.state.exists()
+
+
+def test_record_times_of_any_year_are_joined_or_left(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    unlimited = str((1 << 63) - 1)
+    source.create_topic("t", 1, retention_ms="-1", message_timestamp_after_max_ms=unlimited)
+    times = (-5_000, -1, 0, T0_MS, (1 << 63) - 1, -(1 << 63), T0_MS)
+    for time in times:
+        produce(source.address, "t", 0, [Record(time, b"k", b"v")])
+    assert not lab.run(source.address, target.address, batch_bytes=100_000).errors
+    assert rows_of(target.address, "t") == rows_of(source.address, "t")
+    assert [row.timestamp for row in rows_of(target.address, "t")] == list(times)
