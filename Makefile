@@ -71,7 +71,7 @@ format: $(MARK) ## put the code in the house style
 	@$(BIN)/ruff format src tests bench tools
 	@$(BIN)/ruff check --fix src tests bench tools
 
-PEERS := .peers/kafka-4 .peers/kafka-3.9 .peers/kafka-streams .peers/spark .peers/go .peers/node .peers/old-clients
+PEERS := .peers/kafka-4 .peers/kafka-3.9 .peers/kafka-streams .peers/mirror-maker .peers/spark .peers/go .peers/node .peers/old-clients
 INTEROP := tests/interop/clients
 BENCH ?= produce unbatched fetch start lookup
 BENCH_OPTIONS ?= --quick
@@ -90,6 +90,12 @@ peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.x and 3.9), Spark's Kafka c
 	@rm -rf $(@D)
 	@mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D) \
 	  || { echo "no peer: Maven could not fetch Kafka Streams."; exit 1; }
+	@touch $@
+
+.peers/mirror-maker/.complete: tools/peers/mirror-maker.xml | check-java
+	@rm -rf $(@D)
+	@mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D) \
+	  || { echo "no peer: Maven could not fetch MirrorMaker 2."; exit 1; }
 	@touch $@
 
 .peers/old/%/.complete: tools/peers/old-releases.xml | check-java

@@ -1,19 +1,28 @@
 """The job mirror beside Spark's own Kafka source and sink, which copy the same topic.
 
     python -m bench.jobs_mirror [--quick] [--runs N] [--only KIND] [--json FILE]
+        [--batches NAME] [--line joined|as-is|directory|mirror-maker]
 
 Both sides run in one Spark on two threads and copy a topic of four partitions, to a broker of the
 same kind: horolog, and Apache Kafka. Its batches are as large as a Java producer makes them by
 default (16 KiB), and as large as Arrow clients do (512 KiB). Spark's side reads and writes every
-record with key, value, headers and timestamp; the mirror keeps its state on disk. A line of its own
-compares the mirror into a log directory with that into a broker.
+record with key, value, headers and timestamp; the mirror keeps its state on disk. Small batches
+are mirrored joined (`batch_bytes`), too. A line of its own compares the mirror into a log directory
+with that into a broker.
+
+Between two Apache Kafkas MirrorMaker 2 is a peer, too, with two tasks and its defaults. It is a
+service: of its time only that from the first records at the target to the last is counted, and of
+the records only those. The mirror's time is that of the whole job.
 """
 
+import argparse
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +32,10 @@ from bench.harness import Numbers, Options, options
 from bench.sides import HOROLOG, KAFKA, Side, horolog
 from bench.spark_session import compare_rows, spark_with_kafka
 from tools.peers.kafka import Kafka
+from tools.peers.mirror_maker import has_mirror_maker, mirror_maker, mirror_maker_version
 
 from horolog.client import Client, Producer
+from horolog.errors import RequestRefused
 from horolog.jobs.mirroring import mirror
 
 PARTITIONS = 4
@@ -32,7 +43,32 @@ VALUE_BYTES = 100
 T0_MS = 1_763_000_000_000
 TO_DIRECTORY = "into a directory"
 BATCHES = {"16 KiB": 16 << 10, "512 KiB": 512 << 10}
+JOINED_BYTES = 512 << 10
+MIRROR_MAKER = "MirrorMaker 2"
+MIRROR_MAKER_TIMEOUT_S = 600.0
+SPARK_THREADS = 2
 _CHUNK = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Which lines of the table are wanted; None is all."""
+
+    batches: str | None
+    line: str | None
+
+    @classmethod
+    def parse(cls, arguments: list[str]) -> "tuple[Lines, list[str]]":
+        """What the command line asks for, and the rest of it."""
+        parser = argparse.ArgumentParser(add_help=False)
+        parser.add_argument("--batches", choices=BATCHES)
+        parser.add_argument("--line", choices=["joined", "as-is", "directory", "mirror-maker"])
+        asked, rest = parser.parse_known_args(arguments)
+        return cls(asked.batches, asked.line), rest
+
+    def has(self, line: str) -> bool:
+        """Whether a line is wanted."""
+        return self.line in (None, line)
 
 
 def fill(bootstrap: str, topic: str, count: int, batch_bytes: int) -> None:
@@ -63,11 +99,20 @@ def copy_of(bootstrap: str, topic: str, expected: int) -> Iterator[None]:
         raise SystemExit(f"{found} records of {expected}")
 
 
-def by_mirror(spark: Any, source: str, target: str, topic: str, count: int) -> Numbers:
-    """Copy the topic with the job."""
+def by_mirror(
+    spark: Any, source: str, target: str, topic: str, count: int, batch_bytes: int | None = None
+) -> Numbers:
+    """Copy the topic with the job, with its batches as they are or joined."""
     with tempfile.TemporaryDirectory(prefix="mirror-") as state, copy_of(target, topic, count):
         start = time.perf_counter()
-        done = mirror(spark, source=source, target=target, topics=topic, state=f"{state}/state")
+        done = mirror(
+            spark,
+            source=source,
+            target=target,
+            topics=topic,
+            state=f"{state}/state",
+            batch_bytes=batch_bytes,
+        )
         seconds = time.perf_counter() - start
         if done.errors:
             raise SystemExit(done.errors[0])
@@ -102,11 +147,46 @@ def by_spark(spark: Any, source: str, target: str, topic: str, count: int) -> Nu
     return {"seconds": seconds, "rows": count / seconds / 1e6}
 
 
+def by_mirror_maker(source: str, target: str, topic: str, count: int) -> Numbers:
+    """Copy the topic with MirrorMaker 2."""
+    alias = f"run{time.monotonic_ns()}"
+    with (
+        Client(target) as client,
+        mirror_maker(source, target, topic, alias=alias, tasks=SPARK_THREADS) as copy,
+    ):
+        until = time.monotonic() + MIRROR_MAKER_TIMEOUT_S
+        first, start, found = 0, 0.0, 0
+        while found < count:
+            if time.monotonic() > until:
+                raise SystemExit(f"MirrorMaker 2 mirrored {found} records of {count}")
+            time.sleep(0.02)
+            now, found = time.perf_counter(), _records(client, copy)
+            if found and not first:
+                first, start = found, now
+        seconds = time.perf_counter() - start
+    with Client(target) as client:
+        client.delete_topics([copy])
+    if first == count:
+        raise SystemExit("MirrorMaker 2 was done before it was seen: give it more data")
+    return {"seconds": seconds, "rows": (count - first) / seconds / 1e6}
+
+
+def _records(client: Client, topic: str) -> int:
+    if topic not in client.metadata().topics:
+        return 0
+    try:
+        ends = client.list_offsets({(topic, partition): -1 for partition in range(PARTITIONS)})
+    except RequestRefused:
+        return 0  # it has no leaders yet
+    return sum(0 if end is None else end.offset for end in ends.values())
+
+
 def rows(
     spark: Any,
     kind: str,
     brokers: tuple[Side | Kafka, Side | Kafka],
     asked: Options,
+    lines: Lines,
     versions: dict[str, str],
 ) -> None:
     """The lines of one kind of broker."""
@@ -115,30 +195,40 @@ def rows(
     count = size // VALUE_BYTES
     for name, batch_bytes in BATCHES.items():
         work = f"{kind}: a topic of {name} batches copied"
-        if asked.only is not None and asked.only not in work:
+        if lines.batches is not None and lines.batches != name:
             continue
         topic = f"mirror-{batch_bytes}"
         fill(source, topic, count, batch_bytes)
         ours = partial(by_mirror, spark, source, target, topic, count)
         theirs = partial(by_spark, spark, source, target, topic, count)
-        compare_rows(
-            work,
-            {HOROLOG: ours, KAFKA: theirs},
-            versions,
-            asked,
-            "5x",
-            cpu_of=[each.pid for each in brokers],
-        )
-        if kind == HOROLOG:
+        pids = [each.pid for each in brokers]
+        sides = {HOROLOG: ours, KAFKA: theirs}
+        joined = partial(ours, batch_bytes=JOINED_BYTES)
+        is_small = batch_bytes < JOINED_BYTES
+        if lines.has("as-is"):
+            compare_rows(work, sides, versions, asked, "5x", cpu_of=pids)
+        if lines.has("joined") and is_small:
+            sides[HOROLOG] = joined
+            compare_rows(f"{work}, joined", sides, versions, asked, "5x", cpu_of=pids)
+        if lines.has("mirror-maker") and kind == KAFKA and has_mirror_maker():
+            maker = partial(by_mirror_maker, source, target, topic, count)
+            peers = {HOROLOG: "this tree", MIRROR_MAKER: mirror_maker_version()}
+            for how, call in {"": ours, ", joined": joined}.items():
+                if is_small or not how:
+                    both = {HOROLOG: call, MIRROR_MAKER: maker}
+                    compare_rows(f"{work}{how}, MirrorMaker 2", both, peers, asked, "5x")
+        if lines.has("directory") and kind == HOROLOG:
             files = {TO_DIRECTORY: partial(into_directory, spark, source, topic, count)}
-            sides = dict.fromkeys((TO_DIRECTORY, "into a broker"), "this tree")
-            compare_rows(work, files | {"into a broker": ours}, sides, asked, "-")
+            names = dict.fromkeys((TO_DIRECTORY, "into a broker"), "this tree")
+            compare_rows(work, files | {"into a broker": ours}, names, asked, "-")
         with Client(source) as client:
             client.delete_topics([topic])
 
 
 def main() -> None:
     """Print the table."""
+    lines, rest = Lines.parse(sys.argv[1:])
+    sys.argv[1:] = rest
     asked = options(__doc__.splitlines()[0])
     session = spark_with_kafka("jobs_mirror")
     versions = session.versions("source and sink")
@@ -146,13 +236,16 @@ def main() -> None:
         ours, theirs = Path(base) / "source", Path(base) / "target"
         for each in (ours, theirs):
             each.mkdir()
-        with horolog(directory=ours) as source, horolog(directory=theirs) as target:
-            rows(session.spark, HOROLOG, (source, target), asked, versions)
+        if asked.only in (None, HOROLOG):
+            with horolog(directory=ours) as source, horolog(directory=theirs) as target:
+                rows(session.spark, HOROLOG, (source, target), asked, lines, versions)
         for each in (ours, theirs):
             shutil.rmtree(each)
             each.mkdir()
-        with Kafka(ours) as source_kafka, Kafka(theirs) as target_kafka:
-            rows(session.spark, KAFKA, (source_kafka, target_kafka), asked, versions)
+        if asked.only in (None, KAFKA):
+            with Kafka(ours) as source_kafka, Kafka(theirs) as target_kafka:
+                brokers = source_kafka, target_kafka
+                rows(session.spark, KAFKA, brokers, asked, lines, versions)
     session.spark.stop()
 
 
