@@ -60,11 +60,15 @@ class Target:
         with Client(self.bootstrap) as client:
             client.create_topics({name: PARTITIONS})
             yield name
-            ends = client.list_offsets({(name, partition): -1 for partition in range(PARTITIONS)})
-            found = sum(0 if end is None else end.offset for end in ends.values())
+            found = self.count(client, name, expected)
             client.delete_topics([name])
         if found != expected:
             raise SystemExit(f"{found} records of {expected}")
+
+    def count(self, client: Client, topic: str, expected: int) -> int:
+        """How many records a topic has; `expected` is what to wait for where that takes time."""
+        ends = client.list_offsets({(topic, partition): -1 for partition in range(PARTITIONS)})
+        return sum(0 if end is None else end.offset for end in ends.values())
 
 
 def save(frame: Any, source: str, target: Target, count: int, more: Mapping[str, str]) -> Numbers:

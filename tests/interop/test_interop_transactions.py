@@ -183,7 +183,7 @@ class Write:
     def seen(self) -> list[str]:
         with Client(self.bootstrap) as client:
             for task in range(3):
-                transaction = f"horolog/{self.query}/{task}"
+                transaction = f"horolog/task/{task}/{self.query}"
                 client.init_transactions(transaction, transaction_timeout_ms=60_000)
         return sorted(values_seen(self.bootstrap, self.topic))
 
@@ -210,7 +210,7 @@ def commit_until(
 
     def end(self: Client, transaction: object, *, commit: bool) -> None:
         nonlocal left
-        if str(getattr(transaction, "id", "")).count("/") == 2:  # of a task
+        if str(getattr(transaction, "id", "")).startswith("horolog/task/"):
             if not left:
                 raise DriverDied
             left -= 1
@@ -293,6 +293,43 @@ class TestSink:
         write.commit(write.run(0, ["d"]))
         assert write.seen() == ["d"]
 
+    def test_a_run_whose_driver_died_before_it_committed_a_task_may_be_repeated_with_other_rows(
+        self, write: Write, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = write.run(0, ["a"], ["b"], ["c"])
+        commit_until(write, first, monkeypatch, tasks=0)
+        write.commit(write.run(0, ["d"]))
+        with pytest.raises(RequestRefused):  # the first driver was not dead
+            write.commit(first)
+        with Client(write.bootstrap) as client:
+            for transaction in (each.transaction for each in first):
+                assert transaction is not None
+                with pytest.raises(RequestRefused):
+                    client.end_transaction(transaction, commit=True)
+        assert write.seen() == ["d"]
+
+    def test_fewer_tasks_than_in_a_run_that_is_committed_in_part_are_refused(
+        self, write: Write, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        commit_until(write, write.run(0, [], ["b"], ["c"]), monkeypatch, tasks=1)
+        for others in ([], ["b", "c"]):
+            attempts = write.run(0, others)
+            with pytest.raises(RowsRefused, match="another number of tasks"):
+                write.commit(attempts)
+            with Client(write.bootstrap) as client:
+                write_transactions.abort(client, attempts)
+        assert write.seen() == ["b"]
+        write.commit(write.run(0, [], ["b"], ["c"]))
+        assert write.seen() == ["b", "c"]
+
+    def test_empty_batches_leave_no_topic_and_no_record_and_need_none(
+        self, bootstrap: str, client: Client
+    ) -> None:
+        write = Write(bootstrap, f"absent{next(_numbers)}")
+        write.commit(write.run(0, [], []))
+        write.commit(write.run(5, []))
+        assert write.topic not in client.metadata().topics
+
     def test_a_batch_before_the_last_one_is_refused(self, write: Write) -> None:
         first = write.run(0, ["a"])
         write.commit(first)
@@ -346,17 +383,29 @@ class TestSink:
 
     def test_a_record_that_somebody_else_has_committed_is_not_believed(self, write: Write) -> None:
         with Client(write.bootstrap) as client:
-            for metadata in ("", "[]", '{"layout":99,"digest":"x"}', '{"layout":1,"digest":3}'):
+            for metadata in (
+                "",
+                "[]",
+                "[" * 4000,
+                '{"layout":99,"tasks":1,"digest":"x"}',
+                '{"layout":1,"tasks":1,"digest":3}',
+            ):
                 offset = CommittedOffset(0, metadata)
-                client.offset_commit(f"horolog/{write.query}/0", {(write.topic, 0): offset})
+                client.offset_commit(f"horolog/task/0/{write.query}", {(write.topic, 0): offset})
                 with pytest.raises(RowsRefused):
                     write.task(0, 0, "a")
+            for tasks in ("null", "-1", "1e9", "2000000000", '"x"'):
+                metadata = f'{{"layout":1,"tasks":{tasks},"digest":"x"}}'
+                offset = CommittedOffset(0, metadata)
+                client.offset_commit(f"horolog/batch/{write.query}", {(write.topic, 0): offset})
+                with pytest.raises(RowsRefused, match="has not written"):
+                    write.commit([write.task(0, 1, "b")])
         assert write.seen() == []
 
 
 def _settle_task(write: Write, task: int) -> None:
     with Client(write.bootstrap) as client:
-        _settle(client, f"horolog/{write.query}/{task}")
+        _settle(client, f"horolog/task/{task}/{write.query}")
 
 
 def test_a_broker_without_transactions_is_named_in_a_sentence(tmp_path: Path) -> None:

@@ -67,7 +67,10 @@ class TransactionCalls(RetriedCalls):
             link = self._coordinator_of(transactional_id, deadline)
             version = link.version(ApiKey.INIT_PRODUCER_ID, highest=_LAST_OF_INIT)
             body = link.ask(ApiKey.INIT_PRODUCER_ID, version, request, deadline).body
-            refuse(body.error_code, f"transactional id {transactional_id}")
+            refuse(
+                body.error_code,
+                f"transactional id {transactional_id}, transactions of {transaction_timeout_ms} ms",
+            )
             producer = ProducerId(body.producer_id, body.producer_epoch)
             return Transaction(transactional_id, producer)
 

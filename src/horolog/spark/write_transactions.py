@@ -6,8 +6,8 @@
 
 The records are offsets committed for groups named like the transactional ids: the offset is the
 number of the batch, the metadata has a digest of the rows. Where a driver died between the commits
-of two tasks, the batch is run again, and its records tell which rows are there
-(docs/exactly-once.md).
+of two tasks, the batch is run again, and its records tell which rows are there. From the first of
+these commits on the rows are fixed; before it a run may have others (docs/exactly-once.md).
 """
 
 import hashlib
@@ -15,10 +15,11 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from horolog.client import Client, CommittedOffset, NoAnswer, Transaction, TransactionalProducer
 from horolog.client.rows_digest import LAYOUT, RowsDigest
+from horolog.client.transactional import TRANSACTION_TIMEOUT_MS
 from horolog.errors import ErrorCode, Misconfigured, RequestRefused
 from horolog.spark.errors import RowsRefused
 from horolog.spark.rejected_times import RejectedTimes
@@ -26,7 +27,7 @@ from horolog.spark.write_options import OnInvalidTimestamp, WriteOptions
 
 __all__ = ["TaskTransaction", "TransactionAttempt", "abort", "commit", "refuse_unsupported"]
 
-_PREFIX: Final = "horolog/"
+_MOST_TASKS: Final = 1 << 20
 _ENDED: Final = frozenset(
     {
         ErrorCode.invalid_producer_epoch,
@@ -50,6 +51,8 @@ class TransactionAttempt:
     rows: int
     topic: str | None
     """One of the topics that it has rows for; None if it has no rows."""
+    is_committed: bool
+    """Whether an earlier attempt with the same rows is."""
     transaction: Transaction | None
     """What the driver commits; None if the rows are there already, or there are none."""
 
@@ -58,16 +61,27 @@ class _Record(NamedTuple):
     """What a group's committed offset says of a task, or of a whole batch."""
 
     batch: int
-    layout: Any = None
-    digest: Any = None
+    layout: object = None
+    tasks: object = None
+    digest: object = None
 
     @classmethod
     def of(cls, committed: CommittedOffset) -> "_Record":
         try:
             said = json.loads(committed.metadata)
-            return cls(committed.offset, said["layout"], said["digest"])
-        except (ValueError, TypeError, KeyError):
+            return cls(committed.offset, said["layout"], said["tasks"], said["digest"])
+        except (ValueError, TypeError, KeyError, RecursionError):
             return cls(committed.offset)
+
+    def count_of_tasks(self) -> int:
+        """How many tasks the run had that has kept this of a whole batch.
+
+        Raises:
+            RowsRefused: it does not say.
+        """
+        if isinstance(self.tasks, int) and 0 < self.tasks <= _MOST_TASKS:
+            return self.tasks
+        raise RowsRefused(f"A batch has a record that this program has not written: {self}")
 
 
 class TaskTransaction:
@@ -89,7 +103,7 @@ class TaskTransaction:
         task: int,
     ) -> None:
         self._query, self._batch, self._task = query, batch, task
-        self._group = f"{_PREFIX}{query}/{task}"
+        self._group = _group_of_task(query, task)
         producing = options.producing
         self.producer = TransactionalProducer(
             client,
@@ -148,7 +162,7 @@ class TaskTransaction:
             assert self._record is not None
             _compare(self._record, digest, f"Task {self._task} of {self._name}")
         elif topic is not None:
-            _keep(self.producer, self._client, topic, self._group, self._batch, digest)
+            _keep(self.producer, self._client, topic, self._group, self._batch, 1, digest)
         return TransactionAttempt(
             query=self._query,
             batch=self._batch,
@@ -156,6 +170,7 @@ class TaskTransaction:
             digest=digest,
             rows=self.digest.rows,
             topic=topic,
+            is_committed=self.is_committed,
             transaction=self.producer.open_transaction,
         )
 
@@ -178,25 +193,32 @@ def commit(client: Client, attempts: Sequence[TransactionAttempt], options: Writ
     digest = hashlib.blake2b(digest_size=16)
     for each in tasks:
         digest.update(f"{each.task} {each.rows} {each.digest}\n".encode())
-    group = _PREFIX + query
-    topic = options.topic or min((each.topic for each in tasks if each.topic), default=None)
+    group = _group_of_batches(query)
+    topic = min((each.topic for each in tasks if each.topic), default=None)
+    if topic is None:
+        topic = _existing(client, options.topic)
     with TransactionalProducer(client, group) as producer:  # from here on no other driver
         record = _record_of(client, group)
         if record is not None and record.batch > batch:
             raise _too_late(query, batch, record.batch)
-        if record is not None and record.batch == batch:
+        if record is not None and record.batch == batch and not _is_void(client, record, tasks):
             _compare(record, digest.hexdigest(), f"Batch {batch} of query {query}")
-        elif record is None and batch > options.exactly_once_from:
-            raise RowsRefused(
-                f"Kafka has no record of a batch of query {query}, so that it is not known whether "
-                f"batch {batch} was written before: records are kept for offsets.retention.minutes "
-                "and go with their topic. Look what the last rows in the topic are. If this batch "
-                f"is not there, set option 'exactlyOnceFrom' to {batch}, which is the first batch "
-                "that is written with 'exactlyOnce'"
-            )
-        elif topic is not None:
-            _keep(producer, client, topic, group, batch, digest.hexdigest())
-            producer.commit()
+        else:
+            if (
+                record is None
+                and batch > options.exactly_once_from
+                and any(each.rows for each in tasks)
+            ):
+                raise RowsRefused(
+                    f"Kafka has no record of a batch of query {query}, so that it is not known "
+                    f"whether batch {batch} was written before: records are kept for "
+                    "offsets.retention.minutes and go with their topic. Look what the last rows "
+                    "in the topic are. If this batch is not there, set option 'exactlyOnceFrom' to "
+                    f"{batch}, which is the first batch that is written with 'exactlyOnce'"
+                )
+            if topic is not None:
+                _keep(producer, client, topic, group, batch, len(tasks), digest.hexdigest())
+                producer.commit()
     for each in tasks:
         if each.transaction is not None:
             _commit_task(client, each.transaction, f"task {each.task} of batch {batch}")
@@ -230,6 +252,43 @@ def refuse_unsupported(options: WriteOptions) -> None:
         )
 
 
+def _group_of_batches(query: str) -> str:
+    return f"horolog/batch/{query}"
+
+
+def _group_of_task(query: str, task: int) -> str:
+    return f"horolog/task/{task}/{query}"  # the query comes last: its name may have slashes
+
+
+def _existing(client: Client, topic: str | None) -> str | None:
+    """The topic of all rows if there is one: a batch without rows creates none."""
+    if topic is not None:
+        try:
+            client.partitions_of(topic)
+        except RequestRefused as error:
+            if error.code is not ErrorCode.unknown_topic_or_partition:
+                raise
+            return None
+    return topic
+
+
+def _is_void(client: Client, record: _Record, attempts: Sequence[TransactionAttempt]) -> bool:
+    """Whether nothing of the run that kept this record is committed, nor ever can be.
+
+    The attempts at hand have fenced those of their tasks; here go the tasks that they lack.
+    """
+    if any(each.is_committed for each in attempts):
+        return False
+    query = attempts[0].query
+    for task in range(len(attempts), record.count_of_tasks()):
+        group = _group_of_task(query, task)
+        client.init_transactions(group, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
+        other = _record_of(client, group)
+        if other is not None and other.batch == record.batch:
+            return False
+    return True
+
+
 def _record_of(client: Client, group: str) -> _Record | None:
     """What the last transaction has recorded; the topic may be another one in each batch."""
     committed = client.offset_fetch(group, require_stable=True).values()
@@ -243,9 +302,10 @@ def _keep(
     topic: str,
     group: str,
     batch: int,
+    tasks: int,
     digest: str,
 ) -> None:
-    said = json.dumps({"layout": LAYOUT, "digest": digest}, separators=(",", ":"))
+    said = json.dumps({"layout": LAYOUT, "tasks": tasks, "digest": digest}, separators=(",", ":"))
     partition = client.partitions_of(topic)[0]
     producer.commit_offsets(group, {(topic, partition): CommittedOffset(batch, said)})
 

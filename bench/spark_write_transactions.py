@@ -1,0 +1,74 @@
+"""What exactly once costs where Spark writes to Apache Kafka: in transactions, or at least once.
+
+    python -m bench.spark_write_transactions [--quick] [--runs N] [--json FILE]
+
+Both sides are horolog's sink, to four partitions of one Apache Kafka, in one Spark on two threads;
+rows and ways are those of `bench.spark_write`.
+"""
+
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.harness import Options, options
+from bench.sides import kafka
+from bench.spark_session import compare_rows, spark_with_kafka
+from bench.spark_write import AT_LEAST, EXACTLY, Target, drain, rows_of, save, save_once
+
+from horolog.client import Client, scan
+
+_MARKERS_S = 30.0
+
+
+class OfTransactions(Target):
+    """Counts committed records: markers of transactions take offsets."""
+
+    def count(self, client: Client, topic: str, expected: int) -> int:
+        """How many committed records a topic has."""
+        give_up = time.monotonic() + _MARKERS_S
+        while True:  # a commit returns before all partitions have their markers
+            rows = scan(client, topic, columns=("offset",), read_committed=True)
+            found = sum(batch.num_rows for batch in rows)
+            if found >= expected or time.monotonic() > give_up:
+                return found
+
+
+def main() -> None:
+    """Print the table."""
+    asked = options(__doc__.splitlines()[0])
+    spark = spark_with_kafka("spark_write_transactions").spark
+    size = (300 << 20) if asked.quick else (1000 << 20)
+    with (
+        tempfile.TemporaryDirectory(prefix="spark-write-") as base,
+        kafka(directory=Path(base)) as side,
+    ):
+        for value_bytes in (100, 1000):
+            tables(spark, OfTransactions(side), value_bytes, size // value_bytes, asked)
+    spark.stop()
+
+
+def tables(spark: Any, target: Target, value_bytes: int, count: int, asked: Options) -> None:
+    """The rows of one size."""
+    frame = rows_of(spark, count, value_bytes)
+    sinks = {EXACTLY: "this tree", AT_LEAST: "this tree"}
+    calls = {
+        EXACTLY: partial(save_once, frame, target, count),
+        AT_LEAST: partial(save, frame, "horolog", target, count, {}),
+    }
+    compare_rows(f"{value_bytes} B records written to Kafka", calls, sinks, asked, "0.8x")
+    with tempfile.TemporaryDirectory(prefix="spark-write-") as files:
+        frame.write.mode("overwrite").parquet(files)
+        calls = {
+            EXACTLY: partial(
+                drain, spark, Path(files), "horolog", target, count, {"exactlyOnce": "true"}
+            ),
+            AT_LEAST: partial(drain, spark, Path(files), "horolog", target, count),
+        }
+        work = f"{value_bytes} B records written to Kafka as a stream"
+        compare_rows(work, calls, sinks, asked, "0.8x")
+
+
+if __name__ == "__main__":
+    main()
