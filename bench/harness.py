@@ -66,12 +66,21 @@ class Options:
 
 def options(about: str) -> Options:
     """Read the command line all benchmarks share."""
+    return options_of(parser_of(about).parse_args())
+
+
+def parser_of(about: str) -> argparse.ArgumentParser:
+    """A parser of that command line, for benchmarks with options of their own."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--quick", action="store_true", help="a third of the data, three runs")
     parser.add_argument("--runs", type=int, help="runs a side (5; with --quick 3)")
     parser.add_argument("--only", choices=[HOROLOG, KAFKA], help="one side: no ratio")
     parser.add_argument("--json", type=Path, help="append the medians to this file as JSON lines")
-    asked = parser.parse_args()
+    return parser
+
+
+def options_of(asked: argparse.Namespace) -> Options:
+    """The options that all benchmarks share."""
     return Options(
         runs=asked.runs or (3 if asked.quick else 5),
         quick=asked.quick,

@@ -1,13 +1,18 @@
 """The jobs archive and restore beside Spark's own Kafka source, Parquet and Kafka sink.
 
-    python -m bench.jobs_archive [--quick] [--runs N] [--json FILE]
+    python -m bench.jobs_archive [--quick] [--runs N] [--gigabytes N] [--batches large|small]
+        [--only horolog] [--json FILE]
 
 Both sides run in one Spark on two threads, from one horolog broker with a topic of four partitions
 whose records spread over ten hours. Archive: to Parquet by date and hour with headers, against
 `format("kafka")` written with `partitionBy`; ours writes the headers of batches, checksums and a
-manifest besides. Restore: that archive to a log directory, read back and compared, against Spark's
-own way back, `read.parquet` to the Kafka sink of a second broker. The last lines take a quarter and
-a half of the records: the cost of a record has to stay the same.
+manifest besides. Restore: that archive to a log directory, synced, read back and compared, against
+Spark's own way back, `read.parquet` to the Kafka sink of a second broker, which syncs nothing.
+Files are in memory where there is room, since a disk would be all that is measured.
+
+Batches are as large as our client makes them, or small, as a Java producer makes them by default.
+The last lines take a quarter of the records: the cost of a record, and the memory of a task, have
+to stay.
 """
 
 import itertools
@@ -16,14 +21,15 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from bench.harness import Numbers, Options, options
+from bench.harness import Numbers, Options, options_of, parser_of
 from bench.sides import HOROLOG, KAFKA, Side, horolog
-from bench.spark_session import compare_rows, spark_with_kafka
+from bench.spark_session import Session, compare_rows, in_memory, spark_with_kafka, with_task_peak
 
 from horolog.client import Client, Producer
 from horolog.jobs.archives.archiving import archive
@@ -34,15 +40,17 @@ VALUE_BYTES = 100
 HOURS = 10
 T0_MS = 1_763_000_000_000
 HOUR_MS = 3_600_000
+BATCHES = {"large": 512 << 10, "small": 16 << 10}
 _CHUNK = 200_000
+_RECORD_BYTES = 125
 _numbers = itertools.count()
 
 
-def fill(bootstrap: str, topic: str, count: int) -> None:
-    """Make a topic with so many records, in batches as Arrow clients make them."""
+def fill(bootstrap: str, topic: str, count: int, batch_bytes: int) -> None:
+    """Make a topic with so many records."""
     with Client(bootstrap) as client:
         client.create_topics({topic: PARTITIONS}, configs={"retention.ms": "-1"})
-        with Producer(client) as producer:
+        with Producer(client, batch_bytes=batch_bytes) as producer:
             for start in range(0, count, _CHUNK):
                 numbers = range(start, min(start + _CHUNK, count))
                 rows = {
@@ -122,47 +130,86 @@ def by_sink(spark: Any, lake: Path, target: str, count: int) -> Numbers:
     return {"seconds": seconds, "rows": count / seconds / 1e6}
 
 
-def lines(
-    spark: Any, source: Side, target: Side, base: Path, asked: Options, versions: dict[str, str]
+def beside_spark(
+    session: Session,
+    source: Side,
+    target: Side,
+    base: Path,
+    asked: Options,
+    count: int,
+    batches: dict[str, int],
 ) -> None:
-    """The lines of the table."""
-    count = (1 if asked.quick else 8) * 1_000_000
-    topics = {part: count // part for part in (1, 2, 4)}
-    for part, records in topics.items():
-        fill(source.bootstrap, f"part-{part}", records)
+    """The lines with a peer."""
+    spark, versions = session.spark, session.versions("source, Parquet and sink")
     cpu_of = [source.pid, target.pid]
-    ours = partial(by_archive, spark, source.bootstrap, "part-1", base, count)
-    theirs = partial(by_parquet, spark, source.bootstrap, "part-1", base, count)
-    both = {HOROLOG: ours, KAFKA: theirs}
-    compare_rows("a topic to Parquet by hour", both, versions, asked, "1x", cpu_of=cpu_of)
-    lake, plain = base / "lake", base / "plain"
-    archive(spark, source=source.bootstrap, topics="part-1", archive=lake, state=base / "state")
-    write_parquet(spark, source.bootstrap, "part-1", plain)
-    both = {
-        HOROLOG: partial(by_restore, spark, lake, base, count),
-        KAFKA: partial(by_sink, spark, plain, target.bootstrap, count),
-    }
-    compare_rows("Parquet back to a log", both, versions, asked, "5x", cpu_of=cpu_of)
-    for part in (2, 4):
-        less = partial(by_archive, spark, source.bootstrap, f"part-{part}", base, topics[part])
-        name = f"1/{part} of the records"
-        sides = dict.fromkeys((name, "all records"), "this tree")
-        both = {name: less, "all records": ours}
-        compare_rows(f"archive, {name}", both, sides, asked, "-")
+    for name, batch_bytes in batches.items():
+        topic = f"topic-{batch_bytes}"
+        fill(source.bootstrap, topic, count, batch_bytes)
+        both = {
+            HOROLOG: partial(by_archive, spark, source.bootstrap, topic, base, count),
+            KAFKA: partial(by_parquet, spark, source.bootstrap, topic, base, count),
+        }
+        compare_rows(f"{name} batches: to Parquet", both, versions, asked, "5x", cpu_of=cpu_of)
+        with fresh(base) as lakes:
+            lake, plain = lakes / "lake", lakes / "plain"
+            archive(
+                spark, source=source.bootstrap, topics=topic, archive=lake, state=lakes / "state"
+            )
+            write_parquet(spark, source.bootstrap, topic, plain)
+            both = {
+                HOROLOG: partial(by_restore, spark, lake, base, count),
+                KAFKA: partial(by_sink, spark, plain, target.bootstrap, count),
+            }
+            compare_rows(
+                f"{name} batches: back to a log", both, versions, asked, "5x", cpu_of=cpu_of
+            )
+        with Client(source.bootstrap) as client:
+            client.delete_topics([topic])
+
+
+def growth(spark: Any, source: Side, base: Path, asked: Options, count: int) -> None:
+    """The lines of the same jobs on more data."""
+    counts = {"a quarter": count // 4, "all records": count}
+    archives, restores = {}, {}
+    with fresh(base) as lakes:
+        for number, (name, records) in enumerate(counts.items()):
+            topic, lake = f"part-{number}", lakes / f"lake-{number}"
+            fill(source.bootstrap, topic, records, BATCHES["large"])
+            state = lakes / f"state-{number}"
+            archive(spark, source=source.bootstrap, topics=topic, archive=lake, state=state)
+            work = partial(by_archive, spark, source.bootstrap, topic, base, records)
+            archives[name] = partial(with_task_peak, work)
+            work = partial(by_restore, spark, lake, base, records)
+            restores[name] = partial(with_task_peak, work)
+        sides = dict.fromkeys(counts, "this tree")
+        all_sides = replace(asked, only=None)
+        compare_rows("archive, a quarter of the records", archives, sides, all_sides, "1x")
+        compare_rows("restore, a quarter of the records", restores, sides, all_sides, "1x")
 
 
 def main() -> None:
     """Print the table."""
-    asked = options(__doc__.splitlines()[0])
+    parser = parser_of(__doc__.splitlines()[0])
+    parser.add_argument("--gigabytes", type=float, default=1.0, help="of the log (--quick: 1/8)")
+    parser.add_argument("--batches", choices=[*BATCHES], help="only these, beside Spark")
+    arguments = parser.parse_args()
+    batches = {arguments.batches: BATCHES[arguments.batches]} if arguments.batches else BATCHES
+    asked = options_of(arguments)
+    size = int(arguments.gigabytes * (1 << 30)) // (8 if asked.quick else 1)
+    count = size // _RECORD_BYTES
     session = spark_with_kafka("jobs_archive")
-    with tempfile.TemporaryDirectory(prefix="jobs-archive-") as name:
+    directory = in_memory((4 if asked.only else 6) * size)
+    print(f"{count:,} records, {size / 1e6:,.0f} MB, in {directory or 'a directory on disk'}")
+    with tempfile.TemporaryDirectory(prefix="jobs-archive-", dir=directory) as name:
         base = Path(name)
         brokers = base / "source", base / "target"
         for each in brokers:
             each.mkdir()
         with horolog(directory=brokers[0]) as source, horolog(directory=brokers[1]) as target:
-            versions = session.versions("source, Parquet and sink")
-            lines(session.spark, source, target, base, asked, versions)
+            if asked.only is None:
+                beside_spark(session, source, target, base, asked, count, batches)
+            if asked.only != KAFKA:
+                growth(session.spark, source, base, asked, count)
     session.spark.stop()
 
 

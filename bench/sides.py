@@ -67,6 +67,11 @@ def tree_cpu_s(*roots: int) -> float:
     return sum(found.values())
 
 
+def processes_below(*roots: int) -> set[int]:
+    """The processes, and all living ones that they started."""
+    return set(_tree_cpu_s(roots))
+
+
 def _tree_cpu_s(roots: Iterable[int]) -> dict[int, float]:
     parents: dict[int, int] = {}
     used: dict[int, float] = {}

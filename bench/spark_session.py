@@ -1,12 +1,17 @@
 """The Spark of benchmarks: horolog's formats and Spark's own Kafka connector in one session."""
 
+import os
+import re
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import spark_floor
 from bench.harness import Numbers, Options, Row, in_turns, report
-from bench.sides import HOROLOG, KAFKA
+from bench.sides import HOROLOG, KAFKA, processes_below
 from tools.peers.kafka import NoPeer, jars
 
 
@@ -40,6 +45,40 @@ def spark_with_kafka(name: str) -> Session:
     return Session(spark, version)
 
 
+def in_memory(size: int) -> str | None:
+    """A directory in memory for so many bytes; None, for the one on disk, if there is no room.
+
+    A disk makes a job that syncs what it writes as slow as itself, and one that does not sync not.
+    """
+    meminfo = Path("/proc/meminfo").read_text()
+    found = re.search(r"MemAvailable:\s+(\d+) kB", meminfo)
+    room = min(int(found[1]) << 10 if found else 0, shutil.disk_usage("/dev/shm").free)
+    return "/dev/shm" if size < room * 3 // 4 else None
+
+
+def with_task_peak(work: Callable[[], Numbers]) -> Numbers:
+    """What a call gives, and `task_mb`: the most memory that a Python worker of Spark had in it."""
+    for pid in _workers():
+        with suppress(OSError):
+            Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak is that from now on
+    numbers = work()
+    peaks = []
+    for pid in _workers():
+        with suppress(OSError):
+            found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+            peaks.append(int(found[1]) / 1024 if found else 0.0)
+    return {**numbers, "task_mb": max(peaks, default=0.0)}
+
+
+def _workers() -> list[int]:
+    found = []
+    for pid in processes_below(os.getpid()):
+        with suppress(OSError):
+            if b"pyspark.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
 def compare_rows(
     work: str,
     calls: Mapping[str, Callable[[], Numbers]],
@@ -52,11 +91,17 @@ def compare_rows(
 ) -> None:
     """Take two calls that give `rows`, millions a second, in turns, and print their line.
 
-    Where the processes of the brokers are given, the CPU of all processes is a line of its own.
+    Where the processes of the brokers are given, the CPU of all processes is a line of its own,
+    and the peak memory of tasks where the calls give it.
     """
+    if asked.only in calls:
+        calls = {asked.only: calls[asked.only]}
     row = Row(work, lambda _: {}, "rows", "million/s", reach, details=details)
     taken = in_turns(calls, asked, cpu_of=cpu_of)
     report(row, taken, versions, asked)
     if cpu_of:
         row = Row(f"{work}, CPU", lambda _: {}, "cpu_s", "s", "-", higher_is_better=False)
+        report(row, taken, versions, asked)
+    if all("task_mb" in numbers for runs in taken.values() for numbers in runs):
+        row = Row(f"{work}, memory", lambda _: {}, "task_mb", "MB", "-", higher_is_better=False)
         report(row, taken, versions, asked)

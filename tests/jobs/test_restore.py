@@ -18,7 +18,7 @@ from golden import GOLDEN
 from horolog.client import Client
 from horolog.errors import Misconfigured
 from horolog.jobs import archive, restore
-from horolog.jobs.archives import archiving, planning, reading, restoring, segment_plan
+from horolog.jobs.archives import archiving, planning, ranges, restoring, segment_plan
 from horolog.record.batch import BatchHeader, iter_headers, pack_header
 from horolog.record.builder import Record, build_batch, read_with_create_times
 from horolog.record.compression import Codec
@@ -167,7 +167,7 @@ def test_append_times_of_a_batch_that_two_units_share_are_those_of_its_records(
 ) -> None:
     """A fetch from within a batch says only when the records from there on were appended."""
     monkeypatch.setattr(planning, "_FEW_OFFSETS", 0)
-    monkeypatch.setattr(reading, "JOINED_BYTES", 0)
+    monkeypatch.setattr(ranges, "JOINED_BYTES", 0)
     monkeypatch.setattr(planning, "_LEAST_UNIT_BYTES", 100)
     broker.create_topic("clicks", retention_ms="-1")
     with Client(broker.address) as client:
@@ -365,7 +365,7 @@ def test_a_run_that_was_killed_anywhere_is_run_again(
 ) -> None:
     """Killed before each change of the target and of the state, one after another."""
     monkeypatch.setattr(segment_plan, "SEGMENT_BYTES", 1_000)
-    monkeypatch.setattr(reading, "JOINED_BYTES", 0)
+    monkeypatch.setattr(ranges, "JOINED_BYTES", 0)
     for partition in (0, 1):
         files = PartitionFiles(tmp_path / "log", partition=partition)
         for start in range(6):

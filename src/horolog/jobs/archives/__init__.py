@@ -12,5 +12,5 @@
     checking, merging                                            its files against the manifest
 
 `reading` takes whole batches apart and computes the checksums (digests.py) that the manifest has
-of each range of offsets.
+of each range of offsets (ranges.py).
 """

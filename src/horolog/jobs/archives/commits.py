@@ -12,7 +12,7 @@ from horolog.jobs.archives.manifest import (
     Manifest,
 )
 from horolog.jobs.archives.planning import Plan
-from horolog.jobs.archives.reading import Range
+from horolog.jobs.archives.ranges import Range
 from horolog.jobs.archives.sources import Unit
 from horolog.jobs.spread import Outcome
 from horolog.storage.names import TopicPartition

@@ -25,7 +25,7 @@ from typing import Any, Final
 from crc32c import crc32c
 
 from horolog.errors import CorruptFile, Misconfigured
-from horolog.jobs.archives.reading import Range, followed_by
+from horolog.jobs.archives.ranges import Range, followed_by
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.storage.names import TopicPartition
 

@@ -7,7 +7,6 @@ and leave gaps in the offsets as a compaction does; markers of commits are kept.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,8 +15,9 @@ import pyarrow as pa
 
 from horolog.buffers import Buffer
 from horolog.jobs.archives import facts as of_batches
-from horolog.jobs.archives.digests import NO_APPEND_TIME, BatchDigest, RecordDigest, joined
+from horolog.jobs.archives.digests import NO_APPEND_TIME, BatchDigest, RecordDigest
 from horolog.jobs.archives.facts import BatchFacts
+from horolog.jobs.archives.ranges import MOST_OFFSETS, Range
 from horolog.record.batch import MAGIC, BatchHeader, iter_headers, verify_crc
 from horolog.record.columns import batch_schema, decode
 from horolog.record.conversion import convert_all, open_batch
@@ -37,10 +37,6 @@ SCHEMA: Final = pa.schema(
 )
 """Of rows: `create_ms` is the time in the record's own bytes, `append_ms` null if unknown."""
 TABLE_BYTES: Final = 4 << 20
-JOINED_BYTES: Final = 32 << 20
-"""Of ranges that a manifest has as one: runs that come often make ranges of a few records."""
-_MOST_OFFSETS: Final = 1 << 30
-"""Of a range: it is never split over two segments, whose offsets have 31 bits."""
 
 
 class Piece(NamedTuple):
@@ -51,53 +47,6 @@ class Piece(NamedTuple):
     """Whether a batch, the next in order, is of an aborted transaction; None where none is."""
     append_times: Callable[[int, int], Sequence[Appended]] | None
     """When records of these offsets were appended; None where nothing is known of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """What was read of `start` to before `end`: counts, checksums, and times of the appends."""
-
-    start: int
-    end: int
-    records: int = 0
-    batches: int = 0
-    bytes: int = 0
-    """Of the batches where they were read."""
-    digest: str = ""
-    batch_digest: str = ""
-    first_append_ms: int | None = None
-    last_append_ms: int | None = None
-    is_lost: bool = False
-    """The source had deleted these offsets before they were archived."""
-
-
-def followed_by(before: Range, after: Range) -> Range | None:
-    """Two ranges that lie side by side as one; None if they have to stay apart.
-
-    They do where append times go back between them, where one was lost, and where they are large
-    or far apart.
-    """
-    is_later = (
-        before.last_append_ms is None
-        or after.first_append_ms is None
-        or before.last_append_ms <= after.first_append_ms
-    )
-    if before.is_lost or after.is_lost or not is_later:
-        return None
-    if before.bytes + after.bytes > JOINED_BYTES or after.end - before.start > _MOST_OFFSETS:
-        return None
-    first_ms, last_ms = before.first_append_ms, after.last_append_ms
-    return Range(
-        start=before.start,
-        end=after.end,
-        records=before.records + after.records,
-        batches=before.batches + after.batches,
-        bytes=before.bytes + after.bytes,
-        digest=joined(before.digest, after.digest),
-        batch_digest=joined(before.batch_digest, after.batch_digest),
-        first_append_ms=after.first_append_ms if first_ms is None else first_ms,
-        last_append_ms=before.last_append_ms if last_ms is None else last_ms,
-    )
 
 
 class _Batch(NamedTuple):
@@ -162,14 +111,15 @@ class RangeReader:
     # Batches.
 
     def _piece(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        view = self._in_v2(memoryview(piece.data), piece)
+        view, headers = self._in_v2(memoryview(piece.data), piece)
         batches: list[_Batch] = []
-        for position, header in iter_headers(view):
+        for position, header in headers:
             batch = view[position : position + header.size]
             is_dropped = piece.drops is not None and piece.drops(header, batch)
-            if header.last_offset < self._start:
+            last_offset = header.last_offset
+            if last_offset < self._start:
                 continue
-            if header.last_offset >= self._end:
+            if last_offset >= self._end:
                 self._stop_at(header.base_offset)
                 break
             if self._begun is None:
@@ -192,12 +142,20 @@ class RangeReader:
                 self._begun = cut
             yield from self._group(view, group)
 
-    def _in_v2(self, view: memoryview, piece: Piece) -> memoryview:
-        """The batches, those of older formats converted; what is not wanted of these left out."""
+    def _in_v2(
+        self, view: memoryview, piece: Piece
+    ) -> tuple[memoryview, Iterable[tuple[int, BatchHeader]]]:
+        """The batches, and position and header of each.
+
+        Those of older formats are converted; what is not wanted of these is left out.
+        """
+        headers: list[tuple[int, BatchHeader]] = []  # of batches that are in v2
         first, end, is_old, least_offset = 0, 0, False, self._least_offset
         following = least_offset
         for position, header in iter_headers(view, 0, least_offset):
             is_old |= header.magic != MAGIC
+            if not is_old:
+                headers.append((position, header))
             end = position + header.size
             if header.last_offset < self._start:
                 first, following = end, header.next_offset
@@ -209,11 +167,12 @@ class RangeReader:
                     self._is_done = True
                 break
         if not is_old:
-            return view
+            return view, headers
         # Append times are of each plain message, and those of a batch are one.
         run_bytes = RUN_BYTES if piece.append_times is None else 0
         parts = convert_all(view[first:end], MAGIC, least_offset=following, run_bytes=run_bytes)
-        return memoryview(b"".join(part.data for part in parts))
+        converted = memoryview(b"".join(part.data for part in parts))
+        return converted, iter_headers(converted)
 
     def _stop_at(self, base_offset: int) -> None:
         """End before a batch that is the next stretch's."""
@@ -234,7 +193,7 @@ class RangeReader:
             header, ms = batch.header, batch.append_ms
             begun = self._start if self._begun is None else self._begun
             began = cut if cut is not None else begun
-            is_far = header.last_offset - began > _MOST_OFFSETS and header.base_offset > began
+            is_far = header.last_offset - began > MOST_OFFSETS and header.base_offset > began
             if (ms != NO_APPEND_TIME and ms < self._last_append) or is_far:
                 yield cut, group
                 cut, group = max(header.base_offset, began), []
@@ -256,11 +215,12 @@ class RangeReader:
         appended = np.array([batch.append_ms for batch in group], np.int64)
         counted = np.zeros(len(numbers), np.int64)
         largest = np.full(len(numbers), NO_TIMESTAMP, np.int64)
+        floor = self._floor if self._floor > numbers[0, of_batches.BASE_OFFSET] else None
         for begin, end in _runs(group):
             for table in decode(
                 view[begin:end],
                 columns=_DECODED,
-                start_offset=self._floor,
+                start_offset=floor,
                 max_bytes=self._max_bytes,
                 as_created=True,
             ):
@@ -268,7 +228,7 @@ class RangeReader:
                 counted += np.bincount(place, minlength=len(numbers))
                 if not rows.num_rows:
                     continue
-                if self._is_selective or self._floor > numbers[0, of_batches.BASE_OFFSET]:
+                if self._is_selective or floor is not None:
                     raise_largest(largest, place, rows.column("create_ms").to_numpy())
                 self._digest.add(rows)
                 yield rows

@@ -10,7 +10,6 @@ are kept, and partitions that have their place are left alone.
 """
 
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,15 +21,14 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.jobs.archives.manifest import ArchivedPartition, Manifest, require_manifest
-from horolog.jobs.archives.reading import Range
-from horolog.jobs.archives.segment_plan import SegmentPlan, planned_segments
+from horolog.jobs.archives.manifest import require_manifest
+from horolog.jobs.archives.ranges import Range
+from horolog.jobs.archives.segment_plan import SegmentPlan, chosen_partitions, planned_segments
 from horolog.jobs.archives.segments import BuildSegment, BuiltSegment, SegmentUnit
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.selection import Moment, Selection
 from horolog.jobs.spread import spread
 from horolog.jobs.state import JobState
-from horolog.spark import java_patterns
 from horolog.spark.object_stores import StoreOptions, shown
 from horolog.spark.uris import absolute, local_path
 from horolog.storage import names
@@ -145,7 +143,7 @@ class _Run:
 
     def planned(self) -> Restored:
         """What a run would do."""
-        found = self._chosen(require_manifest(self.store))
+        found = chosen_partitions(require_manifest(self.store), self.chosen, self.store.name)
         refused = {
             str(each): self._there(each) for each in found if (self.target / str(each)).exists()
         }
@@ -212,29 +210,9 @@ class _Run:
 
     # Planning.
 
-    def _chosen(self, manifest: Manifest) -> dict[TopicPartition, ArchivedPartition]:
-        """The partitions that are asked for.
-
-        Raises:
-            Misconfigured: a topic that is named is not in the archive, or none is chosen.
-        """
-        partitions = manifest.partitions()
-        topics = {each.topic for each in partitions}
-        missing = [name for name in self.chosen.topics if name not in topics]
-        if missing:
-            raise Misconfigured(f"The topic {missing[0]} is not in the archive {self.store.name}")
-        wanted = set(self.chosen.topics) or topics
-        if self.chosen.topics_pattern is not None:
-            pattern = _compiled(self.chosen.topics_pattern)
-            wanted = {name for name in topics if pattern.fullmatch(name)}
-        found = {each: state for each, state in partitions.items() if each.topic in wanted}
-        if not found:
-            raise Misconfigured(f"No topic that is asked for is in the archive {self.store.name}")
-        return found
-
     def _pinned(self, job: JobState) -> dict[TopicPartition, SegmentPlan]:
         """The plan; of a run that goes on, with the ranges and times that the first one saw."""
-        found = self._chosen(require_manifest(self.store))
+        found = chosen_partitions(require_manifest(self.store), self.chosen, self.store.name)
         pinned = job.read("pinned")
         if pinned is None:
             pinned = {
@@ -392,13 +370,6 @@ class _Run:
         offsets = {**read_offsets(self.files, path), partition: offset}
         write_offsets(self.files, path, offsets)
         self.files.sync_path(str(self.target))
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return java_patterns.compiled(pattern)
-    except java_patterns.UntranslatableError as error:
-        raise Misconfigured(f"topics-pattern {pattern}: {error}") from None
 
 
 def _segments(job: JobState) -> Iterator[Mapping[str, Any]]:

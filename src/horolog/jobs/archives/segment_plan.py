@@ -1,12 +1,16 @@
-"""The ranges of an archived partition as the segments of a log, for `restore`."""
+"""What `restore` makes: partitions of an archive, and their ranges as the segments of a log."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from horolog.jobs.archives.manifest import ArchivedFile, ArchivedPartition
-from horolog.jobs.archives.reading import Range
+from horolog.errors import Misconfigured
+from horolog.jobs.archives.manifest import ArchivedFile, ArchivedPartition, Manifest
+from horolog.jobs.archives.ranges import Range
 from horolog.jobs.archives.segments import SegmentUnit
+from horolog.jobs.selection import Selection
+from horolog.spark import java_patterns
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.names import TopicPartition
 
@@ -21,6 +25,36 @@ class SegmentPlan:
     state: ArchivedPartition
     units: list[SegmentUnit]
     resets: list[AppendTimeReset]
+
+
+def chosen_partitions(
+    manifest: Manifest, chosen: Selection, archive: str
+) -> dict[TopicPartition, ArchivedPartition]:
+    """The partitions of an archive that are asked for.
+
+    Raises:
+        Misconfigured: a topic that is named is not in the archive, or none is chosen.
+    """
+    partitions = manifest.partitions()
+    topics = {each.topic for each in partitions}
+    missing = [name for name in chosen.topics if name not in topics]
+    if missing:
+        raise Misconfigured(f"The topic {missing[0]} is not in the archive {archive}")
+    wanted = set(chosen.topics) or topics
+    if chosen.topics_pattern is not None:
+        pattern = _compiled(chosen.topics_pattern)
+        wanted = {name for name in topics if pattern.fullmatch(name)}
+    found = {each: state for each, state in partitions.items() if each.topic in wanted}
+    if not found:
+        raise Misconfigured(f"No topic that is asked for is in the archive {archive}")
+    return found
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return java_patterns.compiled(pattern)
+    except java_patterns.UntranslatableError as error:
+        raise Misconfigured(f"topics-pattern {pattern}: {error}") from None
 
 
 def planned_segments(partition: TopicPartition, state: ArchivedPartition) -> SegmentPlan:

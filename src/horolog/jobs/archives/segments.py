@@ -18,7 +18,8 @@ from typing import Final, Self
 
 from horolog.errors import StorageFailed
 from horolog.jobs.archives.manifest import ArchivedFile
-from horolog.jobs.archives.reading import Range, RangeReader
+from horolog.jobs.archives.ranges import Range
+from horolog.jobs.archives.reading import RangeReader
 from horolog.jobs.archives.rebuilding import Rebuilder, Rebuilt, filler_at
 from horolog.jobs.archives.rows import OrderedRows, read_facts
 from horolog.jobs.archives.sources import pieces_of
@@ -26,7 +27,8 @@ from horolog.jobs.archives.store import ArchiveStore
 from horolog.spark.object_stores import StoreOptions
 from horolog.storage import names
 from horolog.storage.append_times.file import AppendTimeStretch
-from horolog.storage.files import Files, OpenFile
+from horolog.storage.files import Files
+from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.names import TopicPartition
 from horolog.storage.segments.finished import write_companions
 from horolog.storage.segments.reader import SegmentReader
@@ -99,7 +101,7 @@ class BuildSegment:
         files = Files()
         try:
             files.make_directory(path)
-            with _Log(files, files.create(f"{path}/{unit.base_offset:020d}{names.LOG}")) as log:
+            with _Log(files, f"{path}/{unit.base_offset:020d}", unit.base_offset) as log:
                 built = self._built(unit, files, log, name)
         except BaseException:
             files.close()
@@ -110,7 +112,6 @@ class BuildSegment:
         return built
 
     def _built(self, unit: SegmentUnit, files: Files, log: "_Log", name: str) -> BuiltSegment:
-        stem = log.file.path.removesuffix(names.LOG)
         store = ArchiveStore(self.uri, self.store)
         facts = read_facts(store, unit.batches, unit.start, unit.end)
         rows = OrderedRows(store, unit.records, unit.start, unit.end)
@@ -118,17 +119,17 @@ class BuildSegment:
         for batch in rebuilder.batches(facts):
             log.add(batch)
         end = unit.end
-        if unit.filler is not None and log.next_offset < unit.filler:
+        if unit.filler is not None and log.builder.next_offset < unit.filler:
             end = unit.filler - 1  # of what was archived
             log.add(filler_at(unit.filler - 1, log.leader_epoch))
         log.flush()
         log.begin_sync()
-        reader = SegmentReader(files, stem, unit.base_offset, log.size)
-        builder = write_companions(files, reader, _INTERVAL_BYTES, log.append_times)
-        written = SegmentReader(files, stem, unit.base_offset, log.size)
+        reader = SegmentReader(files, log.stem, unit.base_offset, log.size)
+        write_companions(files, reader, _INTERVAL_BYTES, log.append_times, log.builder)
+        written = SegmentReader(files, log.stem, unit.base_offset, log.size)
         self._prove(unit, end, rebuilder, written)
         log.wait_until_synced()
-        path = os.path.dirname(stem)
+        path = os.path.dirname(log.stem)
         for each in os.listdir(path):
             files.sync_path(f"{path}/{each}")
         files.sync_path(path)
@@ -136,7 +137,7 @@ class BuildSegment:
             directory=name,
             records=rebuilder.records,
             bytes=log.size,
-            epochs=tuple((each.epoch, each.start_offset) for each in builder.epochs),
+            epochs=tuple((each.epoch, each.start_offset) for each in log.builder.epochs),
         )
 
     def _prove(
@@ -167,12 +168,13 @@ class BuildSegment:
 class _Log:
     """A `.log` that is being written, and synced in a thread of its own."""
 
-    def __init__(self, files: Files, file: OpenFile) -> None:
-        self.file = file
+    def __init__(self, files: Files, stem: str, base_offset: int) -> None:
+        self.stem = stem
         self.size = 0
-        self.next_offset = 0
+        self.builder = IndexBuilder(base_offset, _INTERVAL_BYTES)
         self.leader_epoch = -1
         self._files = files
+        self._file = files.create(stem + names.LOG)
         self._parts: list[bytes] = []
         self._pending = 0
         self._stretches: list[AppendTimeStretch] = []
@@ -188,20 +190,20 @@ class _Log:
 
     def add(self, batch: Rebuilt) -> None:
         header = batch.header
+        self.builder.add(self.size + self._pending, header)
         self._parts += batch.parts
         self._pending += header.size
         if header.records_count and not header.is_control:
             known = self._stretches[-1].ms if self._stretches else None
             if known != batch.append_ms:
                 self._stretches.append(AppendTimeStretch(header.base_offset, batch.append_ms))
-        self.next_offset = header.next_offset
         self.leader_epoch = max(self.leader_epoch, header.leader_epoch)
         if self._pending >= _WRITE_BYTES:
             self.flush()
 
     def flush(self) -> None:
         if self._parts:
-            self._files.write_at(self.file, self._parts, self.size)
+            self._files.write_at(self._file, self._parts, self.size)
         self.size += self._pending
         self._parts, self._pending = [], 0
         if self.size - self._sync_begun >= _SYNC_BYTES:
@@ -209,7 +211,7 @@ class _Log:
 
     def begin_sync(self) -> None:
         self._sync_begun = self.size
-        self._syncs.append(self._thread.submit(self._files.sync, self.file))
+        self._syncs.append(self._thread.submit(self._files.sync, self._file))
 
     def wait_until_synced(self) -> None:
         for each in self._syncs:  # each: the kernel reports a failure once

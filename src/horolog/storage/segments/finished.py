@@ -21,6 +21,7 @@ def write_companions(
     reader: SegmentReader,
     interval_bytes: int,
     append_times: Callable[[int, int], Sequence[AppendTimeStretch]] | None = None,
+    builder: IndexBuilder | None = None,
 ) -> IndexBuilder:
     """Write the companion files of a log, and sync none of them; what its headers say.
 
@@ -30,13 +31,18 @@ def write_companions(
         interval_bytes: `index.interval.bytes`.
         append_times: says of a stretch of offsets when its records were appended, in order; None
             where nothing is known of that.
+        builder: that has taken every batch of the log, and is finished here; None to read the
+            headers in the file.
 
     Raises:
         CorruptBatch: the log is damaged, or its offsets do not fit into indexes.
         StorageFailed: the disk refused.
     """
-    builder = IndexBuilder(reader.base_offset, interval_bytes)
-    builder.add_all(reader.log.batches(reader.size).stretches())
+    if builder is None:
+        builder = IndexBuilder(reader.base_offset, interval_bytes)
+        builder.add_all(reader.log.batches(reader.size).stretches())
+    else:
+        builder.finish()
     for suffix, content in (
         (names.OFFSET_INDEX, builder.offset_entries),
         (names.TIME_INDEX, builder.time_entries),
