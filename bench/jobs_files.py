@@ -1,11 +1,13 @@
 """The jobs on files, and the load of a table beside Spark's own Kafka sink.
 
-    python -m bench.jobs_files [--quick] [--runs N] [--json FILE]
+    python -m bench.jobs_files [--quick] [--runs N] [--work files|tables] [--gigabytes N]
+        [--json FILE]
 
-`index` and `convert` run over logs of one size and of four times as much: what a record costs must
-not grow. They run once more in one process, without Spark. `bootstrap` loads a Parquet table into a
-broker, staging and sending included; Spark's side reads the same table and writes it with its Kafka
-sink, value as JSON, in no order. All in one Spark on two threads.
+`index` and `convert` run over logs of one size and of a quarter of it: what a record costs, and the
+memory of a task, must not grow. They run once more in one process, without Spark, over the quarter.
+`bootstrap` loads a Parquet table into a broker, staging and sending included; Spark's side reads
+the same table and writes it with its Kafka sink, value as JSON, in no order. All in one Spark on 2
+threads, and in memory where there is room.
 """
 
 import shutil
@@ -19,9 +21,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from bench.harness import Numbers, Options, options
+from bench.harness import Numbers, Options, options_of, parser_of
 from bench.sides import HOROLOG, KAFKA, Side, horolog
-from bench.spark_session import compare_rows, spark_with_kafka
+from bench.spark_session import compare_rows, in_memory, spark_with_kafka, with_task_peak
 
 from horolog import jobs
 from horolog.client import Client
@@ -37,11 +39,12 @@ PARTITIONS = 8
 VALUE_BYTES = 100
 T0_MS = 1_763_000_000_000
 _SEGMENT_ROWS = 400_000
+_RECORD_BYTES = 125
 
 
 def fill(log_dir: Path, size: int) -> int:
     """Make a log directory of about so many bytes; how many records it has."""
-    rows = max(1, size // VALUE_BYTES // PARTITIONS)
+    rows = max(1, size // _RECORD_BYTES // PARTITIONS)
     for number in range(PARTITIONS):
         directory = log_dir / f"events-{number}"
         directory.mkdir(parents=True)
@@ -149,23 +152,22 @@ def sunk(spark: Any, table: Path, side: Side, records: int) -> Numbers:
     return topic_of(side.bootstrap, "sunk", records, load)
 
 
-def on_files(spark: Any, base: Path, asked: Options) -> None:
+def on_files(spark: Any, base: Path, asked: Options, size: int) -> None:
     """The lines of `index` and `convert`."""
-    size = (50 << 20) if asked.quick else (1 << 30)
     logs = {}
     for factor in (1, 4):
         logs[factor] = base / f"log-{factor}"
         logs[factor].mkdir()
-    counts = {factor: fill(path, factor * size) for factor, path in logs.items()}
+    counts = {factor: fill(path, size * factor // 4) for factor, path in logs.items()}
     for name, job, here in (
         ("index", verified, verified_here),
         ("convert", converted, converted_here),
     ):
         growth = {
-            "four times": partial(job, spark, logs[4], counts[4]),
-            "once": partial(job, spark, logs[1], counts[1]),
+            "all records": partial(with_task_peak, partial(job, spark, logs[4], counts[4])),
+            "a quarter": partial(with_task_peak, partial(job, spark, logs[1], counts[1])),
         }
-        compare_rows(f"{name}: four times the log", growth, _here(growth), asked, "1x")
+        compare_rows(f"{name}: all of the log, and a quarter", growth, _here(growth), asked, "1x")
         alone = {
             "with Spark": partial(job, spark, logs[1], counts[1]),
             "without": partial(here, logs[1], counts[1]),
@@ -203,12 +205,21 @@ def on_tables(spark: Any, base: Path, asked: Options, versions: dict[str, str]) 
 
 def main() -> None:
     """Print the table."""
-    asked = options(__doc__.splitlines()[0])
+    parser = parser_of(__doc__.splitlines()[0])
+    parser.add_argument("--work", choices=["files", "tables"], help="only this")
+    parser.add_argument("--gigabytes", type=float, default=1.0, help="of the log (--quick: 1/8)")
+    arguments = parser.parse_args()
+    asked = options_of(arguments)
+    size = int(arguments.gigabytes * (1 << 30)) // (8 if asked.quick else 1)
     session = spark_with_kafka("jobs_files")
-    base = Path(tempfile.mkdtemp(prefix="jobs-files-"))
+    directory = in_memory(4 * size)
+    base = Path(tempfile.mkdtemp(prefix="jobs-files-", dir=directory))
+    print(f"{size / 1e6:,.0f} MB, in {directory or 'a directory on disk'}")
     try:
-        on_tables(session.spark, base, asked, session.versions("sink"))
-        on_files(session.spark, base, asked)
+        if arguments.work != "files":
+            on_tables(session.spark, base, asked, session.versions("sink"))
+        if arguments.work != "tables":
+            on_files(session.spark, base, asked, size)
     finally:
         shutil.rmtree(base, ignore_errors=True)
     session.spark.stop()
