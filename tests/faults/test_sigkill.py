@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
+from killed_appends import run_until_killed
 from storelogs import NOW, open_dir, records_in
 
 from horolog.config import TopicConfig
@@ -54,21 +50,10 @@ while True:
 """
 
 
-def run_until_killed(path: Path, sequence: int, wanted: int) -> list[tuple[int, int, int]]:
+def answers_before_kill(path: Path, sequence: int, wanted: int) -> list[tuple[int, int, int]]:
     """The answers (sequence, offset, append time) that came before the kill."""
     script = SCRIPT.format(support=str(SUPPORT), path=str(path), sequence=sequence)
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        got = b""
-        while got.count(b"\n") < wanted:
-            part = os.read(process.stdout.fileno(), 1 << 16)
-            assert part, "the appender died by itself"
-            got += part
-        time.sleep(random.random() / 100)
-        process.send_signal(signal.SIGKILL)
-        got += process.stdout.read()
-    lines = got[: got.rindex(b"\n")].decode().splitlines()
-    return [tuple(map(int, line.split())) for line in lines]
+    return run_until_killed(script, wanted, more_s=random.random() / 100)
 
 
 @pytest.mark.parametrize("seed", [1])
@@ -76,7 +61,7 @@ def test_what_was_acknowledged_survives_sigkill_again_and_again(tmp_path: Path, 
     random.seed(seed)
     acknowledged: list[tuple[int, int, int]] = []
     for _ in range(5):
-        acknowledged += run_until_killed(tmp_path, len(acknowledged), random.randrange(50, 900))
+        acknowledged += answers_before_kill(tmp_path, len(acknowledged), random.randrange(50, 900))
         assert [sequence for sequence, _, _ in acknowledged] == list(range(len(acknowledged)))
     assert [offset for _, offset, _ in acknowledged] == list(range(len(acknowledged)))
     log_dir = open_dir(tmp_path, CONFIG)

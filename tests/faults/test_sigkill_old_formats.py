@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from killed_appends import run_until_killed
 from storelogs import NOW, open_dir, records_in
 
 from horolog.config import TopicConfig
@@ -58,20 +55,10 @@ while True:
 """
 
 
-def run_until_killed(path: Path, seed: int, wanted: int) -> list[tuple[int, int, int]]:
+def answers_before_kill(path: Path, seed: int, wanted: int) -> list[tuple[int, int, int]]:
     """The first and last offset and the append time of each set that was acknowledged."""
     script = SCRIPT.format(support=str(SUPPORT), path=str(path), seed=seed)
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        got = b""
-        while got.count(b"\n") < wanted:
-            part = os.read(process.stdout.fileno(), 1 << 16)
-            assert part, "the appender died by itself"
-            got += part
-        process.send_signal(signal.SIGKILL)
-        got += process.stdout.read()
-    lines = got[: got.rindex(b"\n")].decode().splitlines()
-    return [tuple(map(int, line.split())) for line in lines]
+    return run_until_killed(script, wanted)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -79,7 +66,7 @@ def test_what_was_acknowledged_survives_in_any_format(tmp_path: Path, seed: int)
     rng = random.Random(seed)
     acknowledged: list[tuple[int, int, int]] = []
     for turn in range(4):
-        acknowledged += run_until_killed(tmp_path, 10 * seed + turn, rng.randrange(20, 300))
+        acknowledged += answers_before_kill(tmp_path, 10 * seed + turn, rng.randrange(20, 300))
     config = TopicConfig(segment_bytes=30_000, index_interval_bytes=300)
     log_dir = open_dir(tmp_path, config)
     log = log_dir.logs[TopicPartition("events", 3)]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from horolog.record.batch import parse_header
-from horolog.record.builder import Record, build_batch
+from horolog.record.batch import iter_headers, parse_header
+from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.timestamps import TimestampType
 from horolog.storage.index.builder import IndexBuilder
@@ -151,3 +151,17 @@ class PartitionFiles:
         with self.log.open("ab") as file:
             file.write(batch)
         self.next_offset = header.next_offset
+
+
+def records_by_partition(log_dir: Path) -> dict[str, list[Record]]:
+    """The records of all segments in the partition directories of a log directory."""
+    return {
+        partition.name: [
+            record
+            for log in sorted(partition.glob("*.log"))
+            for data in [log.read_bytes()]
+            for position, header in iter_headers(data)
+            for record in read_records(data[position : position + header.size])
+        ]
+        for partition in sorted(log_dir.glob("*-*"))
+    }

@@ -22,6 +22,7 @@ from horolog.storage.verify import (
     Verification,
     find_target,
 )
+from horolog.storage.verify.findings import run_steps
 
 _WORTH_KERNELS_BYTES = 4 << 20
 _T = TypeVar("_T")
@@ -58,18 +59,12 @@ class Tally:
         if total >= _WORTH_KERNELS_BYTES:
             load_kernels()
         with progress(what, total, "bytes") as advance:
-            while True:
-                try:
-                    step = next(steps)
-                except StopIteration as ended:
-                    result: _T = ended.value
-                    return result
-                if isinstance(step, Finding):
-                    self.findings.append(step)
-                else:
-                    pairs = zip(self.checked, step, strict=True)
-                    self.checked = Checked(*(before + more for before, more in pairs))
-                    advance(self.checked.bytes)
+
+            def read(more: Checked) -> None:
+                self.checked = self.checked.plus(more)
+                advance(self.checked.bytes)
+
+            return run_steps(steps, self.findings.append, read)
 
     def count(self, severity: Severity) -> int:
         """The number of findings of this severity."""

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from command_runner import run_command
+from partition_files import records_by_partition
 
 from horolog import jobs
 from horolog.errors import Misconfigured
 from horolog.jobs.files import parts
 from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, build_batch, read_records
+from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.old_format.fields import build_messages
 from horolog.storage.directory.lock import lock_directory
@@ -52,19 +53,6 @@ def log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "log"
 
 
-def records_in(log_dir: Path) -> dict[str, list[Record]]:
-    return {
-        partition.name: [
-            record
-            for log in sorted(partition.glob("*.log"))
-            for data in [log.read_bytes()]
-            for position, header in iter_headers(data)
-            for record in read_records(data[position : position + header.size])
-        ]
-        for partition in sorted(log_dir.glob("*-*"))
-    }
-
-
 def formats_in(path: Path) -> set[int]:
     return {
         header.magic for log in path.rglob("*.log") for _, header in iter_headers(log.read_bytes())
@@ -76,7 +64,7 @@ def bytes_of(log_dir: Path) -> dict[str, bytes]:
 
 
 def test_all_segments_get_the_format_and_keep_their_records(spark: Any, log_dir: Path) -> None:
-    before, files = records_in(log_dir), bytes_of(log_dir)
+    before, files = records_by_partition(log_dir), bytes_of(log_dir)
     state = log_dir.parent / "state"
     dry = jobs.convert(spark, log_dir, to="v1", dry_run=True)
     assert {name: data for name, data in bytes_of(log_dir).items() if ".lock" not in name} == files
@@ -91,7 +79,7 @@ def test_all_segments_get_the_format_and_keep_their_records(spark: Any, log_dir:
     assert ["paid-0" in each.path for each in report.refused] == [True]
     assert "part of a transaction" in str(report.refused[0].refused)
     assert not report.is_ok
-    assert records_in(log_dir) == before
+    assert records_by_partition(log_dir) == before
     assert formats_in(log_dir / "large-0") == formats_in(log_dir / "small-1") == {1}
     assert not list(log_dir.rglob("converting"))
     again = jobs.convert(spark, log_dir, to="v1", state=state)
@@ -101,7 +89,7 @@ def test_all_segments_get_the_format_and_keep_their_records(spark: Any, log_dir:
         spark, log_dir, to="v2", topics="large,small", state=state.parent / "b"
     )
     assert everything.is_ok
-    assert records_in(log_dir) == before
+    assert records_by_partition(log_dir) == before
     assert formats_in(log_dir) == {2}
     assert jobs.index(spark, log_dir, topics="large,small").is_ok
 

@@ -11,11 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from partition_files import PartitionFiles
+from partition_files import PartitionFiles, records_by_partition
 from patience import PATIENCE_S
 
 from horolog.record.batch import iter_headers
-from horolog.record.builder import Record, read_records
 from horolog.record.compression import Codec
 from horolog.storage.verify import Finding, Severity, Verification
 
@@ -46,19 +45,6 @@ def log_dir(tmp_path: Path) -> Path:
             files.write_indexes()
     (tmp_path / "log" / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\n")
     return tmp_path / "log"
-
-
-def records_in(log_dir: Path) -> dict[str, list[Record]]:
-    return {
-        partition.name: [
-            record
-            for log in sorted(partition.glob("*.log"))
-            for data in [log.read_bytes()]
-            for position, header in iter_headers(data)
-            for record in read_records(data[position : position + header.size])
-        ]
-        for partition in sorted(log_dir.glob("*-*"))
-    }
 
 
 def wrong(path: Path) -> list[Finding]:
@@ -110,10 +96,10 @@ def run_with_kills(state: Path, kills: int, *arguments: object) -> str:
 
 
 def test_a_conversion_that_is_killed_again_and_again_loses_no_record(log_dir: Path) -> None:
-    before = records_in(log_dir)
+    before = records_by_partition(log_dir)
     state = log_dir.parent / "state"
     run_with_kills(state, 4, "convert", log_dir, "--to", "v1", "--state", state)
-    assert records_in(log_dir) == before
+    assert records_by_partition(log_dir) == before
     assert {
         header.magic
         for log in log_dir.rglob("*.log")

@@ -8,9 +8,10 @@ all are known.
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,7 +39,7 @@ from horolog.storage.index.time import TimeEntry
 from horolog.storage.offline.reindex import REINDEXING_REASON, Reindexed, Reindexing
 from horolog.storage.verify import Checked, Finding, Severity, Target, Verification
 from horolog.storage.verify.facts import EpochRun, SegmentFacts
-from horolog.storage.verify.findings import Steps
+from horolog.storage.verify.findings import Findings, Steps, run_steps
 
 _T = TypeVar("_T")
 
@@ -162,7 +163,7 @@ def _report(
     return IndexReport(
         rebuilt=work.rebuild,
         dry_run=work.dry_run,
-        checked=_sum(each.checked for each in results),
+        checked=reduce(Checked.plus, (each.checked for each in results), Checked()),
         findings=tuple(
             sorted((each for done in results for each in done.findings), key=lambda each: each.path)
         ),
@@ -208,8 +209,8 @@ def _log_dir(target: Target) -> "_Done":
     """Check the files of a log directory itself."""
     verification = Verification(target)
     around, done = verification.around, _Done()
-    _finish(verification.log_dir(), done)
-    _finish(check_store(target.log_dir, is_live=around.is_live, is_clean=around.is_clean), done)
+    done.run(verification.log_dir())
+    done.run(check_store(target.log_dir, is_live=around.is_live, is_clean=around.is_clean))
     return done
 
 
@@ -222,6 +223,13 @@ class _Done:
     facts: list[SegmentFacts] = field(default_factory=list)
     segments: list[Reindexed] = field(default_factory=list)
     fingerprint: str = ""
+
+    def run(self, steps: Steps[_T] | Findings) -> _T:
+        """Run all steps; their findings and counts are added."""
+        return run_steps(steps, self.findings.append, self._read)
+
+    def _read(self, more: Checked) -> None:
+        self.checked = self.checked.plus(more)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -274,9 +282,9 @@ class _Work:
         with Root(part.uri, self.store) as root:
             verification = Verification(part.target, root.files)
             if part.target.segment is None:
-                _finish(verification.steps(), done)
+                done.run(verification.steps())
             else:
-                done.facts = _finish(verification.segments(), done)
+                done.facts = done.run(verification.segments())
         return done
 
     def _reindex(self, part: Part) -> _Done:
@@ -285,7 +293,7 @@ class _Work:
         )
         done = _Done()
         with work.shared(), closing(work.writer):
-            found = _finish(work.steps(), done)
+            found = done.run(work.steps())
         done.segments = [each for each in found if each.wrong or each.written or each.refused]
         done.fingerprint = part.fingerprint if self.dry_run else fingerprint_now(part)
         return done
@@ -301,25 +309,5 @@ class _Around:
         uri, target, facts, was_live = unit
         done = _Done()
         with Root(uri, self.store) as root:
-            _finish(
-                Verification(target, root.files).around_segments(facts, was_live=was_live), done
-            )
+            done.run(Verification(target, root.files).around_segments(facts, was_live=was_live))
         return done
-
-
-def _finish(steps: Steps[_T] | Iterator[Finding], done: _Done) -> _T:
-    """Run all steps; findings and counts are added to what was done."""
-    while True:
-        try:
-            step = next(steps)
-        except StopIteration as ended:
-            result: _T = ended.value
-            return result
-        if isinstance(step, Finding):
-            done.findings.append(step)
-        else:
-            done.checked = _sum((done.checked, step))
-
-
-def _sum(counts: Iterable[Checked]) -> Checked:
-    return Checked(*map(sum, zip(Checked(), *counts, strict=True)))

@@ -3,7 +3,7 @@
 Checks are generators of these; they print nothing, change nothing and call nothing back.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -41,10 +41,32 @@ class Checked(NamedTuple):
     segments: int = 0
     partitions: int = 0
 
+    def plus(self, more: "Checked") -> "Checked":
+        """The sum of both."""
+        return Checked(*map(sum, zip(self, more, strict=True)))
+
 
 _T = TypeVar("_T")
 Findings: TypeAlias = Iterator[Finding]
 Steps: TypeAlias = Generator[Finding | Checked, None, _T]
+
+
+def run_steps(
+    steps: Steps[_T] | Findings,
+    found: Callable[[Finding], None],
+    read: Callable[[Checked], None],
+) -> _T:
+    """Run all steps, with a call for each finding and each count; return their result."""
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as ended:
+            result: _T = ended.value
+            return result
+        if isinstance(step, Finding):
+            found(step)
+        else:
+            read(step)
 
 
 def damage(path: str, what: str, mend: str | None = None, **place: int | None) -> Finding:
