@@ -11,7 +11,8 @@ from horolog.jobs import archive, restore
 from horolog.jobs.archives import segments
 from horolog.jobs.archives.restoring import Restored
 from horolog.storage import names
-from horolog.storage.files import Files, OpenFile, SyncFailed
+from horolog.storage.file_errors import SyncFailed
+from horolog.storage.files import Files, OpenFile
 
 NINE_MS = 1_700_000_000_000
 BATCHES = 5

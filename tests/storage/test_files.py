@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from patience import PATIENCE_S
 
 from horolog.errors import StorageFailed
-from horolog.storage.files import FileMissing, Files, OpenFile, WouldBlock
+from horolog.storage.file_errors import FileMissing, WouldBlock
+from horolog.storage.files import Files, OpenFile
 
 
 def open_descriptors() -> int:

@@ -28,7 +28,8 @@ from horolog.storage.directory.checkpoints import (
     read_offsets,
     read_topic_id,
 )
-from horolog.storage.files import FileMissing, Files
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
 from horolog.storage.removal.set_aside import set_aside_of
 from horolog.storage.segments.reader import SegmentReader
 

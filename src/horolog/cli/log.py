@@ -33,7 +33,8 @@ from horolog.cli.showing import Format, line_maker
 from horolog.cli.verifying import reindex, verify
 from horolog.errors import Misconfigured
 from horolog.storage.batches.reader import BatchReader
-from horolog.storage.files import FileMissing, Files, NotRegular
+from horolog.storage.file_errors import FileMissing, NotRegular
+from horolog.storage.files import Files
 from horolog.times import parse_zone
 
 app = typer.Typer(no_args_is_help=True)

@@ -22,7 +22,8 @@ from horolog.client import RecordClock
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.storage import names
 from horolog.storage.batches.reader import ReadAhead
-from horolog.storage.files import FileMissing, Files
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
 from horolog.storage.index.block_cache import block_cache
 from horolog.storage.index.blocks import Span, Window
 from horolog.storage.lookup.by_append_time import append_times

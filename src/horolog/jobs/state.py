@@ -21,7 +21,8 @@ from crc32c import crc32c
 from horolog.errors import CorruptFile, Misconfigured
 from horolog.storage import names
 from horolog.storage.directory.lock import DirectoryLock, lock_directory
-from horolog.storage.files import Files, failed_to
+from horolog.storage.file_errors import failed_to
+from horolog.storage.files import Files
 
 VERSION: Final = 1
 MAX_DOCUMENT_BYTES: Final = 64 << 20

@@ -24,7 +24,7 @@ from horolog.spark.segments import ListedSegment
 from horolog.spark.transactions import AbortedRange, TransactionScan
 from horolog.spark.wanted import Wanted
 from horolog.storage.batches.reader import FEWEST_BYTES, BatchReader
-from horolog.storage.files import FileMissing
+from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.blocks import Span
 from horolog.storage.lookup.by_append_time import appended_within
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition

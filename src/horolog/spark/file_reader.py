@@ -21,7 +21,7 @@ from horolog.spark.plan import SegmentRange
 from horolog.spark.segments import ListedSegment
 from horolog.spark.wanted import Interval, Wanted
 from horolog.storage.batches.reader import FEWEST_BYTES
-from horolog.storage.files import FileMissing
+from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.blocks import Window
 from horolog.storage.lookup.by_append_time import appended_within
 from horolog.storage.segments.reader import SegmentReader

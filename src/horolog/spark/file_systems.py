@@ -16,7 +16,8 @@ from horolog.errors import Misconfigured, StorageFailed
 from horolog.spark.object_stores import NO_OPTIONS, StoreOptions, shown
 from horolog.spark.uris import local_path
 from horolog.storage import names
-from horolog.storage.files import FileMissing, Files, OpenFile
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files, OpenFile
 from horolog.storage.index.block_cache import BlockCache, block_cache
 
 _REMOTE_FILES_OPEN = 64

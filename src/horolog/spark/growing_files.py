@@ -19,7 +19,7 @@ from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange, SegmentRange
 from horolog.spark.row_times import narrowed
 from horolog.spark.wanted import Wanted
-from horolog.storage.files import FileMissing
+from horolog.storage.file_errors import FileMissing
 from horolog.storage.names import TopicPartition
 
 _REMOTE_LOOK_S = 1.0

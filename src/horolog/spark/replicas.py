@@ -20,7 +20,8 @@ from horolog.spark.segments import ListedSegment
 from horolog.storage import names
 from horolog.storage.batches.reader import FEWEST_BYTES
 from horolog.storage.directory.checkpoints import EpochStart, read_epochs, read_offsets
-from horolog.storage.files import FileMissing, Files
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
 _logger = logging.getLogger(__name__)

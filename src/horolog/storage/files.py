@@ -13,7 +13,6 @@ before such a change is for that thread alone; the next `get` opens the new file
 
 import errno
 import os
-import shutil
 import stat
 import threading
 from collections import OrderedDict
@@ -24,36 +23,23 @@ from typing import Final, TypeVar
 from horolog.buffers import Buffer
 from horolog.errors import StorageFailed
 from horolog.storage import names, page_cache
+from horolog.storage.file_errors import (
+    FileMissing,
+    FileThere,
+    NotRegular,
+    SyncFailed,
+    WouldBlock,
+    failed_to,
+    what_failed,
+)
 from horolog.storage.kept_blocks import KeptBlocks
+from horolog.storage.system_calls import SystemCalls
 
 T = TypeVar("T")
 
 DEFAULT_MAX_OPEN: Final = 64
 _MOST_PARTS: Final = 1024
 """IOV_MAX of Linux and macOS: one write refuses more buffers."""
-
-
-class FileMissing(StorageFailed):
-    """The file does not exist; the caller decides whether that is damage."""
-
-
-class FileThere(StorageFailed):
-    """A file that was to be created exists."""
-
-
-class NotRegular(StorageFailed):
-    """A directory, symbolic link, FIFO, socket or device in the place of a regular file."""
-
-
-class WouldBlock(Exception):
-    """The data is not in the page cache, or the call takes long. See `Files.without_blocking`."""
-
-
-class SyncFailed(StorageFailed):
-    """An fsync failed. A later success proves nothing, because Linux drops the unwritten pages.
-
-    The data must be written again.
-    """
 
 
 class OpenFile:
@@ -71,7 +57,7 @@ class OpenFile:
         self._close(self.fd)
 
 
-class Files:
+class Files(SystemCalls):
     """Opens, reads, writes, syncs and renames; every failure is a `StorageFailed` with the path.
 
     With `read_only` it opens nothing for writing; a call that changes a file is a bug.
@@ -235,12 +221,8 @@ class Files:
         Raises:
             StorageFailed: it is no regular file, or cannot be looked at.
         """
-        try:
-            return _regular_status(path).st_size
-        except FileNotFoundError:
-            return 0
-        except OSError as error:
-            raise failed_to("look at", path, error) from error
+        status = _regular_status(path)
+        return 0 if status is None else status.st_size
 
     def modified_ms(self, path: str) -> int:
         """When a file was last changed, by its file system.
@@ -249,21 +231,15 @@ class Files:
             FileMissing: it is not there.
             StorageFailed: it is no regular file, or cannot be looked at.
         """
-        try:
-            return _regular_status(path).st_mtime_ns // 1_000_000
-        except FileNotFoundError as error:
-            raise FileMissing(f"{path} is missing") from error
-        except OSError as error:
-            raise failed_to("look at", path, error) from error
+        status = _regular_status(path)
+        if status is None:
+            raise FileMissing(f"{path} is missing")
+        return status.st_mtime_ns // 1_000_000
 
     def modified_ns(self, path: str) -> int:
         """As `modified_ms`, as exact as the file system has it; -1 if there is no such file."""
-        try:
-            return _regular_status(path).st_mtime_ns
-        except FileNotFoundError:
-            return -1
-        except OSError as error:
-            raise failed_to("look at", path, error) from error
+        status = _regular_status(path)
+        return -1 if status is None else status.st_mtime_ns
 
     def inode(self, path: str) -> int:
         """The number that a file has in its file system, and no copy of it; 0 if it is not there.
@@ -271,12 +247,8 @@ class Files:
         Raises:
             StorageFailed: it is no regular file, or cannot be looked at.
         """
-        try:
-            return _regular_status(path).st_ino
-        except FileNotFoundError:
-            return 0
-        except OSError as error:
-            raise failed_to("look at", path, error) from error
+        status = _regular_status(path)
+        return 0 if status is None else status.st_ino
 
     def touch(self, path: str, modified_ms: int) -> None:
         """Have a file last changed at a time."""
@@ -333,7 +305,7 @@ class Files:
         try:
             self._fsync(file.fd)
         except OSError as error:
-            raise SyncFailed(_what_failed("sync", file.path, error)) from error
+            raise SyncFailed(what_failed("sync", file.path, error)) from error
 
     def sync_path(self, path: str) -> None:
         """Sync a file by its name; of a directory, the names in it.
@@ -475,59 +447,21 @@ class Files:
         while len(self._open) > self._max_open:
             self._open.popitem(last=False)
 
-    # What a test may make fail.
 
-    def _os_open(self, path: str, flags: int) -> int:
-        return os.open(path, flags, 0o644)
-
-    def _pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
-        return os.pwritev(fd, parts, position)
-
-    def _ftruncate(self, fd: int, size: int) -> None:
-        os.ftruncate(fd, size)
-
-    def _fsync(self, fd: int) -> None:
-        os.fsync(fd)
-
-    def _syncfs(self, fd: int, syncfs: Callable[[int], int]) -> int:
-        return syncfs(fd)
-
-    def _rename(self, source: str, target: str) -> None:
-        os.replace(source, target)
-
-    def _unlink(self, path: str) -> None:
-        os.unlink(path)
-
-    def _mkdir(self, path: str) -> None:
-        os.mkdir(path)
-
-    def _rmtree(self, path: str) -> None:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _regular_status(path: str) -> os.stat_result:
-    """The status of a regular file.
+def _regular_status(path: str) -> os.stat_result | None:
+    """The status of a regular file, None if it is not there.
 
     Raises:
         NotRegular: it is something else.
-        OSError: there is none, or it cannot be looked at.
+        StorageFailed: it cannot be looked at.
     """
-    status = os.lstat(path)
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise failed_to("look at", path, error) from error
     if not stat.S_ISREG(status.st_mode):
         what = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a regular file"
         raise NotRegular(f"{path} is {what}")
     return status
-
-
-def failed_to(what: str, path: str, error: OSError) -> StorageFailed:
-    """The system refused something of a file, and what can be done about it."""
-    return StorageFailed(_what_failed(what, path, error))
-
-
-def _what_failed(what: str, path: str, error: OSError) -> str:
-    hint = ""
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        hint = "; raise the limit of open files (ulimit -n)"
-    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "; free some space, writing resumes by itself"
-    return f"Cannot {what} {path}: {error.strerror or error}{hint}"

@@ -18,7 +18,7 @@ from horolog.storage.directory.lock import (
     lock_offline,
     share_offline,
 )
-from horolog.storage.files import FileMissing
+from horolog.storage.file_errors import FileMissing
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere flock and Java's lock are the same")

@@ -17,7 +17,8 @@ from horolog.config import TopicConfig
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
 from horolog.record.compression import Codec
 from horolog.storage import Log, TimestampOffset
-from horolog.storage.files import Files, OpenFile, WouldBlock
+from horolog.storage.file_errors import WouldBlock
+from horolog.storage.files import Files, OpenFile
 
 CONFIG = TopicConfig(index_interval_bytes=0, segment_ms=1 << 60, **ANY_TIME)
 

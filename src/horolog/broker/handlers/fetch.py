@@ -42,7 +42,7 @@ from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.network.file_records import SlicedRecords
 from horolog.network.reply import Reply
 from horolog.record.batch import MAGIC
-from horolog.storage.files import WouldBlock
+from horolog.storage.file_errors import WouldBlock
 from horolog.wire.api import ApiKey
 from horolog.wire.features import UNKNOWN_TIME, WITH_APPEND_TIMES
 from horolog.wire.fetch import (

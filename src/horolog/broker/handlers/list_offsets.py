@@ -29,7 +29,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
 from horolog.broker.partition import Partition
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
-from horolog.storage.files import WouldBlock
+from horolog.storage.file_errors import WouldBlock
 from horolog.storage.lookup.by_timestamp import TimestampOffset
 from horolog.wire.api import ApiKey
 from horolog.wire.features import BY_APPEND_TIME, BY_CREATE_TIME, UNKNOWN_TIME

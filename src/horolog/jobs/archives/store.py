@@ -13,7 +13,7 @@ from crc32c import crc32c
 from horolog.errors import CorruptFile, Misconfigured, StorageFailed
 from horolog.spark.file_systems import system_of
 from horolog.spark.object_stores import NO_OPTIONS, StoreOptions, shown
-from horolog.storage.files import FileMissing, failed_to
+from horolog.storage.file_errors import FileMissing, failed_to
 
 _CHUNK_BYTES: Final = 4 << 20
 

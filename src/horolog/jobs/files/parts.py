@@ -20,7 +20,7 @@ from horolog.spark.limits import Subscription, subscribed, subscription_of
 from horolog.spark.object_stores import StoreOptions, shown
 from horolog.spark.uris import absolute, local_path
 from horolog.storage import names
-from horolog.storage.files import failed_to
+from horolog.storage.file_errors import failed_to
 from horolog.storage.names import TopicPartition
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.verify import Target, find_target

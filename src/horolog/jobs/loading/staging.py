@@ -29,7 +29,8 @@ from horolog.record.column_writer import encode_batches
 from horolog.record.compression import Codec
 from horolog.spark.workers import SentToWorkers, prepare_for_tasks
 from horolog.storage import names
-from horolog.storage.files import Files, OpenFile, failed_to
+from horolog.storage.file_errors import failed_to
+from horolog.storage.files import Files, OpenFile
 from horolog.storage.names import TopicPartition
 from horolog.storage.segments.finished import write_companions
 from horolog.storage.segments.reader import SegmentReader

@@ -24,7 +24,8 @@ from horolog.errors import CorruptFile, HorologError
 from horolog.storage import names
 from horolog.storage.adoption.records import Fields, records_in
 from horolog.storage.directory.checkpoints import read_offsets
-from horolog.storage.files import FileMissing, Files
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
 
 _DIRECTORY = "__cluster_metadata-0"
 _CLEANED = "cleaner-offset-checkpoint"

@@ -19,7 +19,8 @@ from struct import Struct
 from horolog.errors import CorruptFile, HorologError
 from horolog.storage import names
 from horolog.storage.adoption.records import Fields, records_in
-from horolog.storage.files import FileMissing, Files
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
 _TOPIC = "__transaction_state"

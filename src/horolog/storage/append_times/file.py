@@ -42,7 +42,8 @@ from horolog.storage.append_times.format import (
 )
 from horolog.storage.append_times.marker import AppendingMarker
 from horolog.storage.append_times.proof import NOTHING, Proof, batch_at, is_there, prove
-from horolog.storage.files import FileMissing, Files
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
 from horolog.storage.index.entries import Entries
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 from horolog.storage import names
 from horolog.storage.batches.reader import HEADERS, BatchReader, ReadAhead
-from horolog.storage.files import FileMissing, Files, OpenFile
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files, OpenFile
 
 
 class LogFile:

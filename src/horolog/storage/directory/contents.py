@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from horolog.storage import names
-from horolog.storage.files import Files, NotRegular, failed_to
+from horolog.storage.file_errors import NotRegular, failed_to
+from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
 _MAX_COPY_BYTES = 1 << 20

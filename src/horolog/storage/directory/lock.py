@@ -20,7 +20,7 @@ from typing import Final
 
 from horolog.errors import Misconfigured
 from horolog.storage import names
-from horolog.storage.files import FileMissing, NotRegular, failed_to
+from horolog.storage.file_errors import FileMissing, NotRegular, failed_to
 
 _OPEN_FILE_LOCK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
 _OPEN_FILE_LOCK_ASK: Final[int | None] = getattr(fcntl, "F_OFD_GETLK", None)

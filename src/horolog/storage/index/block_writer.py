@@ -10,7 +10,8 @@ import logging
 from typing import NamedTuple
 
 from horolog.errors import StorageFailed
-from horolog.storage.files import FileMissing, Files
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
 from horolog.storage.index.blocks import (
     BLOCK_BYTES,
     ENTRY_SIZE,

@@ -16,7 +16,8 @@ from itertools import count
 from struct import Struct
 
 from horolog.errors import CorruptIndex
-from horolog.storage.files import FileMissing, Files
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
 
 _READ_BLOCKS = 1024
 _AROUND_BYTES = 128 << 10

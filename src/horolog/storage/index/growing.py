@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from horolog.errors import StorageFailed
 from horolog.record.old_format.plain import Listed, largest_of
-from horolog.storage.files import FileMissing, Files
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
 from horolog.storage.index.builder import is_later
 from horolog.storage.index.indexes import Indexes
 from horolog.storage.index.time import TimeEntry

@@ -28,7 +28,7 @@ from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.batches.log_file import LogFile
-from horolog.storage.files import FileMissing
+from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.builder import IndexBuilder, is_later
 from horolog.storage.index.offset import OffsetIndex, OffsetPosition
 from horolog.storage.index.proofs import batch_of_time_entry, points_to_its_batch

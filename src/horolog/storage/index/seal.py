@@ -29,7 +29,8 @@ import crc32c
 
 from horolog.storage import names
 from horolog.storage.batches.log_file import LogFile
-from horolog.storage.files import FileMissing, Files, OpenFile
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files, OpenFile
 from horolog.storage.index.time import TimeEntry
 
 _FORMAT = struct.Struct(">4sIqqqqqIqII")

@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 
 from horolog.errors import StorageFailed
 from horolog.storage import names
-from horolog.storage.files import Files, SyncFailed
+from horolog.storage.file_errors import SyncFailed
+from horolog.storage.files import Files
 from horolog.storage.logs.readable import ReadableLog
 
 _PIECE_BYTES = 8 << 20

@@ -25,7 +25,7 @@ from horolog.record.batch import BatchHeader
 from horolog.record.compression import Codec
 from horolog.record.scan import find_at_or_after, find_equal, scan_batch
 from horolog.record.timestamps import NO_TIMESTAMP
-from horolog.storage.files import FileMissing
+from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.blocks import Window
 from horolog.storage.index.time import TimeEntry
 from horolog.storage.segments.reader import SegmentReader

@@ -28,7 +28,8 @@ from horolog.storage.directory.checkpoints import (
     write_topic_id,
 )
 from horolog.storage.directory.lock import lock_against_others
-from horolog.storage.files import FileMissing, Files, failed_to
+from horolog.storage.file_errors import FileMissing, failed_to
+from horolog.storage.files import Files
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.segments.finished import write_companions

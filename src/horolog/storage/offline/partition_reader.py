@@ -17,7 +17,8 @@ from horolog.storage.directory.checkpoints import (
     read_offsets,
 )
 from horolog.storage.directory.contents import files_of
-from horolog.storage.files import FileMissing, Files
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
 from horolog.storage.index.block_map import Cache
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.names import TopicPartition

@@ -11,7 +11,8 @@ from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
 from horolog.record.batch import verify_crc
 from horolog.storage import names
-from horolog.storage.files import FileMissing, Files
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
 from horolog.storage.index.abort import AbortedTxn, write_aborted
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.indexes import Trust

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from horolog.record.batch import BatchHeader
 from horolog.storage import names
-from horolog.storage.files import FileMissing, Files
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
 from horolog.storage.index.abort import ENTRY, can_be
 from horolog.storage.index.seal import file_crc, read_seal, tail_crc
 from horolog.storage.segments.reader import SegmentReader

@@ -10,7 +10,8 @@ from struct import Struct
 
 from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
-from horolog.storage.files import FileMissing, Files
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify.findings import Finding, fault
 

@@ -16,7 +16,8 @@ from horolog.record.scan import RecordFacts
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
-from horolog.storage.files import FileMissing, Files
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
 from horolog.storage.index.block_messages import sets_of
 from horolog.storage.index.builder import is_later
 from horolog.storage.index.time import TimeEntry

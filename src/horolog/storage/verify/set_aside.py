@@ -8,7 +8,8 @@ from horolog.errors import CorruptBatch, StorageFailed
 from horolog.storage import names
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.batches.whole import whole_batches
-from horolog.storage.files import FileMissing, Files
+from horolog.storage.file_errors import FileMissing
+from horolog.storage.files import Files
 from horolog.storage.verify.findings import Checked, Steps, damage, fault, note
 
 
