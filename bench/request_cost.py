@@ -67,7 +67,7 @@ def _profiling(wanted: bool) -> Iterator[None]:
     pstats.Stats(profile).sort_stats("tottime").print_stats(45)
 
 
-class _Client:
+class Client:
     """One connection to the broker, without a socket."""
 
     def __init__(self, service: Service) -> None:
@@ -77,18 +77,29 @@ class _Client:
         self.connection.connection_made(self.transport)
 
     def send(self, api: tuple[int, int], body: bytes) -> None:
+        """Hand over a request as a socket would."""
         head = struct.pack(">hhih", *api, 7, len(raw.CLIENT_ID)) + raw.CLIENT_ID
         request = struct.pack(">i", len(head) + len(body)) + head + body
-        self.connection.get_buffer(-1)[: len(request)] = request
-        self.connection.buffer_updated(len(request))
+        rest = memoryview(request)
+        while rest:
+            buffer = self.connection.get_buffer(-1)
+            size = min(len(buffer), len(rest))
+            buffer[:size] = rest[:size]
+            self.connection.buffer_updated(size)
+            rest = rest[size:]
 
     async def answer(self) -> memoryview:
+        """The body of the answer to what was sent last."""
         while self.connection._in_flight:  # what goes to a thread is part of the cost
             await asyncio.sleep(0)
         return memoryview(cast(bytes, self.transport.last))[8:]
 
+    def close(self) -> None:
+        """Disconnect."""
+        self.connection.connection_lost(None)
 
-async def _produce(client: _Client, other: _Client, batch: bytes, count: int) -> None:
+
+async def _produce(client: Client, other: Client, batch: bytes, count: int) -> None:
     """One record to one partition."""
     body = raw.produce_request("cost", batch)
     for _ in range(count):
@@ -96,7 +107,7 @@ async def _produce(client: _Client, other: _Client, batch: bytes, count: int) ->
         await client.answer()
 
 
-async def _poll(client: _Client, other: _Client, batch: bytes, count: int) -> None:
+async def _poll(client: Client, other: Client, batch: bytes, count: int) -> None:
     """A fetch that waits at the end of the log, and the record that another client sends."""
     body = raw.produce_request("cost", batch)
     client.send(raw.PRODUCE, body)
@@ -107,7 +118,7 @@ async def _poll(client: _Client, other: _Client, batch: bytes, count: int) -> No
         await other.answer()
 
 
-async def _lookup(client: _Client, other: _Client, batch: bytes, count: int) -> None:
+async def _lookup(client: Client, other: Client, batch: bytes, count: int) -> None:
     """An offset by timestamp, somewhere in a log of small batches."""
     (base_ms,) = struct.unpack_from(">q", batch, 27)
     body = raw.list_offsets_request("cost", base_ms)
@@ -125,7 +136,7 @@ async def measure(work: str, requests: int, runs: int, size: int, profile: bool)
         service = await Service.start(settings, load_kernels=False)
         load_kernels()
         await service.broker.controller.ensure_topic("cost")
-        clients = client, _ = _Client(service), _Client(service)
+        clients = client, _ = Client(service), Client(service)
         batch = batch_of(size, 1)
         await _produce(*clients, batch, requests // 5)
         raw.produced(await client.answer())
@@ -139,7 +150,7 @@ async def measure(work: str, requests: int, runs: int, size: int, profile: bool)
         taken.sort()
         print(f"{taken[0]:.1f} us a request at best, {taken[len(taken) // 2]:.1f} in the median")
         for each in clients:
-            each.connection.connection_lost(None)
+            each.close()
         await service.stop()
 
 
