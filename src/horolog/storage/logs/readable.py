@@ -19,6 +19,7 @@ from horolog.storage.index.blocks import Window
 from horolog.storage.logs.parts import LogParts
 from horolog.storage.lookup.by_append_time import (
     AppendedAt,
+    Stamps,
     append_times,
     find_by_append_time,
     with_ends,
@@ -196,12 +197,13 @@ class ReadableLog:
             found = segment.locate(offset)
             if found is None:
                 continue
-            start, end = found[0], offset
+            start, end, stamps = found[0], offset, Stamps()
             for position, header in segment.headers(start, log_size):
                 if position - start >= size:
                     break
                 end = header.next_offset
-            return append_times(segment, offset, min(end, end_offset), log_size)
+                stamps.add(header)
+            return append_times(segment, offset, min(end, end_offset), log_size, stamps)
         return []
 
     def way_to(self, timestamp: int) -> LookupWay:

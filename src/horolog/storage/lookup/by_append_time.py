@@ -5,9 +5,11 @@ nothing (another broker has appended), a batch stamped with LogAppendTime says i
 append time of any other record is unknown there.
 """
 
-from collections.abc import Container, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import LOG_APPEND_TIME
 from horolog.storage.append_times.file import AppendTimeStretch
 from horolog.storage.segments.reader import SegmentReader
@@ -26,8 +28,34 @@ class AppendedAt(NamedTuple):
     """-1 if its batch has none."""
 
 
+class Stamps:
+    """The append times that batches themselves say, noted while their headers are walked."""
+
+    def __init__(self) -> None:
+        self._stretches: list[AppendTimeStretch] = []
+
+    def add(self, header: BatchHeader) -> None:
+        """Take the next batch."""
+        is_stamped = header.timestamp_type is LOG_APPEND_TIME
+        ms = header.max_timestamp if is_stamped else None
+        if not self._stretches or self._stretches[-1].ms != ms:
+            self._stretches.append(AppendTimeStretch(header.base_offset, ms))
+
+    def within(self, from_offset: int, to_offset: int) -> Iterator[AppendTimeStretch]:
+        """Those of the batches that hold these offsets; the first begins there."""
+        following = bisect_right(self._stretches, from_offset, key=lambda each: each.offset)
+        for each in self._stretches[max(0, following - 1) :]:
+            if each.offset >= to_offset:
+                return
+            yield AppendTimeStretch(max(from_offset, each.offset), each.ms)
+
+
 def append_times(
-    segment: SegmentReader, from_offset: int, to_offset: int, size: int
+    segment: SegmentReader,
+    from_offset: int,
+    to_offset: int,
+    size: int,
+    stamps: Stamps | None = None,
 ) -> list[AppendTimeStretch]:
     """When the records of these offsets of a segment were appended, in order.
 
@@ -36,6 +64,7 @@ def append_times(
         from_offset: of the first record.
         to_offset: after the last; at most the segment's end.
         size: bytes of the segment up to that end.
+        stamps: of all batches that hold these offsets; else they are read where they count.
 
     Raises:
         StorageFailed: the disk refused.
@@ -47,8 +76,12 @@ def append_times(
     ends = [*(stretch.offset for stretch in found[1:]), to_offset]
     filled: list[AppendTimeStretch] = []
     for stretch, end in zip(found, ends, strict=True):
-        stamped = [stretch] if stretch.ms is not None else _stamps(segment, stretch, end, size)
-        for each in stamped:
+        said: Iterable[AppendTimeStretch] = [stretch]
+        if stretch.ms is None and stamps is not None:
+            said = stamps.within(stretch.offset, end)
+        elif stretch.ms is None:
+            said = _stamps(segment, stretch, end, size)
+        for each in said:
             if not filled or filled[-1].ms != each.ms:
                 filled.append(each)
     return filled
@@ -176,11 +209,11 @@ def _stamps(
     if located is None:
         yield stretch
         return
+    stamps = Stamps()
     for passed, (_, header) in enumerate(segment.headers(located[0], size)):
         if passed > _FEW_BATCHES:
             segment.may_block()
         if header.base_offset >= to_offset:
-            return
-        is_stamped = header.timestamp_type is LOG_APPEND_TIME
-        offset = max(stretch.offset, header.base_offset)
-        yield AppendTimeStretch(offset, header.max_timestamp if is_stamped else None)
+            break
+        stamps.add(header)
+    yield from stamps.within(stretch.offset, to_offset)
