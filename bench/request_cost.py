@@ -80,6 +80,7 @@ class Client:
         """Hand over a request as a socket would."""
         head = struct.pack(">hhih", *api, 7, len(raw.CLIENT_ID)) + raw.CLIENT_ID
         request = struct.pack(">i", len(head) + len(body)) + head + body
+        self.transport.last = b""
         rest = memoryview(request)
         while rest:
             buffer = self.connection.get_buffer(-1)
@@ -90,7 +91,8 @@ class Client:
 
     async def answer(self) -> memoryview:
         """The body of the answer to what was sent last."""
-        while self.connection._in_flight:  # what goes to a thread is part of the cost
+        # What goes to a thread is part of the cost; a large request waits for its turn.
+        while self.connection._in_flight or not self.transport.last:
             await asyncio.sleep(0)
         return memoryview(cast(bytes, self.transport.last))[8:]
 
