@@ -41,6 +41,17 @@ def test_a_request_gets_memory_of_its_size_or_more() -> None:
     assert [len(view) for view in lent] == [4 * MIB, MIB, 5 * MIB]
 
 
+def test_a_small_request_is_not_lent_the_memory_of_a_large_one() -> None:
+    mappings = Mappings()
+    del (lent := [mappings.lend(32 * MIB)])[:]
+    slow = [mappings.lend(300 << 10) for _ in range(3)]
+    assert mappings.idle_bytes == 32 * MIB
+    slow.clear()
+    mappings.lend(17 * MIB)
+    assert mappings.idle_bytes == 32 * MIB
+    assert not lent
+
+
 def test_idle_memory_is_bounded() -> None:
     mappings = Mappings(most_idle_bytes=4 * MIB)
     del (lent := [mappings.lend(MIB) for _ in range(8)])[:]

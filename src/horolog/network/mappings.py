@@ -14,7 +14,7 @@ import numpy as np
 MOST_IDLE_BYTES: Final = 32 << 20
 """How much is kept for later requests, in addition to the memory budget of all connections."""
 
-_ROUNDED_TO_BYTES: Final = 1 << 20  # so that requests of about one size fit the same mapping
+_ROUNDED_TO_BYTES: Final = 256 << 10  # so that requests of about one size fit the same mapping
 
 # Pages of a mapping that are never touched are not reserved either.
 _FLAGS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
@@ -33,6 +33,8 @@ class Mappings:
 
     def lend(self, size: int) -> memoryview:
         """Writable memory of `size` bytes, which may hold what an earlier request has left.
+
+        It is part of a mapping that is less than twice as large, in steps of 256 KiB.
 
         Raises:
             MemoryError: there is no memory for it.
@@ -56,9 +58,14 @@ class Mappings:
         return sum(map(len, self._idle))
 
     def _take_idle(self, size: int) -> mmap.mmap | None:
-        """The mapping that was used last, and may still be in the processor's caches."""
+        """The mapping that was used last, and may still be in the processor's caches.
+
+        Not one that is far larger: its pages are there, and a client that is slow with a small
+        request would hold memory that nobody has charged it for.
+        """
+        most = 2 * _rounded(size)
         for place in reversed(range(len(self._idle))):
-            if len(self._idle[place]) >= size:
+            if size <= len(self._idle[place]) < most:
                 return self._idle.pop(place)
         return None
 
@@ -67,9 +74,12 @@ class Mappings:
             self._idle.append(mapping)
 
 
+def _rounded(size: int) -> int:
+    return -(-size // _ROUNDED_TO_BYTES) * _ROUNDED_TO_BYTES
+
+
 def _mapped(size: int) -> mmap.mmap:
-    rounded = -(-size // _ROUNDED_TO_BYTES) * _ROUNDED_TO_BYTES
     try:
-        return mmap.mmap(-1, rounded, flags=_FLAGS)
+        return mmap.mmap(-1, _rounded(size), flags=_FLAGS)
     except OSError as error:
         raise MemoryError(f"no memory for a request of {size} bytes: {error.strerror}") from error
