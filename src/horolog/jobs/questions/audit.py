@@ -52,7 +52,7 @@ COUNTS: Final = (
 _AHEAD = tuple(f"ahead_{step}" for step in STEPS_MS)
 _BEHIND = tuple(f"behind_{step}" for step in STEPS_MS)
 _SUMS = (*COUNTS, *_AHEAD, *_BEHIND, IN_ORDER)
-_SMALLEST = ("min_ms", "in_order_min_ms", "in_order_from")
+_SMALLEST = ("min_ms", "late_min_ms", "in_order_min_ms", "in_order_from")
 _LARGEST = ("max_ms", "late_max_ms", "in_order_max_ms", "in_order_to")
 _NO_MIN, _NO_MAX = np.iinfo(np.int64).max, NO_TIME
 PARTS: Final = pa.schema(
@@ -203,6 +203,7 @@ class AuditSummary:
             {name: flags[name] for name in _SUMS},
             {
                 "min_ms": np.where(timed, created, _NO_MIN),
+                "late_min_ms": np.where(is_late, created, _NO_MIN),
                 "in_order_min_ms": np.where(in_order, created, _NO_MIN),
                 "in_order_from": np.where(in_order, times.offsets, _NO_MIN),
             },
@@ -221,6 +222,7 @@ class AuditSummary:
             {name: ones if name == IN_ORDER else none for name in _SUMS},
             {
                 "min_ms": np.full(len(alone), _NO_MIN),
+                "late_min_ms": np.full(len(alone), _NO_MIN),
                 "in_order_min_ms": created[alone],
                 "in_order_from": times.offsets[alone],
             },

@@ -162,12 +162,16 @@ class _Following:
         largest_ms = {
             partition: its
             for partition, its in self._largest_ms.items()
-            if partition in ends and self._is_same(partition, topic_ids)
+            if partition.topic not in topic_ids or self._is_same(partition, topic_ids)
         }
         rows, largest = self._audited(ranges, largest_ms)
-        self._positions = ends
-        self._topic_ids = topic_ids
-        self._largest_ms = largest_ms | largest
+        # What is missing from one answer of a broker may be in the next.
+        self._positions |= ends
+        self._topic_ids |= topic_ids
+        for partition, its in largest.items():
+            # All that was appended since may be earlier than what was there before.
+            largest_ms[partition] = max(its, largest_ms.get(partition, its))
+        self._largest_ms = largest_ms
         window = AuditWindow(
             self._from_ms,
             to_ms,

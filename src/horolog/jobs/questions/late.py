@@ -5,7 +5,7 @@ of the records that it reads itself: a run of the partition. What is in order th
 the largest time before the run makes late what is at its start, up to that time. The first records
 in order are kept apart, the others are sums with their smallest and largest time; so the sums that
 Spark gets decide nearly always. Where the largest time before a run falls amid a sum, that run is
-read once more.
+read once more. What is late in a run is later still where a larger time was before the run.
 """
 
 from collections.abc import Iterator
@@ -43,12 +43,13 @@ FROM (
 _ADDED = f"""
 SELECT * EXCEPT (out_of_order, late_max_ms),
     out_of_order + {_LATE} AS out_of_order,
-    CASE
-        WHEN {_LATE} > 0 THEN greatest(
-            late_max_ms, coalesce(try_subtract({_BEFORE}, in_order_min_ms), {_LARGEST})
-        )
-        ELSE late_max_ms
-    END AS late_max_ms
+    greatest(
+        late_max_ms,
+        CASE WHEN {_LATE} > 0
+            THEN coalesce(try_subtract({_BEFORE}, in_order_min_ms), {_LARGEST}) END,
+        CASE WHEN {_BEFORE} > late_min_ms
+            THEN coalesce(try_subtract({_BEFORE}, late_min_ms), {_LARGEST}) END
+    ) AS late_max_ms
 FROM {{resolved}}"""  # noqa: S608 - of names of this package
 _ASKED = ("topic", "partition", "place", *KEYS, "in_order_from", "in_order_to", _BEFORE)
 
