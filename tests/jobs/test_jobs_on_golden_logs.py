@@ -5,6 +5,7 @@ units and missing, LogAppendTime, deleted records.
 """
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,3 +101,32 @@ def test_latency_is_measured_where_kafka_keeps_both_times_and_elsewhere_it_is_no
             assert row.measured > 0
         elif topic != "mixed":  # of all formats and timestamp types
             assert (row.measured, row.not_appended) == (0, row.records), topic
+
+
+@pytest.mark.parametrize(
+    ("name", "from_ms"), [("clean", -5_000), ("old-formats", 1_700_000_005_000)]
+)
+def test_a_table_gets_exactly_the_committed_records_of_the_range(
+    spark: Any, tmp_path: Path, name: str, from_ms: int
+) -> None:
+    given: dict[str, Any] = {"source": golden.GOLDEN / name, "from_": from_ms, **ALL}
+    counted = jobs.reprocess(spark, **given, table=tmp_path / "table", dry_run=True)
+    done = jobs.reprocess(spark, **given, table=tmp_path / "table", state=tmp_path / "state")
+    rows = spark.read.parquet(str(tmp_path / "table")).select(
+        "topic", "partition", "offset", "timestampMs"
+    )
+    found = sorted(tuple(row) for row in rows.collect())
+    committed = {
+        (each.topic, each.partition): each.answers["committed_offsets"]
+        for each in golden.partitions(name)
+        if each.answers["committed_offsets"] is not None
+    }
+    wanted = sorted(
+        (*partition, offset, ms)
+        for partition, records in served(name).items()
+        for offset, ms in records
+        if ms >= from_ms and ms != -1
+        if partition not in committed or offset in committed[partition]
+    )
+    assert found == wanted
+    assert done.records == counted.records == len(wanted)

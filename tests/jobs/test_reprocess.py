@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from command_runner import run_command
-from patience import PATIENCE_S
+from patience import eventually
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from running_broker import BrokerProcess, RunningBroker
 
 from horolog import jobs
-from horolog.client import Client, scan
+from horolog.client import LATEST, Client, scan
 from horolog.errors import Misconfigured
 from horolog.jobs.reprocessing.windows import windowed
 from horolog.record.builder import Record, build_batch
@@ -216,6 +216,57 @@ def test_what_makes_no_sense_is_refused(spark: Any, broker: RunningBroker, tmp_p
     assert same.code == 2, same.out + same.err
 
 
+def test_a_dry_run_says_what_table_function_and_state_would_refuse(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    with Client(broker.address) as client:
+        produce(client, [5, 6])
+    full, file = tmp_path / "full", tmp_path / "file"
+    full.mkdir()
+    (full / "theirs").touch()
+    file.touch()
+    given: dict[str, Any] = {"source": broker.address, "topics": "t", "from_": 0}
+
+    def refused(**more: Any) -> str:
+        done = jobs.reprocess(spark, **given, **{"state": tmp_path / "s", **more}, dry_run=True)
+        assert (done.records, bool(done.errors)) == (2, True)
+        (sentence,) = done.errors
+        with pytest.raises(Misconfigured) as run:
+            jobs.reprocess(spark, **given, **{"state": tmp_path / "s", **more})
+        assert str(run.value) == sentence
+        assert not (tmp_path / "s").exists()
+        return sentence
+
+    def twice(records: DataFrame) -> DataFrame:
+        return records.select("offset", F.col("partition").alias("Offset"))
+
+    def untyped(records: DataFrame) -> DataFrame:
+        return records.select(F.array(F.lit(None)).alias("nothing"))
+
+    table = tmp_path / "table"
+    assert "is not empty, and this is the first run" in refused(table=full)
+    assert f"{file} is no directory" in refused(table=file)
+    assert f"{file} is no directory" in refused(table=file / "below")
+    assert "keep them apart" in refused(table=tmp_path / "s" / "table")
+    assert "only, not update" in refused(table=table, output_mode="update")
+    assert "has it 2 times" in refused(table=table, transform=twice)
+    assert "column nothing, which is void" in refused(table=table, transform=untyped)
+    assert "takes no DataFrame and number" in refused(each_batch=lambda frame: None)
+    assert "is no state directory: it holds theirs" in jobs.reprocess(
+        spark, **given, table=table, state=full, dry_run=True
+    ).errors[0]  # fmt: skip
+    command = (
+        "spark", "reprocess", "--source", broker.address, "--topics", "t", "--from", 0, "--table",
+    )  # fmt: skip
+    said = run_command(*command, full, "--dry-run")
+    assert (said.code, "is not empty" in said.err, "would write 2" in said.out) == (1, True, True)
+    assert jobs.reprocess(spark, **given, table=table, state=tmp_path / "s").records == 2
+    again = run_command(*command, table, "--state", tmp_path / "s", "--dry-run")
+    assert again.code == 0, again.err
+    other = run_command(*command, tmp_path / "two", "--state", tmp_path / "s", "--dry-run")
+    assert (other.code, "the state of a run with another table" in other.err) == (1, True)
+
+
 def test_a_relative_time_stays_what_it_was_at_the_first_run(
     spark: Any, broker: RunningBroker, tmp_path: Path
 ) -> None:
@@ -230,41 +281,97 @@ def test_a_relative_time_stays_what_it_was_at_the_first_run(
     assert first == second
 
 
+KEEP = """
+import json, os
+
+def keep(frame, number):
+    rows = [[row.partition, row.offset, row.timestampMs] for row in frame.collect()]
+    with open(f"out/{number}.new", "w") as file:
+        json.dump(rows, file)
+    os.replace(f"out/{number}.new", f"out/{number}.json")
+"""
+
+
+class Sink:
+    """Where a killed run writes, what is there of it, and which records that is."""
+
+    def __init__(self, name: str, directory: Path, address: str) -> None:
+        self.name, self.directory, self.address = name, directory, address
+        (directory / "out").mkdir()
+        (directory / "my_sink.py").write_text(KEEP)
+        self.options = {
+            "table": ["--table", str(directory / "out" / "table")],
+            "function": ["--foreach-batch", "my_sink:keep"],
+            "topic": ["--target", address, "--rename", "t=again"],
+        }[name]
+
+    def grown(self) -> int:
+        """A number that grows while it is written to."""
+        if self.name != "topic":
+            return sum(1 for each in (self.directory / "out").rglob("*") if each.is_file())
+        with Client(self.address) as client:
+            if "again" not in client.metadata(["again"]).topics:
+                return 0
+            ends = client.list_offsets({("again", number): LATEST for number in range(2)})
+            return sum(each.offset for each in ends.values() if each is not None)
+
+    def records(self, spark: Any) -> list[tuple[int, int]]:
+        """The partition and the time of each record, in order."""
+        if self.name == "function":
+            found = [
+                (partition, time_ms)
+                for each in (self.directory / "out").glob("*.json")
+                for partition, _, time_ms in json.loads(each.read_text())
+            ]
+        elif self.name == "table":
+            rows = spark.read.parquet(str(self.directory / "out" / "table")).collect()
+            found = [(row.partition, row.timestampMs) for row in rows]
+        else:
+            with Client(self.address) as client:
+                table = scan(client, "again").read_all()
+            columns = ("partition", "timestamp_ms")
+            found = [*zip(*(table.column(name).to_pylist() for name in columns), strict=True)]
+        return sorted(found)
+
+
 @pytest.mark.slow
-def test_killed_runs_lose_and_double_nothing_in_a_table(
-    spark: Any, broker_process: BrokerProcess, tmp_path: Path
+@pytest.mark.parametrize("name", ["table", "function", "topic"])
+def test_runs_killed_as_they_write_lose_and_double_nothing(
+    spark: Any, broker_process: BrokerProcess, tmp_path: Path, name: str
 ) -> None:
-    rng = random.Random(9)
+    seed = random.randrange(1 << 32)
+    rng = random.Random(seed)
+    times = [NOW_MS + each for each in rng.sample(range(DAY_MS), 20_000)]
     with Client(broker_process.address) as client:
         client.create_topics({"t": 2}, configs={"retention.ms": "-1"})
-        times = [NOW_MS + rng.randrange(DAY_MS) for _ in range(20_000)]
         produce(client, times)
-    wanted = sorted(each for each in times if each >= NOW_MS + HOUR_MS)
+    wanted = sorted(
+        (place // 7 % 2, each) for place, each in enumerate(times) if each >= NOW_MS + HOUR_MS
+    )
+    sink = Sink(name, tmp_path, broker_process.address)
     command = [
         sys.executable, "-m", "horolog", "spark", "reprocess", "--source", broker_process.address,
-        "--topics", "t", "--from", str(NOW_MS + HOUR_MS), "--table", str(tmp_path / "table"),
+        "--topics", "t", "--from", str(NOW_MS + HOUR_MS), *sink.options,
         "--state", str(tmp_path / "state"), "--once", "--json", "--master", "local[2]",
-        "--set", "maxOffsetsPerTrigger=1500",
+        "--set", "maxOffsetsPerTrigger=1500", "--conf", "spark.ui.enabled=false",
     ]  # fmt: skip
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     kills = 0
-    for _ in range(12):
+    for _ in range(3):
+        before = sink.grown()
         with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path,
             start_new_session=True,
         ) as process:  # fmt: skip
-            time.sleep(rng.uniform(8, 25))
+            assert eventually(lambda: process.poll() is not None or sink.grown() > before)  # noqa: B023
+            time.sleep(rng.uniform(0, 1.5))
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 kills += 1
-            process.communicate(timeout=PATIENCE_S)
-            if process.returncode == 0:
-                break
-    last = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    last = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert last.returncode == 0, last.stderr[-2000:]
     assert json.loads(last.stdout)["errors"] == []
     assert kills > 0
-    assert in_table(spark, tmp_path / "table") == wanted
+    assert sink.records(spark) == wanted, f"seed {seed}"
 
 
 def test_the_example_of_the_page_is_the_one_tested_here() -> None:

@@ -145,32 +145,10 @@ class JobState:
         known = self.read("job")
         if known is None:
             # A kill may have left a document that was not yet renamed.
-            others = sorted(set(os.listdir(self.path)) - {_LOCK, _JOB + names.TEMPORARY})
-            if others:
-                raise Misconfigured(
-                    f"{self.path} is no state directory: it holds {others[0]}; give an empty one"
-                )
+            _refuse_foreign(self.path)
             self.write("job", {"version": VERSION, "job": job, "arguments": arguments})
             return
-        if not isinstance(known, dict) or known.get("version") != VERSION:
-            raise Misconfigured(f"{self.path / _JOB} is not of version {VERSION}")
-        if known.get("job") != job:
-            raise Misconfigured(
-                f"{self.path} is the state of the job {known.get('job')}; give {job} another one"
-            )
-        before = known.get("arguments")
-        if before != arguments:
-            before = before if isinstance(before, dict) else {}
-            changed = min(
-                name
-                for name in before.keys() | arguments.keys()
-                if before.get(name) != arguments.get(name)
-            )
-            raise Misconfigured(
-                f"{self.path} is the state of a run with another {changed}: "
-                f"{before.get(changed)!r} then, {arguments.get(changed)!r} now. "
-                "Give the same arguments, or another --state"
-            )
+        _refuse_other(self.path, known, job, arguments)
 
     def _read_done(self) -> None:
         path = str(self.path / _DONE)
@@ -190,6 +168,75 @@ class JobState:
         if position < len(found):
             self._files.truncate(self._files.get(path), position)
         self._journal_size = position
+
+
+def look_at_state(
+    path: str | os.PathLike[str], job: str, arguments: Mapping[str, Any]
+) -> DocumentsOnly | None:
+    """The state of an earlier run, for a dry run: changes nothing, and takes no lock.
+
+    Returns:
+        None where a run would be the first one.
+
+    Raises:
+        Misconfigured: a run would be refused, because of another job, or other arguments.
+    """
+    directory = Path(path)
+    if not (directory / _JOB).is_file():
+        if directory.is_dir():
+            _refuse_foreign(directory)
+        elif os.path.lexists(directory):
+            raise Misconfigured(f"{directory} is no directory")
+        return None
+    found = DocumentsOnly(directory)
+    _refuse_other(directory, found.read("job"), job, json.loads(json.dumps(arguments)))
+    return found
+
+
+def _refuse_foreign(directory: Path) -> None:
+    """Refuse a directory that has no job, and files that no job has left there.
+
+    Raises:
+        Misconfigured: it has some.
+    """
+    others = sorted(set(os.listdir(directory)) - {_LOCK, _JOB + names.TEMPORARY})
+    if others:
+        raise Misconfigured(
+            f"{directory} is no state directory: it holds {others[0]}; give an empty one"
+        )
+
+
+def _refuse_other(directory: Path, known: Any, job: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse the state of another run.
+
+    Args:
+        directory: of the state.
+        known: its document of the job.
+        job: that is to run.
+        arguments: of it.
+
+    Raises:
+        Misconfigured: it is of another job, of other arguments, or of another version.
+    """
+    if not isinstance(known, dict) or known.get("version") != VERSION:
+        raise Misconfigured(f"{directory / _JOB} is not of version {VERSION}")
+    if known.get("job") != job:
+        raise Misconfigured(
+            f"{directory} is the state of the job {known.get('job')}; give {job} another one"
+        )
+    before = known.get("arguments")
+    if before != arguments:
+        before = before if isinstance(before, dict) else {}
+        changed = min(
+            name
+            for name in before.keys() | arguments.keys()
+            if before.get(name) != arguments.get(name)
+        )
+        raise Misconfigured(
+            f"{directory} is the state of a run with another {changed}: "
+            f"{before.get(changed)!r} then, {arguments.get(changed)!r} now. "
+            "Give the same arguments, or another --state"
+        )
 
 
 def _document(files: Files, directory: Path, name: str) -> Any:

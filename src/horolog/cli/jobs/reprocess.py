@@ -88,11 +88,12 @@ def reprocess(
     """Give exactly the records at or after a time to a sink, late ones included.
 
     Until Ctrl-C, or with --once up to the ends that the logs have now. Run it again with the same
-    --state after a kill: topics and tables get each record once.
+    --state after a kill: topics and tables get each record once. --dry-run counts the records, and
+    exits with 1 where the sink would refuse a run; with --state it knows what earlier runs began.
 
     horolog spark reprocess --source east:9092 --topics clicks --from -3d --table ./t --state ./s
     """
-    kept = state_needed(state, dry_run=dry_run)
+    state_needed(state, dry_run=dry_run)
     each_batch = None if function is None else _function(function)
     with session("reprocess", master, conf) as spark, stopped_by_signals() as stop:
         from horolog.jobs.mirroring import Control
@@ -116,7 +117,7 @@ def reprocess(
                 target_settings=pairs(target_settings, "--target-set"),
                 table=table,
                 each_batch=each_batch,
-                state=kept,
+                state=state,
                 once=once,
                 dry_run=dry_run,
                 control=Control(on_progress=follow, should_stop=stop.is_set),

@@ -10,7 +10,7 @@ offset; what is appended later is in the range if its time is.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,11 +23,17 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from horolog.errors import Misconfigured
 from horolog.jobs.mirroring import Control, mirror
 from horolog.jobs.mirroring.report import Mirrored
+from horolog.jobs.reprocessing.sinks import (
+    OUTPUT_MODES,
+    function_refusals,
+    schema_refusals,
+    table_refusals,
+)
 from horolog.jobs.selection import Moment, Selection
-from horolog.jobs.state import JobState
+from horolog.jobs.state import JobState, look_at_state
 from horolog.spark.errors import without_spark
 from horolog.spark.row_times import BACKFILL
-from horolog.spark.uris import absolute, local_path
+from horolog.spark.uris import absolute
 
 COLUMNS: Final = (
     "topic",
@@ -46,6 +52,7 @@ OFFSETS_PER_BATCH: Final = 5_000_000
 """Of a micro-batch, where `maxOffsetsPerTrigger` does not say it: a killed one is read again."""
 
 _RANGE, _CHECKPOINT = "range", "checkpoint"
+_ISOLATION: Final = "kafka.isolation.level"
 _POLL_S: Final = 1
 
 EachBatch = Callable[[DataFrame, int], None]
@@ -66,11 +73,13 @@ class Reprocessed:
     mirrored: Mirrored | None = None
     """What became of each partition, where records went to topics."""
     is_dry_run: bool = False
+    refused: tuple[str, ...] = ()
+    """Of a dry run, why a run would not begin."""
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """What stopped partitions."""
-        return () if self.mirrored is None else self.mirrored.errors
+        """What stopped partitions, or would keep a run from beginning."""
+        return self.refused + (() if self.mirrored is None else self.mirrored.errors)
 
 
 def reprocess(
@@ -96,6 +105,9 @@ def reprocess(
 ) -> Reprocessed:
     """Give exactly the records with a time in [from, to) to one sink, late ones included.
 
+    None of aborted transactions, unless `kafka.isolation.level` is read_uncommitted: open ones are
+    waited for.
+
     A run that was killed is run again with the same state directory. A topic and a table then have
     each record once; a function sees the micro-batch again that was under way, with the same
     number. Relative times stay what they were at the first run.
@@ -117,7 +129,7 @@ def reprocess(
         output_mode: of the stream that comes of it: append, update or complete.
         state: the directory where the job keeps what it has done.
         once: stop at the ends that the logs have at the start, or go on until `control` ends it.
-        dry_run: write nothing and keep no state; count.
+        dry_run: write nothing and keep no state; count, and say what a run would be refused for.
         control: how the caller follows and ends it.
 
     Raises:
@@ -150,14 +162,13 @@ def reprocess(
         )
         if not dry_run:
             return Reprocessed(records=done.records, mirrored=done)
-        counted = _counted(spark, Selection.of(source, topics, topics_pattern, from_, to, settings))
-        return replace(counted, mirrored=done)
+        selection = Selection.of(source, topics, topics_pattern, from_, to, _committed(settings))
+        return replace(_counted(spark, selection), mirrored=done)
     if rename is not None or target_settings:
         raise Misconfigured("rename and settings of a target are for records that go to topics")
-    selection = Selection.of(source, topics, topics_pattern, from_, to, settings)
-    if dry_run:
-        return _counted(spark, selection)
-    assert state is not None
+    if output_mode not in OUTPUT_MODES:
+        raise Misconfigured(f"output_mode is {output_mode}: give {', '.join(OUTPUT_MODES)}")
+    selection = Selection.of(source, topics, topics_pattern, from_, to, _committed(settings))
     arguments = {
         "source": str(selection.source),
         "topics": list(selection.topics),
@@ -166,17 +177,29 @@ def reprocess(
         "to": None if to is None else str(to),
         "table": None if table is None else absolute(os.fspath(table)),
     }
+    refused: list[str] = []
+    range_ms = None
+    try:
+        known = None if state is None else look_at_state(state, "reprocess", arguments)
+        range_ms = None if known is None else known.read(_RANGE)
+    except Misconfigured as error:
+        refused.append(str(error))
+    selection = _at_first(selection, range_ms)
+    frame = _stream(spark, selection)
+    frame = frame if transform is None else transform(frame)
+    begun = range_ms is not None
+    refused += _refusals(frame, table, each_batch, output_mode, state, is_begun=begun)
+    if dry_run:
+        return replace(_counted(spark, selection), refused=tuple(refused))
+    if refused:
+        raise Misconfigured(refused[0])
+    assert state is not None
     with JobState(state, "reprocess", arguments) as kept:
-        range_ms = kept.read(_RANGE)
-        if range_ms is None:
-            if table is not None:
-                _check_empty(os.fspath(table))
-            range_ms = [selection.from_ms, selection.to_ms]
-            kept.write(_RANGE, range_ms)
-        selection = replace(selection, from_ms=range_ms[0], to_ms=range_ms[1])
-        frame = _stream(spark, selection)
-        writer = (frame if transform is None else transform(frame)).writeStream
-        writer = writer.outputMode(output_mode)
+        if kept.read(_RANGE) != range_ms:
+            raise Misconfigured(f"{state}: another run has begun meanwhile; run it again")
+        if not begun:
+            kept.write(_RANGE, [selection.from_ms, selection.to_ms])
+        writer = frame.writeStream.outputMode(output_mode)
         writer = writer.option("checkpointLocation", str(Path(kept.path).absolute() / _CHECKPOINT))
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="1 s")
         with without_spark():
@@ -184,6 +207,39 @@ def reprocess(
     return Reprocessed(
         records=records, batches=batches, from_ms=selection.from_ms, to_ms=selection.to_ms
     )
+
+
+def _committed(settings: Mapping[str, str] | None) -> dict[str, str]:
+    """The settings, with committed records only unless they say otherwise."""
+    given = dict(settings or {})
+    if _ISOLATION not in {name.lower() for name in given}:
+        given[_ISOLATION] = "read_committed"
+    return given
+
+
+def _at_first(selection: Selection, range_ms: list[int | None] | None) -> Selection:
+    """The selection with the range of time that the first run had."""
+    if range_ms is None:
+        return selection
+    return replace(selection, from_ms=range_ms[0], to_ms=range_ms[1])
+
+
+def _refusals(
+    frame: DataFrame,
+    table: str | os.PathLike[str] | None,
+    each_batch: EachBatch | None,
+    output_mode: str,
+    state: str | os.PathLike[str] | None,
+    *,
+    is_begun: bool,
+) -> Iterator[str]:
+    """Why the sink would refuse the stream."""
+    if each_batch is not None:
+        yield from function_refusals(each_batch)
+    if table is not None:
+        kept = None if state is None else Path(state)
+        yield from table_refusals(os.fspath(table), output_mode, kept, is_begun=is_begun)
+        yield from schema_refusals(frame.schema)
 
 
 def _stream(spark: SparkSession, selection: Selection) -> DataFrame:
@@ -223,20 +279,6 @@ def _add_progress(query: StreamingQuery, rows: dict[int, int]) -> None:
     for progress in query.recentProgress:
         found: Any = progress
         rows[int(found["batchId"])] = int(found["numInputRows"])
-
-
-def _check_empty(table: str) -> None:
-    """Refuse a directory with files of others: Spark's readers would no longer see those.
-
-    Raises:
-        Misconfigured: there are some.
-    """
-    path = local_path(table)
-    if path is not None and os.path.isdir(path) and os.listdir(path):
-        raise Misconfigured(
-            f"{table} is not empty, and this is the first run with this state directory: give an "
-            "empty directory, or the state directory of the run that filled it"
-        )
 
 
 def _counted(spark: SparkSession, selection: Selection) -> Reprocessed:
