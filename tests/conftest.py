@@ -4,6 +4,7 @@ import asyncio
 import atexit
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import warnings
@@ -25,6 +26,10 @@ IN_MEMORY = Path("/dev/shm")
 if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > 4 << 30:
     # Thousands of brokers start and stop here, and each syncs: on a shared disk that takes seconds.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
+
+# A shell lets what it runs in the background ignore Ctrl-C, and that is passed on to the commands
+# that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Maps of logs that tests read are kept by path, and paths are used again.
 os.environ["HOROLOG_CACHE_DIR"] = tempfile.mkdtemp(prefix="horolog-cache-")
