@@ -30,6 +30,7 @@ from horolog.client import Client
 
 PARTITIONS = 4
 EXACTLY, AT_LEAST = "exactly once", "at least once"
+ONE_TREE = {EXACTLY: "this tree", AT_LEAST: "this tree"}
 TASKS = 4
 TUNED = {"kafka.batch.size": "500000", "kafka.linger.ms": "20", "kafka.buffer.memory": "67108864"}
 SCHEMA = "key string, value string"
@@ -158,12 +159,7 @@ def tables(
         FLOOR: partial(drop, frame, count),
     }
     compare_rows(work, calls, versions, asked, "-")
-    sinks = {EXACTLY: "this tree", AT_LEAST: "this tree"}
-    calls = {
-        EXACTLY: partial(save_once, frame, target, count),
-        AT_LEAST: partial(save, frame, "horolog", target, count, {}),
-    }
-    compare_rows(f"{value_bytes} B records written", calls, sinks, asked, "0.8x")
+    compare_once(frame, target, count, f"{value_bytes} B records written", asked)
     with tempfile.TemporaryDirectory(prefix="spark-write-") as files:
         frame.write.mode("overwrite").parquet(files)
         work = f"{value_bytes} B records written as a stream"
@@ -172,12 +168,28 @@ def tables(
             KAFKA: partial(drain, spark, Path(files), "kafka", target, count),
         }
         compare_rows(work, calls, versions, asked, "1.5x", cpu_of=[target.pid])
-        once = {"exactlyOnce": "true"}
-        calls = {
-            EXACTLY: partial(drain, spark, Path(files), "horolog", target, count, once),
-            AT_LEAST: partial(drain, spark, Path(files), "horolog", target, count),
-        }
-        compare_rows(work, calls, sinks, asked, "0.8x")
+        compare_streams_once(spark, Path(files), target, count, work, asked)
+
+
+def compare_once(frame: Any, target: Target, count: int, work: str, asked: Options) -> None:
+    """A DataFrame, exactly once and at least once."""
+    calls = {
+        EXACTLY: partial(save_once, frame, target, count),
+        AT_LEAST: partial(save, frame, "horolog", target, count, {}),
+    }
+    compare_rows(work, calls, ONE_TREE, asked, "0.8x")
+
+
+def compare_streams_once(
+    spark: Any, files: Path, target: Target, count: int, work: str, asked: Options
+) -> None:
+    """A stream of files, exactly once and at least once."""
+    once = {"exactlyOnce": "true"}
+    calls = {
+        EXACTLY: partial(drain, spark, files, "horolog", target, count, once),
+        AT_LEAST: partial(drain, spark, files, "horolog", target, count),
+    }
+    compare_rows(work, calls, ONE_TREE, asked, "0.8x")
 
 
 if __name__ == "__main__":

@@ -8,14 +8,13 @@ rows and ways are those of `bench.spark_write`.
 
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.harness import Options, options
 from bench.sides import kafka
-from bench.spark_session import compare_rows, spark_with_kafka
-from bench.spark_write import AT_LEAST, EXACTLY, Target, drain, rows_of, save, save_once
+from bench.spark_session import spark_with_kafka
+from bench.spark_write import Target, compare_once, compare_streams_once, rows_of
 
 from horolog.client import Client, scan
 
@@ -52,22 +51,11 @@ def main() -> None:
 def tables(spark: Any, target: Target, value_bytes: int, count: int, asked: Options) -> None:
     """The rows of one size."""
     frame = rows_of(spark, count, value_bytes)
-    sinks = {EXACTLY: "this tree", AT_LEAST: "this tree"}
-    calls = {
-        EXACTLY: partial(save_once, frame, target, count),
-        AT_LEAST: partial(save, frame, "horolog", target, count, {}),
-    }
-    compare_rows(f"{value_bytes} B records written to Kafka", calls, sinks, asked, "0.8x")
+    work = f"{value_bytes} B records written to Kafka"
+    compare_once(frame, target, count, work, asked)
     with tempfile.TemporaryDirectory(prefix="spark-write-") as files:
         frame.write.mode("overwrite").parquet(files)
-        calls = {
-            EXACTLY: partial(
-                drain, spark, Path(files), "horolog", target, count, {"exactlyOnce": "true"}
-            ),
-            AT_LEAST: partial(drain, spark, Path(files), "horolog", target, count),
-        }
-        work = f"{value_bytes} B records written to Kafka as a stream"
-        compare_rows(work, calls, sinks, asked, "0.8x")
+        compare_streams_once(spark, Path(files), target, count, f"{work} as a stream", asked)
 
 
 if __name__ == "__main__":

@@ -381,7 +381,7 @@ class TestSink:
                 Write(write.bootstrap, write.topic, **options).options
             )
 
-    def test_a_record_that_somebody_else_has_committed_is_not_believed(self, write: Write) -> None:
+    def test_a_record_that_no_attempt_has_committed_is_refused(self, write: Write) -> None:
         with Client(write.bootstrap) as client:
             for metadata in (
                 "",

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from committed import values_seen
 from patience import PATIENCE_S
@@ -28,8 +29,6 @@ TASKS = 3
 
 @pytest.fixture
 def kafka(tmp_path: Path) -> Iterator[str]:
-    import pyarrow as pa  # noqa: PLC0415
-
     with Kafka(tmp_path / "kafka", peer=NEWEST) as kafka, Client(kafka.bootstrap) as client:
         client.create_topics({"in": TASKS, "out": 2})
         with Producer(client, batch_bytes=2_000) as producer:

@@ -88,21 +88,11 @@ class GroupCalls(RetriedCalls):
         Raises:
             RequestRefused: the coordinator refuses some partition, which it names.
         """
-        by_topic: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for (topic, partition), it in offsets.items():
-            by_topic[topic].append(
-                {
-                    "partition_index": partition,
-                    "committed_offset": it.offset,
-                    "committed_leader_epoch": -1 if it.leader_epoch is None else it.leader_epoch,
-                    "committed_metadata": it.metadata,
-                }
-            )
         request = {
             "group_id": group_id,
             "generation_id_or_member_epoch": generation_id,
             "member_id": member_id,
-            "topics": [{"name": name, "partitions": its} for name, its in by_topic.items()],
+            "topics": committed_by_topic(offsets),
         }
 
         def attempt(deadline: Deadline) -> None:
@@ -163,6 +153,23 @@ class GroupCalls(RetriedCalls):
             return found
 
         return self._persist(attempt)
+
+
+def committed_by_topic(
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> list[dict[str, Any]]:
+    """The topics of a request that commits offsets, in a transaction or not."""
+    by_topic: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for (topic, partition), it in offsets.items():
+        by_topic[topic].append(
+            {
+                "partition_index": partition,
+                "committed_offset": it.offset,
+                "committed_leader_epoch": -1 if it.leader_epoch is None else it.leader_epoch,
+                "committed_metadata": it.metadata,
+            }
+        )
+    return [{"name": name, "partitions": its} for name, its in by_topic.items()]
 
 
 def _committed(it: Any) -> CommittedOffset | None:

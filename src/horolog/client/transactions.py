@@ -1,4 +1,4 @@
-"""Transactions of Apache Kafka (KIP-98): begun, added to, and ended by whoever knows the producer.
+"""Transactions of Apache Kafka (KIP-98): any process that knows the producer adds to and ends them.
 
     init_transactions ── add_to_transaction ── append ── commit_in_transaction ── end_transaction
 
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from horolog.client.appends import ProducerId
 from horolog.client.brokers import CoordinatorKind
 from horolog.client.deadline import Deadline
-from horolog.client.groups import CommittedOffset
+from horolog.client.groups import CommittedOffset, committed_by_topic
 from horolog.client.link import Link
 from horolog.client.metadata import refuse
 from horolog.client.offset_lookups import TopicPartition
@@ -29,7 +29,7 @@ _LAST_OF_INIT: Final = 4  # later ones are for transactions of KIP-890
 class Transaction(NamedTuple):
     """Who writes it: the transactional id, and the producer that has it now.
 
-    Whoever has one can end it, in whatever process; another `init_transactions` fences it.
+    Any process that has it can end it; another `init_transactions` fences it.
     """
 
     id: str
@@ -122,23 +122,8 @@ class TransactionCalls(RetriedCalls):
             RequestRefused: the producer is fenced, or a partition is refused, which it names.
             NoAnswer: a coordinator does not answer.
         """
-        producer = {
-            "transactional_id": transaction.id,
-            "producer_id": transaction.producer.id,
-            "producer_epoch": transaction.producer.epoch,
-            "group_id": group_id,
-        }
-        by_topic: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for (topic, partition), it in offsets.items():
-            by_topic[topic].append(
-                {
-                    "partition_index": partition,
-                    "committed_offset": it.offset,
-                    "committed_leader_epoch": -1 if it.leader_epoch is None else it.leader_epoch,
-                    "committed_metadata": it.metadata,
-                }
-            )
-        topics = [{"name": topic, "partitions": its} for topic, its in by_topic.items()]
+        producer = {**_producer_of(transaction), "group_id": group_id}
+        request = {**producer, "topics": committed_by_topic(offsets)}
 
         def add_group(deadline: Deadline) -> None:
             body = self._ask(ApiKey.ADD_OFFSETS_TO_TXN, transaction, producer, deadline)
@@ -147,7 +132,6 @@ class TransactionCalls(RetriedCalls):
         def commit(deadline: Deadline) -> None:
             link = self.brokers.coordinator(group_id, deadline)
             version = link.version(ApiKey.TXN_OFFSET_COMMIT)
-            request = {**producer, "topics": topics}
             body = link.ask(ApiKey.TXN_OFFSET_COMMIT, version, request, deadline).body
             _refuse_any(
                 {
@@ -169,12 +153,7 @@ class TransactionCalls(RetriedCalls):
                 transaction was ended in the other way.
             NoAnswer: the coordinator does not answer.
         """
-        request = {
-            "transactional_id": transaction.id,
-            "producer_id": transaction.producer.id,
-            "producer_epoch": transaction.producer.epoch,
-            "committed": commit,
-        }
+        request = {**_producer_of(transaction), "committed": commit}
 
         def attempt(deadline: Deadline) -> None:
             body = self._ask(ApiKey.END_TXN, transaction, request, deadline)
@@ -196,6 +175,14 @@ class TransactionCalls(RetriedCalls):
     ) -> Any:
         link = self._coordinator_of(transaction.id, deadline)
         return link.ask(api_key, link.version(api_key), request, deadline).body
+
+
+def _producer_of(transaction: Transaction) -> dict[str, Any]:
+    return {
+        "transactional_id": transaction.id,
+        "producer_id": transaction.producer.id,
+        "producer_epoch": transaction.producer.epoch,
+    }
 
 
 def _refuse_any(codes: Mapping[str, int], what: str) -> None:

@@ -61,7 +61,7 @@ class Mappings:
         """The mapping that was used last, and may still be in the processor's caches.
 
         Not one that is far larger: its pages are there, and a client that is slow with a small
-        request would hold memory that nobody has charged it for.
+        request would hold memory that it was not charged for.
         """
         most = 2 * _rounded(size)
         for place in reversed(range(len(self._idle))):
