@@ -20,7 +20,15 @@ from partition_files import PartitionFiles
 from patience import PATIENCE_S
 
 from horolog.cli.reading import ReadRecord
-from horolog.cli.replaying import MAX_RECORDS, TICK_MS, Pace, Replay, Target, create_time, merged
+from horolog.cli.replaying import (
+    MAX_RECORDS,
+    TICK_MS,
+    Pace,
+    Replay,
+    ReplayTarget,
+    create_time,
+    merged,
+)
 from horolog.client import Client
 from horolog.clock import ManualClock
 from horolog.errors import StorageFailed
@@ -120,7 +128,7 @@ class Run:
             clock.advance(round(seconds * 1_000))
 
         self.client = Client(broker.address)
-        target = Target(self.client, {"out": 1}, {"t": "out"}, True, Codec.NONE)
+        target = ReplayTarget(self.client, {"out": 1}, {"t": "out"}, True, Codec.NONE)
         self.replay = Replay(
             target,
             clock,

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from horolog.client import CommittedOffset
 from horolog.errors import CorruptFile
-from horolog.jobs.failing_over.looking import Looked, Partition
+from horolog.jobs.failing_over.looking import Looked, PartitionEnds
 from horolog.jobs.failing_over.marks import MarkSummary, between
-from horolog.jobs.failing_over.planning import Cautions, Plan, start_times
+from horolog.jobs.failing_over.planning import Cautions, FailoverPlan, start_times
 from horolog.jobs.failing_over.recorded import MOST_BOUNDS, Bound, Recorded
 from horolog.jobs.failing_over.recording import add, forget_changed, marks_of
 from horolog.jobs.questions.scan import Times
@@ -80,7 +80,7 @@ def recording(
         {GROUP: {(TOPIC, number): CommittedOffset(at) for number, at in committed.items()}},
         {TOPIC: topic_id},
         {
-            (TOPIC, number): Partition(starts.get(number, 0), len(log), epoch)
+            (TOPIC, number): PartitionEnds(starts.get(number, 0), len(log), epoch)
             for number, log in logs.items()
         },
     )
@@ -277,4 +277,4 @@ def test_damaged_documents_are_refused(document: Any) -> None:
     with pytest.raises(CorruptFile):
         Recorded.from_json(document)
     with pytest.raises(CorruptFile):
-        Plan.from_json(document)
+        FailoverPlan.from_json(document)

@@ -695,7 +695,7 @@ def test_a_segment_that_was_listed_before_its_last_append_is_read_to_its_end(
     entries = file_systems.Root.entries
     last = orders.logs[1]
 
-    def early(root: file_systems.Root) -> list[file_systems.Entry]:
+    def early(root: file_systems.Root) -> list[file_systems.FileEntry]:
         return [
             entry._replace(size=entry.size // 2) if entry.path == str(last) else entry
             for entry in entries(root)

@@ -17,7 +17,7 @@ from horolog.wire.fetch import (
     FetchedTopic,
     encode_fetch_response,
 )
-from horolog.wire.leaders import CurrentLeader, Node
+from horolog.wire.leaders import CurrentLeader, NodeEndpoint
 
 VERSIONS = range(19)
 
@@ -43,7 +43,7 @@ topics = st.builds(
     topic_id=st.none() | st.uuids(),
     partitions=st.lists(partitions, max_size=3),
 )
-nodes = st.lists(st.builds(Node, i32, texts, i32, st.none() | texts), max_size=2)
+nodes = st.lists(st.builds(NodeEndpoint, i32, texts, i32, st.none() | texts), max_size=2)
 
 
 def as_fields(it: FetchedPartition) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def as_fields(it: FetchedPartition) -> dict[str, Any]:
 @examples(0.25)
 @given(topics=st.lists(topics, max_size=3), throttle=i32, session=i32, nodes=nodes)
 def test_every_fetch_answer_equals_the_one_packed_from_the_schema(
-    version: int, topics: list[FetchedTopic], throttle: int, session: int, nodes: list[Node]
+    version: int, topics: list[FetchedTopic], throttle: int, session: int, nodes: list[NodeEndpoint]
 ) -> None:
     by_schema = encode_response(
         ApiKey.FETCH,

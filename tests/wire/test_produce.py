@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from horolog.errors import ErrorCode, RecordError
 from horolog.wire.api import ApiKey
 from horolog.wire.codec import decode_response, encode_response
-from horolog.wire.leaders import CurrentLeader, Node
+from horolog.wire.leaders import CurrentLeader, NodeEndpoint
 from horolog.wire.produce import ProducedPartition, ProducedTopic, encode_produce_response
 
 VERSIONS = range(14)
@@ -37,7 +37,7 @@ topics = st.builds(
     topic_id=st.none() | st.uuids(),
     partitions=st.lists(partitions, max_size=3),
 )
-nodes = st.lists(st.builds(Node, i32, texts, i32, st.none() | texts), max_size=2)
+nodes = st.lists(st.builds(NodeEndpoint, i32, texts, i32, st.none() | texts), max_size=2)
 
 
 def as_fields(it: ProducedPartition) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def as_fields(it: ProducedPartition) -> dict[str, Any]:
 @examples(0.25)
 @given(topics=st.lists(topics, max_size=3), throttle=i32, nodes=nodes)
 def test_every_produce_answer_equals_the_one_packed_from_the_schema(
-    version: int, topics: list[ProducedTopic], throttle: int, nodes: list[Node]
+    version: int, topics: list[ProducedTopic], throttle: int, nodes: list[NodeEndpoint]
 ) -> None:
     by_schema = encode_response(
         ApiKey.PRODUCE,

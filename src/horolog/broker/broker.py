@@ -23,7 +23,7 @@ from horolog.broker.group_coordinator import GroupCoordinator
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.metadata_thread import MetadataThread
 from horolog.broker.open_files import OpenFiles, share_out
-from horolog.broker.opening import Opened, open_storage
+from horolog.broker.opening import OpenedStorage, open_storage
 from horolog.broker.partition import Partition
 from horolog.broker.partitions import Partitions
 from horolog.broker.producer_ids import FIRST, ProducerIds
@@ -52,7 +52,7 @@ class Broker:
 
     def __init__(
         self,
-        opened: Opened,
+        opened: OpenedStorage,
         clock: Clock,
         open_files: OpenFiles,
         readers: Executor,

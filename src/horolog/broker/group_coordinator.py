@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from horolog.broker.group_queue import Decided
-from horolog.broker.live_groups import Entry, GroupStore, LiveGroups
+from horolog.broker.live_groups import GroupEntry, GroupStore, LiveGroups
 from horolog.broker.turns import TimeSlice
 from horolog.clock import Clock
 from horolog.config import LONG_MAX
@@ -95,7 +95,7 @@ class GroupCoordinator:
         waiter = await entry.queue.run(partial(self._join, entry, join))
         return await waiter
 
-    def _join(self, entry: Entry, join: Join) -> "Decided[asyncio.Future[Joined]]":
+    def _join(self, entry: GroupEntry, join: Join) -> "Decided[asyncio.Future[Joined]]":
         group = entry.group
         if group is None:
             if join.member_id:
@@ -119,7 +119,7 @@ class GroupCoordinator:
         waiter = await entry.queue.run(partial(self._sync, entry, sync))
         return await waiter
 
-    def _sync(self, entry: Entry, sync: Sync) -> "Decided[asyncio.Future[Synced]]":
+    def _sync(self, entry: GroupEntry, sync: Sync) -> "Decided[asyncio.Future[Synced]]":
         group = entry.group
         if group is None:
             raise _no_member(sync.member_id)
@@ -129,7 +129,7 @@ class GroupCoordinator:
             self._on_refused(entry, error)
             raise
 
-    def _on_refused(self, entry: Entry, error: RequestRefused) -> None:
+    def _on_refused(self, entry: GroupEntry, error: RequestRefused) -> None:
         """Log refusals whose reason the protocol cannot carry, and free memory if that was it."""
         if error.code in (ErrorCode.group_max_size_reached, ErrorCode.coordinator_not_available):
             self._groups.warn(f"refused a member of the group {entry.group_id!r}", error)
@@ -176,7 +176,7 @@ class GroupCoordinator:
         return errors
 
     def _leave(
-        self, entry: Entry, members: Sequence[tuple[str, str | None]]
+        self, entry: GroupEntry, members: Sequence[tuple[str, str | None]]
     ) -> Decided[list[ErrorCode]]:
         group = entry.group
         errors = []
@@ -209,7 +209,7 @@ class GroupCoordinator:
         await entry.queue.run(partial(self._commit, entry, by, offsets))
 
     def _commit(
-        self, entry: Entry, by: Committer, offsets: Callable[[], Sequence[OffsetRow]]
+        self, entry: GroupEntry, by: Committer, offsets: Callable[[], Sequence[OffsetRow]]
     ) -> Decided[None]:
         if entry.group is not None:
             entry.group.check_commit(*by, self._groups.now_ms())
@@ -247,7 +247,7 @@ class GroupCoordinator:
         return await entry.queue.run(decide, exclusive=True)
 
     def _delete_offsets(
-        self, entry: Entry, keys: Collection[TopicPartition]
+        self, entry: GroupEntry, keys: Collection[TopicPartition]
     ) -> Decided[frozenset[str]]:
         group_id, group = entry.group_id, entry.group
         if group is None:
@@ -289,7 +289,7 @@ class GroupCoordinator:
             raise _no_group(group_id)
         await entry.queue.run(partial(self._delete, entry), exclusive=True)
 
-    def _delete(self, entry: Entry) -> Decided[None]:
+    def _delete(self, entry: GroupEntry) -> Decided[None]:
         if entry.group is None:
             raise _no_group(entry.group_id)
         if not entry.group.is_idle:
@@ -355,7 +355,9 @@ class GroupCoordinator:
             raise failure
         return dropped
 
-    def _expire(self, entry: Entry, now_ms: int, retention_ms: int) -> Decided[tuple[int, int]]:
+    def _expire(
+        self, entry: GroupEntry, now_ms: int, retention_ms: int
+    ) -> Decided[tuple[int, int]]:
         """Drop expired offsets, and the group if nothing remains; return their numbers."""
         group_id, group = entry.group_id, entry.group
         if group is None:

@@ -35,7 +35,7 @@ class GroupStore(Protocol):
         ...
 
 
-class Entry:
+class GroupEntry:
     """A group id: its group, if any, and its operation queue.
 
     `stored` is the group's row in the store; the group in memory may be ahead of it.
@@ -85,7 +85,7 @@ class LiveGroups:
         self._offsets = offsets
         self._capacity = capacity
         self._loop = asyncio.get_running_loop()
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, GroupEntry] = {}
         self._waiters: set[asyncio.Future[Any]] = set()
         self._closed = False
         self._silent_until: dict[str, float] = {}
@@ -94,11 +94,11 @@ class LiveGroups:
         """The event loop's time, which sessions and rebalances are measured by."""
         return int(self._loop.time() * 1000)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[GroupEntry]:
         """All entries, also while some are added or dropped."""
         return iter(list(self._entries.values()))
 
-    def get(self, group_id: str) -> Entry | None:
+    def get(self, group_id: str) -> GroupEntry | None:
         """The entry of a group id, if there is one."""
         return self._entries.get(group_id)
 
@@ -107,12 +107,12 @@ class LiveGroups:
         entry = self._entries.get(group_id)
         return None if entry is None else entry.group
 
-    def entry(self, group_id: str) -> Entry:
+    def entry(self, group_id: str) -> GroupEntry:
         """The entry of a group id, made if there is none."""
         entry = self._entries.get(group_id)
         if entry is None:
             queue = GroupQueue(self._store.write_groups, lambda: self._on_idle(group_id, queue))
-            entry = self._entries[group_id] = Entry(group_id, queue)
+            entry = self._entries[group_id] = GroupEntry(group_id, queue)
         return entry
 
     def _on_idle(self, group_id: str, queue: GroupQueue) -> None:
@@ -121,12 +121,12 @@ class LiveGroups:
         if entry is not None and entry.queue is queue and entry.group is None:
             del self._entries[group_id]
 
-    def create(self, entry: Entry) -> Group:
+    def create(self, entry: GroupEntry) -> Group:
         """Create the group of an entry."""
         group = entry.group = Group(entry.group_id, self._limits, self._capacity)
         return group
 
-    def drop_if_unused(self, entry: Entry) -> None:
+    def drop_if_unused(self, entry: GroupEntry) -> None:
         """Drop a group that a refused join created, unless something of it is stored."""
         group = entry.group
         if group is None or entry.stored is not None or self._offsets.count(entry.group_id):
@@ -134,7 +134,7 @@ class LiveGroups:
         if group.is_unused:
             self.forget(entry)
 
-    def forget(self, entry: Entry) -> None:
+    def forget(self, entry: GroupEntry) -> None:
         """Drop the group of an entry with its offsets, as the store has."""
         group, entry.group = entry.group, None
         if group is not None:
@@ -147,7 +147,7 @@ class LiveGroups:
     # --- operations ------------------------------------------------------------------
 
     def asked(
-        self, entry: Entry, group: Group, ask: Callable[[Waiter, int], list[Completed]]
+        self, entry: GroupEntry, group: Group, ask: Callable[[Waiter, int], list[Completed]]
     ) -> "asyncio.Future[Any]":
         """A future that the group completes; a refused request leaves no waiter."""
         waiter = self._loop.create_future()
@@ -157,7 +157,9 @@ class LiveGroups:
             waiter.add_done_callback(self._waiters.discard)
         return waiter
 
-    def perform(self, entry: Entry, group: Group, decide: Callable[[int], list[Completed]]) -> None:
+    def perform(
+        self, entry: GroupEntry, group: Group, decide: Callable[[int], list[Completed]]
+    ) -> None:
         """Resolve the completed waiters, store changes, and set the next timer."""
         was_empty = group.state is GroupState.EMPTY
         try:
@@ -179,7 +181,7 @@ class LiveGroups:
         if len(answers) > _ANSWERS_AT_ONCE:
             self._loop.call_later(0, self._hand_out, answers[_ANSWERS_AT_ONCE:])
 
-    def note_membership(self, entry: Entry) -> None:
+    def note_membership(self, entry: GroupEntry) -> None:
         """Store the group's row if it has changed."""
         if entry.noting or self._closed or not self._is_to_be_noted(entry):
             return
@@ -187,18 +189,18 @@ class LiveGroups:
         noted = entry.queue.run(partial(self._note, entry))
         noted.add_done_callback(partial(self._on_noted, entry))
 
-    def _is_to_be_noted(self, entry: Entry) -> bool:
+    def _is_to_be_noted(self, entry: GroupEntry) -> bool:
         if entry.group is None or entry.stored == entry.row():
             return False
         return entry.stored is not None or not entry.group.is_unused
 
-    def _note(self, entry: Entry) -> Decided[None]:
+    def _note(self, entry: GroupEntry) -> Decided[None]:
         if not self._is_to_be_noted(entry):
             return Decided(None)
         row = entry.row()
         return Decided(None, GroupChange(groups=[row]), partial(setattr, entry, "stored", row))
 
-    def _on_noted(self, entry: Entry, written: "asyncio.Future[None]") -> None:
+    def _on_noted(self, entry: GroupEntry, written: "asyncio.Future[None]") -> None:
         entry.noting = False
         error = None if written.cancelled() else written.exception()
         if error is None:
@@ -208,7 +210,7 @@ class LiveGroups:
         else:
             raise error
 
-    def _arm(self, entry: Entry, group: Group) -> None:
+    def _arm(self, entry: GroupEntry, group: Group) -> None:
         """Set the timer for `tick`; too early does no harm."""
         deadline_ms = group.next_deadline_ms()
         if deadline_ms is None or entry.group is not group or self._closed:
@@ -218,17 +220,17 @@ class LiveGroups:
             entry.timer_at_ms = deadline_ms
             entry.timer = self._loop.call_at((deadline_ms + 1) / 1000, self._on_timer, entry, group)
 
-    def _on_timer(self, entry: Entry, group: Group) -> None:
+    def _on_timer(self, entry: GroupEntry, group: Group) -> None:
         entry.timer = None
         entry.queue.run(partial(self._tick, entry, group))
 
-    def _tick(self, entry: Entry, group: Group) -> Decided[None]:
+    def _tick(self, entry: GroupEntry, group: Group) -> Decided[None]:
         if entry.group is group:  # otherwise deleted while this was queued
             self.perform(entry, group, group.tick)
             self.drop_if_unused(entry)
         return Decided(None)
 
-    def _cancel_timer(self, entry: Entry) -> None:
+    def _cancel_timer(self, entry: GroupEntry) -> None:
         if entry.timer is not None:
             entry.timer.cancel()
             entry.timer = None

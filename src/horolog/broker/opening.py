@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedStorage:
     """The opened storage of a broker."""
 
     settings: Settings
@@ -51,7 +51,7 @@ class Opened:
         self.store.close()
 
 
-def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> Opened:
+def open_storage(settings: Settings, clock: Clock, max_open_files: int) -> OpenedStorage:
     """Open everything that `log.dirs` holds.
 
     Raises:
@@ -102,7 +102,7 @@ class _Opening:
     def config(self) -> BrokerConfig:
         return self.settings.broker_config()
 
-    def open(self, files: Files, lock: DirectoryLock) -> Opened:
+    def open(self, files: Files, lock: DirectoryLock) -> OpenedStorage:
         self.overrides |= self.stored_settings.topics
         self._take_over_settings({row.name for row in self.stored.topics if not row.adopted})
         log_dir = LogDir.open(
@@ -122,7 +122,7 @@ class _Opening:
         except BaseException:
             log_dir.close(clean=False)
             raise
-        return Opened(self.settings, self.store, self.stored, log_dir, tuple(self._topics()))
+        return OpenedStorage(self.settings, self.store, self.stored, log_dir, tuple(self._topics()))
 
     def _topics(self) -> list[Topic]:
         return [

@@ -31,7 +31,7 @@ T = TypeVar("T")
 HOT_BYTES: Final = 32 << 20
 
 
-class Listener(Protocol):
+class GrowthListener(Protocol):
     """Called when a partition grows or is closed."""
 
     def on_growth(self, size: int) -> None:
@@ -62,7 +62,7 @@ class Partition:
             log.producers.attempts.adopt(fences)
         self.topic, self.index = log.topic, log.partition
         self.name = str(log)
-        self.listeners: dict[Listener, None] = {}
+        self.listeners: dict[GrowthListener, None] = {}
         self._loop = asyncio.get_running_loop()
         self._workers = workers
         self._writes = WriteQueue(log, workers, checkers, max_uncompressed_bytes, self._tell)

@@ -116,7 +116,7 @@ class InspectedPartition:
 
 
 @dataclass(slots=True)
-class Look:
+class InspectedLog:
     """An inspected partition: its facts, and its segments as far as they were read."""
 
     facts: InspectedPartition
@@ -141,7 +141,7 @@ class Look:
         return self.segments[-1].next_offset if self.segments else None
 
 
-def look_at(files: Files, path: Path) -> list[Look]:
+def look_at(files: Files, path: Path) -> list[InspectedLog]:
     """Inspect a path: a segment, a partition directory or a log directory.
 
     Raises:
@@ -152,11 +152,11 @@ def look_at(files: Files, path: Path) -> list[Look]:
         for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
             if names.base_offset_of(path.name, suffix) is not None:
                 path = path.with_suffix(names.LOG)
-        return [Look(inspected_partition(files, path.parent), [path])]
+        return [InspectedLog(inspected_partition(files, path.parent), [path])]
     looks = []
     for directory in find_partitions(path):
         facts = inspected_partition(files, directory)
-        looks.append(Look(facts, list(facts.segments)))
+        looks.append(InspectedLog(facts, list(facts.segments)))
     return looks
 
 

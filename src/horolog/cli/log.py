@@ -9,7 +9,7 @@ import typer
 
 from horolog.cli.converting import convert
 from horolog.cli.inspecting import (
-    Look,
+    InspectedLog,
     PlacedBatch,
     look_at,
     open_segment,
@@ -115,7 +115,9 @@ def _bytes_of(path: Path) -> int:
         return 0
 
 
-def _walk(files: Files, looks: Sequence[Look]) -> Iterator[tuple[Look, BatchReader, PlacedBatch]]:
+def _walk(
+    files: Files, looks: Sequence[InspectedLog]
+) -> Iterator[tuple[InspectedLog, BatchReader, PlacedBatch]]:
     for look in looks:
         for path in look.paths:
             try:
@@ -131,7 +133,7 @@ def _walk(files: Files, looks: Sequence[Look]) -> Iterator[tuple[Look, BatchRead
                 yield look, log, batch
 
 
-def _show_batch(look: Look, batch: PlacedBatch, zone: tzinfo, as_json: bool) -> None:
+def _show_batch(look: InspectedLog, batch: PlacedBatch, zone: tzinfo, as_json: bool) -> None:
     if as_json:
         show_json({"partition": look.facts.name, **batch_json(batch)})
     else:
@@ -139,7 +141,7 @@ def _show_batch(look: Look, batch: PlacedBatch, zone: tzinfo, as_json: bool) -> 
 
 
 def _show_records(
-    look: Look, log: BatchReader, batch: PlacedBatch, zone: tzinfo, as_json: bool
+    look: InspectedLog, log: BatchReader, batch: PlacedBatch, zone: tzinfo, as_json: bool
 ) -> None:
     segment = look.segments[-1]
     topic, partition = look.topic_partition
@@ -150,7 +152,7 @@ def _show_records(
         typer.echo(line if as_json else f"{topic}\t{line}", nl=False)
 
 
-def _show_summary(path: Path, looks: Sequence[Look], zone: tzinfo) -> None:
+def _show_summary(path: Path, looks: Sequence[InspectedLog], zone: tzinfo) -> None:
     if len(looks) == 1:
         show_segments(looks[0], zone)
     else:

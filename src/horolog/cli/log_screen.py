@@ -7,14 +7,14 @@ from typing import Any
 
 import typer
 
-from horolog.cli.inspecting import InspectedSegment, Look, PlacedBatch
+from horolog.cli.inspecting import InspectedLog, InspectedSegment, PlacedBatch
 from horolog.cli.screen import show_table, size
 from horolog.record.batch import MAGIC
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.times import format_time
 
 
-def show_partitions(path: Path, looks: Sequence[Look], zone: tzinfo) -> None:
+def show_partitions(path: Path, looks: Sequence[InspectedLog], zone: tzinfo) -> None:
     """Print a log directory with a line per partition."""
     typer.echo(f"{path}: {len(looks)} partitions\n")
     if not looks:
@@ -48,7 +48,7 @@ def show_partitions(path: Path, looks: Sequence[Look], zone: tzinfo) -> None:
     )
 
 
-def show_segments(look: Look, zone: tzinfo) -> None:
+def show_segments(look: InspectedLog, zone: tzinfo) -> None:
     """Print a partition with a line per segment."""
     facts = look.facts
     typer.echo(facts.name)
@@ -91,7 +91,7 @@ def show_segments(look: Look, zone: tzinfo) -> None:
     )
 
 
-def show_remarks(looks: Sequence[Look]) -> None:
+def show_remarks(looks: Sequence[InspectedLog]) -> None:
     """Print damage, and missing or unreadable files."""
     for look in looks:
         for note in look.facts.notes:
@@ -154,7 +154,7 @@ def batch_json(batch: PlacedBatch) -> dict[str, Any]:
     }
 
 
-def look_json(look: Look) -> dict[str, Any]:
+def look_json(look: InspectedLog) -> dict[str, Any]:
     """A partition with its segments as JSON; times in milliseconds, `null` if absent."""
     facts = look.facts
     return {

@@ -36,7 +36,7 @@ class PartitionSpan(NamedTuple):
     """Bytes of their batches, if they are known."""
 
 
-class Plan(NamedTuple):
+class ReadPlan(NamedTuple):
     """What is read, and where each partition ends by now."""
 
     spans: list[PartitionSpan]
@@ -101,7 +101,7 @@ def plan(
     from_offset: int | None = None,
     from_end: bool = False,
     clock: RecordClock = RecordClock.CREATE,
-) -> Plan:
+) -> ReadPlan:
     """The offsets to read of each partition, up to its present end.
 
     Of a time range only those that may hold it, as far as the broker knows.
@@ -121,7 +121,7 @@ def plan(
     elif not times.is_everything and (
         (found := _in_time(client, topic, earliest, ends, times, clock)) is not None
     ):
-        return Plan(found, ends)
+        return ReadPlan(found, ends)
     elif times.from_ms is not None and clock is RecordClock.APPEND:
         by_clock = client.find_records({(topic, n): times.from_ms for n in numbers}, clock)
         starts = {tp[1]: each.offset if each else ends[tp[1]] for tp, each in by_clock.items()}
@@ -130,7 +130,7 @@ def plan(
         starts = {tp[1]: each.offset if each else ends[tp[1]] for tp, each in first.items()}
     else:  # the protocol cannot look up times before 1970
         starts = earliest
-    return Plan([PartitionSpan(n, starts[n], max(starts[n], ends[n])) for n in numbers], ends)
+    return ReadPlan([PartitionSpan(n, starts[n], max(starts[n], ends[n])) for n in numbers], ends)
 
 
 def _in_time(

@@ -36,7 +36,7 @@ _AHEAD = ReadAhead(batch=1 << 20)  # and not beyond a span
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
-class Stretch(NamedTuple):
+class LogStretch(NamedTuple):
     """Offsets of one partition, from `start` up to but not including `end`."""
 
     log: PartitionReader
@@ -71,7 +71,7 @@ def open_partitions(path: Path, partitions: Sequence[int] | None = None) -> list
     return found
 
 
-def plan_files(logs: Sequence[PartitionReader], from_offset: int | None) -> list[Stretch]:
+def plan_files(logs: Sequence[PartitionReader], from_offset: int | None) -> list[LogStretch]:
     """The offsets to read of each partition, up to its end when it was opened.
 
     Raises:
@@ -82,12 +82,12 @@ def plan_files(logs: Sequence[PartitionReader], from_offset: int | None) -> list
         start, end = log.log_start_offset, log.log_end_offset
         if from_offset is not None:
             start = offset_within(str(log.partition), from_offset, start, end)
-        stretches.append(Stretch(log, start, end))
+        stretches.append(LogStretch(log, start, end))
     return stretches
 
 
 def read_stretch(
-    stretch: Stretch, times: TimeRange, clock: RecordClock
+    stretch: LogStretch, times: TimeRange, clock: RecordClock
 ) -> Iterator[tuple[int, list[ReadRecord]]]:
     """The records of a stretch, batch by batch, each with the next offset to read.
 

@@ -12,14 +12,14 @@ import typer
 from horolog.cli.connecting import connect
 from horolog.cli.options import ByClock, Json, pairs
 from horolog.cli.reading import PartitionSpan, TimeRange, plan, read_span
-from horolog.cli.reading_files import Stretch, open_partitions, plan_files, read_stretch
+from horolog.cli.reading_files import LogStretch, open_partitions, plan_files, read_stretch
 from horolog.cli.replaying import (
     Due,
     Pace,
-    Progress,
     Replay,
+    ReplayProgress,
+    ReplayTarget,
     Stream,
-    Target,
     append_time,
     create_time,
     merged,
@@ -206,7 +206,7 @@ def replay(
         bar = stack.enter_context(growing_progress("replay", "offsets"))
         total = sum(end - start for start, end in opened.spans().values())
 
-        def on_sent(progress: Progress) -> None:
+        def on_sent(progress: ReplayProgress) -> None:
             bar(progress.records, total, _moment(progress))
 
         work = Replay(
@@ -254,7 +254,7 @@ class _Source:
         streams = {each: self.stream(each, *place) for each, place in places.items()}
         return merged(streams, self._time_of, reached)
 
-    def rest(self, progress: Progress) -> Iterator[Due]:
+    def rest(self, progress: ReplayProgress) -> Iterator[Due]:
         """What was not sent yet."""
         places = {
             partition: (max(start, progress.offsets.get(partition, start)), end)
@@ -314,7 +314,7 @@ class _FileSource(_Source):
     def stream(self, partition: TopicPartition, start: int, end: int) -> Stream:
         found = self._stretches.get(partition)
         if found is not None:
-            within = Stretch(found.log, max(start, found.start), min(end, found.end))
+            within = LogStretch(found.log, max(start, found.start), min(end, found.end))
             for _, records in read_stretch(within, self._times, self._clock):
                 yield records
 
@@ -338,7 +338,7 @@ def _source(
 
 def _target(
     client: Client, source: _Source, to_topic: str | None, *, by_key: bool, codec: str
-) -> Target:
+) -> ReplayTarget:
     partitions = source.spans().keys()
     topics = {each.topic: to_topic or each.topic for each in partitions}
     counts = {name: len(partition_numbers(client, name, None)) for name in set(topics.values())}
@@ -349,7 +349,7 @@ def _target(
                 f"{each} has no place in {topics[each.topic]} of the target, which has {count} "
                 "partitions: give --by-key, or add partitions"
             )
-    return Target(client, counts, topics, by_key, Codec[codec.upper()])
+    return ReplayTarget(client, counts, topics, by_key, Codec[codec.upper()])
 
 
 def _client_properties(settings: list[str] | None) -> list[str]:
@@ -393,11 +393,11 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _moment(progress: Progress) -> str:
+def _moment(progress: ReplayProgress) -> str:
     return "" if progress.last_ms is None else format_time(progress.last_ms)
 
 
-def _show_dry(source: _Source, target: Target, *, as_json: bool) -> None:
+def _show_dry(source: _Source, target: ReplayTarget, *, as_json: bool) -> None:
     spans = source.spans()
     if as_json:
         show_json(
@@ -414,7 +414,7 @@ def _show_dry(source: _Source, target: Target, *, as_json: bool) -> None:
         typer.echo(f"{each}: offsets {start} to {end} would be sent to {target.topics[each.topic]}")
 
 
-def _show_stopped(progress: Progress, state: Path | None) -> None:
+def _show_stopped(progress: ReplayProgress, state: Path | None) -> None:
     where = ", ".join(
         f"{each} at offset {offset}" for each, offset in sorted(progress.offsets.items())
     )

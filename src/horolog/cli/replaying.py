@@ -135,7 +135,7 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Progress:
+class ReplayProgress:
     """How far a replay is."""
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class Progress:
         }
 
     @classmethod
-    def of_json(cls, kept: Mapping[str, Any]) -> "Progress":
+    def of_json(cls, kept: Mapping[str, Any]) -> "ReplayProgress":
         """What the state has."""
         producer = kept["producer"]
         return cls(
@@ -172,7 +172,7 @@ class Progress:
         )
 
 
-class Target(NamedTuple):
+class ReplayTarget(NamedTuple):
     """Where records go."""
 
     client: Client
@@ -198,14 +198,14 @@ class Replay:
 
     def __init__(
         self,
-        target: Target,
+        target: ReplayTarget,
         clock: Clock,
         sleep: Callable[[float], None],
         pace: Pace,
         *,
         shifts_times: bool = False,
         state: JobState | None = None,
-        on_sent: Callable[[Progress], None] = lambda progress: None,
+        on_sent: Callable[[ReplayProgress], None] = lambda progress: None,
     ) -> None:
         """A replay, or the rest of one.
 
@@ -230,7 +230,7 @@ class Replay:
         self._on_sent = on_sent
         kept = None if state is None else state.read(_PROGRESS)
         self._kept = kept
-        self.progress = Progress() if kept is None else Progress.of_json(kept)
+        self.progress = ReplayProgress() if kept is None else ReplayProgress.of_json(kept)
         self._is_sending = False
         self.latest_ms = 0
         """How late a record was sent at most."""

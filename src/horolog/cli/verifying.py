@@ -18,8 +18,8 @@ from horolog.storage.verify import (
     Checked,
     Finding,
     Severity,
-    Target,
     Verification,
+    VerifyTarget,
     find_target,
 )
 from horolog.storage.verify.findings import run_steps
@@ -157,7 +157,7 @@ def reindex(
         raise typer.Exit(1)
 
 
-def bytes_of(target: Target) -> int:
+def bytes_of(target: VerifyTarget) -> int:
     """The size of the segments that are there."""
     total = 0
     for segment in target.segments():

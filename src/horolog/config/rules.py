@@ -17,32 +17,32 @@ _REPLICAS = "* or partition:broker,partition:broker,..."
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ValueRule:
     """`words` describe the allowed values; `accepts` checks a parsed value."""
 
     words: str
     accepts: Test
 
 
-def rule_of(words: str) -> Rule | None:
+def rule_of(words: str) -> ValueRule | None:
     """Parse a rule; `None` if `words` is empty."""
     if not words:
         return None
     if words == _REPLICAS:
-        return Rule(words, _is_throttled_replicas)
+        return ValueRule(words, _is_throttled_replicas)
     if words == _RELEASE:
-        return Rule(words, lambda value: is_release(str(value)))
+        return ValueRule(words, lambda value: is_release(str(value)))
     if match := _AT_LEAST.fullmatch(words):
-        return Rule(words, _number_between(match[1], None, special=match[2]))
+        return ValueRule(words, _number_between(match[1], None, special=match[2]))
     if match := _FROM_TO.fullmatch(words):
-        return Rule(words, _number_between(match[1], match[2], special=match[3]))
+        return ValueRule(words, _number_between(match[1], match[2], special=match[3]))
     if words.startswith("any of "):
-        return Rule(words, _each_of(words.removeprefix("any of ").split(", ")))
+        return ValueRule(words, _each_of(words.removeprefix("any of ").split(", ")))
     if words.endswith(", in any case"):
         choices = words.removesuffix(", in any case").split(" or ")
-        return Rule(words, lambda value: str(value).upper() in choices)
+        return ValueRule(words, lambda value: str(value).upper() in choices)
     choices = words.split(" or ")
-    return Rule(words, lambda value: value in choices)
+    return ValueRule(words, lambda value: value in choices)
 
 
 def _number_between(least: str, most: str | None, special: str | None) -> Test:

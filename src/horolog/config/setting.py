@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from horolog.config.rules import Rule
+from horolog.config.rules import ValueRule
 from horolog.config.values import Kind, Value, parse
 
 
@@ -46,7 +46,7 @@ class Setting:
     name: str
     kind: Kind
     default: str | None
-    rule: Rule | None
+    rule: ValueRule | None
     doc: str
     status: Status
     why: str

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table as Grid
 
-from horolog.demo.producing import Event, Outcome
+from horolog.demo.producing import DemoEvent, SendCounts
 from horolog.demo.questions import Digest
 from horolog.demo.report import Report, Table, instant
 
@@ -58,7 +58,7 @@ class RangeRead:
         return Table("One range of time, read three ways", text, ["how", "rows", "hash"], rows)
 
 
-def produced_table(outcome: Outcome) -> Table:
+def produced_table(outcome: SendCounts) -> Table:
     """What the broker took, topic by topic."""
     rejected = Counter(event.topic for event in outcome.rejected)
     topics = sorted(outcome.accepted | rejected)
@@ -79,9 +79,9 @@ def produced_table(outcome: Outcome) -> Table:
     return Table("What was produced", text, columns, rows)
 
 
-def rejected_table(rejected: Sequence[Event], reasons: Mapping[Event, str]) -> Table:
+def rejected_table(rejected: Sequence[DemoEvent], reasons: Mapping[DemoEvent, str]) -> Table:
     """What was rejected and why, one example for each kind of fault."""
-    examples: dict[str, Event] = {}
+    examples: dict[str, DemoEvent] = {}
     counts: Counter[str] = Counter()
     for event in rejected:
         kind = _kind(reasons[event])

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, Producer
 FLUSH_SECONDS = 60
 
 
-class Event(NamedTuple):
+class DemoEvent(NamedTuple):
     """One record to send; `timestamp_ms` in milliseconds since the epoch."""
 
     topic: str
@@ -26,16 +26,16 @@ class Event(NamedTuple):
 
 
 @dataclass
-class Outcome:
+class SendCounts:
     """What became of the records of one or more calls of `send`."""
 
     accepted: Counter[str] = field(default_factory=Counter)
     neighbours: Counter[str] = field(default_factory=Counter)
-    rejected: list[Event] = field(default_factory=list)
+    rejected: list[DemoEvent] = field(default_factory=list)
     failed: Counter[str] = field(default_factory=Counter)
 
 
-def send(bootstrap: str, events: Iterable[Event], outcome: Outcome) -> None:
+def send(bootstrap: str, events: Iterable[DemoEvent], outcome: SendCounts) -> None:
     """Send all events, in batches first and the refused ones alone; fills `outcome`."""
     refused = _send(bootstrap, events, outcome, batch_records=500)
     accepted_before = outcome.accepted.copy()
@@ -44,11 +44,11 @@ def send(bootstrap: str, events: Iterable[Event], outcome: Outcome) -> None:
 
 
 def _send(
-    bootstrap: str, events: Iterable[Event], outcome: Outcome, *, batch_records: int
-) -> list[Event]:
-    refused: list[Event] = []
+    bootstrap: str, events: Iterable[DemoEvent], outcome: SendCounts, *, batch_records: int
+) -> list[DemoEvent]:
+    refused: list[DemoEvent] = []
 
-    def delivered(event: Event, error: KafkaError | None, _: Any) -> None:
+    def delivered(event: DemoEvent, error: KafkaError | None, _: Any) -> None:
         if error is None:
             outcome.accepted[event.topic] += 1
         elif error.code() in REFUSED:
@@ -73,7 +73,7 @@ def _send(
     return refused
 
 
-def _produce(producer: Producer, event: Event, delivered: Callable[..., None]) -> None:
+def _produce(producer: Producer, event: DemoEvent, delivered: Callable[..., None]) -> None:
     while True:
         try:
             producer.produce(

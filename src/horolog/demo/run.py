@@ -49,7 +49,7 @@ def run(plan: DemoPlan, console: Console, clock: Clock | None = None) -> Path:
     clock = clock or SystemClock()
     started = time.monotonic()
     log_dir = _clear(plan.output)
-    outcome = producing.Outcome()
+    outcome = producing.SendCounts()
     with running_broker(log_dir, plan.output / "broker.log") as bootstrap:
         console.print(f"[green]✓[/green] broker ready at {bootstrap}", highlight=False)
         _create_topics(bootstrap)
@@ -88,33 +88,33 @@ def _create_topics(bootstrap: str) -> None:
             client.create_topics({topic: partitions}, configs=KEEP_ALL)
 
 
-def _history(plan: DemoPlan) -> Iterator[producing.Event]:
+def _history(plan: DemoPlan) -> Iterator[producing.DemoEvent]:
     if not is_repository(plan.repo):
         return
     for commit in read_commits(plan.repo, limit=plan.max_commits):
         key = commit.commit.encode()
-        yield producing.Event(COMMITS, key, commit.value(), commit.author_ms)
+        yield producing.DemoEvent(COMMITS, key, commit.value(), commit.author_ms)
         for name in commit.files:
-            yield producing.Event(FILES, key, name.encode(), commit.author_ms)
+            yield producing.DemoEvent(FILES, key, name.encode(), commit.author_ms)
 
 
-def _clicks(count: int, now_ms: int) -> Iterator[producing.Event]:
+def _clicks(count: int, now_ms: int) -> Iterator[producing.DemoEvent]:
     # A few faulty ones among the healthy: each takes its whole batch down with it.
     faulty = _faulty(FAULTY_IN_BATCHES, now_ms)
     for number, click in enumerate(clickstream.healthy(count, now_ms)):
-        yield producing.Event(CLICKS, click.user, click.value, click.timestamp_ms)
+        yield producing.DemoEvent(CLICKS, click.user, click.value, click.timestamp_ms)
         if number % max(1, count // (2 * FAULTY_IN_BATCHES)) == 0 and (one := next(faulty, None)):
             yield one
 
 
-def _faulty(of_each: int, now_ms: int) -> Iterator[producing.Event]:
+def _faulty(of_each: int, now_ms: int) -> Iterator[producing.DemoEvent]:
     for click in clickstream.from_the_future(of_each, now_ms):
-        yield producing.Event(CLICKS, click.user, click.value, click.timestamp_ms)
+        yield producing.DemoEvent(CLICKS, click.user, click.value, click.timestamp_ms)
     for click in clickstream.in_nanoseconds(of_each, now_ms):
-        yield producing.Event(CLICKS, click.user, click.value, click.timestamp_ms)
+        yield producing.DemoEvent(CLICKS, click.user, click.value, click.timestamp_ms)
 
 
-def _reasons(bootstrap: str, rejected: list[producing.Event]) -> dict[producing.Event, str]:
+def _reasons(bootstrap: str, rejected: list[producing.DemoEvent]) -> dict[producing.DemoEvent, str]:
     """The broker's own sentence for each rejected record, by asking once more.
 
     librdkafka keeps only the error's number.
@@ -131,7 +131,7 @@ def _reasons(bootstrap: str, rejected: list[producing.Event]) -> dict[producing.
 
 
 def _ask_spark(
-    bootstrap: str, log_dir: Path, outcome: producing.Outcome, now_ms: int, console: Console
+    bootstrap: str, log_dir: Path, outcome: producing.SendCounts, now_ms: int, console: Console
 ) -> Report:
     running = SparkSession.getActiveSession()
     with step(console, "Spark session"):

@@ -33,8 +33,8 @@ from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.column_writer import encode, encode_batches
 from horolog.record.compression import Codec, decompress_chunks
 from horolog.record.kernels import layout
-from horolog.record.old_format.reading import Opened, open_message, open_run
-from horolog.record.row_buffers import EVERYTHING, INT64_MAX, INT64_MIN, Range, RowBuffers
+from horolog.record.old_format.reading import OpenedBatch, open_message, open_run
+from horolog.record.row_buffers import EVERYTHING, INT64_MAX, INT64_MIN, RowBuffers, RowRange
 from horolog.record.scan import scan_batch
 from horolog.record.timestamps import CREATE_TIME, TimestampType
 from horolog.record.transactions import AbortedTransactions
@@ -125,7 +125,7 @@ def decode(
         RequestRefused: one batch decompresses to more than `max_batch_bytes`.
     """
     schema = batch_schema(columns)
-    wanted = Range(
+    wanted = RowRange(
         first_ms=INT64_MIN if from_ms is None else max(INT64_MIN, from_ms),
         last_ms=INT64_MAX if to_ms is None else min(INT64_MAX, to_ms - 1),
         first_offset=INT64_MIN if start_offset is None else max(INT64_MIN, start_offset),
@@ -166,7 +166,7 @@ def decode(
         raise
 
 
-def _may_meet(header: BatchHeader, wanted: Range) -> bool:
+def _may_meet(header: BatchHeader, wanted: RowRange) -> bool:
     """Whether a record of the batch can be wanted, as far as the header says.
 
     The header bounds times from above only: records may be older than the base
@@ -244,7 +244,7 @@ class _Decoder:
             yield from self._gather_planned()
 
     def add_messages(
-        self, position: int, header: BatchHeader, wanted: Range, check_crcs: bool
+        self, position: int, header: BatchHeader, wanted: RowRange, check_crcs: bool
     ) -> Generator[pa.RecordBatch, None, int]:
         """Take a compressed message of v0 or v1, or plain ones, at a position; their size."""
         # Its statistics are those of the messages: each of them is a batch.
@@ -268,7 +268,7 @@ class _Decoder:
         yield from self._add_opened(position, opened)
         return header.size
 
-    def _add_opened(self, position: int, opened: Opened) -> Iterator[pa.RecordBatch]:
+    def _add_opened(self, position: int, opened: OpenedBatch) -> Iterator[pa.RecordBatch]:
         """Take the records of messages that are at a position."""
         header, kind = opened.header, opened.timestamp_type
         if self._as_created and kind == TimestampType.LOG_APPEND_TIME:

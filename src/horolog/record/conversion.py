@@ -25,7 +25,7 @@ from horolog.record.batch import (
     verify_crc,
 )
 from horolog.record.compression import Codec, compress_chunks, decompress_chunks
-from horolog.record.old_format.reading import Opened, Run, open_message, open_run
+from horolog.record.old_format.reading import MessageRun, OpenedBatch, open_message, open_run
 from horolog.record.old_format.sent import MAX_UNCOMPRESSED_BYTES, RUN_BYTES
 from horolog.record.old_format.writing import MAX_SET_BYTES, write_messages
 
@@ -173,7 +173,7 @@ def convert_all(
         least_offset = converted.next_offset
 
 
-def _convert_run(run: Run, magic: int, start_offset: int | None = None) -> Converted:
+def _convert_run(run: MessageRun, magic: int, start_offset: int | None = None) -> Converted:
     header, pieces = run.opened
     if magic == MAGIC:
         data, losses = write_batch(header, pieces, codec=Codec.NONE), Losses()
@@ -275,7 +275,7 @@ def convert_batch(
 
 def open_batch(
     batch: Buffer, header: BatchHeader, *, max_bytes: int = MAX_UNCOMPRESSED_BYTES
-) -> Opened:
+) -> OpenedBatch:
     """The records of one whole batch of any format, decompressed, in pieces cut anywhere.
 
     Raises:
@@ -290,9 +290,9 @@ def open_batch(
             f"{header.records_count} records, and {len(batch)} bytes are there"
         )
     if not header.records_count:
-        return Opened(header, ())
+        return OpenedBatch(header, ())
     payload = memoryview(batch)[HEADER_SIZE : header.size]
-    return Opened(header, decompress_chunks(header.codec, payload, max_bytes=max_bytes))
+    return OpenedBatch(header, decompress_chunks(header.codec, payload, max_bytes=max_bytes))
 
 
 def write_batch(

@@ -47,7 +47,7 @@ class _ByteColumn:
         )
 
 
-class Range(NamedTuple):
+class RowRange(NamedTuple):
     """What rows are wanted, of times and of offsets; both ends included, all of 64 bits."""
 
     first_ms: int
@@ -61,13 +61,13 @@ class Range(NamedTuple):
         return self.first_ms > self.last_ms or self.first_offset > self.last_offset
 
 
-EVERYTHING = Range(INT64_MIN, INT64_MAX, INT64_MIN, INT64_MAX)
+EVERYTHING = RowRange(INT64_MIN, INT64_MAX, INT64_MIN, INT64_MAX)
 
 
 class RowBuffers:
     """The rows of the table being filled, at most `max_bytes` of them at 32 bytes and up a row."""
 
-    def __init__(self, schema: pa.Schema, max_bytes: int, wanted: Range) -> None:
+    def __init__(self, schema: pa.Schema, max_bytes: int, wanted: RowRange) -> None:
         if not 0 < max_bytes < 1 << 31:
             raise ValueError(f"max_bytes is {max_bytes}; a table's columns end within 2 GiB")
         self._schema = schema

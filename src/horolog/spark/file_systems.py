@@ -29,7 +29,7 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-class Entry(NamedTuple):
+class FileEntry(NamedTuple):
     """A file below a root: its path within the file system, its size in bytes, its last change.
 
     `changed_ns` counts nanoseconds since 1970; 0 where the file system does not say.
@@ -79,7 +79,7 @@ class Root:
         kind = self._info(self.path if path is None else path).type
         return bool(kind != pafs.FileType.NotFound)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[FileEntry]:
         """Every file below the root, at any depth; of a file, itself.
 
         Raises:
@@ -107,7 +107,7 @@ class Root:
                 f"Cannot look at {self.name}: {self._store.scrubbed(error)}"
             ) from None
 
-    def _below(self, directory: str) -> Iterator[Entry]:
+    def _below(self, directory: str) -> Iterator[FileEntry]:
         if self.is_local:
             yield from _local_files_below(directory)
             return
@@ -123,11 +123,11 @@ class Root:
                 yield _entry(info)
 
 
-def _entry(info: pafs.FileInfo) -> Entry:
-    return Entry(info.path, info.size, info.mtime_ns or 0)
+def _entry(info: pafs.FileInfo) -> FileEntry:
+    return FileEntry(info.path, info.size, info.mtime_ns or 0)
 
 
-def _local_files_below(directory: str) -> Iterator[Entry]:
+def _local_files_below(directory: str) -> Iterator[FileEntry]:
     """The regular files; a symbolic link could lead anywhere, and a FIFO would block.
 
     Raises:
@@ -153,7 +153,7 @@ def _local_files_below(directory: str) -> Iterator[Entry]:
                     directories.append(entry.path)
                 elif entry.is_file(follow_symlinks=False):
                     stat = entry.stat(follow_symlinks=False)
-                    yield Entry(entry.path, stat.st_size, stat.st_mtime_ns)
+                    yield FileEntry(entry.path, stat.st_size, stat.st_mtime_ns)
                 else:
                     _refuse_if_wanted(entry)
             except FileNotFoundError:

@@ -14,7 +14,7 @@ from horolog.client import FoundOffset
 from horolog.errors import Misconfigured
 from horolog.spark.bounds import Bounds
 from horolog.spark.file_log import FileLog
-from horolog.spark.file_systems import Entry, Root
+from horolog.spark.file_systems import FileEntry, Root
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange, SegmentRange
 from horolog.spark.row_times import narrowed
@@ -42,7 +42,7 @@ class GrowingFiles:
             self._stack.enter_context(Root(path, options.store)) for path in options.paths
         ]
         self._is_local = all(root.is_local for root in self._roots)
-        self._listed: list[list[Entry]] | None = None
+        self._listed: list[list[FileEntry]] | None = None
         self._listed_at = 0.0
         self._log: FileLog | None = None
         self._latest: dict[TopicPartition, int] = {}
@@ -166,7 +166,7 @@ class GrowingFiles:
         self._log, self._latest = None, {}
 
 
-def _entries(root: Root, *, may_miss: bool) -> list[Entry]:
+def _entries(root: Root, *, may_miss: bool) -> list[FileEntry]:
     try:
         return root.entries()
     except Misconfigured:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.buffers import Buffer
-from horolog.wire.leaders import CurrentLeader, Node, current_leader_field, nodes_field
+from horolog.wire.leaders import CurrentLeader, NodeEndpoint, current_leader_field, nodes_field
 from horolog.wire.packing import INT32, compact_string, string, tagged, uuid_bytes, uvarint
 
 __all__ = [
@@ -85,7 +85,7 @@ def encode_fetch_response(
     throttle_time_ms: int = 0,
     error_code: int = 0,
     session_id: int = 0,
-    node_endpoints: Sequence[Node] = (),
+    node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Buffer]:
     """Encode the body as buffers to send in order; records are passed through uncopied."""
     is_flexible = version >= 12

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from horolog.wire.packing import EMPTY_TAGS, INT32, compact_string, tagged, uvarint
 
-__all__ = ["CurrentLeader", "Node", "current_leader_field", "nodes_field"]
+__all__ = ["CurrentLeader", "NodeEndpoint", "current_leader_field", "nodes_field"]
 
 _LEADER: Final = Struct(">iix")
 
@@ -18,7 +18,7 @@ class CurrentLeader(NamedTuple):
     leader_epoch: int
 
 
-class Node(NamedTuple):
+class NodeEndpoint(NamedTuple):
     """A broker's id and endpoint."""
 
     node_id: int
@@ -32,7 +32,7 @@ def current_leader_field(tag: int, leader: CurrentLeader) -> tuple[int, bytes]:
     return tag, _LEADER.pack(*leader)
 
 
-def nodes_field(nodes: Sequence[Node]) -> bytes:
+def nodes_field(nodes: Sequence[NodeEndpoint]) -> bytes:
     """All tagged fields of a response: `node_endpoints` under tag 0, if any."""
     if not nodes:
         return EMPTY_TAGS

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.errors import RecordError
-from horolog.wire.leaders import CurrentLeader, Node, current_leader_field, nodes_field
+from horolog.wire.leaders import CurrentLeader, NodeEndpoint, current_leader_field, nodes_field
 from horolog.wire.packing import INT32, compact_string, string, tagged, uuid_bytes, uvarint
 
 __all__ = ["ProducedPartition", "ProducedTopic", "encode_produce_response"]
@@ -53,7 +53,7 @@ def encode_produce_response(
     topics: Sequence[ProducedTopic],
     *,
     throttle_time_ms: int = 0,
-    node_endpoints: Sequence[Node] = (),
+    node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
     """Encode the body."""
     is_flexible = version >= 9

@@ -9,17 +9,17 @@ from partition_files import PartitionFiles
 
 from horolog.errors import Misconfigured
 from horolog.jobs.files import parts
-from horolog.jobs.files.parts import Part, Request, find_parts, fingerprint_now, units_of
-from horolog.storage.verify import Target
+from horolog.jobs.files.parts import FileRequest, Part, find_parts, fingerprint_now, units_of
+from horolog.storage.verify import VerifyTarget
 
 
-def request(*paths: Path | str, **more: str) -> Request:
-    return Request.of(paths, more.get("topics"), more.get("topics_pattern"), None)
+def request(*paths: Path | str, **more: str) -> FileRequest:
+    return FileRequest.of(paths, more.get("topics"), more.get("topics_pattern"), None)
 
 
 def a_part(number: int, size: int) -> Part:
     directory = Path(f"/log/t-{number}")
-    return Part("/log", Target(directory.parent, (directory,)), size, "")
+    return Part("/log", VerifyTarget(directory.parent, (directory,)), size, "")
 
 
 def test_large_parts_are_alone_and_small_ones_together() -> None:
@@ -87,6 +87,6 @@ def test_only_partitions_of_the_topics_are_found(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="not both"):
         request(tmp_path, topics="a", topics_pattern="b")
     with pytest.raises(Misconfigured, match="no option of an object store"):
-        Request.of(tmp_path, None, None, {"kafka.x": "1"})
+        FileRequest.of(tmp_path, None, None, {"kafka.x": "1"})
     with pytest.raises(Misconfigured, match="give a path"):
         request()

@@ -19,7 +19,7 @@ from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.jobs.loading.rows import RowRules
-from horolog.jobs.loading.survey import Survey, TargetTopic
+from horolog.jobs.loading.survey import LoadedTopic, Survey
 from horolog.record.builder import Record, read_records
 from horolog.record.partitioning import partition_of_key
 from horolog.spark.errors import TaskFailed
@@ -255,7 +255,7 @@ def test_what_the_topic_would_refuse_or_delete_is_said_before_anything_is_sent(
     assert refused.problems == told.problems
     with Client(broker.address) as client:
         assert "t" not in client.metadata().topics
-    compacted = TargetTopic(
+    compacted = LoadedTopic(
         name="t",
         partitions=2,
         exists=True,

@@ -33,7 +33,7 @@ from storelogs import (
 )
 
 from horolog.cli.reading import TimeRange
-from horolog.cli.reading_files import Stretch, read_stretch
+from horolog.cli.reading_files import LogStretch, read_stretch
 from horolog.config import TopicConfig
 from horolog.record.compression import Codec
 from horolog.record.timestamps import RecordClock, TimestampType
@@ -238,7 +238,7 @@ class Story:
     def check_ranges(self, visible: list[Truth]) -> None:
         """Ranges of either clock have all their records, from the log and from its files."""
         files = PartitionReader(Files(read_only=True), self.path / "events-3")
-        stretch = Stretch(files, self.log.log_start_offset, files.log_end_offset)
+        stretch = LogStretch(files, self.log.log_start_offset, files.log_end_offset)
         for clock in RecordClock:
             by_append = clock is RecordClock.APPEND
             time_of = {

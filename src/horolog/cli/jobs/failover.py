@@ -28,7 +28,7 @@ from horolog.times import format_time, parse_duration
 
 if TYPE_CHECKING:
     from horolog.jobs.failing_over.applying import Applied
-    from horolog.jobs.failing_over.planning import Plan
+    from horolog.jobs.failing_over.planning import FailoverPlan
     from horolog.jobs.failing_over.recording import Recording
 
 app = typer.Typer(
@@ -259,7 +259,7 @@ def _show_recording(found: "Recording", *, as_json: bool) -> None:
         show_rows(groups, list(groups[0]), {"read_before": "has read all created before"})
 
 
-def _show_plan(found: "Plan", *, as_json: bool) -> None:
+def _show_plan(found: "FailoverPlan", *, as_json: bool) -> None:
     if as_json:
         show_json({**found.to_json(), "proven": found.is_proven})
         return

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from horolog.client import EARLIEST, Client, CommittedOffset, NoAnswer
 from horolog.errors import Misconfigured, RequestRefused
-from horolog.jobs.failing_over.planning import Plan
+from horolog.jobs.failing_over.planning import FailoverPlan
 
 _WITHOUT_MEMBERS = ("Empty", "Dead")
 
@@ -24,7 +24,7 @@ class Applied:
     """Why nothing was committed."""
 
 
-def unproven(plan: Plan, groups: Collection[str]) -> list[Applied]:
+def unproven(plan: FailoverPlan, groups: Collection[str]) -> list[Applied]:
     """Those of the groups of which records could be missing, refused, and why."""
     notes: dict[str, str] = {}
     for each in plan.starts:
@@ -36,7 +36,7 @@ def unproven(plan: Plan, groups: Collection[str]) -> list[Applied]:
     ]
 
 
-def check_cluster(client: Client, plan: Plan) -> None:
+def check_cluster(client: Client, plan: FailoverPlan) -> None:
     """Refuse to commit to another cluster than the plan is of.
 
     Raises:

@@ -10,7 +10,7 @@ from horolog.errors import Misconfigured
 from horolog.jobs.failing_over import planning
 from horolog.jobs.failing_over.applying import Applied, check_cluster, commit, unproven
 from horolog.jobs.failing_over.looking import check_same_cluster, look
-from horolog.jobs.failing_over.planning import Cautions, Plan
+from horolog.jobs.failing_over.planning import Cautions, FailoverPlan
 from horolog.jobs.failing_over.recorded import Recorded
 from horolog.jobs.failing_over.recording import Recording, record_once
 from horolog.jobs.location import Location
@@ -106,7 +106,7 @@ class Failover:
         bound_ms: int | None = None,
         same_partitions: bool = False,
         ignore_odd_times: bool = False,
-    ) -> Plan:
+    ) -> FailoverPlan:
         """Plan where groups start on the survivor; the source is not asked.
 
         Args:
@@ -179,7 +179,7 @@ class Failover:
             document = state.read(_PLAN)
             if document is None:
                 raise Misconfigured(f"{state.path} holds no plan: run failover plan first")
-            found = Plan.from_json(document)
+            found = FailoverPlan.from_json(document)
             offsets = found.offsets()
             planned = {each.group for each in found.starts}
             chosen = _chosen(planned, groups, groups_pattern, "is not in the plan")
@@ -205,7 +205,7 @@ class Failover:
         return JobState(self._path, "failover", {})
 
 
-def _key(plan: Plan, group: str) -> str:
+def _key(plan: FailoverPlan, group: str) -> str:
     return f"{plan.id}/{group}"
 
 

@@ -16,7 +16,7 @@ Key = tuple[str, int]
 Commits = Mapping[Key, CommittedOffset | None]
 
 
-class Partition(NamedTuple):
+class PartitionEnds(NamedTuple):
     """One partition, as the cluster describes it."""
 
     earliest: int
@@ -33,7 +33,7 @@ class Looked(NamedTuple):
     """By group."""
     topic_ids: dict[str, str | None]
     """By topic; None of brokers before Kafka 2.8."""
-    partitions: dict[Key, Partition]
+    partitions: dict[Key, PartitionEnds]
 
     def numbers(self, topic: str) -> list[int]:
         """The partitions of a topic."""
@@ -115,7 +115,7 @@ def look(
                 for name, its in found.items()
             },
             {
-                key: Partition(_offset(earliest[key]), _offset(ends[key]), epoch)
+                key: PartitionEnds(_offset(earliest[key]), _offset(ends[key]), epoch)
                 for key, epoch in epochs.items()
             },
         )

@@ -44,7 +44,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FailoverPlan:
     """Where all groups start."""
 
     id: str
@@ -74,7 +74,7 @@ class Plan:
         return {"version": 1, **found}
 
     @classmethod
-    def from_json(cls, document: Any) -> "Plan":
+    def from_json(cls, document: Any) -> "FailoverPlan":
         """What `to_json` made.
 
         Raises:
@@ -157,7 +157,7 @@ def plan(
     cautions: Cautions,
     plan_id: str,
     groups: Collection[str],
-) -> Plan:
+) -> FailoverPlan:
     """Where each of the recorded groups starts; asks the survivor alone.
 
     Raises:
@@ -190,7 +190,7 @@ def plan(
     if stamped:
         found = _scanned(spark, found, stamped, target, settings, ends, earliest)
     counted = _counted(spark, found, recorded, target, settings)
-    return Plan(plan_id, cluster_id, str(target), tuple(counted))
+    return FailoverPlan(plan_id, cluster_id, str(target), tuple(counted))
 
 
 def _survivor(

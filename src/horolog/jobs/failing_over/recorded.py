@@ -1,7 +1,8 @@
 """What recordings keep of a cluster, and until when a group has read by them.
 
 A recording reads what was appended since the one before it. So what the earlier ones have read is
-kept as sums: of each partition (`PartitionRead`), and of what a group has not read (`Progress`).
+kept as sums: of each partition (`PartitionRead`), and of what a group has not read
+(`GroupProgress`).
 """
 
 from collections.abc import Mapping
@@ -36,7 +37,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class GroupProgress:
     """How far a group was in a partition."""
 
     offset: int
@@ -60,7 +61,7 @@ class TopicProgress:
     """By the source's clock, before its offsets and the log ends were asked for."""
     largest_ms: int | None
     """The largest create time that the topic held."""
-    partitions: Mapping[int, Progress]
+    partitions: Mapping[int, GroupProgress]
 
     @property
     def unread(self) -> int:
@@ -232,5 +233,5 @@ def _progress(its: Mapping[str, Any]) -> TopicProgress:
     return TopicProgress(
         its["at_ms"],
         its["largest_ms"],
-        {int(number): Progress(**each) for number, each in its["partitions"].items()},
+        {int(number): GroupProgress(**each) for number, each in its["partitions"].items()},
     )

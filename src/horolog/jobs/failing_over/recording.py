@@ -11,7 +11,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from horolog.jobs.failing_over.looking import Key, Looked, Partition
+from horolog.jobs.failing_over.looking import Key, Looked, PartitionEnds
 from horolog.jobs.failing_over.marks import (
     PARTS,
     Between,
@@ -23,8 +23,8 @@ from horolog.jobs.failing_over.marks import (
 )
 from horolog.jobs.failing_over.recorded import (
     Bound,
+    GroupProgress,
     PartitionRead,
-    Progress,
     Recorded,
     TopicProgress,
     TopicRead,
@@ -91,7 +91,9 @@ def _read(recorded: Recorded, key: Key) -> PartitionRead | None:
     return None if topic is None else topic.partitions.get(key[1])
 
 
-def _since(recorded: Recorded, looked: Looked, group: str, key: Key) -> tuple[int, Progress | None]:
+def _since(
+    recorded: Recorded, looked: Looked, group: str, key: Key
+) -> tuple[int, GroupProgress | None]:
     """From which offset on records are new to a group's place, and what is known of those before.
 
     That is known of a group that has committed nothing since; else all from its offset on is new.
@@ -188,7 +190,7 @@ def add(
     return bounds, progress
 
 
-def _added(before: PartitionRead | None, fresh: Between, now: Partition) -> PartitionRead:
+def _added(before: PartitionRead | None, fresh: Between, now: PartitionEnds) -> PartitionRead:
     """A partition with the records from the end on up to which it had been read."""
     before = before or PartitionRead(now.earliest, now.leader_epoch)
     late_ms = max(before.lateness_ms, fresh.late_max_ms)
@@ -231,11 +233,11 @@ def _place(
     key: Key,
     marks: Sequence[int],
     found: PartitionMarks,
-) -> Progress:
+) -> GroupProgress:
     """How far a group is in a partition."""
     since, known = _since(recorded, looked, group, key)
     fresh = found.from_mark(marks.index(since))
-    return Progress(
+    return GroupProgress(
         offset=looked.offset(group, key),
         committed=looked.committed(group, key),
         end=looked.partitions[key].end,

@@ -16,7 +16,7 @@ from horolog.clock import SystemClock
 from horolog.config import TopicConfig
 from horolog.errors import Misconfigured
 from horolog.jobs.files.offline import locked_offline
-from horolog.jobs.files.parts import Part, Request, find_parts, fingerprint_now, refuse_remote
+from horolog.jobs.files.parts import FileRequest, Part, find_parts, fingerprint_now, refuse_remote
 from horolog.jobs.files.work import Progress, Worked, work_on
 from horolog.jobs.state import JobState
 from horolog.record.compression import Codec
@@ -97,7 +97,7 @@ def convert(
     """
     if to not in FORMATS:
         raise Misconfigured(f"to is {to}: there are {', '.join(FORMATS)}")
-    request = Request.of(paths, topics, topics_pattern, None)
+    request = FileRequest.of(paths, topics, topics_pattern, None)
     found = find_parts(request)
     refuse_remote(found, "segments cannot be swapped there; convert them on a disk")
     work = _Work(

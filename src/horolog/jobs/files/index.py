@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 from horolog.config import TopicConfig
 from horolog.jobs.files.offline import locked_offline
 from horolog.jobs.files.parts import (
+    FileRequest,
     FoundParts,
     Part,
-    Request,
     find_parts,
     fingerprint_now,
     refuse_remote,
@@ -37,7 +37,7 @@ from horolog.storage import names
 from horolog.storage.directory.lock import is_locked
 from horolog.storage.index.time import TimeEntry
 from horolog.storage.offline.reindex import REINDEXING_REASON, Reindexed, Reindexing
-from horolog.storage.verify import Checked, Finding, Severity, Target, Verification
+from horolog.storage.verify import Checked, Finding, Severity, Verification, VerifyTarget
 from horolog.storage.verify.facts import EpochRun, SegmentFacts
 from horolog.storage.verify.findings import Findings, Steps, run_steps
 
@@ -115,7 +115,7 @@ def index(
         Misconfigured: an argument that cannot be; a broker is at work; another run has the state.
         StorageFailed: a path or the state cannot be read.
     """
-    request = Request.of(paths, topics, topics_pattern, settings)
+    request = FileRequest.of(paths, topics, topics_pattern, settings)
     found = find_parts(request)
     rebuild = rebuild or rebuild_all
     if rebuild:
@@ -192,7 +192,7 @@ def _around_split_partitions(
         whole = [part.uri for part in parts if not part.uri.endswith(names.LOG)]
         if whole and all(part.key in worked.done for part in parts):
             facts = [facts for part in parts for facts in worked.done[part.key].facts]
-            target = Target(directory.parent, (directory,))
+            target = VerifyTarget(directory.parent, (directory,))
             facts.sort(key=lambda each: each.base_offset)
             units.append((whole[0], target, facts, directory.parent in live))
     results, failed = [], {}
@@ -205,7 +205,7 @@ def _around_split_partitions(
     return results, failed
 
 
-def _log_dir(target: Target) -> "_Done":
+def _log_dir(target: VerifyTarget) -> "_Done":
     """Check the files of a log directory itself."""
     verification = Verification(target)
     around, done = verification.around, _Done()
@@ -305,7 +305,7 @@ class _Around:
 
     store: StoreOptions
 
-    def __call__(self, unit: tuple[str, Target, list[SegmentFacts], bool]) -> _Done:
+    def __call__(self, unit: tuple[str, VerifyTarget, list[SegmentFacts], bool]) -> _Done:
         uri, target, facts, was_live = unit
         done = _Done()
         with Root(uri, self.store) as root:

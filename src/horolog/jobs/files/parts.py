@@ -23,7 +23,7 @@ from horolog.storage import names
 from horolog.storage.file_errors import failed_to
 from horolog.storage.names import TopicPartition
 from horolog.storage.removal.leftovers import base_offsets
-from horolog.storage.verify import Target, find_target
+from horolog.storage.verify import VerifyTarget, find_target
 
 UNIT_BYTES: Final = 64 << 20
 _LEAST_UNIT_BYTES = 1 << 20
@@ -45,7 +45,7 @@ class Part:
 
     uri: str
     """The path or URI that was given, which opens its file system."""
-    target: Target
+    target: VerifyTarget
     size: int
     """Bytes of its segments."""
     fingerprint: str
@@ -73,7 +73,7 @@ class FoundParts:
     """What is below the paths."""
 
     parts: tuple[Part, ...]
-    log_dirs: tuple[Target, ...] = ()
+    log_dirs: tuple[VerifyTarget, ...] = ()
     """Local log directories that were given as a whole."""
 
     @property
@@ -83,7 +83,7 @@ class FoundParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class FileRequest:
     """The paths and topics that a job on files is asked for."""
 
     uris: tuple[str, ...]
@@ -97,7 +97,7 @@ class Request:
         topics: str | Iterable[str] | None,
         topics_pattern: str | None,
         settings: Mapping[str, str] | None,
-    ) -> "Request":
+    ) -> "FileRequest":
         """What a job's arguments name.
 
         Raises:
@@ -126,7 +126,7 @@ class Request:
         return [shown(uri) for uri in self.uris]
 
 
-def find_parts(request: Request) -> FoundParts:
+def find_parts(request: FileRequest) -> FoundParts:
     """The parts at log directories, partition directories or segments, on disks or in stores.
 
     In an object store partitions are found at any depth.
@@ -146,7 +146,7 @@ def find_parts(request: Request) -> FoundParts:
             if target.is_log_dir:
                 log_dirs.append(target)
             targets = [
-                (Target(target.log_dir, (each,), target.segment), _files_in(each))
+                (VerifyTarget(target.log_dir, (each,), target.segment), _files_in(each))
                 for each in target.partitions
             ]
         for target, files in targets:
@@ -192,7 +192,7 @@ def fingerprint_now(part: Part) -> str:
     return _fingerprint(_of_segment(part.target, _files_in(part.directory)))
 
 
-def _parts_of(uri: str, target: Target, files: Sequence[File]) -> list[Part]:
+def _parts_of(uri: str, target: VerifyTarget, files: Sequence[File]) -> list[Part]:
     sizes = {
         base: size
         for name, size, _ in files
@@ -206,7 +206,7 @@ def _parts_of(uri: str, target: Target, files: Sequence[File]) -> list[Part]:
         wanted = base_offsets([target.segment.name], names.LOG)
     parts = []
     for base in wanted:
-        of_segment = Target(
+        of_segment = VerifyTarget(
             target.log_dir, target.partitions, directory / names.segment_file(base, names.LOG)
         )
         fingerprint = _fingerprint(_of_segment(of_segment, files))
@@ -214,7 +214,7 @@ def _parts_of(uri: str, target: Target, files: Sequence[File]) -> list[Part]:
     return parts
 
 
-def _of_segment(target: Target, files: Sequence[File]) -> Sequence[File]:
+def _of_segment(target: VerifyTarget, files: Sequence[File]) -> Sequence[File]:
     if target.segment is None:
         return files
     return [file for file in files if file.name.startswith(target.segment.stem)]
@@ -238,7 +238,7 @@ def _files_in(directory: Path) -> list[File]:
         raise failed_to("list", str(directory), error) from error
 
 
-def _remote_targets(uri: str, store: StoreOptions) -> list[tuple[Target, list[File]]]:
+def _remote_targets(uri: str, store: StoreOptions) -> list[tuple[VerifyTarget, list[File]]]:
     with Root(uri, store) as root:
         if root.path.endswith(names.LOG):  # its neighbours decide whether its indexes fit
             with Root(uri.rpartition("/")[0], store) as directory:
@@ -251,9 +251,9 @@ def _remote_targets(uri: str, store: StoreOptions) -> list[tuple[Target, list[Fi
         by_directory[Path(path).parent].append(File(Path(path).name, size, changed_ns))
     if segment is not None:
         files = by_directory[segment.parent]
-        return [(Target(segment.parent.parent, (segment.parent,), segment), files)]
+        return [(VerifyTarget(segment.parent.parent, (segment.parent,), segment), files)]
     found = [
-        (Target(directory.parent, (directory,)), files)
+        (VerifyTarget(directory.parent, (directory,)), files)
         for directory, files in sorted(by_directory.items())
         if names.partition_of(directory.name) or base_offsets((f.name for f in files), names.LOG)
     ]
@@ -262,7 +262,7 @@ def _remote_targets(uri: str, store: StoreOptions) -> list[tuple[Target, list[Fi
     return found
 
 
-def _subscribed(found: Mapping[str, Part], request: Request) -> tuple[Part, ...]:
+def _subscribed(found: Mapping[str, Part], request: FileRequest) -> tuple[Part, ...]:
     if request.subscription is None:
         return tuple(found.values())
     by_partition: dict[TopicPartition, list[Part]] = defaultdict(list)

@@ -23,7 +23,7 @@ from horolog.clock import SystemClock
 from horolog.errors import Misconfigured, RequestRefused, StorageFailed
 from horolog.jobs.loading import staging
 from horolog.jobs.loading.rows import RowRules
-from horolog.jobs.loading.survey import Survey, TargetTopic
+from horolog.jobs.loading.survey import LoadedTopic, Survey
 from horolog.jobs.location import Location
 from horolog.jobs.mirroring import Control, mirror
 from horolog.jobs.selection import client_of
@@ -213,7 +213,7 @@ class _Load:
     replaces_create_times: bool
     on_progress: Callable[[str, int, int], None]
 
-    def look(self, frame: DataFrame, now_ms: int) -> tuple[TargetTopic, Bootstrapped]:
+    def look(self, frame: DataFrame, now_ms: int) -> tuple[LoadedTopic, Bootstrapped]:
         """Count what the topic would refuse or delete."""
         try:
             self.rules.check(frame)
@@ -221,7 +221,7 @@ class _Load:
         except AnalysisException as error:
             raise Misconfigured(_first_line(error)) from None
         with closing(client_of(self.target, self.settings, "horolog-bootstrap")) as client:
-            topic = TargetTopic.of(client, self.topic, self.partitions, self.topic_settings)
+            topic = LoadedTopic.of(client, self.topic, self.partitions, self.topic_settings)
             topic.create(client, self.topic_settings, dry_run=True)
         records = self.rules.records(frame, topic.partitions, now_ms)
         with _in_one_sentence():
@@ -269,7 +269,7 @@ class _Load:
         kept: JobState,
         directory: Path,
         frame: DataFrame,
-        topic: TargetTopic,
+        topic: LoadedTopic,
         now_ms: int,
         looked: Bootstrapped,
     ) -> dict[str, Any]:

@@ -44,7 +44,7 @@ _EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetTopic:
+class LoadedTopic:
     """The topic that is loaded, as it is or will be created."""
 
     name: str
@@ -56,7 +56,7 @@ class TargetTopic:
     @classmethod
     def of(
         cls, client: Client, name: str, partitions: int | None, settings: Mapping[str, str]
-    ) -> "TargetTopic":
+    ) -> "LoadedTopic":
         """Ask the broker; a topic that is not there has these settings, and else the broker's.
 
         Raises:
@@ -191,7 +191,7 @@ class Survey:
     """Times that would be refused."""
 
     @classmethod
-    def of(cls, records: DataFrame, topic: TargetTopic, now_ms: int) -> "Survey":
+    def of(cls, records: DataFrame, topic: LoadedTopic, now_ms: int) -> "Survey":
         """Count them, in one pass of Spark over what the counts need."""
         times = fn.col("timestamp_ms")
         first_ms, last_ms = topic.limits_ms(now_ms)
@@ -228,7 +228,7 @@ class Survey:
             )
         return cls(**facts, examples=examples)
 
-    def problems(self, topic: TargetTopic, *, replaces_create_times: bool) -> list[str]:
+    def problems(self, topic: LoadedTopic, *, replaces_create_times: bool) -> list[str]:
         """What keeps the table from being loaded, one sentence each."""
         found = []
         if topic.stamps and not replaces_create_times:
@@ -264,7 +264,7 @@ class Survey:
             )
         return found
 
-    def warnings(self, topic: TargetTopic, now_ms: int) -> list[str]:
+    def warnings(self, topic: LoadedTopic, now_ms: int) -> list[str]:
         """What will happen to the records, and may not be meant; one sentence each."""
         found = []
         if self.expired:

@@ -79,7 +79,7 @@ NO_RECORDS: Final[Mapping[str, object]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class TimeBounds:
     """How far a create time may be from the append time or, unknown, from now; milliseconds."""
 
     before_max_ms: int | None
@@ -87,7 +87,7 @@ class Bounds:
     now_ms: int
 
 
-def bounds_of(before_max_ms: int | None, after_max_ms: int | None, now_ms: int) -> Bounds:
+def bounds_of(before_max_ms: int | None, after_max_ms: int | None, now_ms: int) -> TimeBounds:
     """The bounds that a caller gave.
 
     Raises:
@@ -96,7 +96,7 @@ def bounds_of(before_max_ms: int | None, after_max_ms: int | None, now_ms: int) 
     for name, bound in (("before_max_ms", before_max_ms), ("after_max_ms", after_max_ms)):
         if bound is not None and bound < 0:
             raise Misconfigured(f"{name} is {bound}; it is not below zero")
-    return Bounds(before_max_ms, after_max_ms, now_ms)
+    return TimeBounds(before_max_ms, after_max_ms, now_ms)
 
 
 def audit(
@@ -158,7 +158,7 @@ def audit(
 class AuditSummary:
     """Sums of what a task reads; rows of `PARTS`."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: TimeBounds) -> None:
         self.bounds = bounds
 
     def __call__(self, place: int, times: Iterator[Times]) -> Iterator[pa.RecordBatch]:

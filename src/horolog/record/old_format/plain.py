@@ -27,7 +27,7 @@ _CRC_START: Final = 16
 _TIMESTAMP: Final = slice(18, 26)
 
 
-class Listed(NamedTuple):
+class PlainMessages(NamedTuple):
     """Plain messages of one format and one type of timestamps, in order."""
 
     header: BatchHeader
@@ -69,9 +69,9 @@ class Listed(NamedTuple):
         """The position after one of these messages."""
         return self.positions[index + 1] if index + 1 < len(self.positions) else self.end
 
-    def until(self, count: int) -> "Listed":
+    def until(self, count: int) -> "PlainMessages":
         """The first ones alone; fewer than there are, and at least one."""
-        return Listed(
+        return PlainMessages(
             self.header,
             self.positions[:count],
             self.offsets[:count],
@@ -95,7 +95,7 @@ def list_messages(
     *,
     least_offset: int = _INT64_MIN,
     check_crcs: bool = False,
-) -> Listed | None:
+) -> PlainMessages | None:
     """The plain message that `header` is of, and those like it that follow; None if it is none.
 
     Ends before a message that is not whole, compressed, of another format or type of timestamps,
@@ -135,10 +135,10 @@ def list_messages(
     positions, offsets, times = (
         rows[column : end : layout.LIST_ROW] for column in range(layout.LIST_ROW)
     )
-    return Listed(header, positions, offsets, times, state[layout.LIST_POSITION])
+    return PlainMessages(header, positions, offsets, times, state[layout.LIST_POSITION])
 
 
-def list_all(data: Buffer, header: BatchHeader) -> Iterator[Listed]:
+def list_all(data: Buffer, header: BatchHeader) -> Iterator[PlainMessages]:
     """The messages of a set that is known to be sound and plain, some at a time."""
     found = list_messages(data, header)
     while found is not None:

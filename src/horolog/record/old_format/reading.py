@@ -35,7 +35,7 @@ _WRONG = {
 }
 
 
-class Opened(NamedTuple):
+class OpenedBatch(NamedTuple):
     """A batch of v0 or v1 as the batch of format v2 that it would be, not compressed."""
 
     header: BatchHeader
@@ -54,7 +54,7 @@ def timestamp_type_of(header: BatchHeader) -> int:
     return -1 if header.magic == 0 else header.attributes >> 3 & 1
 
 
-def open_message(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> Opened:
+def open_message(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> OpenedBatch:
     """The records of one whole message, plain or compressed.
 
     The checksum of the message itself is not looked at; those of the messages in it are.
@@ -72,7 +72,7 @@ def open_message(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> Opene
     state = new_state(header)
     if header.codec is Codec.NONE:
         pieces = list(add_records([_whole(batch, header)], state))
-        return Opened(_opened_header(header, state), pieces)
+        return OpenedBatch(_opened_header(header, state), pieces)
     state[layout.CHANGE_MODE] = layout.WITH_CRCS
     state[layout.CHANGE_APPEND_TIME] = 0  # the messages in it keep their create times
     chunks = _decompressed(batch, header, max_bytes)
@@ -84,12 +84,12 @@ def open_message(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> Opene
             break
     else:
         pieces = list(add_records([b"".join(first)], state))
-        return Opened(_opened_header(header, state), pieces)
+        return OpenedBatch(_opened_header(header, state), pieces)
     looked = state[:]
     for _ in _passes(chain(first, chunks), looked, is_written=False):
         pass
     again = _decompressed(batch, header, max_bytes)
-    return Opened(_opened_header(header, looked), add_records(again, state))
+    return OpenedBatch(_opened_header(header, looked), add_records(again, state))
 
 
 def true_header(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> BatchHeader:
@@ -124,15 +124,15 @@ def add_records(chunks: Iterable[Buffer], state: "array[int]") -> Iterator[Buffe
     return _passes(chunks, state, is_written=True)
 
 
-class Run(NamedTuple):
+class MessageRun(NamedTuple):
     """Plain messages that follow each other, of one format and one type of timestamps."""
 
-    opened: Opened
+    opened: OpenedBatch
     size: int
     """Bytes of the messages."""
 
 
-def open_run(data: Buffer, header: BatchHeader, *, check_crcs: bool = True) -> Run:
+def open_run(data: Buffer, header: BatchHeader, *, check_crcs: bool = True) -> MessageRun:
     """The records of a plain message at the start of `data`, and of those like it that follow.
 
     It ends before a message that is not whole, compressed, of another format or type, out of
@@ -144,7 +144,7 @@ def open_run(data: Buffer, header: BatchHeader, *, check_crcs: bool = True) -> R
     state = new_state(header)
     state[layout.CHANGE_MODE] = layout.WITH_CRCS if check_crcs else 0
     records, size = add_run(memoryview(data), state)
-    return Run(Opened(_opened_header(header, state), [records]), size)
+    return MessageRun(OpenedBatch(_opened_header(header, state), [records]), size)
 
 
 def add_run(data: memoryview, state: "array[int]") -> tuple[memoryview, int]:

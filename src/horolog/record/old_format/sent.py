@@ -23,7 +23,13 @@ from horolog.record.batch import (
 )
 from horolog.record.compression import Codec, compress_chunks
 from horolog.record.kernels import layout
-from horolog.record.old_format.reading import Opened, add_records, add_run, messages_in, new_state
+from horolog.record.old_format.reading import (
+    OpenedBatch,
+    add_records,
+    add_run,
+    messages_in,
+    new_state,
+)
 from horolog.record.old_format.writing import MAX_SET_BYTES
 from horolog.record.timestamps import NO_TIMESTAMP
 
@@ -71,7 +77,7 @@ class Sent:
         """Whether one says that its timestamp is an append time, which no producer may (KIP-32)."""
         return bool(self._attributes & _LOG_APPEND_TIME_BIT)
 
-    def open(self, *, renumber: bool = True) -> Opened:
+    def open(self, *, renumber: bool = True) -> OpenedBatch:
         """The records, to be gone through once; their count and largest timestamp are not known.
 
         Args:
@@ -95,7 +101,7 @@ class Sent:
             base_timestamp=state[layout.CHANGE_BASE_TIME],
             max_timestamp=NO_TIMESTAMP,
         )
-        return Opened(header, chain(begin, pieces))
+        return OpenedBatch(header, chain(begin, pieces))
 
     def as_batch(self, *, level: int | None = None, max_bytes: int = MAX_SET_BYTES) -> bytes:
         """The records as one batch of v2, with the messages' codec; those of v0 have no timestamp.

@@ -22,7 +22,7 @@ MAX_SET_BYTES = (1 << 31) - 1 - 64
 INT64_MIN = -(1 << 63)
 
 
-class Written(NamedTuple):
+class WrittenMessages(NamedTuple):
     """A message set, and what it could not hold."""
 
     messages: bytes
@@ -43,7 +43,7 @@ def write_messages(
     level: int | None = None,
     max_bytes: int = MAX_SET_BYTES,
     start_offset: int | None = None,
-) -> Written:
+) -> WrittenMessages:
     """The records of a batch as messages of v0 or v1: one compressed one, or plain ones.
 
     Args:
@@ -81,7 +81,7 @@ def write_messages(
     count = state[layout.CHANGE_COUNT]
     last = state[layout.CHANGE_LAST_OFFSET]
     if not count:
-        return Written(b"", 0, 0, 0, header.last_offset)
+        return WrittenMessages(b"", 0, 0, 0, header.last_offset)
     if is_relative:
         last += header.base_offset
     timed = state[layout.CHANGE_TIMED]
@@ -101,7 +101,7 @@ def write_messages(
         )
         if len(messages) > max_bytes:
             raise _too_long(magic, max_bytes)
-    return Written(messages, count, state[layout.CHANGE_HEADERS], timed, last)
+    return WrittenMessages(messages, count, state[layout.CHANGE_HEADERS], timed, last)
 
 
 def _message_pieces(pieces: Iterable[Buffer], state: "array[int]") -> Iterator[Buffer]:

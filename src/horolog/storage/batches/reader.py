@@ -28,7 +28,7 @@ from horolog.record.batch import (
     BatchHeader,
     parse_header,
 )
-from horolog.record.old_format.plain import Listed, list_messages
+from horolog.record.old_format.plain import PlainMessages, list_messages
 from horolog.storage.files import Files, OpenFile
 
 MAX_HELD_BYTES: Final = 256 << 20
@@ -148,7 +148,7 @@ class BatchReader:
 
     def stretches(
         self, start: int = 0, end: int | None = None, *, check_crcs: bool = False
-    ) -> Iterator[tuple[int, BatchHeader, Listed | None]]:
+    ) -> Iterator[tuple[int, BatchHeader, PlainMessages | None]]:
         """As `headers`; plain messages of v0 and v1 that follow each other come as one.
 
         Args:
@@ -175,7 +175,7 @@ class BatchReader:
 
     def _listed(
         self, position: int, header: BatchHeader, end: int, check_crcs: bool
-    ) -> Listed | None:
+    ) -> PlainMessages | None:
         place = position - self._start
         if len(self._window) - place < min(_LISTED_BYTES, end - position):
             self._load(position, _PIECE_BYTES)

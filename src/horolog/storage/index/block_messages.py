@@ -12,7 +12,7 @@ from typing import Protocol
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE
-from horolog.record.old_format.plain import Listed
+from horolog.record.old_format.plain import PlainMessages
 from horolog.record.old_format.reading import open_run
 from horolog.record.scan import Tally, scan_records
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
@@ -46,7 +46,7 @@ class AppendTimesOf(Protocol):
 def sets_of(
     data: bytes,
     position: int,
-    listed: Listed,
+    listed: PlainMessages,
     append_times: AppendTimesOf | None,
     least_offset: int,
     stops: Sequence[int] = (),
@@ -91,7 +91,7 @@ def sets_of(
 
 
 def _with_one_time(
-    listed: Listed, append_times: AppendTimesOf | None
+    listed: PlainMessages, append_times: AppendTimesOf | None
 ) -> Iterator[tuple[int, int, int | None]]:
     """From which message to before which one there is one append time, and that."""
     count = len(listed.offsets)
@@ -111,7 +111,7 @@ def _with_one_time(
             yield begin, stop, stretch.ms
 
 
-def _tally(data: bytes, listed: Listed, index: int, append_ms: int | None) -> "Tally | None":
+def _tally(data: bytes, listed: PlainMessages, index: int, append_ms: int | None) -> "Tally | None":
     """Of all records in the data; None if one of them cannot be read."""
     header = listed.header_of(index)
     with suppress(CorruptBatch):

@@ -16,7 +16,7 @@ from struct import Struct
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
-from horolog.record.old_format.plain import Listed, largest_of
+from horolog.record.old_format.plain import PlainMessages, largest_of
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.index.time import TimeEntry
@@ -118,7 +118,7 @@ class IndexBuilder:
         self.next_offset = last_offset + 1
         self.end = position + header.size
 
-    def add_messages(self, position: int, listed: Listed) -> None:
+    def add_messages(self, position: int, listed: PlainMessages) -> None:
         """Take plain messages from `position` on, as `add` takes each of them.
 
         Most messages only move the largest timestamp; those that are indexed, or that an existing
@@ -148,7 +148,7 @@ class IndexBuilder:
                 self.add(positions[due] + shift, listed.header_of(due))
             first = due + 1
 
-    def _add_between(self, shift: int, listed: Listed, first: int, end: int) -> None:
+    def _add_between(self, shift: int, listed: PlainMessages, first: int, end: int) -> None:
         """Take messages of which none is indexed."""
         times = listed.times[first:end]
         largest = largest_of(times)
@@ -161,7 +161,7 @@ class IndexBuilder:
         self.end = shift + listed.end_of(end - 1)
 
     def add_all(
-        self, stretches: Iterable[tuple[int, BatchHeader, Listed | None]]
+        self, stretches: Iterable[tuple[int, BatchHeader, PlainMessages | None]]
     ) -> "IndexBuilder":
         """Take all batches of a segment (`BatchReader.stretches`) and finish; itself.
 

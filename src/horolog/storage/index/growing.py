@@ -7,7 +7,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from horolog.errors import StorageFailed
-from horolog.record.old_format.plain import Listed, largest_of
+from horolog.record.old_format.plain import PlainMessages, largest_of
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.builder import is_later
@@ -73,7 +73,7 @@ class IndexWriter:
         indexes.largest_seen = largest
         return largest
 
-    def add_messages(self, position: int, listed: Listed) -> TimeEntry | None:
+    def add_messages(self, position: int, listed: PlainMessages) -> TimeEntry | None:
         """Note plain messages that were written from `position` on; as `add` for each of them.
 
         Entries are added as long as there is room: the next append ends the segment.
@@ -138,7 +138,7 @@ class IndexWriter:
 
 
 def _largest_of(
-    listed: Listed, first: int, end: int, largest: TimeEntry | None
+    listed: PlainMessages, first: int, end: int, largest: TimeEntry | None
 ) -> TimeEntry | None:
     """The largest timestamp so far, with the first message that has it."""
     time = largest_of(listed.times[first:end])

@@ -35,7 +35,7 @@ from horolog.storage.files import Files, OpenFile
 from horolog.storage.removal.leftovers import base_offsets, tidy
 from horolog.storage.segments.finished import write_companions
 from horolog.storage.segments.reader import SegmentReader
-from horolog.storage.verify import Target
+from horolog.storage.verify import VerifyTarget
 from horolog.storage.verify.findings import Checked, Steps
 
 MAX_SEGMENT_BYTES = 1 << 30
@@ -69,7 +69,7 @@ class ConvertedSegment:
 class Conversion:
     """The work at one target; only to be done while `locked` keeps brokers away."""
 
-    target: Target
+    target: VerifyTarget
     magic: int
     now_ms: int
     zstd_as: Codec | None = None

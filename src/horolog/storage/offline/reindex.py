@@ -25,7 +25,7 @@ from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.index.seal import read_seal, seal_of, write_seal
 from horolog.storage.removal.leftovers import base_offsets
 from horolog.storage.segments.reader import SegmentReader
-from horolog.storage.verify import Checked, Finding, Severity, Target
+from horolog.storage.verify import Checked, Finding, Severity, VerifyTarget
 from horolog.storage.verify.entries import check_offset_index, check_time_index
 from horolog.storage.verify.facts import SegmentFacts
 from horolog.storage.verify.findings import Steps
@@ -60,7 +60,7 @@ class Reindexed:
 class Reindexing:
     """The work at one target; only to be done while `locked` keeps brokers away."""
 
-    target: Target
+    target: VerifyTarget
     interval_bytes: int
     rebuild_all: bool = False
     dry_run: bool = False

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from horolog.config import TopicConfig
 from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
 from horolog.record.batch import HEADER_SIZE, BatchHeader
-from horolog.record.old_format.plain import Listed
+from horolog.record.old_format.plain import PlainMessages
 from horolog.storage import names
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.batches.reader import EVERYTHING
@@ -303,7 +303,7 @@ def _walk_checked(
 
 def _checked(
     segment: Segment, facts: IndexBuilder, limit: int | None
-) -> Iterator[tuple[int, BatchHeader, Listed | None]]:
+) -> Iterator[tuple[int, BatchHeader, PlainMessages | None]]:
     log = segment.log.batches(segment.size, EVERYTHING)
     for position, header, listed in log.stretches(check_crcs=True):
         if header.base_offset < facts.next_offset:

@@ -28,7 +28,7 @@ from horolog.record.batch import BatchHeader, parse_header
 from horolog.record.compression import Codec
 from horolog.record.conversion import open_batch
 from horolog.record.old_format.plain import list_all, place_compressed, place_messages
-from horolog.record.old_format.reading import Opened
+from horolog.record.old_format.reading import OpenedBatch
 from horolog.record.old_format.sent import Sent
 from horolog.record.old_format.writing import write_messages
 from horolog.record.scan import (
@@ -239,7 +239,7 @@ def _facts_if_numbered(sent: Sent, now_ms: int) -> RecordFacts | None:
 
 
 def _converted(
-    open_records: Callable[[], Opened],
+    open_records: Callable[[], OpenedBatch],
     facts: RecordFacts,
     codec: Codec,
     config: TopicConfig,
@@ -256,7 +256,7 @@ def _converted(
 
 
 def _write(
-    open_records: Callable[[], Opened],
+    open_records: Callable[[], OpenedBatch],
     codec: Codec,
     config: TopicConfig,
     partition: str,

@@ -25,11 +25,11 @@ from horolog.storage.verify.partition import (
 )
 from horolog.storage.verify.surroundings import check_log_dir, surroundings_of
 
-__all__ = ["Checked", "Finding", "Severity", "Target", "Verification", "find_target"]
+__all__ = ["Checked", "Finding", "Severity", "Verification", "VerifyTarget", "find_target"]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class VerifyTarget:
     """What is to be checked."""
 
     log_dir: Path
@@ -51,7 +51,7 @@ class Target:
         ]
 
 
-def find_target(path: Path) -> Target:
+def find_target(path: Path) -> VerifyTarget:
     """What there is at a path.
 
     Raises:
@@ -64,13 +64,13 @@ def find_target(path: Path) -> Target:
                 path = path.with_suffix(names.LOG)
         if names.base_offset_of(path.name, names.LOG) is None or not path.exists():
             raise Misconfigured(f"{path} is not named as a segment: 20 digits and .log")
-        return Target(path.parent.parent, (path.parent,), path)
+        return VerifyTarget(path.parent.parent, (path.parent,), path)
     try:
         entries = sorted(path.iterdir())
     except OSError as error:
         raise Misconfigured(f"cannot read {path}: {error.strerror}") from None
     if base_offsets((each.name for each in entries), names.LOG):
-        return Target(path.parent, (path,))
+        return VerifyTarget(path.parent, (path,))
     # Judged by its content first: a log directory may be called data-1.
     found = tuple(
         each
@@ -78,9 +78,9 @@ def find_target(path: Path) -> Target:
         if names.partition_of(each.name) and not each.is_symlink() and each.is_dir()
     )
     if found or (path / names.META_PROPERTIES).exists():
-        return Target(path, found, is_log_dir=True)
+        return VerifyTarget(path, found, is_log_dir=True)
     if names.partition_of(path.name):
-        return Target(path.parent, (path,))
+        return VerifyTarget(path.parent, (path,))
     raise Misconfigured(
         f"{path} is not a log directory, a partition directory (topic-0) or a segment (.log)"
     )
@@ -89,7 +89,7 @@ def find_target(path: Path) -> Target:
 class Verification:
     """A check of a log directory, a partition or a segment."""
 
-    def __init__(self, target: Target, files: Files | None = None) -> None:
+    def __init__(self, target: VerifyTarget, files: Files | None = None) -> None:
         self.target = target
         self._files = files or Files(read_only=True)
         self.around, self._findings = surroundings_of(self._files, target.log_dir)

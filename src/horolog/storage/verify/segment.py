@@ -11,7 +11,7 @@ from typing import NamedTuple
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
-from horolog.record.old_format.plain import Listed, largest_of
+from horolog.record.old_format.plain import PlainMessages, largest_of
 from horolog.record.scan import RecordFacts
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
@@ -178,7 +178,7 @@ class SegmentWalk:
         if position >= self._blocks.next_position:
             self._blocks.meet(position, header, batch, self._scanned)
 
-    def _meet_messages(self, log: BatchReader, position: int, listed: Listed) -> bool:
+    def _meet_messages(self, log: BatchReader, position: int, listed: PlainMessages) -> bool:
         """Note plain messages whose checksums are right; False, and nothing, if any has a fault."""
         facts, positions, offsets = self.facts, listed.positions, listed.offsets
         if (
@@ -211,7 +211,7 @@ class SegmentWalk:
                 self._blocks.meet_set(each)
         return True
 
-    def _note(self, listed: Listed, first: int, end: int) -> None:
+    def _note(self, listed: PlainMessages, first: int, end: int) -> None:
         """Note messages that no entry of an index is about."""
         facts, offsets, times = self.facts, listed.offsets, listed.times[first:end]
         largest = largest_of(times)
