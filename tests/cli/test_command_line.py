@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from command_runner import Run
+from command_runner import Run, run_command
 
 from horolog import __version__
 from horolog.cli.lazy import COMMANDS, load_command
@@ -100,3 +100,12 @@ def test_an_interruption_ends_with_its_own_code(
 
     monkeypatch.setattr("horolog.cli.topics.connect", interrupted)
     assert offline("topics", "list").code == 130
+
+
+@pytest.mark.parametrize("command", [("log", "verify"), ("spark", "audit"), ("consume",)])
+def test_help_is_wrapped_where_the_terminal_ends_only(command: tuple[str, ...]) -> None:
+    shown = run_command(*command, "--help", COLUMNS="1000", TERMINAL_WIDTH="1000").out
+    prose = shown.split("╭")[0].split("Usage:")[1]
+    lines = [line.strip() for line in prose.splitlines() if line.strip()][1:]
+    assert lines
+    assert all(line.endswith(".") for line in lines), lines

@@ -6,6 +6,7 @@ exit code.
 """
 
 import gc
+import inspect
 import os
 import sys
 from collections.abc import Mapping
@@ -90,7 +91,17 @@ def load_command(name: str, table: Mapping[str, Entry] = COMMANDS) -> Any:
     command.name = name
     # Completion is installed once, for the whole of `horolog`.
     command.params = [each for each in command.params if each.name not in _COMPLETION]
+    _join_lines(command)
     return command
+
+
+def _join_lines(command: Any) -> None:
+    """Make each paragraph of the help one line: the terminal decides where it is wrapped."""
+    if command.help:
+        paragraphs = inspect.cleandoc(command.help).split("\n\n")
+        command.help = "\n\n".join(each.replace("\n", " ") for each in paragraphs)
+    for each in getattr(command, "commands", {}).values():
+        _join_lines(each)
 
 
 def exit_code(error: Exception) -> int | None:

@@ -6,18 +6,18 @@ from horolog.cli.lazy import Entry, LazyGroup
 
 JOBS = {
     "audit": Entry("horolog.cli.jobs.audit", "Find wrong times, and bounds that refuse them."),
-    "bootstrap": Entry("horolog.cli.jobs.bootstrap", "Load a table into a topic, with its times."),
-    "convert": Entry("horolog.cli.jobs.convert", "Rewrite many partitions in another format."),
-    "index": Entry("horolog.cli.jobs.index", "Verify or rebuild indexes of many partitions."),
-    "archive": Entry("horolog.cli.jobs.archive", "Archive topics as Parquet, by date and hour."),
     "latency": Entry("horolog.cli.jobs.latency", "Measure how long records take to the log."),
-    "restore": Entry("horolog.cli.jobs.restore", "Restore the logs of an archive."),
+    "index": Entry("horolog.cli.jobs.index", "Verify or rebuild indexes of many partitions."),
+    "convert": Entry("horolog.cli.jobs.convert", "Rewrite many partitions in another format."),
+    "reprocess": Entry("horolog.cli.jobs.reprocess", "Give the records since a time to a sink."),
     "mirror": Entry(
         "horolog.cli.jobs.mirror", "Mirror topics into another cluster or a directory."
     ),
     "compare": Entry("horolog.cli.jobs.compare", "Prove that two topics hold the same records."),
     "failover": Entry("horolog.cli.jobs.failover", "Let groups go on in another cluster."),
-    "reprocess": Entry("horolog.cli.jobs.reprocess", "Give the records since a time to a sink."),
+    "bootstrap": Entry("horolog.cli.jobs.bootstrap", "Load a table into a topic, with its times."),
+    "archive": Entry("horolog.cli.jobs.archive", "Archive topics as Parquet, by date and hour."),
+    "restore": Entry("horolog.cli.jobs.restore", "Restore the logs of an archive."),
     "script": Entry("horolog.cli.jobs.script", "Print the path of the script for spark-submit."),
 }
 
