@@ -50,7 +50,7 @@ os.environ.setdefault(
 )
 
 # Code made for each query takes longer to compile than its few rows take to read.
-FEW_ROWS = {
+FEW_ROWS: dict[str, str | int | bool] = {
     "spark.sql.shuffle.partitions": 2,
     "spark.sql.codegen.wholeStage": False,
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -98,7 +98,9 @@ def disk_path() -> Iterator[Path]:
 @pytest.fixture
 def make_broker(tmp_path: Path) -> Iterator[MakeBroker]:
     """Brokers in this process."""
-    from running_broker import RunningBroker, new_event_loop  # noqa: PLC0415 - most tests need no broker
+    from running_broker import RunningBroker  # noqa: PLC0415 - most tests need no broker
+
+    from horolog.broker.service import new_event_loop  # noqa: PLC0415
 
     brokers: list[RunningBroker] = []
 

@@ -34,7 +34,7 @@ def test_every_batch_is_as_kafkas_own_tool_shows_it(
         assert ours["position"] == theirs.position
         assert ours["base_offset"] == theirs.base_offset
         assert ours["last_offset"] == theirs.last_offset
-        assert ours["records"] == theirs.count
+        assert ours["records"] == theirs.records
         assert ours["bytes"] == theirs.size
         assert ours["crc"] == theirs.crc
         assert ours["codec"] == theirs.codec.lower()

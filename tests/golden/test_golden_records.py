@@ -34,7 +34,7 @@ def test_headers_are_parsed_as_by_kafka(partition):
     for header, data, told in each_batch(partition):
         assert header.base_offset == told.base_offset
         assert header.last_offset == told.last_offset
-        assert header.records_count == told.count
+        assert header.records_count == told.records
         assert header.max_timestamp == told.max_timestamp
         assert header.timestamp_type is TYPES[told.timestamp_type]
         assert header.codec.name.lower() == told.codec
@@ -69,11 +69,11 @@ def test_records_are_the_ones_that_kafka_served(partition):
 
 def test_a_scan_finds_count_and_extremes_without_making_records(partition):
     for header, data, told in each_batch(partition):
-        if told.count == 0:
+        if told.records == 0:
             continue
         facts = scan_batch(data, header, max_bytes=MAX_BYTES)
         times = [record.timestamp for record in read_records(data)]
-        assert facts.count == told.count
+        assert facts.count == told.records
         assert list(timestamps(data, header, max_bytes=MAX_BYTES)) == times
         if told.timestamp_type == "CreateTime":
             timed = [at for at in times if at != -1] or [None]

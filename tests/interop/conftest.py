@@ -44,7 +44,8 @@ class Broker(NamedTuple):
 class Client(Protocol):
     """Does what it is asked with a client library, and tells what it saw."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def ask(self, broker: Broker, what: str, **asked: Any) -> dict[str, Any]: ...
 

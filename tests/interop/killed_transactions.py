@@ -77,7 +77,7 @@ class Hanging(LogStreamWriter):
                     self._hang()
                 plain(client, transaction, commit=commit)
 
-            Client.end_transaction = end  # type: ignore[method-assign]
+            Client.end_transaction = end  # type: ignore[assignment]
         super().commit(messages, batchId)
         if self.fate == "the driver is killed after its commit":
             self._hang()

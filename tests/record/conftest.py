@@ -13,7 +13,7 @@ def rng() -> random.Random:
 
 
 @pytest.fixture(params=["twins", "kernels"])
-def both(request, monkeypatch) -> str:
+def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run a test with the plain twins and with the kernels."""
     for lazy in (SCAN_KERNELS, COLUMN_KERNELS, JOIN_KERNELS):
         if request.param == "kernels":

@@ -125,8 +125,8 @@ def cluster(bootstrap: str, directory: str) -> None:
     spark = session(
         "killed writes",
         master="local-cluster[2,1,768]",
-        **QUIET,
-        **{
+        **QUIET
+        | {
             "spark.executor.memory": "512m",
             "spark.ui.enabled": False,
         },
@@ -143,7 +143,7 @@ def speculation(bootstrap: str, directory: str) -> None:
         port = listener.getsockname()[1]
 
     def start(role: str, host: str, *arguments: str) -> None:
-        command = [home / "bin" / "spark-class", f"org.apache.spark.deploy.{role}"]
+        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}"]
         command += ["--host", host, "--webui-port", "0", *arguments]
         subprocess.Popen(command, env={**os.environ, "SPARK_LOCAL_IP": host})
 
@@ -155,8 +155,8 @@ def speculation(bootstrap: str, directory: str) -> None:
     spark = session(
         "killed writes",
         master=master,
-        **QUIET,
-        **{
+        **QUIET
+        | {
             "spark.executor.memory": "512m",
             "spark.ui.enabled": False,
             "spark.speculation": True,

@@ -7,6 +7,7 @@ draw their own numbers; `batches()` and `logs()` are the same for hypothesis.
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -57,7 +58,7 @@ class GeneratedBatch:
     def next_offset(self) -> int:
         return self.base_offset + max(1, len(self.sent))
 
-    def rows(self) -> list[dict]:
+    def rows(self) -> list[dict[str, Any]]:
         """What decoding all columns must give."""
         return [
             {

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import gc
+import io
 import json
 import os
 import resource
@@ -21,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 START_S = 900
 POLL_S = 0.005
@@ -209,7 +210,7 @@ def _become(app: Any, order: dict[str, Any]) -> None:
     os.dup2(said, 1)
     os.dup2(said, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    sys.stdout.reconfigure(line_buffering=True)
+    cast("io.TextIOWrapper", sys.stdout).reconfigure(line_buffering=True)
     if order["open_files"] is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (order["open_files"], order["open_files"]))
     if order["powerless"]:

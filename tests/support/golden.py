@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 
     base_offset: int
     last_offset: int
-    count: int
+    records: int
     base_sequence: int
     last_sequence: int
     producer_id: int

@@ -135,7 +135,9 @@ class Confluent:
         outcomes: list[Any] = []
         producer = confluent_kafka.Producer(settings)
         for record in records:
-            more = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
+            more: dict[str, Any] = (
+                {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
+            )
             producer.produce(
                 topic,
                 value=record.value,
@@ -224,7 +226,7 @@ def _commit(consumer: kafka.KafkaConsumer, topic: str, received: Sequence[Receiv
     }
     while True:
         try:
-            return consumer.commit(offsets)
+            consumer.commit(offsets)
         except kafka.errors.RebalanceInProgressError:
             consumer.poll(5000)
 

@@ -25,7 +25,7 @@ class Row(NamedTuple):
     timestamp_type: int
     key: bytes | None
     value: bytes | None
-    headers: tuple = ()
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 @dataclass
@@ -66,7 +66,7 @@ class PartitionFiles:
         append_ms: int | None = None,
         value_bytes: int = 20,
         producer_id: int = -1,
-        headers: tuple = (),
+        headers: tuple[tuple[str, bytes | None], ...] = (),
     ) -> int:
         """One batch with these times, or all at `append_ms`; its base offset."""
         rng = random.Random(self.next_offset)

@@ -2,8 +2,10 @@
 
 import re
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -105,7 +107,7 @@ def _handler(server: S3Server) -> type[BaseHTTPRequestHandler]:
                     f"<CompleteMultipartUploadResult>{about}<ETag>&quot;1&quot;</ETag>"
                     "</CompleteMultipartUploadResult>"
                 )
-            self._answer(200, body.encode(), **{"Content-Type": "application/xml"})
+            self._answer(200, body.encode(), {"Content-Type": "application/xml"})
 
         def do_DELETE(self) -> None:
             if self._may():
@@ -150,7 +152,7 @@ def _handler(server: S3Server) -> type[BaseHTTPRequestHandler]:
                 first, last = int(asked[1]), min(int(asked[2] or size - 1), size - 1)
                 content, status = content[first : last + 1], 206
                 headers["Content-Range"] = f"bytes {first}-{last}/{size}"
-            self._answer(status, content, with_body=with_body, **headers)
+            self._answer(status, content, headers, with_body=with_body)
 
         def _list(self, prefix: str, delimiter: str) -> None:
             if not self._may():
@@ -184,7 +186,7 @@ def _handler(server: S3Server) -> type[BaseHTTPRequestHandler]:
                 f"<KeyCount>{len(found)}</KeyCount><MaxKeys>1000</MaxKeys>"
                 f"<IsTruncated>false</IsTruncated>{''.join(found)}{of_prefixes}</ListBucketResult>"
             )
-            self._answer(200, body.encode(), **{"Content-Type": "application/xml"})
+            self._answer(200, body.encode(), {"Content-Type": "application/xml"})
 
         def _may(self) -> bool:
             """Whether the request is signed with the key; the signature itself is not checked."""
@@ -199,7 +201,12 @@ def _handler(server: S3Server) -> type[BaseHTTPRequestHandler]:
             return False
 
         def _answer(
-            self, status: int, content: bytes, *, with_body: bool = True, **headers: str
+            self,
+            status: int,
+            content: bytes,
+            headers: Mapping[str, str] = MappingProxyType({}),
+            *,
+            with_body: bool = True,
         ) -> None:
             self.send_response(status)
             for name, value in headers.items():

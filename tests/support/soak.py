@@ -631,6 +631,8 @@ def _records(
             if position + header.size > len(data):
                 break
             for record in read_records(data[position : position + header.size]):
+                assert record.offset is not None
+                assert record.value is not None
                 if record.offset >= offset:
                     producer, number, _ = record.value.split(b" ", 2)
                     yield record.offset, int(producer), int(number)

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from horolog.config import BrokerConfig, TopicConfig
@@ -42,7 +42,7 @@ class UnsyncedFiles(Files):
 
 
 def batch(
-    *timestamps: int, codec: Codec = Codec.NONE, value: bytes = b"v" * 20, **more: int
+    *timestamps: int, codec: Codec = Codec.NONE, value: bytes = b"v" * 20, **more: Any
 ) -> bytes:
     """A batch as a producer sends it, with a record for each time."""
     records = [Record(timestamp, b"k", value) for timestamp in timestamps]
@@ -64,7 +64,7 @@ def placed(base_offset: int, count: int = 1, value: bytes = b"v" * 20) -> bytes:
     return bytes(stamped) + sent[len(stamped) :]
 
 
-def append(log: Log, *timestamps: int, now: int = NOW, **more: object) -> Appended:
+def append(log: Log, *timestamps: int, now: int = NOW, **more: Any) -> Appended:
     """Send one batch to a log as a leader takes it."""
     sent = batch(*timestamps, **more)
     return log.append(prepare(sent, log.config, now, partition=str(log)), now)
