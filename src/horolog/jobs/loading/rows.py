@@ -89,7 +89,7 @@ class RowRules:
         is_integer = isinstance(kind, _INTEGERS)
         if is_integer and self.unit not in UNITS:
             raise Misconfigured(
-                f"{self.time} holds integers: say their unit, one of {', '.join(UNITS)}"
+                f"{self.time} holds integers: say their unit, with unit: one of {', '.join(UNITS)}"
             )
         if not is_integer and self.unit is not None:
             raise Misconfigured(f"{self.time} is {kind.simpleString()}, which has no unit")
