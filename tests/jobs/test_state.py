@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import CorruptFile, Misconfigured
-from horolog.jobs.state import JobState
+from horolog.jobs.state import JobState, look_at_state
 
 ARGUMENTS = {"source": "127.0.0.1:9092", "topics": ["clicks"]}
 
@@ -44,13 +44,32 @@ def test_a_second_run_on_one_state_is_refused_until_the_first_ends(path: Path) -
 
 
 def test_another_job_or_other_arguments_are_refused_by_name(path: Path) -> None:
-    opened(path).close()
+    with opened(path) as state:
+        state.write("plan", {})
     with pytest.raises(Misconfigured, match="state of the job mirror"):
         JobState(path, "archive", ARGUMENTS)
     with pytest.raises(Misconfigured, match=r"another topics: \['clicks'\] then, \['views'\] now"):
         opened(path, topics=["views"])
     with pytest.raises(Misconfigured, match="another target: None then"):
         opened(path, target="x:1")
+
+
+def test_an_argument_in_a_group_is_refused_by_its_own_name(path: Path) -> None:
+    with opened(path, rules={"time": "at", "unit": None}) as state:
+        state.write("plan", {})
+    with pytest.raises(Misconfigured, match="another unit: None then, 'ms' now"):
+        opened(path, rules={"time": "at", "unit": "ms"})
+
+
+def test_a_run_that_began_nothing_leaves_its_directory_to_other_arguments(path: Path) -> None:
+    opened(path).close()
+    assert look_at_state(path, "archive", {}) is None
+    with opened(path, topics=["views"]) as state:
+        state.record([("a", {})])
+    with opened(path, topics=["views"]) as state:
+        assert state.done == {"a": {}}
+    with pytest.raises(Misconfigured, match="another topics"):
+        opened(path)
 
 
 def test_a_directory_with_other_files_is_refused_and_left_alone(path: Path) -> None:
@@ -119,7 +138,7 @@ def test_a_state_of_another_version_is_refused(path: Path, job: str) -> None:
 def test_what_was_recorded_before_a_kill_is_done(path: Path) -> None:
     child = """
 import sys
-from horolog.jobs.state import JobState
+from horolog.jobs.state import JobState, look_at_state
 state = JobState(sys.argv[1], "mirror", {})
 number = 0
 while True:

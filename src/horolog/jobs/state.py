@@ -5,8 +5,10 @@
     *.json       documents of the job's own, each replaced as a whole
     lock         held while a run is under way: two runs on one directory are refused
 
-The directory is on a file system of the driver. A line that a kill cut short was never reported
-as done; damage anywhere else is refused, since a unit done twice could double records.
+A run that was refused before it began anything leaves no more than job.json and the lock: the next
+one may have other arguments. The directory is on a file system of the driver. A line that a kill
+cut short was never reported as done; damage anywhere else is refused, since a unit done twice could
+double records.
 """
 
 import json
@@ -142,11 +144,14 @@ class JobState:
             ) from None
 
     def _take(self, job: str, arguments: dict[str, Any]) -> None:
+        wanted = {"version": VERSION, "job": job, "arguments": arguments}
         known = self.read("job")
-        if known is None:
+        if known == wanted:
+            return
+        if known is None or _has_begun_nothing(self.path, known):
             # A kill may have left a document that was not yet renamed.
             _refuse_foreign(self.path)
-            self.write("job", {"version": VERSION, "job": job, "arguments": arguments})
+            self.write("job", wanted)
             return
         _refuse_other(self.path, known, job, arguments)
 
@@ -189,8 +194,18 @@ def look_at_state(
             raise Misconfigured(f"{directory} is no directory")
         return None
     found = DocumentsOnly(directory)
-    _refuse_other(directory, found.read("job"), job, json.loads(json.dumps(arguments)))
+    known = found.read("job")
+    if _has_begun_nothing(directory, known):
+        return None
+    _refuse_other(directory, known, job, json.loads(json.dumps(arguments)))
     return found
+
+
+def _has_begun_nothing(directory: Path, known: Any) -> bool:
+    """Whether a run took the directory, and ended before it wrote anything else there."""
+    if not isinstance(known, dict) or known.get("version") != VERSION:
+        return False
+    return set(os.listdir(directory)) <= {_JOB, _LOCK, _JOB + names.TEMPORARY}
 
 
 def _refuse_foreign(directory: Path) -> None:
@@ -199,7 +214,7 @@ def _refuse_foreign(directory: Path) -> None:
     Raises:
         Misconfigured: it has some.
     """
-    others = sorted(set(os.listdir(directory)) - {_LOCK, _JOB + names.TEMPORARY})
+    others = sorted(set(os.listdir(directory)) - {_JOB, _LOCK, _JOB + names.TEMPORARY})
     if others:
         raise Misconfigured(
             f"{directory} is no state directory: it holds {others[0]}; give an empty one"
@@ -226,17 +241,22 @@ def _refuse_other(directory: Path, known: Any, job: str, arguments: Mapping[str,
         )
     before = known.get("arguments")
     if before != arguments:
-        before = before if isinstance(before, dict) else {}
-        changed = min(
-            name
-            for name in before.keys() | arguments.keys()
-            if before.get(name) != arguments.get(name)
-        )
+        name, then, now = _first_change(before if isinstance(before, dict) else {}, arguments)
         raise Misconfigured(
-            f"{directory} is the state of a run with another {changed}: "
-            f"{before.get(changed)!r} then, {arguments.get(changed)!r} now. "
+            f"{directory} is the state of a run with another {name}: {then!r} then, {now!r} now. "
             "Give the same arguments, or another --state"
         )
+
+
+def _first_change(before: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    """The name and both values of the first argument that differs, within groups of them."""
+    name = min(
+        each for each in before.keys() | arguments.keys() if before.get(each) != arguments.get(each)
+    )
+    then, now = before.get(name), arguments.get(name)
+    if isinstance(then, dict) and isinstance(now, dict):
+        return _first_change(then, now)
+    return name, then, now
 
 
 def _document(files: Files, directory: Path, name: str) -> Any:

@@ -20,6 +20,7 @@ from horolog.clock import SystemClock
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.jobs.loading.rows import RowRules
 from horolog.jobs.loading.survey import LoadedTopic, Survey
+from horolog.jobs.state import look_at_state
 from horolog.record.builder import Record, read_records
 from horolog.record.partitioning import partition_of_key
 from horolog.spark.errors import TaskFailed
@@ -212,6 +213,8 @@ def test_rules_that_the_table_cannot_follow_are_refused(
     asked = {"table": path, "topic": "t", "partitions": 1, **rules}
     with pytest.raises((Misconfigured, ValueError), match=sentence):
         jobs.bootstrap(spark, target=broker.address, state=tmp_path / "s", **asked)
+    corrected = {"any": "other arguments"}
+    assert look_at_state(tmp_path / "s", "bootstrap", corrected) is None
 
 
 def test_what_the_topic_would_refuse_or_delete_is_said_before_anything_is_sent(

@@ -250,16 +250,17 @@ class _Load:
         looked = None
         if staged is None:
             plan = kept.read(_PLAN)
-            if plan is None:
-                # Rows without a time get the same one in each run.
-                kept.write(_PLAN, plan := {"now_ms": SystemClock().now_ms()})
+            now_ms = SystemClock().now_ms() if plan is None else plan["now_ms"]
             frame = frame_of()
-            topic, looked = self.look(frame, plan["now_ms"])
+            topic, looked = self.look(frame, now_ms)
             if looked.problems:
                 return _really(looked)
+            if plan is None:
+                # Rows without a time get the same one in each run.
+                kept.write(_PLAN, {"now_ms": now_ms})
             with closing(client_of(self.target, self.settings, "horolog-bootstrap")) as client:
                 topic.create(client, self.topic_settings, dry_run=False)
-            staged = self._stage(kept, directory, frame, topic, plan["now_ms"], looked)
+            staged = self._stage(kept, directory, frame, topic, now_ms, looked)
             if staged["problems"]:
                 return _really(looked, staged["problems"], staged["warnings"])
         return self._send(kept, directory, staged, looked)
