@@ -18,7 +18,8 @@ from typing import Final
 
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.capacity import Capacity
-from horolog.groups.members import CONSUMER_PROTOCOL_TYPE, Member, Members
+from horolog.groups.deadlines import Deadlines
+from horolog.groups.members import CONSUMER_PROTOCOL_TYPE, Member, Members, unknown_member
 from horolog.groups.values import (
     Completed,
     GroupDescription,
@@ -64,17 +65,12 @@ class Group:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self._limits = limits
-        self._capacity = capacity
-        self._charged_bytes = 0  # of the capacity, for this group
+        self._share = capacity.share()
         self._new_id = new_id
         self._members = Members()
         self._pending_ids: dict[str, int] = {}  # generated member ids not used yet -> deadline
         self._unsynced: set[str] = set()  # members without a SyncGroup in this generation
-        self._rebalance_at_ms: int | None = None
-        self._sync_until_ms: int | None = None
-        self._extension_left_ms: int | None = None  # set during the initial rebalance delay
-        self._more_came = False
-        self._wake_at_ms: int | None = None  # never later than the earliest deadline
+        self._deadlines = Deadlines(limits.initial_rebalance_delay_ms)
         self._completed: list[Completed] = []
 
     # --- requests of members ----------------------------------------------------------
@@ -90,7 +86,7 @@ class Group:
 
     def sync(self, sync: Sync, waiter: Waiter, now_ms: int) -> list[Completed]:
         """Give a member its assignment, now or when the leader sends it (SyncGroup)."""
-        member = self._known(sync.member_id, sync.instance_id)
+        member = self._members.known(sync.member_id, sync.instance_id)
         self._check_generation(sync.generation)
         for given, ours in (
             (sync.protocol_type, self.protocol_type),
@@ -118,7 +114,7 @@ class Group:
                 member.sync_waiter = waiter
                 self._complete_sync(member, now_ms)
             case _:
-                raise _unknown_member(sync.member_id)
+                raise unknown_member(sync.member_id)
         return self.tick(now_ms)
 
     def heartbeat(
@@ -126,8 +122,8 @@ class Group:
     ) -> None:
         """Extend a session; raises REBALANCE_IN_PROGRESS if the member must rejoin."""
         if self.state in (_EMPTY, _DEAD):
-            raise _unknown_member(member_id)
-        member = self._known(member_id, instance_id)
+            raise unknown_member(member_id)
+        member = self._members.known(member_id, instance_id)
         self._check_generation(generation)
         self._extend_session(member, now_ms)
         if self.state is _PREPARING:
@@ -136,14 +132,11 @@ class Group:
     def leave(self, member_id: str, instance_id: str | None, now_ms: int) -> list[Completed]:
         """Remove a member, identified by its member id or by its instance id alone."""
         if instance_id is not None and not member_id:
-            static = self._members.of_instance(instance_id)
-            if static is None:
-                raise _unknown_member(instance_id)
-            member_id = static.member_id
+            member_id = self._members.known_instance(instance_id).member_id
         if member_id in self._pending_ids and instance_id is None:
             del self._pending_ids[member_id]
         else:
-            self._remove(self._known(member_id, instance_id), now_ms)
+            self._remove(self._members.known(member_id, instance_id), now_ms)
         return self.tick(now_ms)
 
     def check_commit(
@@ -153,8 +146,8 @@ class Group:
         if generation < 0 and self.state is _EMPTY:
             return  # a client that assigns its own partitions
         if generation < 0 and not member_id and instance_id is None:
-            raise _unknown_member(member_id)
-        member = self._known(member_id, instance_id)
+            raise unknown_member(member_id)
+        member = self._members.known(member_id, instance_id)
         self._check_generation(generation)
         if self.state is _COMPLETING:
             raise _rebalancing()  # partitions are being reassigned
@@ -164,18 +157,19 @@ class Group:
 
     def next_deadline_ms(self) -> int | None:
         """When to call `tick` if nothing else happens before; may be earlier than needed."""
-        return self._wake_at_ms
+        return self._deadlines.wake_at_ms
 
     def tick(self, now_ms: int) -> list[Completed]:
         """Expire sessions, pending member ids and rebalances."""
-        is_due = self._wake_at_ms is not None and now_ms >= self._wake_at_ms
+        wake_at_ms = self._deadlines.wake_at_ms
+        is_due = wake_at_ms is not None and now_ms >= wake_at_ms
         if is_due:
             self._end_sessions(now_ms)
         if self.state is _PREPARING:
             self._advance_rebalance(now_ms)
         if is_due:
-            self._wake_at_ms = self._earliest_deadline_ms()
-        self._charge()
+            self._deadlines.wake_at_ms = self._earliest_deadline_ms()
+        self._share.charge(self.held_bytes)
         completed, self._completed = self._completed, []
         return completed
 
@@ -186,26 +180,15 @@ class Group:
         for member in self._members:
             if member.session_is_over(now_ms):
                 self._remove(member, now_ms)
-        if self._sync_until_ms is not None and now_ms >= self._sync_until_ms:
+        if self._deadlines.syncing_is_over(now_ms):
             self._drop_unsynced(now_ms)
 
     def _earliest_deadline_ms(self) -> int | None:
-        deadlines = [
-            member.deadline_ms
-            for member in self._members
-            if member.is_new or (member.join_waiter is None and member.sync_waiter is None)
-        ]
+        own = (self._deadlines.joins_until_ms, self._deadlines.syncs_until_ms)
+        deadlines = [at for at in own if at is not None]
         deadlines.extend(self._pending_ids.values())
-        deadlines.extend(
-            at for at in (self._rebalance_at_ms, self._sync_until_ms) if at is not None
-        )
+        deadlines.extend(self._members.session_deadlines_ms())
         return min(deadlines, default=None)
-
-    def _wake_by(self, deadline_ms: int) -> int:
-        """Add a deadline, by which `tick` must be called."""
-        if self._wake_at_ms is None or deadline_ms < self._wake_at_ms:
-            self._wake_at_ms = deadline_ms
-        return deadline_ms
 
     # --- queries ----------------------------------------------------------------------
 
@@ -245,8 +228,7 @@ class Group:
         """Mark the group as deleted; it must be idle."""
         assert self.is_idle
         self.state = GroupState.DEAD
-        self._capacity.used_bytes -= self._charged_bytes
-        self._charged_bytes = 0
+        self._share.charge(0)
 
     # --- memory -----------------------------------------------------------------------
 
@@ -256,12 +238,6 @@ class Group:
         pending = len(self._pending_ids) * _PENDING_ID_BYTES
         return _GROUP_BYTES + len(self.group_id) + pending + self._members.held_bytes
 
-    def _charge(self) -> None:
-        """Update the capacity with the group's present memory."""
-        held_bytes = self.held_bytes
-        self._capacity.used_bytes += held_bytes - self._charged_bytes
-        self._charged_bytes = held_bytes
-
     def _check_room(self, growth_bytes: int) -> None:
         held_bytes = self.held_bytes
         if growth_bytes > 0 and held_bytes + growth_bytes > self._limits.max_bytes:
@@ -270,9 +246,7 @@ class Group:
                 f"the members of the group occupy {held_bytes} bytes, and {growth_bytes} more "
                 f"exceed horolog.group.max.bytes={self._limits.max_bytes}",
             )
-        growth_bytes += held_bytes - self._charged_bytes
-        if growth_bytes > 0:
-            self._capacity.check(growth_bytes)
+        self._share.check(held_bytes + growth_bytes)
 
     def _check_assignments(self, assignments: tuple[tuple[str, bytes | memoryview], ...]) -> None:
         before = sum(len(member.assignment) for member in self._members)
@@ -281,22 +255,7 @@ class Group:
     # --- joining ----------------------------------------------------------------------
 
     def _check_joinable(self, join: Join) -> None:
-        limits = self._limits
-        if not (
-            limits.min_session_timeout_ms
-            <= join.session_timeout_ms
-            <= limits.max_session_timeout_ms
-        ):
-            raise RequestRefused(
-                ErrorCode.invalid_session_timeout,
-                f"session timeout of {join.session_timeout_ms} ms, allowed "
-                f"{limits.min_session_timeout_ms} to {limits.max_session_timeout_ms}",
-            )
-        if not join.protocol_type or not 0 < len(join.protocols) <= limits.max_protocols:
-            raise RequestRefused(
-                ErrorCode.inconsistent_group_protocol,
-                f"a member must have 1 to {limits.max_protocols} protocols of one type",
-            )
+        self._limits.check(join)
         known = self._members.get(join.member_id)
         if known is None and join.instance_id is not None:
             known = self._members.of_instance(join.instance_id)
@@ -326,7 +285,7 @@ class Group:
                 f"the group may have {self._limits.max_size} members",
             )
         if join.instance_id is None and join.expects_member_id:
-            self._pending_ids[member_id] = self._wake_by(now_ms + join.session_timeout_ms)
+            self._pending_ids[member_id] = self._deadlines.wake_by(now_ms + join.session_timeout_ms)
             self._completed.append(
                 Completed(waiter, Joined(ErrorCode.member_id_required, member_id))
             )
@@ -339,7 +298,7 @@ class Group:
             del self._pending_ids[join.member_id]
             self._add(join.member_id, join, waiter, now_ms)
             return
-        member = self._known(join.member_id, join.instance_id)
+        member = self._members.known(join.member_id, join.instance_id)
         changed = member.protocols != join.protocols
         leads = member.member_id == self._members.leader
         must_rebalance = changed or (self.state is _STABLE and leads)
@@ -385,12 +344,12 @@ class Group:
         self._complete_join(member, waiter, now_ms, result)
 
     def _add(self, member_id: str, join: Join, waiter: Waiter, now_ms: int) -> None:
-        deadline_ms = self._wake_by(now_ms + self._limits.new_member_timeout_ms)
+        deadline_ms = self._deadlines.wake_by(now_ms + self._limits.new_member_timeout_ms)
         member = Member.joining(member_id, join, deadline_ms)
         if self.state is _EMPTY:
             self.protocol_type = join.protocol_type
         if self.state is _PREPARING and self.generation == 0:
-            self._more_came = True
+            self._deadlines.note_newcomer()
         self._members.add(member)
         self._members.wait_for_join(member, waiter)
         self._rebalance(now_ms)
@@ -417,35 +376,15 @@ class Group:
         for member in self._members:
             if member.sync_waiter is not None:
                 self._complete_sync(member, now_ms, ErrorCode.rebalance_in_progress)
-        timeout_ms = self._members.rebalance_timeout_ms()
-        if self.state is _EMPTY:
-            # Wait for other members that start at the same time (KIP-134).
-            delay_ms = self._limits.initial_rebalance_delay_ms
-            self._extension_left_ms = max(timeout_ms - delay_ms, 0)
-            self._rebalance_at_ms = self._wake_by(now_ms + delay_ms)
-            self._more_came = False
-        else:
-            self._extension_left_ms = None
-            self._rebalance_at_ms = self._wake_by(now_ms + timeout_ms)
-        self._sync_until_ms = None
+        begin = self._deadlines.begin_first if self.state is _EMPTY else self._deadlines.begin
+        begin(now_ms, self._members.rebalance_timeout_ms())
         self._unsynced.clear()
         self.state = GroupState.PREPARING_REBALANCE
 
     def _advance_rebalance(self, now_ms: int) -> None:
         """Complete the rebalance when all members joined or its timeout elapsed."""
-        assert self._rebalance_at_ms is not None
-        time_is_up = now_ms >= self._rebalance_at_ms
-        if self._extension_left_ms is not None:
-            if not time_is_up:
-                return
-            if self._more_came and self._extension_left_ms > 0:
-                delay_ms = min(self._limits.initial_rebalance_delay_ms, self._extension_left_ms)
-                self._extension_left_ms -= delay_ms
-                self._rebalance_at_ms = self._wake_by(now_ms + delay_ms)
-                self._more_came = False
-                return
         all_joined = not self._pending_ids and self._members.joined == len(self._members)
-        if all_joined or time_is_up:
+        if self._deadlines.joining_is_over(now_ms, all_joined=all_joined):
             self._complete_rebalance(now_ms)
 
     def _complete_rebalance(self, now_ms: int) -> None:
@@ -454,11 +393,9 @@ class Group:
                 self._members.remove(member)
         if not self._members.elect_among_joined() and len(self._members):
             # Only static members, none of which joined: they leave when their sessions expire.
-            timeout_ms = max(self._members.rebalance_timeout_ms(), 1)
-            self._rebalance_at_ms = self._wake_by(now_ms + timeout_ms)
+            self._deadlines.wait_on(now_ms, max(self._members.rebalance_timeout_ms(), 1))
             return
-        self._rebalance_at_ms = None
-        self._extension_left_ms = None
+        self._deadlines.end_joining()
         self.generation = 1 if self.generation == _MAX_GENERATION else self.generation + 1
         if not len(self._members):
             self.protocol_name = None
@@ -466,8 +403,7 @@ class Group:
             return
         self.protocol_name = self._members.favourite_protocol()
         self.state = GroupState.COMPLETING_REBALANCE
-        timeout_ms = max(self._members.rebalance_timeout_ms(), 1)
-        self._sync_until_ms = self._wake_by(now_ms + timeout_ms)
+        self._deadlines.begin_syncing(now_ms, max(self._members.rebalance_timeout_ms(), 1))
         for member in self._members:
             self._unsynced.add(member.member_id)
             waiter = self._members.take_join_waiter(member)
@@ -486,30 +422,13 @@ class Group:
 
     def _drop_unsynced(self, now_ms: int) -> None:
         """Remove members that sent no SyncGroup before the timeout."""
-        self._sync_until_ms = None
+        self._deadlines.syncs_until_ms = None
         silent = [m for m in self._members if m.member_id in self._unsynced]
         self._unsynced.clear()
         for member in silent:
             self._remove(member, now_ms)
 
     # --- members ----------------------------------------------------------------------
-
-    def _known(self, member_id: str, instance_id: str | None) -> Member:
-        """The requesting member; raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
-        if instance_id is not None:
-            static = self._members.of_instance(instance_id)
-            if static is None:
-                raise _unknown_member(instance_id)
-            if static.member_id != member_id:
-                raise RequestRefused(
-                    ErrorCode.fenced_instance_id,
-                    f"another member now holds the instance id {instance_id!r}",
-                )
-            return static
-        member = self._members.get(member_id)
-        if member is None:
-            raise _unknown_member(member_id)
-        return member
 
     def _check_generation(self, generation: int) -> None:
         if generation != self.generation:
@@ -520,7 +439,7 @@ class Group:
 
     def _extend_session(self, member: Member, now_ms: int) -> None:
         member.is_new = False
-        member.deadline_ms = self._wake_by(now_ms + member.session_timeout_ms)
+        member.deadline_ms = self._deadlines.wake_by(now_ms + member.session_timeout_ms)
 
     def _remove(self, member: Member, now_ms: int) -> None:
         self._dismiss(member, ErrorCode.unknown_member_id)
@@ -550,10 +469,6 @@ class Group:
             result = Synced(error, self.protocol_type, self.protocol_name, member.assignment)
         self._completed.append(Completed(member.sync_waiter, result))
         member.sync_waiter = None
-
-
-def _unknown_member(who: str) -> RequestRefused:
-    return RequestRefused(ErrorCode.unknown_member_id, f"{who!r} is not a member of the group")
 
 
 def _rebalancing() -> RequestRefused:

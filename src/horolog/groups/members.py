@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.groups.values import (
     Join,
     JoinedMember,
@@ -61,11 +62,14 @@ class Member:
         """The member's metadata for a protocol; empty if it does not support it."""
         return next((bytes(p.metadata) for p in self.protocols if p.name == protocol_name), b"")
 
+    @property
+    def session_runs(self) -> bool:
+        """Whether the session can expire: no request of the member waits, or it is new."""
+        return self.is_new or (self.join_waiter is None and self.sync_waiter is None)
+
     def session_is_over(self, now_ms: int) -> bool:
         """Whether the session has expired."""
-        if now_ms < self.deadline_ms:
-            return False
-        return self.is_new or (self.join_waiter is None and self.sync_waiter is None)
+        return now_ms >= self.deadline_ms and self.session_runs
 
 
 class Members:
@@ -96,6 +100,28 @@ class Members:
         """The static member (KIP-345) with this instance id, or None."""
         member_id = self._id_of_instance.get(instance_id)
         return None if member_id is None else self._by_id[member_id]
+
+    def known(self, member_id: str, instance_id: str | None) -> Member:
+        """The requesting member; raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        if instance_id is not None:
+            static = self.known_instance(instance_id)
+            if static.member_id != member_id:
+                raise RequestRefused(
+                    ErrorCode.fenced_instance_id,
+                    f"another member now holds the instance id {instance_id!r}",
+                )
+            return static
+        member = self._by_id.get(member_id)
+        if member is None:
+            raise unknown_member(member_id)
+        return member
+
+    def known_instance(self, instance_id: str) -> Member:
+        """The static member with this instance id; raises UNKNOWN_MEMBER_ID."""
+        static = self.of_instance(instance_id)
+        if static is None:
+            raise unknown_member(instance_id)
+        return static
 
     def add(self, member: Member) -> None:
         """Add a member."""
@@ -201,6 +227,10 @@ class Members:
         """The largest rebalance timeout of the members, in milliseconds."""
         return max((m.rebalance_timeout_ms for m in self._by_id.values()), default=0)
 
+    def session_deadlines_ms(self) -> Iterator[int]:
+        """When the sessions that run expire, in milliseconds of the event loop's clock."""
+        return (m.deadline_ms for m in self._by_id.values() if m.session_runs)
+
     def for_leader(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
         """The members and metadata that the leader assigns partitions from."""
         return tuple(
@@ -233,6 +263,11 @@ class Members:
             topics.update(of_member)
             names_left -= len(of_member)
         return topics
+
+
+def unknown_member(who: str) -> RequestRefused:
+    """What to raise for a member id or an instance id that the group does not have."""
+    return RequestRefused(ErrorCode.unknown_member_id, f"{who!r} is not a member of the group")
 
 
 def _kept(protocols: tuple[Protocol, ...]) -> tuple[Protocol, ...]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from horolog.errors import ErrorCode
+from horolog.errors import ErrorCode, RequestRefused
 
 NO_GENERATION = -1
 
@@ -38,6 +38,24 @@ class GroupLimits:
     max_bytes: int = 16 << 20
     max_protocols: int = 100
     new_member_timeout_ms: int = 300_000
+
+    def check(self, join: "Join") -> None:
+        """Refuse a session timeout or protocols outside of the limits.
+
+        Raises:
+            RequestRefused: INVALID_SESSION_TIMEOUT or INCONSISTENT_GROUP_PROTOCOL.
+        """
+        least_ms, most_ms = self.min_session_timeout_ms, self.max_session_timeout_ms
+        if not least_ms <= join.session_timeout_ms <= most_ms:
+            raise RequestRefused(
+                ErrorCode.invalid_session_timeout,
+                f"session timeout of {join.session_timeout_ms} ms, allowed {least_ms} to {most_ms}",
+            )
+        if not join.protocol_type or not 0 < len(join.protocols) <= self.max_protocols:
+            raise RequestRefused(
+                ErrorCode.inconsistent_group_protocol,
+                f"a member must have 1 to {self.max_protocols} protocols of one type",
+            )
 
 
 class Protocol(NamedTuple):
