@@ -71,12 +71,13 @@ format: $(MARK) ## put the code in the house style
 	@$(BIN)/ruff format src tests bench tools
 	@$(BIN)/ruff check --fix src tests bench tools
 
-PEERS := .peers/kafka-4 .peers/kafka-3.9 .peers/kafka-streams .peers/mirror-maker .peers/spark .peers/go .peers/node .peers/old-clients
+PEERS := .peers/kafka-4 .peers/kafka-3.9 .peers/kafka-streams .peers/mirror-maker .peers/spark .peers/go .peers/node .peers/old-clients \
+	.peers/old/kafka-2.0.1 .peers/old/kafka-2.8.2
 INTEROP := tests/interop/clients
 BENCH ?= produce unbatched fetch start lookup
 BENCH_OPTIONS ?= --quick
 
-peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.x and 3.9), Spark's Kafka connector, a Go, a Node and old Python clients: 170 MB
+peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.x, 3.9, two of 2.x), Spark's Kafka connector, a Go, a Node and old Python clients: 225 MB
 
 .peers/%/.complete: tools/peers/pom.xml | check-java
 	@command -v mvn >/dev/null || { echo "no peer: fetching peers needs Maven. Debian/Ubuntu: apt-get install maven; macOS: brew install maven."; exit 1; }

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from bench.sides import horolog
 from committed import values_seen
-from tools.peers.kafka import LAST_WITH_OLD_FORMATS, NEWEST, Kafka
+from releases import running
+from tools.peers.kafka import LAST_OF_2, LAST_WITH_OLD_FORMATS, NEWEST, OLDEST_OF_2
 
 from horolog.client import Client, CommittedOffset, Producer, TransactionalProducer
 from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefused
@@ -25,11 +26,11 @@ pytestmark = pytest.mark.timeout(1800)
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module", params=[NEWEST, LAST_WITH_OLD_FORMATS])
+@pytest.fixture(scope="module", params=[NEWEST, LAST_WITH_OLD_FORMATS, LAST_OF_2, OLDEST_OF_2])
 def bootstrap(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    with Kafka(tmp_path_factory.mktemp("kafka"), peer=request.param) as kafka:
+    with running(request.param, tmp_path_factory.mktemp("kafka")) as kafka:
         yield kafka.bootstrap
 
 

@@ -7,6 +7,7 @@ log directory wherever the caller wants it. The jars are those that `make peers`
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -14,7 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,6 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / ".peers"
 NEWEST = "kafka-4"
 LAST_WITH_OLD_FORMATS = "kafka-3.9"
+OLDEST_OF_2 = "old/kafka-2.0.1"
+LAST_OF_2 = "old/kafka-2.8.2"
+UNDER_ZOOKEEPER = (OLDEST_OF_2, LAST_OF_2)  # releases that know nothing else
 CLUSTER_ID = "aG9yb2xvZy1nb2xkZW4tMQ"  # 16 bytes in URL-safe base64, as Kafka writes a cluster id
 
 START_TIMEOUT_S = 600.0  # a JVM on a busy machine; only one that hangs ever meets these
@@ -84,9 +88,9 @@ def jars(peer: str) -> list[Path]:
 def version(peer: str) -> str:
     """The release that was fetched, read from its own jar's name."""
     for jar in jars(peer):
-        if jar.name.startswith("kafka_2.13-"):
-            return jar.stem.removeprefix("kafka_2.13-")
-    raise NoPeer(f"no peer {peer}: its directory holds no kafka_2.13 jar; run `make peers`")
+        if found := re.fullmatch(r"kafka_2\.1[23]-(.*)\.jar", jar.name):
+            return found[1]
+    raise NoPeer(f"no peer {peer}: its directory holds no jar of Kafka; run `make peers`")
 
 
 def free_port() -> int:
@@ -165,7 +169,7 @@ class Kafka:
         flags: of the JVM.
         port: the port to listen on; a free one when None.
         zookeeper: the address of a ZooKeeper to run under instead of KRaft (3.9 is the last that
-            can; only so does it still write the old record formats).
+            can; only so does it still write the old record formats). 2.x needs one.
         listeners: further listeners by name, each with its security protocol (KRaft only);
             `address_of` tells where they are.
         format_arguments: of the storage tool, `--add-scram ...` for example.
@@ -289,6 +293,7 @@ class Kafka:
         return {
             "broker.id": "1",
             "zookeeper.connect": address,
+            "zookeeper.connection.timeout.ms": "600000",
             "listeners": f"PLAINTEXT://{self.bootstrap}",
         }
 
@@ -437,6 +442,19 @@ def zookeeper(directory: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(STOP_TIMEOUT_S)
+
+
+@contextmanager
+def release(peer: str, directory: Path) -> Iterator[Kafka]:
+    """A Kafka of any release, with a ZooKeeper beside it if it knows nothing else.
+
+    Under a ZooKeeper it takes connections before there is a controller.
+    """
+    with ExitStack() as stack:
+        address = None
+        if peer in UNDER_ZOOKEEPER:
+            address = stack.enter_context(zookeeper(directory / "zookeeper"))
+        yield stack.enter_context(Kafka(directory / "kafka", peer=peer, zookeeper=address))
 
 
 def dump(files: Sequence[Path], *, peer: str = NEWEST, deep: bool = False) -> str:

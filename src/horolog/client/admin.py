@@ -21,6 +21,7 @@ _SET: Final = 0
 _DELETE: Final = 1
 _METADATA_TOPIC: Final = "__cluster_metadata"
 _FIRST_WITH_TIMES: Final = 1  # of DescribeQuorum
+_FIRST_WITH_DEFAULTS: Final = 4  # of CreateTopics (KIP-464, Apache Kafka 2.4)
 
 
 ConfigResource: TypeAlias = tuple[ResourceType, str]
@@ -50,6 +51,14 @@ class AppendTimesAhead(NamedTuple):
     most_ahead_ms: int
     resets: int | None = None
     """At how many offsets append times go back; None if the broker does not say it."""
+
+
+class _TopicDefaults(NamedTuple):
+    partitions: int = -1
+    replication_factor: int = -1
+
+
+_TOPIC_DEFAULTS: Final = ("num.partitions", "default.replication.factor")
 
 
 class AdminCalls(RetriedCalls):
@@ -86,6 +95,11 @@ class AdminCalls(RetriedCalls):
         Raises:
             RequestRefused: some were refused; names each with the broker's reason.
         """
+        if -1 in {replication_factor, *topics.values()}:
+            defaults = self._defaults_of_topics()
+            topics = {name: defaults.partitions if n == -1 else n for name, n in topics.items()}
+            if replication_factor == -1:
+                replication_factor = defaults.replication_factor
         settings = [{"name": name, "value": value} for name, value in (configs or {}).items()]
         wanted = [
             {
@@ -104,6 +118,15 @@ class AdminCalls(RetriedCalls):
         ).body
         self.brokers.forget()
         return {each.name: getattr(each, "topic_id", None) for each in body.topics}
+
+    def _defaults_of_topics(self) -> _TopicDefaults:
+        """What -1 stands for, where the controller does not know it; else -1."""
+        controller = self._persist(self.brokers.controller)
+        if controller.version(ApiKey.CREATE_TOPICS) >= _FIRST_WITH_DEFAULTS:
+            return _TopicDefaults()
+        broker = (ResourceType.BROKER, str(self.metadata([]).controller_id))
+        settings = self.describe_configs([broker], names=_TOPIC_DEFAULTS)[broker]
+        return _TopicDefaults(*(int(settings[name].value or -1) for name in _TOPIC_DEFAULTS))
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics and all that they hold.
