@@ -1,6 +1,6 @@
 """Spark writing a log: format "horolog" beside Spark's Kafka sink.
 
-    python -m bench.spark_write [--quick] [--runs N] [--json FILE]
+    python -m bench.spark_write [--quick] [--runs N] [--bytes 1000] [--work stream] [--json FILE]
 
 Both sides run in one Spark on two threads and write the same rows, made from a range of numbers,
 to four partitions of one horolog broker, with their defaults (acks=all, idempotent, no
@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from bench.harness import Numbers, Options, options
+from bench.harness import Numbers, Options, options_of, parser_of
 from bench.sides import HOROLOG, KAFKA, Side, horolog
 from bench.spark_floor import FLOOR
 from bench.spark_session import compare_rows, spark_with_kafka
@@ -32,6 +32,8 @@ PARTITIONS = 4
 EXACTLY, AT_LEAST = "exactly once", "at least once"
 ONE_TREE = {EXACTLY: "this tree", AT_LEAST: "this tree"}
 TASKS = 4
+SIZES = 100, 1000
+WORK = BATCH, STREAM = "batch", "stream"
 TUNED = {"kafka.batch.size": "500000", "kafka.linger.ms": "20", "kafka.buffer.memory": "67108864"}
 SCHEMA = "key string, value string"
 _numbers = itertools.count()
@@ -122,7 +124,11 @@ def drain(
 
 def main() -> None:
     """Print the table."""
-    asked = options(__doc__.splitlines()[0])
+    parser = parser_of(__doc__.splitlines()[0])
+    parser.add_argument("--bytes", type=int, choices=SIZES, help="records of this size only")
+    parser.add_argument("--work", choices=WORK, help="only writes of a batch, or of a stream")
+    arguments = parser.parse_args()
+    asked = options_of(arguments)
     session = spark_with_kafka("spark_write")
     spark, versions = session.spark, session.versions("sink")
     size = (500 << 20) if asked.quick else (1500 << 20)
@@ -130,22 +136,26 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="spark-write-") as base,
         horolog(directory=Path(base)) as side,
     ):
-        for value_bytes in (100, 1000):
+        target = Target(side)
+        for value_bytes in SIZES if arguments.bytes is None else [arguments.bytes]:
             count = size // value_bytes
-            tables(spark, Target(side), value_bytes, count, asked, versions)
+            frame = rows_of(spark, count, value_bytes)
+            if arguments.work != STREAM:
+                batches(frame, target, value_bytes, count, asked, versions)
+            if arguments.work != BATCH:
+                streams(frame, target, value_bytes, count, asked, versions)
     spark.stop()
 
 
-def tables(
-    spark: Any,
+def batches(
+    frame: Any,
     target: Target,
     value_bytes: int,
     count: int,
     asked: Options,
     versions: Mapping[str, str],
 ) -> None:
-    """The rows of one size."""
-    frame = rows_of(spark, count, value_bytes)
+    """A DataFrame of records of one size."""
     for name, settings in (("", {}), (", Spark's sink tuned", TUNED)):
         work = f"{value_bytes} B records written{name}"
         calls = {
@@ -160,6 +170,18 @@ def tables(
     }
     compare_rows(work, calls, versions, asked, "-")
     compare_once(frame, target, count, f"{value_bytes} B records written", asked)
+
+
+def streams(
+    frame: Any,
+    target: Target,
+    value_bytes: int,
+    count: int,
+    asked: Options,
+    versions: Mapping[str, str],
+) -> None:
+    """The same rows, as a stream."""
+    spark = frame.sparkSession
     with tempfile.TemporaryDirectory(prefix="spark-write-") as files:
         frame.write.mode("overwrite").parquet(files)
         work = f"{value_bytes} B records written as a stream"
