@@ -215,3 +215,12 @@ def test_offsets_are_found_by_time(
     assert client.list_offsets({(name, 0): NOW_MS + 21})[name, 0] is None
     ends = client.list_offsets({(name, 0): EARLIEST, (name, 1): LATEST})
     assert [None if end is None else end.offset for end in ends.values()] == [0, 1]
+
+
+def test_topics_get_the_partitions_and_replicas_that_brokers_give_by_default(
+    client: Client, topic: Callable[[str], str]
+) -> None:
+    default, three = topic("default"), topic("three")
+    client.create_topics({default: -1, three: 3})
+    found = client.metadata([default, three]).topics
+    assert {name: len(each.partitions) for name, each in found.items()} == {default: 1, three: 3}
