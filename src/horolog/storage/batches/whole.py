@@ -39,10 +39,12 @@ def is_whole(files: Files, path: str) -> bool:
     """Whether a file is batches from its first byte to its last, and not empty."""
     log, end = BatchReader.of_file(files, path), 0
     try:
-        for position, header in whole_batches(log):
-            if position != end:
+        for position, header, listed in log.stretches(check_crcs=True):
+            if header.base_offset < 0:
                 return False
-            end += header.size
+            if listed is None:
+                log.check(position, header)
+            end = position + (header.size if listed is None else listed.end)
     except CorruptBatch:
         return False
     return 0 < log.size == end

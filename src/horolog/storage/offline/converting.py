@@ -24,9 +24,10 @@ from pathlib import Path
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused, StorageFailed
-from horolog.record.batch import iter_headers
+from horolog.record.batch import MAGIC, parse_header
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses, as_plain_messages, convert_all
+from horolog.record.old_format.plain import list_messages
 from horolog.record.old_format.sent import RUN_BYTES
 from horolog.storage import names
 from horolog.storage.batches.reader import EVERYTHING
@@ -191,7 +192,7 @@ class _Segment:
             StorageFailed: it has what the format has no place for.
         """
         magic, is_other = self._conversion.magic, False
-        for _, header in self._old.batches().headers():
+        for _, header, _ in self._old.batches().stretches():
             is_other |= header.magic != magic
             if magic < 2 and header.is_control and not header.is_transactional:
                 raise StorageFailed(
@@ -267,8 +268,14 @@ class _Segment:
             self._flush(parts)
 
     def _count(self, batch: bytes) -> None:
-        for _, header in iter_headers(batch, 0, self._next_offset):
-            self._next_offset = header.next_offset
+        position = 0
+        while position < len(batch):
+            header = parse_header(batch, position, self._next_offset)
+            listed = None
+            if header.magic != MAGIC and not header.codec_number:
+                listed = list_messages(batch, header, position)
+            self._next_offset = header.next_offset if listed is None else listed.next_offset
+            position = position + header.size if listed is None else listed.end
 
     def _begin_file(self, base_offset: int) -> None:
         stem = f"{self._work}/{names.segment_file(base_offset, '')}"

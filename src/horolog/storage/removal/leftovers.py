@@ -153,8 +153,8 @@ def _remove_replaced(files: Files, directory: str, swaps: list[str]) -> None:
 
 def _next_offset(files: Files, path: str, base_offset: int) -> int:
     next_offset = base_offset
-    for _, header in BatchReader.of_file(files, path).headers():
-        next_offset = header.next_offset
+    for _, header, listed in BatchReader.of_file(files, path).stretches():
+        next_offset = header.next_offset if listed is None else listed.next_offset
     return next_offset
 
 
