@@ -8,7 +8,7 @@ from in_process_spark import InProcessSpark
 from partition_files import PartitionFiles
 
 from horolog.jobs import archive, restore
-from horolog.jobs.archives import segments
+from horolog.jobs.archives import rebuilding, segments
 from horolog.jobs.archives.restoring import Restored
 from horolog.storage import names
 from horolog.storage.file_errors import SyncFailed
@@ -27,7 +27,7 @@ def archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     files.write_indexes()
     log, to, state = files.log_dir, tmp_path / "archive", tmp_path / "archiving"
     archive(InProcessSpark(), source=log, archive=to, state=state)
-    monkeypatch.setattr(segments, "_WRITE_BYTES", 1)
+    monkeypatch.setattr(rebuilding, "_CHUNK_RECORDS", 1)
     monkeypatch.setattr(segments, "_SYNC_BYTES", 1)
     return tmp_path
 
@@ -80,3 +80,31 @@ def test_a_log_is_proved_as_its_file_has_it(
     assert list(done.refused) == ["orders-0"]
     assert not (archived / "target/orders-0").exists()
     assert restored(archived).refused == {}
+
+
+def test_large_records_are_restored_a_few_megabytes_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many records of usual sizes would be made at once."""
+    files = PartitionFiles(tmp_path / "log")
+    for number in range(24):
+        files.add([NINE_MS + number, NINE_MS - number], value_bytes=1 << 20)
+    files.write_indexes()
+    archive(
+        InProcessSpark(),
+        source=files.log_dir,
+        archive=tmp_path / "archive",
+        state=tmp_path / "archiving",
+    )
+    write_at = Files.write_at
+    sizes = []
+
+    def noting(files: Files, file: OpenFile, parts: Any, position: int) -> None:
+        if file.path.endswith(names.LOG):
+            sizes.append(sum(map(len, parts)))
+        write_at(files, file, parts, position)
+
+    monkeypatch.setattr(Files, "write_at", noting)
+    assert restored(tmp_path).records == 48
+    assert sum(sizes) > 48 << 20
+    assert max(sizes) < 10 << 20

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header, verify_crc
 from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.column_writer import PickedRows, encode_picked, encode_records
+from horolog.record.column_writer import PickedRows, RecordsEncoder, encode_picked
 from horolog.record.columns import batch_schema, decode, encode, encode_batches
 from horolog.record.compression import Codec
 from horolog.record.row_columns import RowColumns
@@ -229,11 +229,12 @@ def test_records_of_compacted_batches_keep_their_offsets_and_base_times(groups, 
         }
     )
     flat = np.array([delta for chosen in deltas for delta in chosen], np.int64)
-    sizes = [(len(chosen), ms) for chosen, ms in zip(deltas, base_ms, strict=True)]
+    sizes = np.array([len(chosen) for chosen in deltas], np.int64)
+    records, ends = RecordsEncoder().encode(rows, flat, sizes, np.array(base_ms, np.int64))
+    assert len(records) == (ends[-1] if ends else 0)
     empty = build_batch([])
-    for payload, chosen, ms in zip(
-        map(bytes, encode_records(rows, flat, sizes)), deltas, base_ms, strict=True
-    ):
+    for start, end, chosen, ms in zip([0, *ends[:-1]], ends, deltas, base_ms, strict=False):
+        payload = bytes(records[start:end])
         if not chosen:
             assert payload == b""
             continue

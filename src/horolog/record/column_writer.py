@@ -2,7 +2,7 @@
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,42 +142,49 @@ def encode_picked(
             sequence = next_sequence(sequence, records.rows)
 
 
-def encode_records(
-    rows: pa.RecordBatch,
-    deltas: npt.NDArray[np.int64],
-    batches: Iterable[tuple[int, int]],
-) -> Iterator[memoryview]:
-    """The records of batches whose rows follow each other, as format v2 has them, uncompressed.
+class RecordsEncoder:
+    """Writes the records of many batches at once, as format v2 has them, uncompressed."""
 
-    Each is valid until the next one is asked for.
+    def __init__(self) -> None:
+        self._out = np.empty(BATCH_BYTES, np.uint8)
 
-    Args:
-        rows: with the columns that `encode` takes; the times are those in the records' bytes.
-        deltas: of each row its offset less its batch's base offset.
-        batches: of each how many of the rows, and its base timestamp.
+    def encode(
+        self,
+        rows: pa.RecordBatch,
+        deltas: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+        base_timestamps: npt.NDArray[np.int64],
+    ) -> tuple[memoryview, list[int]]:
+        """The records of batches whose rows follow each other.
 
-    Raises:
-        ValueError: as `encode`; or the records are larger than a batch can be.
-    """
-    columns = RowColumns(rows)
-    inputs = (_NONE, np.ascontiguousarray(deltas), columns.times, *columns.others)
-    state = _new_state()
-    out = np.empty(BATCH_BYTES, np.uint8)
-    for count, base_timestamp in batches:
-        state[layout.END_ROW] += count
-        state[layout.BASE_TIMESTAMP] = base_timestamp
-        state[layout.FILLED] = 0
-        while _scatter(out, state, inputs) == layout.FULL:
-            filled = state[layout.FILLED]
-            least = filled + state[layout.RECORD_BYTES]
-            if least > _MAX_RECORD_BYTES:
-                raise ValueError(
-                    f"Rows up to {state[layout.END_ROW]} make records of more than a batch can hold"
-                )
-            larger = np.empty(min(max(2 * len(out), least), _MAX_RECORD_BYTES), np.uint8)
-            larger[:filled] = out[:filled]
-            out = larger
-        yield out.data[: state[layout.FILLED]]
+        Args:
+            rows: with the columns that `encode` takes; the times are those in the records' bytes.
+            deltas: of each row its offset less its batch's base offset.
+            counts: of each batch how many of the rows.
+            base_timestamps: of each batch.
+
+        Returns:
+            The records of all batches, valid until the next call, and where those of each end.
+
+        Raises:
+            ValueError: as `encode`; or the records of one are larger than a batch can be.
+        """
+        columns = RowColumns(rows)
+        # Counted from base times of its own, a record's bytes do not depend on the batch.
+        times = columns.times - np.repeat(base_timestamps, counts)
+        ends = np.zeros(len(times) + 1, np.int64)
+        inputs = (ends[1:], _NONE, np.ascontiguousarray(deltas), times, *columns.others)
+        state = _new_state()
+        state[layout.END_ROW] = len(times)
+        while _scatter(self._out, state, inputs) == layout.FULL:
+            out, filled = self._out, state[layout.FILLED]
+            self._out = np.empty(max(2 * len(out), filled + state[layout.RECORD_BYTES]), np.uint8)
+            self._out[:filled] = out[:filled]
+        ends = ends[np.cumsum(counts)]
+        sizes = np.diff(ends, prepend=0)
+        if len(sizes) and sizes.max() > _MAX_RECORD_BYTES:
+            raise ValueError(f"{counts[sizes.argmax()]} rows make more bytes than a batch can hold")
+        return self._out.data[: state[layout.FILLED]], ends.tolist()
 
 
 class _Records(NamedTuple):
@@ -272,7 +279,7 @@ class _Writer:
         state, pieces = self._state, self._pieces
         while True:
             columns, numbers = pieces[0]
-            status = _scatter(out, state, (numbers, _NONE, columns.times, *columns.others))
+            status = _scatter(out, state, (_NONE, numbers, _NONE, columns.times, *columns.others))
             count: int = state[layout.ROW] - state[layout.FIRST_ROW]
             if status == layout.FULL:
                 return count

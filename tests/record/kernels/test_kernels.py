@@ -269,8 +269,8 @@ def scatter_inputs(rng: random.Random, rows: int):
     )
 
 
-def run_scatter(scatter, columns, room: int, poison: int):
-    """Answer, state, and the bytes written."""
+def run_scatter(scatter, columns, room: int, poison: int, *, with_ends: bool):
+    """Answer, state, where records end, and the bytes written."""
     state = array("q", bytes(8 * layout.SCATTER_STATE_SIZE))
     state[layout.MAX_TIMESTAMP] = -1
     state[layout.BASE_TIMESTAMP] = 1_000
@@ -278,23 +278,28 @@ def run_scatter(scatter, columns, room: int, poison: int):
     state[layout.END_ROW] = len(order) or len(times)
     state[layout.FIRST_ROW] = -3  # of a batch that has rows of other columns
     out = Guarded(room, np.uint8, poison)
+    ends = Guarded(state[layout.END_ROW] if with_ends else 0, np.int64, poison)
     if scatter is column_twins.scatter:
-        status = scatter(out.array.data, state, *(column.data for column in columns))
+        arrays = [column.data for column in (ends.array, *columns)]
+        status = scatter(out.array.data, state, *arrays)
     else:
-        status = scatter(out.array, np.frombuffer(state, np.int64), *columns)
+        status = scatter(out.array, np.frombuffer(state, np.int64), ends.array, *columns)
     out.assert_margins_stand()
-    return status, list(state), out.array.tobytes()
+    ends.assert_margins_stand()
+    return status, list(state), ends.array.tobytes(), out.array.tobytes()
 
 
 def test_scattering_by_kernel_and_twin_gives_the_same_bytes(rng):
     for case in range(CASES // 8):
         columns = scatter_inputs(rng, rng.choice((0, 1, 5, 20)))
         poison = POISONS[case % len(POISONS)]
-        _, state, _ = run_scatter(column_twins.scatter, columns, 20_000, poison)
+        ends = rng.random() < 0.5
+        _, state, *_ = run_scatter(column_twins.scatter, columns, 20_000, poison, with_ends=ends)
         exact = state[layout.FILLED]
         for room in (20_000, exact, max(0, exact - 1), rng.randrange(400)):
-            expected = run_scatter(column_twins.scatter, columns, room, poison)
-            assert run_scatter(column_kernels.scatter, columns, room, poison) == expected
+            expected = run_scatter(column_twins.scatter, columns, room, poison, with_ends=ends)
+            found = run_scatter(column_kernels.scatter, columns, room, poison, with_ends=ends)
+            assert found == expected
 
 
 def test_kernels_take_buffers_that_cannot_be_written_and_ones_that_can(rng):

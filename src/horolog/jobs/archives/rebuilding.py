@@ -14,7 +14,7 @@ from horolog.jobs.archives.parts import rows_of
 from horolog.jobs.archives.reading import raise_largest
 from horolog.jobs.archives.rows import OrderedRows, one_table
 from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, pack_header
-from horolog.record.column_writer import encode_records
+from horolog.record.column_writer import RecordsEncoder
 from horolog.record.compression import Codec, compress
 from horolog.record.timestamps import NO_TIMESTAMP
 
@@ -23,12 +23,13 @@ _CODECS = tuple(Codec)
 
 
 class Rebuilt(NamedTuple):
-    """A batch, and when its first record was appended."""
+    """Batches that follow each other; valid until the next are asked for."""
 
-    parts: tuple[bytes, bytes]
-    """Its bytes: the header and the records."""
-    header: BatchHeader
-    append_ms: int | None
+    parts: list[bytes | memoryview]
+    """Their bytes: of each the header and the records."""
+    headers: list[BatchHeader]
+    append_ms: list[int | None]
+    """When the first record of each was appended."""
 
 
 class Rebuilder:
@@ -43,6 +44,7 @@ class Rebuilder:
         self.records = 0
         self.digest, self.batch_digest = RecordDigest(), BatchDigest()
         self._rows = rows
+        self._encoder = RecordsEncoder()
         self._from_ms, self._to_ms = from_ms, to_ms
         self._is_selective = from_ms is not None or to_ms is not None
 
@@ -55,10 +57,23 @@ class Rebuilder:
             CorruptFile: rows are missing, or are of no batch.
         """
         for numbers, payloads in facts:
-            for start, end in _chunks(numbers):
-                yield from self._some(numbers[start:end].copy(), payloads[start:end])
+            start = 0
+            while start < len(numbers):
+                end = start + self._reach(numbers[start : start + _CHUNK_RECORDS])
+                rebuilt = self._some(numbers[start:end].copy(), payloads[start:end])
+                if rebuilt is not None:
+                    yield rebuilt
+                start = end
 
-    def _some(self, numbers: of_batches.Numbers, payloads: list[bytes | None]) -> Iterator[Rebuilt]:
+    def _reach(self, numbers: of_batches.Numbers) -> int:
+        """How many of the batches to make at once: those whose rows are in memory already."""
+        sums = np.cumsum(numbers[:, of_batches.RECORDS])
+        count = max(1, int(np.searchsorted(sums, _CHUNK_RECORDS, side="right")))
+        ends = numbers[:count, of_batches.LAST_OFFSET] + 1
+        reach = self._rows.reach(int(ends[-1]))
+        return max(1, int(np.searchsorted(ends, reach, side="right")))
+
+    def _some(self, numbers: of_batches.Numbers, payloads: list[bytes | None]) -> Rebuilt | None:
         end = int(numbers[-1, of_batches.LAST_OFFSET]) + 1
         tables = [rows_of(each) for each in self._rows.before(end)]
         rows = one_table(tables) if tables else None
@@ -79,13 +94,13 @@ class Rebuilder:
                 numbers, payloads, counts, is_control, rows, place
             )
             if not len(numbers):
-                return
+                return None
         self.records += int(counts.sum())
         if self._is_selective:
             if rows is not None and rows.num_rows:
                 self.digest.add(rows)
             self.batch_digest.add(numbers, [each for each in payloads if each is not None])
-        yield from _made(numbers, payloads, rows, deltas, counts)
+        return self._made(numbers, payloads, rows, deltas, counts)
 
     def _placed(
         self, rows: pa.RecordBatch, numbers: of_batches.Numbers
@@ -131,54 +146,55 @@ class Rebuilder:
         places = np.flatnonzero(kept)
         return numbers[kept], [payloads[at] for at in places], counts[kept], is_control[kept]
 
+    def _made(
+        self,
+        numbers: of_batches.Numbers,
+        payloads: list[bytes | None],
+        rows: pa.RecordBatch | None,
+        deltas: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+    ) -> Rebuilt:
+        data, ends = memoryview(b""), [0] * len(numbers)
+        appends: list[int | None] = [None] * len(numbers)
+        if rows is not None and rows.num_rows:
+            appends = _first_of_each(rows.column("append_ms"), counts)
+            written = rows.select(["key", "value", "headers", "create_ms"]).rename_columns(
+                ["key", "value", "headers", "timestamp_ms"]
+            )
+            bases = numbers[:, of_batches.BASE_TIMESTAMP]
+            data, ends = self._encoder.encode(written, deltas, counts, bases)
+        parts: list[bytes | memoryview] = []
+        headers = []
+        start = 0
+        for fields, payload, end in zip(numbers.tolist(), payloads, ends, strict=True):
+            records: bytes | memoryview = data[start:end] if payload is None else payload
+            start = end
+            codec = _CODECS[fields[of_batches.ATTRIBUTES] & 7]
+            if not fields[of_batches.RECORDS]:
+                records = b""
+            elif codec is not Codec.NONE:
+                records = compress(codec, records)
+            header = header_of(fields, len(records))
+            headers.append(header)
+            parts += (pack_header(header, records), records)
+        return Rebuilt(parts, headers, appends)
+
 
 _NOTHING = np.empty(0, np.int64)
 
 
-def _chunks(numbers: of_batches.Numbers) -> Iterator[tuple[int, int]]:
-    """Stretches of batches of a few records together."""
-    sums = np.cumsum(numbers[:, of_batches.RECORDS])
-    start = 0
-    while start < len(numbers):
-        before = int(sums[start - 1]) if start else 0
-        end = int(np.searchsorted(sums, before + _CHUNK_RECORDS, side="right"))
-        end = max(end, start + 1)
-        yield start, end
-        start = end
-
-
-def _made(
-    numbers: of_batches.Numbers,
-    payloads: list[bytes | None],
-    rows: pa.RecordBatch | None,
-    deltas: npt.NDArray[np.int64],
-    counts: npt.NDArray[np.int64],
-) -> Iterator[Rebuilt]:
-    groups = list(zip(counts.tolist(), numbers[:, of_batches.BASE_TIMESTAMP].tolist(), strict=True))
-    appends: list[int | None] = []
-    encoded: Iterator[memoryview] = iter(())
-    if rows is not None and rows.num_rows:
-        column = rows.column("append_ms").fill_null(NO_APPEND_TIME).to_numpy()
-        firsts = np.cumsum(counts) - counts
-        of_each = column[np.minimum(firsts, len(column) - 1)]
-        appends = [
-            None if not count or ms == NO_APPEND_TIME else ms
-            for ms, count in zip(of_each.tolist(), counts.tolist(), strict=True)
-        ]
-        written = rows.select(["key", "value", "headers", "create_ms"]).rename_columns(
-            ["key", "value", "headers", "timestamp_ms"]
-        )
-        encoded = encode_records(written, deltas, groups)
-    for place, fields in enumerate(numbers.tolist()):
-        records: bytes | memoryview = next(encoded, b"")
-        payload = payloads[place]
-        if payload is not None:
-            records = payload
-        codec = _CODECS[fields[of_batches.ATTRIBUTES] & 7]
-        packed = compress(codec, records) if fields[of_batches.RECORDS] else b""
-        header = header_of(fields, len(packed))
-        append_ms = appends[place] if appends else None
-        yield Rebuilt((pack_header(header, packed), packed), header, append_ms)
+def _first_of_each(column: pa.Array, counts: npt.NDArray[np.int64]) -> list[int | None]:
+    """The value of the first row of each batch; None where there is none."""
+    if column.null_count == len(column):
+        return [None] * len(counts)
+    values = column.fill_null(NO_APPEND_TIME).to_numpy()
+    firsts = np.cumsum(counts) - counts
+    of_each = values[np.minimum(firsts, len(values) - 1)]
+    known = (counts > 0) & (of_each != NO_APPEND_TIME)
+    return [
+        ms if is_known else None
+        for ms, is_known in zip(of_each.tolist(), known.tolist(), strict=True)
+    ]
 
 
 def header_of(fields: list[int], payload_bytes: int) -> BatchHeader:
@@ -206,4 +222,4 @@ def filler_at(offset: int, leader_epoch: int) -> Rebuilt:
     """An empty batch that makes a log end behind an offset, so that it is not given out again."""
     fields = [offset, offset, NO_TIMESTAMP, NO_TIMESTAMP, 0, -1, -1, -1, leader_epoch, 0]
     header = header_of(fields, 0)
-    return Rebuilt((pack_header(header, b""), b""), header, None)
+    return Rebuilt([pack_header(header, b"")], [header], [None])

@@ -13,6 +13,7 @@ from horolog.jobs.archives import facts as of_batches
 from horolog.jobs.archives.manifest import ArchivedFile
 from horolog.jobs.archives.parts import NEEDED_FOR_RECORDS
 from horolog.jobs.archives.store import ArchiveStore
+from horolog.storage.names import MAX_OFFSET
 
 BATCH_ROWS: Final = 32_768
 BATCH_BYTES: Final = 4 << 20
@@ -90,12 +91,28 @@ class OrderedRows:
         self._waiting = sorted(wanted, key=lambda each: each.first_offset, reverse=True)
         self._open: list[_Cursor] = []
 
+    def reach(self, offset: int) -> int:
+        """How far up to an offset `before` gives rows without reading on in a file.
+
+        There is one table of each open file in memory, whatever its records weigh.
+        """
+        for cursor in self._open:
+            offset = min(offset, cursor.reach)
+        while self._waiting and self._waiting[-1].first_offset < offset:
+            offset = min(offset, self._next_opened().reach)
+        return offset
+
+    def _next_opened(self) -> "_Cursor":
+        file = self._waiting.pop()
+        rows = read_rows(self._store, file, self._start, self._end, columns=NEEDED_FOR_RECORDS)
+        cursor = _Cursor(rows)
+        self._open.append(cursor)
+        return cursor
+
     def before(self, offset: int) -> list[pa.RecordBatch]:
         """The rows before an offset that were not given yet, in tables; ordered if it is one."""
         while self._waiting and self._waiting[-1].first_offset < offset:
-            file = self._waiting.pop()
-            rows = read_rows(self._store, file, self._start, self._end, columns=NEEDED_FOR_RECORDS)
-            self._open.append(_Cursor(rows))
+            self._next_opened()
         found: list[pa.RecordBatch] = []
         used = 0
         for cursor in self._open:
@@ -116,6 +133,11 @@ class _Cursor:
     @property
     def is_done(self) -> bool:
         return self._at is None
+
+    @property
+    def reach(self) -> int:
+        """The offset behind its table; past all offsets at the end of the file."""
+        return MAX_OFFSET if self._at is None else self._at.column("offset")[-1].as_py() + 1
 
     def before(self, offset: int) -> list[pa.RecordBatch]:
         found = []

@@ -34,7 +34,6 @@ from horolog.storage.segments.finished import write_companions
 from horolog.storage.segments.reader import SegmentReader
 
 _INTERVAL_BYTES: Final = 4096
-_WRITE_BYTES: Final = 4 << 20
 _SYNC_BYTES: Final = 32 << 20
 """A sync begins after so much, while more is made: or the disk would idle, and then the task."""
 
@@ -116,13 +115,12 @@ class BuildSegment:
         facts = read_facts(store, unit.batches, unit.start, unit.end)
         rows = OrderedRows(store, unit.records, unit.start, unit.end)
         rebuilder = Rebuilder(rows, from_ms=self.from_ms, to_ms=self.to_ms)
-        for batch in rebuilder.batches(facts):
-            log.add(batch)
+        for rebuilt in rebuilder.batches(facts):
+            log.add(rebuilt)
         end = unit.end
         if unit.filler is not None and log.builder.next_offset < unit.filler:
             end = unit.filler - 1  # of what was archived
             log.add(filler_at(unit.filler - 1, log.leader_epoch))
-        log.flush()
         log.begin_sync()
         reader = SegmentReader(files, log.stem, unit.base_offset, log.size)
         write_companions(files, reader, _INTERVAL_BYTES, log.append_times, log.builder)
@@ -175,8 +173,6 @@ class _Log:
         self.leader_epoch = -1
         self._files = files
         self._file = files.create(stem + names.LOG)
-        self._parts: list[bytes] = []
-        self._pending = 0
         self._stretches: list[AppendTimeStretch] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="horolog-sync")
         self._syncs: list[Future[None]] = []
@@ -188,24 +184,19 @@ class _Log:
     def __exit__(self, *_: object) -> None:
         self._thread.shutdown(cancel_futures=True)
 
-    def add(self, batch: Rebuilt) -> None:
-        header = batch.header
-        self.builder.add(self.size + self._pending, header)
-        self._parts += batch.parts
-        self._pending += header.size
-        if header.records_count and not header.is_control:
-            known = self._stretches[-1].ms if self._stretches else None
-            if known != batch.append_ms:
-                self._stretches.append(AppendTimeStretch(header.base_offset, batch.append_ms))
-        self.leader_epoch = max(self.leader_epoch, header.leader_epoch)
-        if self._pending >= _WRITE_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._parts:
-            self._files.write_at(self._file, self._parts, self.size)
-        self.size += self._pending
-        self._parts, self._pending = [], 0
+    def add(self, rebuilt: Rebuilt) -> None:
+        """Write batches behind those before."""
+        position, stretches = self.size, self._stretches
+        known = stretches[-1].ms if stretches else None
+        for header, append_ms in zip(rebuilt.headers, rebuilt.append_ms, strict=True):
+            self.builder.add(position, header)
+            position += header.size
+            if append_ms != known and header.records_count and not header.is_control:
+                stretches.append(AppendTimeStretch(header.base_offset, append_ms))
+                known = append_ms
+            self.leader_epoch = max(self.leader_epoch, header.leader_epoch)
+        self._files.write_at(self._file, rebuilt.parts, self.size)
+        self.size = position
         if self.size - self._sync_begun >= _SYNC_BYTES:
             self.begin_sync()
 

@@ -280,6 +280,7 @@ def _cell_size(size):
 def _scatter(
     out,
     state,
+    ends,
     order,
     deltas,
     times,
@@ -330,6 +331,8 @@ def _scatter(
             position = _put_cell(out, position, header_value_data, start, size)
         state[layout.FILLED] = position
         state[layout.ROW] = place + 1
+        if len(ends):
+            ends[place] = position
         if timestamp != NO_TIMESTAMP and (
             state[layout.SCATTER_TIMED] == 0 or timestamp > state[layout.MAX_TIMESTAMP]
         ):
@@ -359,6 +362,7 @@ gather: Callable[..., int] = compile_kernel(
 scatter: Callable[..., int] = compile_kernel(
     numba.int64(
         _BYTES_OUT,
+        INT64S,  # state, ends
         INT64S,
         _INT64S_IN,  # order, offset deltas, times
         _INT64S_IN,

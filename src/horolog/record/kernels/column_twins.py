@@ -230,6 +230,7 @@ def _append(
 def scatter(
     out: memoryview,
     state: Ints,
+    ends: Ints,
     order: Ints,
     deltas: Ints,
     times: Ints,
@@ -250,7 +251,8 @@ def scatter(
 
     Both are places in `order`, which has the numbers of rows, or, where it has no elements,
     numbers themselves. Offset deltas are those given for the rows, or, where `deltas` has no
-    elements, places counted from FIRST_ROW.
+    elements, places counted from FIRST_ROW. Where `ends` has elements, that of each place becomes
+    where its record ends in `out`.
 
     Row i of a column is between `ends[i]` and `ends[i + 1]`; a `valid` without
     elements means that nothing is null. The caller has checked that the ends
@@ -278,6 +280,8 @@ def scatter(
         out[state[FILLED] : end] = record
         state[FILLED] = end
         state[ROW] = place + 1
+        if len(ends):
+            ends[place] = end
         if time != NO_TIMESTAMP and (not state[SCATTER_TIMED] or time > state[MAX_TIMESTAMP]):
             state[MAX_TIMESTAMP] = time
             state[SCATTER_TIMED] = 1
