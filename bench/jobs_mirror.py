@@ -1,14 +1,14 @@
 """The job mirror beside Spark's own Kafka source and sink, which copy the same topic.
 
     python -m bench.jobs_mirror [--quick] [--runs N] [--only KIND] [--json FILE]
-        [--batches NAME] [--line joined|as-is|directory|mirror-maker]
+        [--batches NAME] [--line default|as-is|directory|mirror-maker]
 
 Both sides run in one Spark on two threads and copy a topic of four partitions, to a broker of the
 same kind: horolog, and Apache Kafka. Its batches are as large as a Java producer makes them by
 default (16 KiB), and as large as Arrow clients do (512 KiB). Spark's side reads and writes every
-record with key, value, headers and timestamp; the mirror keeps its state on disk. Small batches
-are mirrored joined (`batch_bytes`), too. A line of its own compares the mirror into a log directory
-with that into a broker.
+record with key, value, headers and timestamp; the mirror keeps its state on disk. It joins small
+batches unless it is asked not to (`batch_bytes=0`), which is measured, too. A line of its own
+compares the mirror into a log directory with that into a broker. `--only` chooses the brokers.
 
 Between two Apache Kafkas MirrorMaker 2 is a peer, too, with two tasks and its defaults. It is a
 service: of its time only that from the first records at the target to the last is counted, and of
@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ VALUE_BYTES = 100
 T0_MS = 1_763_000_000_000
 TO_DIRECTORY = "into a directory"
 BATCHES = {"16 KiB": 16 << 10, "512 KiB": 512 << 10}
-JOINED_BYTES = 512 << 10
+AS_THEY_ARE = 0
 MIRROR_MAKER = "MirrorMaker 2"
 MIRROR_MAKER_TIMEOUT_S = 600.0
 SPARK_THREADS = 2
@@ -62,7 +62,7 @@ class Lines:
         """What the command line asks for, and the rest of it."""
         parser = argparse.ArgumentParser(add_help=False)
         parser.add_argument("--batches", choices=BATCHES)
-        parser.add_argument("--line", choices=["joined", "as-is", "directory", "mirror-maker"])
+        parser.add_argument("--line", choices=["default", "as-is", "directory", "mirror-maker"])
         asked, rest = parser.parse_known_args(arguments)
         return cls(asked.batches, asked.line), rest
 
@@ -102,7 +102,7 @@ def copy_of(bootstrap: str, topic: str, expected: int) -> Iterator[None]:
 def by_mirror(
     spark: Any, source: str, target: str, topic: str, count: int, batch_bytes: int | None = None
 ) -> Numbers:
-    """Copy the topic with the job, with its batches as they are or joined."""
+    """Copy the topic with the job; small batches are joined by default."""
     with tempfile.TemporaryDirectory(prefix="mirror-") as state, copy_of(target, topic, count):
         start = time.perf_counter()
         done = mirror(
@@ -190,6 +190,7 @@ def rows(
     versions: dict[str, str],
 ) -> None:
     """The lines of one kind of broker."""
+    asked = replace(asked, only=None)  # of the brokers; both copy
     source, target = (each.bootstrap for each in brokers)
     size = (200 << 20) if asked.quick else (1 << 30)
     count = size // VALUE_BYTES
@@ -203,20 +204,16 @@ def rows(
         theirs = partial(by_spark, spark, source, target, topic, count)
         pids = [each.pid for each in brokers]
         sides = {HOROLOG: ours, KAFKA: theirs}
-        joined = partial(ours, batch_bytes=JOINED_BYTES)
-        is_small = batch_bytes < JOINED_BYTES
-        if lines.has("as-is"):
+        if lines.has("default"):
             compare_rows(work, sides, versions, asked, "5x", cpu_of=pids)
-        if lines.has("joined") and is_small:
-            sides[HOROLOG] = joined
-            compare_rows(f"{work}, joined", sides, versions, asked, "5x", cpu_of=pids)
+        if lines.has("as-is") and batch_bytes != max(BATCHES.values()):
+            sides[HOROLOG] = partial(ours, batch_bytes=AS_THEY_ARE)
+            compare_rows(f"{work} as they are", sides, versions, asked, "5x", cpu_of=pids)
         if lines.has("mirror-maker") and kind == KAFKA and has_mirror_maker():
             maker = partial(by_mirror_maker, source, target, topic, count)
             peers = {HOROLOG: "this tree", MIRROR_MAKER: mirror_maker_version()}
-            for how, call in {"": ours, ", joined": joined}.items():
-                if is_small or not how:
-                    both = {HOROLOG: call, MIRROR_MAKER: maker}
-                    compare_rows(f"{work}{how}, MirrorMaker 2", both, peers, asked, "5x")
+            both = {HOROLOG: ours, MIRROR_MAKER: maker}
+            compare_rows(f"{work}, MirrorMaker 2", both, peers, asked, "5x")
         if lines.has("directory") and kind == HOROLOG:
             files = {TO_DIRECTORY: partial(into_directory, spark, source, topic, count)}
             names = dict.fromkeys((TO_DIRECTORY, "into a broker"), "this tree")

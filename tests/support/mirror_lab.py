@@ -31,7 +31,7 @@ class Killed(BaseException):
 
 
 class MirrorLab:
-    """Runs a mirror in this process."""
+    """Runs a mirror in this process; batches stay as they are unless `batch_bytes` is given."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.state = path / "state"
@@ -45,23 +45,23 @@ class MirrorLab:
             source=str(source),
             target=str(target),
             topics=topics,
-            **{"state": self.state, **more},
+            **{"state": self.state, "batch_bytes": 0, **more},
         )
 
     def killed_before_the_end(self, *arguments: Any, **more: Any) -> None:
-        """Run it up to a kill: after so many batches, or before what was done is written down."""
+        """Run it up to a kill: after so many batches are sent, or before that is written down."""
         assert self.may_be_killed(*arguments, **more)
 
     def may_be_killed(self, *arguments: Any, after: int = 1 << 60, **more: Any) -> bool:
         """The same, where nothing may be left to do; whether it was killed."""
         left = after
 
-        def advance(self: Any, made: Any, base_offset: int | None) -> None:
+        def advance(self: Any, mades: list[Any], base_offset: int | None) -> None:
             nonlocal left
             if left == 0:
                 raise Killed
             left -= 1
-            original(self, made, base_offset)
+            original(self, mades, base_offset)
 
         def append(self: Any, *arguments: Any) -> None:
             nonlocal left

@@ -33,6 +33,7 @@ class Joiner:
         """
         self._out = np.empty(max(max_bytes - HEADER_SIZE, 1), np.uint8)
         self._state = array("q", bytes(8 * layout.JOIN_STATE_SIZE))
+        self._state_array = np.frombuffer(self._state, np.int64)  # the same memory
         self._first: BatchHeader | None = None
         self._max_timestamp = 0
 
@@ -50,6 +51,7 @@ class Joiner:
         shift = header.base_timestamp - first.base_timestamp
         if (
             _WORTH_JOINING * header.size > len(self._out) + HEADER_SIZE
+            or header.records_count < 1
             or (header.attributes ^ first.attributes) & _ALIKE_BITS
             or abs(shift) > layout.FARTHEST_TIME_DELTA
         ):
@@ -109,5 +111,5 @@ class Joiner:
         if kernels is None:
             JOIN_KERNELS.note_work(len(records))
             return join_twins.join(memoryview(records), self._state, self._out.data)
-        data, state = np.frombuffer(records, np.uint8), np.frombuffer(self._state, np.int64)
-        return int(kernels.join(data, state, self._out))
+        data = np.frombuffer(records, np.uint8)
+        return int(kernels.join(data, self._state_array, self._out))

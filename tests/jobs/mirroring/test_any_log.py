@@ -115,7 +115,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     broker.stop()
 
 
-_BATCH_BYTES = (None, 400, 20_000, 1 << 20)
+_BATCH_BYTES = (0, None, 400, 20_000, 1 << 20)
 
 
 @given(

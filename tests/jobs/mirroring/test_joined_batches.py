@@ -1,5 +1,7 @@
 """A mirror that sends small batches as larger ones; its tasks run in this process."""
 
+import json
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +62,45 @@ def test_few_batches_hold_the_same_records(
     assert {header.codec for header in target.headers("t")} == {codec}
 
 
+@pytest.mark.parametrize("codec", Codec)
+def test_what_is_not_compressed_is_joined_unless_another_size_is_given(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker", codec: Codec
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    for number in range(6):
+        how = Codec.NONE if number in (2, 3) else codec
+        produce(source.address, "t", 0, records(5 * number, 5), codec=how)
+    assert not lab.run(source.address, target.address, batch_bytes=None).errors
+    assert rows_of(target.address, "t") == rows_of(source.address, "t")
+    assert headers_of(target, "t") == ([30] if codec is Codec.NONE else [5, 5, 10, 5, 5])
+    for number in (6, 7):
+        produce(source.address, "t", 0, records(5 * number, 5))
+    assert not lab.run(source.address, target.address, batch_bytes=0).errors
+    assert headers_of(target, "t")[-2:] == [5, 5]
+
+
+@pytest.mark.parametrize("batch_bytes", [0, None])
+def test_sequences_go_on_from_zero_after_the_largest(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker", batch_bytes: int | None
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    assert not lab.run(source.address, target.address).errors
+    progress = lab.state / "progress.json"
+    known = json.loads(progress.read_text())
+    known["topics"]["t"]["places"]["0"]["sequence"] = (1 << 31) - 13
+    progress.write_text(json.dumps(known))
+    for number in range(6):
+        produce(source.address, "t", 0, records(5 * number, 5))
+    lab.killed_before_the_end(source.address, target.address, batch_bytes=batch_bytes)
+    for number in range(6, 12):
+        produce(source.address, "t", 0, records(5 * number, 5))
+    for size in (batch_bytes, 0):
+        assert not lab.run(source.address, target.address, batch_bytes=size).errors
+        assert rows_of(target.address, "t") == rows_of(source.address, "t")
+    place = json.loads(progress.read_text())["topics"]["t"]["places"]["0"]
+    assert place["sequence"] == 60 - 13
+
+
 def test_offsets_are_mapped_as_without(
     lab: MirrorLab, tmp_path: Path, target: "RunningBroker"
 ) -> None:
@@ -73,7 +114,7 @@ def test_offsets_are_mapped_as_without(
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-@pytest.mark.parametrize("later", [None, 700, 100_000])
+@pytest.mark.parametrize("later", [0, None, 700, 100_000])
 @pytest.mark.parametrize("after", [1, 7, 1 << 60])
 def test_a_killed_run_is_gone_on_with_whatever_size_the_next_one_has(
     lab: MirrorLab,
@@ -120,7 +161,7 @@ def test_a_source_that_was_changed_after_a_kill_stops_the_partition(
     else:
         del batches[2:]
     write_log(tmp_path / "log" / "t-0", batches)
-    for batch_bytes in (None, 100_000):
+    for batch_bytes in (0, None, 100_000):
         done = lab.run(tmp_path / "log", target.address, batch_bytes=batch_bytes)
         assert len(done.errors) == 1
         assert "t-0 of the source has changed from offset 0 on" in done.errors[0]
@@ -159,11 +200,26 @@ def test_no_batch_becomes_larger_than_the_target_takes(
     assert rows_of(target.address, "t") == rows_of(source.address, "t")
 
 
+def test_what_grows_when_it_is_compressed_is_joined_for_a_target_of_small_batches(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    target.create_topic("t", 1, retention_ms="-1", max_message_bytes="2000")
+    noise = random.Random(7)
+    for number in range(30):
+        # Ten of them nearly fill such a batch, and gzip makes it larger than the target takes.
+        rows = [Record(T0_MS + number, None, noise.randbytes(184))]
+        produce(source.address, "t", 0, rows, codec=Codec.GZIP)
+    assert not lab.run(source.address, target.address, batch_bytes=100_000).errors
+    assert headers_of(target, "t") == [9, 9, 9, 3]
+    assert rows_of(target.address, "t") == rows_of(source.address, "t")
+
+
 def test_what_is_no_size_and_a_directory_are_refused(
     lab: MirrorLab, source: "RunningBroker", tmp_path: Path
 ) -> None:
     source.create_topic("t", 1)
-    for batch_bytes in (0, -1, 1 << 40):
+    for batch_bytes in (-1, 1 << 40):
         with pytest.raises(Misconfigured, match="batch_bytes"):
             lab.run(source.address, source.address, rename="(.*)=x", batch_bytes=batch_bytes)
     with pytest.raises(Misconfigured, match="directory gets the batches as they are"):

@@ -84,7 +84,8 @@ BatchBytes = Annotated[
         metavar="BYTES",
         show_default=False,
         help="Send small successive batches of a partition as one of up to so many bytes before "
-        "compression, as 524288: several times faster. By default batches stay as they are.",
+        "compression; 0 leaves each as it is, which takes several times longer. By default 524288, "
+        "and compressed batches stay as they are.",
     ),
 ]
 ReplaceCreateTimes = Annotated[

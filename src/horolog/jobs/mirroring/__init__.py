@@ -96,9 +96,10 @@ def mirror(
         groups: groups whose committed offsets are carried over.
         groups_pattern: or a regular expression of Java's for their names.
         batch_bytes: send successive batches of a partition as one of up to so many bytes before
-            compression, and no more than the target's topic takes; by default each as it is. A
-            batch of more than half of that stays as it is. Keys, values, headers, times, order and
-            the maps of offsets are the same either way.
+            compression, and no more than the target's topic takes; 0 leaves each as it is. A
+            batch of more than half of that stays as it is. By default 512 KiB, and compressed
+            batches stay as they are. Keys, values, headers, times, order and the maps of offsets
+            are the same either way.
         replace_create_times: mirror into topics of LogAppendTime, which replace create times.
         skip_lost: go on behind records that the source has deleted before they were mirrored.
         once: stop at the ends that the logs have at the start, or else go on until `control` ends
@@ -120,9 +121,9 @@ def mirror(
         raise Misconfigured("groups have committed offsets at a broker: the source is a path")
     if (chosen or groups_pattern is not None) and not to_location.is_broker:
         raise Misconfigured("a log directory keeps no groups: the target is a path")
-    if batch_bytes is not None and not 0 < batch_bytes <= _MOST_BATCH_BYTES:
-        raise Misconfigured(f"batch_bytes={batch_bytes}: from 1 to {_MOST_BATCH_BYTES} can be")
-    if batch_bytes is not None and not to_location.is_broker:
+    if batch_bytes is not None and not 0 <= batch_bytes <= _MOST_BATCH_BYTES:
+        raise Misconfigured(f"batch_bytes={batch_bytes}: from 0 to {_MOST_BATCH_BYTES} can be")
+    if batch_bytes and not to_location.is_broker:
         raise Misconfigured("a log directory gets the batches as they are: leave out batch_bytes")
     if state is None and not dry_run:
         raise Misconfigured("give a state directory, or dry_run")

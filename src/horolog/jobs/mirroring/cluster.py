@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -22,6 +23,13 @@ from horolog.jobs.mirroring.topics import (
 )
 from horolog.jobs.selection import Selection, client_of
 from horolog.storage.names import TopicPartition
+
+_JOINED_BYTES: Final = 512 << 10
+"""Below what consumers fetch of a partition at a time, and what brokers take, by default."""
+
+
+_PART_FOR_CODEC: Final = 256
+_BYTES_FOR_CODEC: Final = 64
 
 
 class ClusterDestination:
@@ -48,7 +56,8 @@ class ClusterDestination:
         self._location = location
         self._settings = dict(settings)
         self._ledger = ledger
-        self._batch_bytes = batch_bytes or 0
+        self._batch_bytes = _JOINED_BYTES if batch_bytes is None else batch_bytes
+        self._compresses = batch_bytes is not None
         self._dry_run = dry_run
         self._client = self.client()
         self._is_source = False
@@ -124,12 +133,21 @@ class ClusterDestination:
                 options=each.options,
                 target=target,
                 rule=each.rule,
-                join_bytes=min(self._batch_bytes, each.target_max_bytes or self._batch_bytes),
+                join_bytes=self._join_bytes(each.target_max_bytes),
+                compresses=self._compresses,
                 target_compacts=each.target_compacts,
             )
             for each in units
         ]
         yield from in_bundles(spark, moves, _move_all)
+
+    def _join_bytes(self, target_max_bytes: int | None) -> int:
+        """How large joined batches become, such that the topic takes them."""
+        if not target_max_bytes:
+            return self._batch_bytes
+        # What cannot be compressed grows a little when it is.
+        room = target_max_bytes - target_max_bytes // _PART_FOR_CODEC - _BYTES_FOR_CODEC
+        return max(0, min(self._batch_bytes, room))
 
     def finish(self, spark: SparkSession) -> Sequence[str]:
         """Nothing is left to do."""

@@ -20,6 +20,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from horolog.buffers import Buffer
 from horolog.client import Client, NoAnswer, Produced
 from horolog.client.appends import Appending, ProducerId
 from horolog.errors import Damaged, ErrorCode, HorologError, RequestRefused
@@ -30,7 +31,7 @@ from horolog.jobs.mirroring.offset_map import Point
 from horolog.jobs.mirroring.reading import Range, Stretch, stretches
 from horolog.jobs.mirroring.sent_before import TargetLog, find_sent
 from horolog.jobs.selection import client_of
-from horolog.record.batch import next_sequence
+from horolog.record.batch import BatchHeader, next_sequence
 from horolog.record.identity import renamed
 from horolog.record.joining import Joiner
 from horolog.record.kernels.loading import JOIN_KERNELS
@@ -88,6 +89,8 @@ class Move:
     """Or after so many points of the map: a compacted log may have one for each record."""
     join_bytes: int = 0
     """Successive batches are sent as one of up to so many bytes, uncompressed; 0 leaves each."""
+    compresses: bool = True
+    """Compressed batches are joined, too: decompressed, and compressed again."""
     target_compacts: bool = False
     """The target removes batches from the midst of its log."""
     patience_s: float = _PATIENCE_S
@@ -197,7 +200,7 @@ class _Attempt:
                 for made in self._made(pieces):
                     if found is not None:
                         for known, base_offset in found.match(made, self._moved.place.sequence):
-                            self._advance(known, base_offset)
+                            self._advance([known], base_offset)
                         self._sequence = self._moved.place.sequence
                         if found.is_over:
                             found = None
@@ -235,14 +238,20 @@ class _Attempt:
         if self._joiner is None or (made.batch is None and not self._taken):
             self._send([made])
             return
-        if made.batch is not None and not self._joiner.add(made.header, made.batch):
+        if made.batch is not None and not self._join(made.header, made.batch):
             self._send_taken()
-            if not self._joiner.add(made.header, made.batch):
+            if not self._join(made.header, made.batch):
                 self._send([made])
                 return
         self._taken.append(made)
         if len(self._taken) >= _MOST_JOINED:
             self._send_taken()
+
+    def _join(self, header: BatchHeader, batch: Buffer) -> bool:
+        assert self._joiner is not None
+        if header.codec_number and not self._unit.compresses:
+            return False
+        return self._joiner.add(header, batch)
 
     def _send_taken(self) -> None:
         taken, self._taken = self._taken, []
@@ -279,11 +288,7 @@ class _Attempt:
         under_way = self._under_way
         while under_way and (len(under_way) > left or under_way[0].appending is None):
             mades, appending = under_way.popleft()
-            base_offset = None if appending is None else self._appended(appending)
-            for made in mades:
-                self._advance(made, base_offset)
-                if base_offset is not None:
-                    base_offset += made.records
+            self._advance(mades, None if appending is None else self._appended(appending))
 
     def _appended(self, appending: Appending) -> int:
         """Where a batch went, as soon as that is known."""
@@ -297,26 +302,28 @@ class _Attempt:
             )
         return base_offset
 
-    def _advance(self, made: Made, base_offset: int | None) -> None:
-        """All up to and including a batch of the source is at the target."""
+    def _advance(self, mades: list[Made], base_offset: int | None) -> None:
+        """All up to and including these batches of the source is at the target, from there on."""
         moved, place = self._moved, self._moved.place
-        source = made.source
-        following = place.target_offset
-        if base_offset is not None:
-            following = base_offset + made.records
-            for offset, at in made.runs:
-                delta = base_offset + at - offset
-                if delta != self._delta:
-                    moved.points.append((offset, base_offset + at))
-                    self._delta = delta
-        if made.batch is not None:
-            moved.records += made.records
-            moved.bytes += len(made.batch)
+        records, last_ms = 0, place.last_ms
+        for made in mades:
+            if base_offset is not None:
+                for offset, at in made.runs:
+                    to = base_offset + records + at
+                    if to - offset != self._delta:
+                        moved.points.append((offset, to))
+                        self._delta = to - offset
+            if made.batch is not None:
+                records += made.records
+                moved.bytes += len(made.batch)
+                last_ms = made.source.max_timestamp
+        moved.records += records
+        following = 0 if base_offset is None else base_offset + records
         moved.place = replace(
             place,
-            offset=source.next_offset,
-            sequence=next_sequence(place.sequence, made.records),
+            offset=mades[-1].source.next_offset,
+            sequence=next_sequence(place.sequence, records),
             target_offset=max(place.target_offset, following),
-            last_ms=place.last_ms if made.batch is None else source.max_timestamp,
-            records=place.records + made.records,
+            last_ms=last_ms,
+            records=place.records + records,
         )
