@@ -176,7 +176,7 @@ def test_sigterm_stops_cleanly(broker_process: BrokerProcess) -> None:
     with RawConnection(broker_process.address) as connection:
         connection.ask(ApiKey.METADATA, 9, topics=[{"name": "t"}])
         assert broker_process.terminate() == 0
-    directory = Path(broker_process._settings["log.dir"])
+    directory = broker_process.log_dir
     assert (directory / ".kafka_cleanshutdown").exists()
 
 

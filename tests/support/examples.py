@@ -3,9 +3,23 @@
 `make test` tries few of each, `make thorough` hundreds; see `conftest.py`.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 from hypothesis import settings
+
+IS_THOROUGH = settings().max_examples >= 500
 
 
 def examples(share: float) -> settings:
     """Decorate a test with this: one of many alike tries less, a model more."""
     return settings(max_examples=max(2, round(settings().max_examples * share)))
+
+
+def some_of(cases: Iterable[Any], every: int) -> list[Any]:
+    """Parameters for `parametrize`: each `every`th case, and the others marked slow."""
+    return [
+        case if place % every == 0 else pytest.param(case, marks=pytest.mark.slow)
+        for place, case in enumerate(cases)
+    ]

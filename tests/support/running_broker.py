@@ -1,16 +1,15 @@
 """A broker for a test: in this process on a thread of its own, or in one that can be killed."""
 
 import asyncio
-import json
-import os
+import atexit
+import functools
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from broker_nursery import BornBroker, Nursery
 from patience import PATIENCE_S
 
 from horolog.broker.controller import NewTopic
@@ -29,13 +28,6 @@ QUICK = {
     # Records of years ago outlive a slow test; those that run retention say when.
     "log.initial.task.delay.ms": "86400000",
 }
-
-_SERVE = """
-import json, sys
-from horolog.broker.service import serve
-from horolog.config import Settings
-serve(Settings(json.loads(sys.argv[1])), on_ready=lambda bound: print(bound[0].port, flush=True))
-"""
 
 
 class RunningBroker:
@@ -132,44 +124,44 @@ class RunningBroker:
         self.loop.close()
 
 
+@functools.cache
+def _nursery() -> Nursery:
+    """The process that brokers are forked from, for as long as tests run."""
+    nursery = Nursery()
+    atexit.register(nursery.close)
+    return nursery
+
+
 class BrokerProcess:
     """A broker in a process of its own, to be killed."""
 
     def __init__(self, log_dir: Path, settings: Mapping[str, str] | None = None) -> None:
         self.log_dir = log_dir
-        self._settings = {"log.dir": str(log_dir), **QUICK, **(settings or {})}
-        self._start()
-
-    def _start(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVE, json.dumps(self._settings)],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, "the broker did not start"
-        self.port = int(line)
-        self.address = f"127.0.0.1:{self.port}"
-        # Whatever is started again listens where its clients look for it.
-        self._settings["listeners"] = f"PLAINTEXT://{self.address}"
-
-    def kill(self) -> None:
-        """Kill it: no signal handler, no clean-up."""
-        self._end(signal.SIGKILL)
-
-    def terminate(self) -> int:
-        """Stop it as an operator does; the exit code."""
-        return self._end(signal.SIGTERM)
+        self._settings = {**QUICK, **(settings or {})}
+        self.start_again()
 
     def start_again(self) -> None:
         """Start it in the same directory and on the same port."""
-        self._start()
+        said = self.log_dir.with_name(f"{self.log_dir.name}.said")
+        said.parent.mkdir(parents=True, exist_ok=True)
+        arguments = ["serve", "--log-dir", str(self.log_dir)]
+        for name, value in self._settings.items():
+            arguments += ["--set", f"{name}={value}"]
+        self._process = BornBroker(_nursery(), said, arguments)
+        address = self._process.await_ready()
+        assert address is not None, f"the broker did not start: {self._process.said[-2000:]}"
+        self.address = address
+        # Whatever is started again listens where its clients look for it.
+        self._settings["listeners"] = f"PLAINTEXT://{address}"
 
-    def _end(self, number: int) -> int:
-        if self._process.poll() is None:
-            self._process.send_signal(number)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        return self._process.wait(PATIENCE_S)
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """Kill it: no signal handler, no clean-up."""
+        self._process.end(signal.SIGKILL)
+
+    def terminate(self) -> int:
+        """Stop it as an operator does; the exit code."""
+        return self._process.end(signal.SIGTERM)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from examples import some_of
 from faultyfiles import FaultyFiles
 from storelogs import (
     NOW,
@@ -419,7 +420,7 @@ SMALL = {"index_interval_bytes": 300, "segment_bytes": 4_000}
 
 
 @pytest.mark.parametrize("with_kernels", [True, False])
-@pytest.mark.parametrize("case", range(6))
+@pytest.mark.parametrize("case", some_of(range(12), 4))
 def test_a_log_whose_format_changes_is_read_searched_and_recovered(
     tmp_path: Path, case: int, with_kernels: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from examples import some_of
 from storelogs import NOW, new_log, partition_dir
 
 from horolog.config import TopicConfig
@@ -94,9 +95,7 @@ def found(directory: Path) -> tuple[list[Finding], tuple[int, int, int]]:
     return findings, (size, batches, records)
 
 
-@pytest.mark.parametrize(
-    "case", [*range(6), *(pytest.param(case, marks=pytest.mark.slow) for case in range(6, 60))]
-)
+@pytest.mark.parametrize("case", some_of(range(60), 20))
 def test_what_is_found_does_not_depend_on_how_messages_are_read(
     tmp_path: Path, case: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
