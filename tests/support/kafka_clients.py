@@ -227,6 +227,7 @@ def _commit(consumer: kafka.KafkaConsumer, topic: str, received: Sequence[Receiv
     while True:
         try:
             consumer.commit(offsets)
+            return
         except kafka.errors.RebalanceInProgressError:
             consumer.poll(5000)
 
