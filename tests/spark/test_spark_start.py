@@ -1,4 +1,6 @@
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -65,3 +67,13 @@ def test_only_a_local_master_runs_in_this_python() -> None:
     assert is_local("local[*]")
     assert not is_local("local-cluster[1,1,1024]")
     assert not is_local("spark://h:7077")
+
+
+def test_processes_of_a_query_do_not_wait_for_what_only_brokers_use() -> None:
+    code = (
+        "import sys, horolog.spark.stream, horolog.spark.sink\n"
+        "print([name for name in ('horolog.storage.log_dir', 'horolog.broker', 'numba') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
