@@ -26,6 +26,7 @@ from horolog.storage.index.builder import IndexBuilder
 
 PARTITIONS = 4
 TASKS = 8
+SIZES = 100, 1000
 BATCH_BYTES = 16 << 10  # what a Java producer fills
 SEGMENT_BYTES = 256 << 20
 SPAN_MS = 86_400_000
@@ -54,12 +55,12 @@ def write_log(log_dir: Path, topic: str, value_bytes: int, size: int) -> int:
     return PARTITIONS * count * each
 
 
-def write_logs(log_dir: Path, asked: Options) -> dict[int, int]:
-    """Fill a topic with small records and one with large; their bytes, and how many records."""
+def write_logs(log_dir: Path, asked: Options, sizes: Sequence[int] = SIZES) -> dict[int, int]:
+    """Fill a topic with records of each size; the sizes, and how many records."""
     size = (700 << 20) if asked.quick else (2 << 30)
     return {
         value_bytes: write_log(log_dir, f"r{value_bytes}", value_bytes, size)
-        for value_bytes in (100, 1000)
+        for value_bytes in sizes
     }
 
 

@@ -1,6 +1,6 @@
 """Spark streaming a log: format "horolog" beside Spark's own Kafka source, in one Spark.
 
-    python -m bench.spark_stream [--quick] [--runs N] [--json FILE]
+    python -m bench.spark_stream [--quick] [--runs N] [--bytes 1000] [--work follow] [--json FILE]
 
 Both sources read the same topics of one horolog broker on two threads. A full scan is a stream of
 what is available, its start and end included, as one micro-batch into the noop sink; a row of its
@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.harness import Numbers, Options, Row, in_turns, options, report
+from bench.harness import Numbers, Options, Row, in_turns, options_of, parser_of, report
 from bench.sides import HOROLOG, KAFKA, Side, horolog
 from bench.spark_floor import FLOOR
-from bench.spark_read import TASKS, write_logs
+from bench.spark_read import SIZES, TASKS, write_logs
 from bench.spark_session import compare_rows, spark_with_kafka
 
 from horolog.client import Client
@@ -124,18 +124,24 @@ def follow(frame: Any, bootstrap: str, seconds: float) -> Numbers:
 
 def main() -> None:
     """Print the table."""
-    asked = options(__doc__.splitlines()[0])
+    parser = parser_of(__doc__.splitlines()[0])
+    parser.add_argument("--bytes", type=int, choices=SIZES, help="records of this size only")
+    parser.add_argument("--work", choices=["scan", "follow"], help="only this")
+    arguments = parser.parse_args()
+    asked = options_of(arguments)
+    sizes = SIZES if arguments.bytes is None else (arguments.bytes,)
     session = spark_with_kafka("spark_stream")
     spark, versions = session.spark, session.versions("source")
     with tempfile.TemporaryDirectory(prefix="spark-stream-") as base:
         log_dir = Path(base) / "data"
-        records = write_logs(log_dir, asked)
+        records = write_logs(log_dir, asked, sizes if arguments.work != "follow" else ())
         with horolog(directory=Path(base)) as side:
             for value_bytes, count in records.items():
                 scans(spark, side, value_bytes, count, asked, versions)
-            with Client(side.bootstrap) as client:
-                client.create_topics({FOLLOWED: FOLLOWED_PARTITIONS})
-            follows(spark, side.bootstrap, asked, versions)
+            if arguments.work != "scan":
+                with Client(side.bootstrap) as client:
+                    client.create_topics({FOLLOWED: FOLLOWED_PARTITIONS})
+                follows(spark, side.bootstrap, asked, versions)
     spark.stop()
 
 
