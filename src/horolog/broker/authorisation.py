@@ -1,4 +1,4 @@
-"""Authorization of requests: called once per request, before its handler.
+"""Authorization of requests: called before the handler of each, and before a shortcut answers it.
 
 There are no ACLs yet: every principal may do everything. Clients that must authenticate first are
 refused until they have.

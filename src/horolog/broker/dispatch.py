@@ -28,7 +28,7 @@ from horolog.broker.authorisation import Authorise, authorise
 from horolog.broker.turns import ClientGone, TimeSlice
 from horolog.buffers import Buffer
 from horolog.network.dispatching import Hangup
-from horolog.network.peer import Peer
+from horolog.network.peer import Peer, Shortcut
 from horolog.network.reply import Part, Reply
 from horolog.wire.api import SUPPORTED, ApiKey, Versions
 from horolog.wire.codec import decode_request, encode_response
@@ -105,7 +105,10 @@ Handler: TypeAlias = "Callable[[Request[Any], Broker], Response | Coroutine[Any,
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
 T = TypeVar("T")
 
+MakeShortcut: TypeAlias = "Callable[[Broker, Authorise, Peer], Shortcut]"
+
 _HANDLERS: dict[ApiKey, Handler] = {}
+_SHORTCUTS: dict[ApiKey, MakeShortcut] = {}
 
 # A request of more fields is decoded, and its answer packed, in a thread: some 5 ms of work.
 FIELDS_AT_ONCE: Final = 2_000
@@ -124,6 +127,16 @@ def api(key: ApiKey) -> Callable[[HandlerT], HandlerT]:
     return enter
 
 
+def shortcut(key: ApiKey) -> Callable[[MakeShortcut], MakeShortcut]:
+    """Enter a class of shortcuts for one API: each client has one from its first such request."""
+
+    def enter(make: MakeShortcut) -> MakeShortcut:
+        _SHORTCUTS[key] = make
+        return make
+
+    return enter
+
+
 def served() -> dict[ApiKey, Versions]:
     """What ApiVersions answers: all handlers, in the versions that `wire` knows."""
     return {key: SUPPORTED[key] for key in sorted(_HANDLERS)}
@@ -133,6 +146,7 @@ class _Served(NamedTuple):
     handler: Handler
     min_version: int
     max_version: int
+    make_shortcut: "MakeShortcut | None"
 
 
 class Dispatcher:
@@ -147,7 +161,8 @@ class Dispatcher:
         # One thread: more would only wait for each other, and let the event loop wait for them all.
         self._codec: Executor = ThreadPoolExecutor(1, thread_name_prefix="horolog-codec")
         self._served = {
-            key: _Served(handler, *SUPPORTED[key]) for key, handler in _HANDLERS.items()
+            key: _Served(handler, *SUPPORTED[key], _SHORTCUTS.get(key))
+            for key, handler in _HANDLERS.items()
         }
 
     def __call__(self, frame: Buffer, peer: Peer) -> "Reply | asyncio.Future[Reply | None] | None":
@@ -158,6 +173,9 @@ class Dispatcher:
             TooManyFields: it takes too long for the event loop; `slowly` answers it.
             Hangup: a version that is not served, or a request that is not allowed.
         """
+        shortcut = peer.shortcut
+        if shortcut is not None and (reply := shortcut(frame)) is not None:
+            return reply
         header = parse_request_header(frame)
         key, version, _, client_id, position = header
         served = self._served.get(key)
@@ -165,6 +183,10 @@ class Dispatcher:
             return _refuse_version(header)
         self._authorise(peer, key)
         body = decode_request(key, version, frame, position, FIELDS_AT_ONCE)
+        if served.make_shortcut is not None:
+            if shortcut is None:
+                shortcut = peer.shortcut = served.make_shortcut(self._broker, self._authorise, peer)
+            shortcut.learn(frame, header, body)
         request = Request(version, body, client_id or "", peer)
         response = served.handler(request, self._broker)
         if not isinstance(response, CoroutineType):

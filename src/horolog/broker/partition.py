@@ -109,6 +109,12 @@ class Partition:
         """
         return self._writes.append(batch, now_ms, produce_version, owner, in_thread=in_thread)
 
+    def append_nowait(
+        self, batch: Buffer, now_ms: int, produce_version: int, owner: Hashable
+    ) -> Appended | None:
+        """As `append`; None, without any effect, if a write of it may block or has to queue."""
+        return self._writes.append_nowait(batch, now_ms, produce_version, owner)
+
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
         """Run a call on the log in a thread, after all writes that are validated by now."""
         return self._writes.run(call)

@@ -79,15 +79,33 @@ class WriteQueue:
                 return appended
         return self._queue(lambda: self._write(append), append)
 
+    def append_nowait(
+        self, batch: Buffer, now_ms: int, produce_version: int, owner: Hashable
+    ) -> Appended | None:
+        """See `Partition.append_nowait`."""
+        if self._working or self._jobs or self._closing or owner in self._unchecked:
+            return None
+        limit = self._inline_limit(batch, produce_version)
+        if limit is None:
+            return None
+        try:
+            prepared = self._prepare(batch, now_ms, produce_version, limit)
+        except UncompressedTooLarge:
+            return None
+        appended = self._log.append_nowait(prepared, now_ms)
+        if appended is not None:
+            self._on_growth(appended.size)
+        return appended
+
     def _append_nowait(self, append: Append) -> Appended | None:
         """Append on the event loop; None if the batch may block or take long."""
         prepared = append.prepared
         if prepared is None:
-            limit = self._inline_limit(append)
+            limit = self._limit_of(append)
             if limit is None:
                 return None
             try:
-                prepared = append.prepared = self._prepare(append, limit)
+                prepared = append.prepared = self._check_batch(append, limit)
             except UncompressedTooLarge:
                 append.in_thread = True
                 return None
@@ -97,17 +115,20 @@ class WriteQueue:
         self._on_growth(appended.size)
         return appended
 
-    def _inline_limit(self, append: Append) -> int | None:
+    def _limit_of(self, append: Append) -> int | None:
+        return (
+            None if append.in_thread else self._inline_limit(append.batch, append.produce_version)
+        )
+
+    def _inline_limit(self, batch: Buffer, produce_version: int) -> int | None:
         """How many bytes a batch may decompress to on the event loop; None: not at all."""
         config = self._log.config
-        if append.in_thread or config.compression_type != "producer":
-            return None  # the latter may have to be compressed again
-        if config.message_format_version != MAGIC or is_old_format(
-            append.batch, append.produce_version
-        ):
+        if config.compression_type != "producer":
+            return None  # it may have to be compressed again
+        if config.message_format_version != MAGIC or is_old_format(batch, produce_version):
             return None  # it becomes a batch of format v2, or messages of v0 or v1
-        size = len(append.batch)
-        codec = codec_number_of(append.batch)
+        size = len(batch)
+        codec = codec_number_of(batch)
         if codec in _FAST_CODECS and size <= INLINE_BYTES and kernels_ready():
             # A thread would cost more than decompressing: both wait for the interpreter's lock.
             limit = max(INLINE_DECOMPRESSED_BYTES, min(INLINE_RATIO * size, INLINE_BYTES))
@@ -120,13 +141,20 @@ class WriteQueue:
             return None
         return self._max_uncompressed_bytes
 
-    def _prepare(self, append: Append, max_uncompressed_bytes: int) -> Prepared:
+    def _check_batch(self, append: Append, max_uncompressed_bytes: int) -> Prepared:
+        return self._prepare(
+            append.batch, append.now_ms, append.produce_version, max_uncompressed_bytes
+        )
+
+    def _prepare(
+        self, batch: Buffer, now_ms: int, produce_version: int, max_uncompressed_bytes: int
+    ) -> Prepared:
         return prepare(
-            append.batch,
+            batch,
             self._log.config,
-            append.now_ms,
+            now_ms,
             partition=self._name,
-            produce_version=append.produce_version,
+            produce_version=produce_version,
             max_uncompressed_bytes=max_uncompressed_bytes,
             fences=self._log.producers.attempts.fences,
         )
@@ -159,7 +187,7 @@ class WriteQueue:
 
     def _needs_no_check(self, append: Append) -> bool:
         """Whether the batch is validated, or will be at its turn to be written."""
-        return append.prepared is not None or self._inline_limit(append) is not None
+        return append.prepared is not None or self._limit_of(append) is not None
 
     def _check(self, job: Job, pool: FairPool, max_bytes: int) -> None:
         append = job.append
@@ -170,7 +198,7 @@ class WriteQueue:
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._on_checked, job, append, check, limit)
 
-        append.check = pool.submit(append.owner, lambda: self._prepare(append, limit))
+        append.check = pool.submit(append.owner, lambda: self._check_batch(append, limit))
         append.check.add_done_callback(on_done)
 
     def _on_checked(self, job: Job, append: Append, check: "Future[Prepared]", limit: int) -> None:

@@ -2,12 +2,27 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, Protocol
 
+from horolog.buffers import Buffer
 from horolog.config import Endpoint
+from horolog.network.reply import Reply
+from horolog.wire.frame import RequestHeader
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """Kafka's principal of unauthenticated clients."""
+
+
+class Shortcut(Protocol):
+    """Answers requests that are like earlier ones of the same client."""
+
+    def learn(self, frame: Buffer, header: RequestHeader, body: Any, /) -> None:
+        """Look at a request that was decoded."""
+        ...
+
+    def __call__(self, frame: Buffer, /) -> Reply | None:
+        """The reply; None, without any effect, if the request must be decoded."""
+        ...
 
 
 class Peer:
@@ -16,7 +31,15 @@ class Peer:
     `on_authenticated` changes the connection's state; None for a peer without a connection.
     """
 
-    __slots__ = ("_on_authenticated", "_on_gone", "host", "is_gone", "listener", "principal")
+    __slots__ = (
+        "_on_authenticated",
+        "_on_gone",
+        "host",
+        "is_gone",
+        "listener",
+        "principal",
+        "shortcut",
+    )
 
     def __init__(
         self, listener: Endpoint, host: str = "", on_authenticated: Callable[[], None] | None = None
@@ -26,6 +49,8 @@ class Peer:
         self.principal: str | None = None
         """Kafka's principal (`User:name`); None until the client has authenticated."""
         self.is_gone = False  # set once, on the event loop; threads may read it
+        self.shortcut: Shortcut | None = None
+        """Tried on each request before it is decoded."""
         self._on_authenticated = on_authenticated
         self._on_gone: dict[Callable[[], None], None] = {}
 

@@ -11,6 +11,7 @@ keys are not checked to be UTF-8: Kafka's readers replace what is not.
 
 from array import array
 from collections.abc import Iterable
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from horolog.buffers import Buffer
@@ -41,6 +42,15 @@ LATENCY_BOUNDS = layout.LATENCY_BOUNDS
 LATENCY_COUNT = layout.LATENCY_COUNT
 
 _FRESH_STATE = array("q", bytes(8 * layout.WALK_STATE_SIZE))
+_FRESH_PLAIN_STATE = _FRESH_STATE[:]
+_FRESH_PLAIN_STATE[layout.MIN_DELTA] = _INT64_MIN
+_FRESH_PLAIN_STATE[layout.MEASURE] = 1
+
+# Looked up once, for what is done for each small batch.
+_RECORDS_LEFT: Final = layout.RECORDS_LEFT
+_BASE: Final = layout.BASE
+_NOW: Final = layout.NOW
+_DONE: Final = layout.DONE
 
 
 def load_kernels() -> None:
@@ -158,6 +168,29 @@ def scan_batch(
     return _facts(state, shift)
 
 
+def scan_plain(batch: bytes, header: BatchHeader, *, arrival_ms: int) -> RecordFacts | None:
+    """As `scan_batch`, in a fraction of the time for a small batch.
+
+    Args:
+        batch: a whole batch of v2 and nothing else; not compressed, with create times.
+        header: its header.
+        arrival_ms: as for `scan_batch`.
+
+    Returns:
+        None where the kernels are not loaded, or if anything is wrong: `scan_batch` says what.
+    """
+    module = SCAN_KERNELS.module
+    if module is None:
+        return None
+    state = _FRESH_PLAIN_STATE[:]
+    state[_RECORDS_LEFT] = header.records_count
+    state[_BASE] = header.base_timestamp
+    state[_NOW] = arrival_ms
+    if module.walk_from(batch, HEADER_SIZE, state) != _DONE or state[_RECORDS_LEFT]:
+        return None
+    return _facts(state, 0)
+
+
 def scan_records(
     header: BatchHeader, records: Iterable[Buffer], *, arrival_ms: int | None = None
 ) -> RecordFacts:
@@ -180,18 +213,30 @@ def scan_records(
 
 
 def _facts(state: "array[int]", shift: int) -> RecordFacts:
-    is_timed = state[layout.TIMED] != 0
-    return RecordFacts(
-        state[layout.COUNT],
-        state[layout.MAX] if is_timed else None,
-        state[layout.MIN] if is_timed else None,
-        state[layout.MAX_DELTA] + shift if is_timed else None,
-        state[layout.NULL_KEYS] != 0,
-        state[layout.SPARSE] == 0,
-        state[layout.DISORDER] == 0 and shift >= 0,
-        state[layout.NEXT_DELTA] - 1 + shift,
-        state[layout.TALLY : layout.TALLY + layout.TALLY_SIZE],
+    tally = state[_TALLY]
+    count, timed, largest, smallest = tally[:4]
+    max_delta, null_keys, sparse, next_delta, disorder = state[_SEEN]
+    is_timed = timed != 0
+    facts: RecordFacts = _new_facts(
+        (
+            count,
+            largest if is_timed else None,
+            smallest if is_timed else None,
+            max_delta + shift if is_timed else None,
+            null_keys != 0,
+            sparse == 0,
+            disorder == 0 and shift >= 0,
+            next_delta - 1 + shift,
+            tally,
+        )
     )
+    return facts
+
+
+# `_make` would check once more how many fields there are.
+_new_facts = partial(tuple.__new__, RecordFacts)
+_TALLY: Final = slice(layout.TALLY, layout.TALLY + layout.TALLY_SIZE)
+_SEEN: Final = slice(layout.MAX_DELTA, layout.DISORDER + 1)
 
 
 def timestamps(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> "array[int]":

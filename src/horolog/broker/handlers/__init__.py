@@ -28,6 +28,7 @@ from horolog.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    produce_shortcut,
     sync_group,
 )
 
@@ -59,5 +60,6 @@ __all__ = [
     "offset_fetch",
     "offset_for_leader_epoch",
     "produce",
+    "produce_shortcut",
     "sync_group",
 ]

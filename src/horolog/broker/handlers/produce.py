@@ -19,6 +19,7 @@ import asyncio
 import time
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Apart, Request, api
@@ -65,7 +66,7 @@ def produce(
     topics: list[ProducedTopic] = []
     appending: list[_Appending] = []
     for asked in request.body.topic_data:
-        topic = _find_topic(request, broker, asked)
+        topic = find_topic(broker, request.version, asked.name, asked.topic_id)
         outcomes: list[ProducedPartition] = []
         for wanted in asked.partition_data:
             if inline_until is None:
@@ -91,9 +92,13 @@ async def _produce_in_turns(
             outcomes: list[ProducedPartition] = []
             for wanted in asked.partition_data:
                 await request.checkpoint()
-                topic = _find_topic(request, broker, asked)
+                topic = find_topic(broker, request.version, asked.name, asked.topic_id)
                 _append(request, broker, topic, wanted, now_ms, False, outcomes, appending)
-            topics.append(_named(asked, _find_topic(request, broker, asked), outcomes))
+            topics.append(
+                _named(
+                    asked, find_topic(broker, request.version, asked.name, asked.topic_id), outcomes
+                )
+            )
     finally:  # the client may have gone: what is being appended is finished all the same
         reply = await _reply_later(request, broker, topics, appending)
     return reply
@@ -112,7 +117,7 @@ def _append(
     """Append to one partition, or have it done; `outcomes` gets the result."""
     partition = None
     try:
-        partition = _partition(request, broker, topic, wanted.index)
+        partition = find_partition(broker, request.version, request.body.acks, topic, wanted.index)
         appended = partition.append(
             wanted.records or b"", now_ms, request.version, request.peer, in_thread=in_thread
         )
@@ -205,25 +210,27 @@ def _refused(index: int, error: HorologError, partition: Partition | None) -> Pr
     )
 
 
-def _find_topic(
-    request: Request[ProduceRequest], broker: Broker, asked: TopicProduceData
-) -> Topic | None:
-    if request.version >= 13:
-        return broker.topics.find_id(asked.topic_id)
-    return broker.topics.find(asked.name)
+def find_topic(broker: Broker, version: int, name: str, topic_id: UUID | None) -> Topic | None:
+    """The topic that a request names; None if there is none."""
+    if version >= 13:
+        return broker.topics.find_id(topic_id)
+    return broker.topics.find(name)
 
 
-def _partition(
-    request: Request[ProduceRequest], broker: Broker, topic: Topic | None, index: int
+def find_partition(
+    broker: Broker, version: int, acks: int, topic: Topic | None, index: int
 ) -> Partition:
-    """The partition to append to, unless the request as a whole forbids it."""
+    """The partition to append to.
+
+    Raises:
+        RequestRefused, StorageFailed: there is none, or the request as a whole forbids it.
+    """
     if topic is None:
         code = ErrorCode.unknown_topic_or_partition
-        if request.version >= 13:
+        if version >= 13:
             code = ErrorCode.unknown_topic_id
         raise RequestRefused(code, "This server does not host this topic-partition.")
     partition = broker.partition(topic.name, index)
-    acks = request.body.acks
     if acks not in (-1, 0, 1):
         raise RequestRefused(
             ErrorCode.invalid_required_acks, f"acks={acks}, allowed are -1 (all), 0 and 1"

@@ -32,7 +32,7 @@ from horolog.record.batch import (
 )
 from horolog.record.compression import Codec, compress_chunks, fleeting_chunks
 from horolog.record.old_format.sent import Sent
-from horolog.record.scan import RecordFacts, find_faults, scan_batch
+from horolog.record.scan import RecordFacts, find_faults, scan_batch, scan_plain
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, TimestampType
 from horolog.storage.producers.attempts import Fences
 from horolog.storage.validation.message_sets import (
@@ -111,6 +111,68 @@ def prepare(
         RecordsRejected: some records are at fault, and which (32 or 87).
         CorruptBatch: the checksum is wrong, or the header is no header (2).
     """
+    plain = _plain_header(batch, config)
+    if plain is not None and type(batch) is bytes:
+        verify_crc(batch, 0, plain)
+        facts = scan_plain(batch, plain, arrival_ms=now_ms)
+        if (
+            facts is not None
+            and facts.dense_offsets
+            and faults_wanted(facts, config, now_ms, claims_append_time=False) is None
+        ):
+            return _prepared(plain, memoryview(batch), facts, config, now_ms)
+    return _prepare_carefully(
+        batch,
+        config,
+        now_ms,
+        partition=partition,
+        produce_version=produce_version,
+        max_uncompressed_bytes=max_uncompressed_bytes,
+        fences=fences,
+    )
+
+
+def _plain_header(batch: Buffer, config: TopicConfig) -> BatchHeader | None:
+    """The header of a batch that passes every check of headers, and is stored as it is.
+
+    None says nothing: what is not this plain goes through the checks one by one. A test holds both
+    ways to the same answers.
+    """
+    size = len(batch)
+    if (
+        size < HEADER_SIZE
+        or size > config.max_message_bytes
+        or size > config.segment_bytes
+        or batch[MAGIC_POSITION] != MAGIC
+        or _LENGTH.unpack_from(batch, 8)[0] + LOG_OVERHEAD != size
+    ):
+        return None
+    header = parse_header(batch)
+    offset, _, _, _, _, attributes, last_delta, *_, producer_id, _, sequence, count = (
+        header
+    )
+    if (
+        offset == attributes == 0  # create time, no codec, no transaction, no control batch
+        and last_delta + 1 == count > 0
+        and (producer_id < 0 or (sequence >= 0 and not is_attempt(header)))
+        and config.message_format_version == MAGIC
+        and config.compression_type == "producer"
+    ):
+        return header
+    return None
+
+
+def _prepare_carefully(
+    batch: Buffer,
+    config: TopicConfig,
+    now_ms: int,
+    *,
+    partition: str,
+    produce_version: int | None,
+    max_uncompressed_bytes: int,
+    fences: Fences | None,
+) -> Prepared:
+    """As `prepare`, check by check."""
     stored = config.message_format_version
     is_old = is_old_format(batch, produce_version)
     if is_old:
@@ -157,12 +219,25 @@ def prepare(
             _packed_anew(sent, header, target, config, partition, max_uncompressed_bytes)
         )
         header = parse_header(sent)
+    return _prepared(header, sent, facts, config, now_ms, digest, is_converted=is_old)
+
+
+def _prepared(
+    header: BatchHeader,
+    batch: memoryview,
+    facts: RecordFacts,
+    config: TopicConfig,
+    now_ms: int,
+    digest: int | None = None,
+    *,
+    is_converted: bool = False,
+) -> Prepared:
     timestamp_type = config.message_timestamp_type
     largest = NO_TIMESTAMP if facts.max_timestamp is None else facts.max_timestamp
     ahead_ms = 0 if timestamp_type is LOG_APPEND_TIME or largest < now_ms else largest - now_ms
-    records = sent[HEADER_SIZE:]
+    records = batch[HEADER_SIZE:]
     return Prepared(
-        header, sent, records, timestamp_type, largest, ahead_ms, facts, digest, None, is_old
+        header, batch, records, timestamp_type, largest, ahead_ms, facts, digest, None, is_converted
     )
 
 

@@ -1,0 +1,308 @@
+"""Produce requests that repeat an earlier one are answered as if each were the first."""
+
+import asyncio
+import dataclasses
+import itertools
+import struct
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from raw_connection import produce_fields
+from running_broker import RunningBroker
+
+from horolog.broker import dispatch, write_queue
+from horolog.broker.dispatch import Dispatcher
+from horolog.broker.handlers.produce_shortcut import _FORGET_AFTER
+from horolog.clock import DAY_MS, ManualClock
+from horolog.errors import ErrorCode, HorologError
+from horolog.network.dispatching import Hangup
+from horolog.network.peer import Peer
+from horolog.record.attempts import FIRST_PRODUCER_ID
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
+from horolog.record.scan import load_kernels
+from horolog.wire.api import ApiKey
+from horolog.wire.codec import encode_request
+from horolog.wire.frame import request_prefix
+
+NOW_MS = 1_700_000_000_000
+TOPICS = {
+    "plain": {},
+    "stamped": {"message.timestamp.type": "LogAppendTime"},
+    "keyed": {},
+    "timely": {"message.timestamp.before.max.ms": "1000", "message.timestamp.after.max.ms": "1000"},
+    "replicated": {"min.insync.replicas": "2"},
+    "packed": {"compression.type": "gzip"},
+    "small": {"max.message.bytes": "200"},
+    "rolling": {"segment.bytes": "400"},
+    "synced": {"flush.messages": "3"},
+}
+
+
+class Asked(NamedTuple):
+    """One request, and where a byte of it is changed."""
+
+    topic: str
+    version: int
+    acks: int
+    partition: int
+    records: bytes
+    trailing: bytes
+    at: int | None
+    waited_ms: int
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> bytes:
+    ages = st.sampled_from([0, 0, 0, 1, -1, 900, -900, 5000, -5000, 10 * DAY_MS, NOW_MS + 1])
+    times = [NOW_MS - age for age in draw(st.lists(ages, min_size=1, max_size=4))]
+    key = draw(st.sampled_from([b"k", b"k", None]))
+    more: dict[str, Any] = {}
+    if draw(st.booleans()):
+        ids = st.sampled_from([7, 7, FIRST_PRODUCER_ID + 3])
+        more = {"producer_id": draw(ids), "producer_epoch": 0}
+        more["base_sequence"] = draw(st.sampled_from([0, 0, 1, 2, -1]))
+    codec = draw(st.sampled_from([Codec.NONE, Codec.NONE, Codec.NONE, Codec.LZ4, Codec.GZIP]))
+    batch = build_batch([Record(time, key, b"value") for time in times], codec=codec, **more)
+    return batch * draw(st.sampled_from([1, 1, 1, 1, 2, 0]))
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Asked:
+    return Asked(
+        draw(st.sampled_from(["plain", "plain", *TOPICS, "missing"])),
+        draw(st.sampled_from([3, 5, 7, 8, 9, 12, 13])),
+        draw(st.sampled_from([1, 1, 1, -1, 0, 2])),
+        draw(st.sampled_from([0, 0, 0, 1, 2])),
+        draw(batches()),
+        draw(st.sampled_from([b"", b"", b"", b"\0"])),
+        draw(st.none() | st.none() | st.integers(0, 250)),
+        draw(st.sampled_from([0, 0, 1, 50])),
+    )
+
+
+class Client:
+    """A client whose frames a dispatcher is given, with or without its shortcut."""
+
+    def __init__(self, broker: RunningBroker, *, shortcut: bool = True, **options: Any) -> None:
+        self._broker = broker
+        self._shortcut = shortcut
+        self._count = 0
+        self.dispatcher = broker.call(lambda: Dispatcher(broker.broker, **options))
+        self.peer = Peer(broker.bound[0], "1.2.3.4")
+        self.peer.authenticate("User:alice")
+
+    def ask(self, asked: Asked, topic: str | None = None) -> bytes | str | None:
+        """The answer in bytes without the topic, or why the connection would be closed."""
+        name = asked.topic if topic is None else topic
+        found = self._broker.broker.topics.find(name)
+        topic_id = b"no topic's id" if found is None else found.topic_id.bytes
+        fields = produce_fields(name, {asked.partition: asked.records}, acks=asked.acks)
+        if found is not None and asked.version >= 13:
+            fields["topic_data"][0]["topic_id"] = found.topic_id
+        body = encode_request(ApiKey.PRODUCE, asked.version, fields) + asked.trailing
+        self._count += 1
+        prefix = request_prefix(ApiKey.PRODUCE, asked.version, self._count, "me", len(body))
+        frame = bytearray(prefix[4:] + body)
+        if asked.at is not None and asked.at < len(frame):
+            frame[asked.at] ^= 0x55
+            if name.encode() not in frame and topic_id not in frame:
+                frame[asked.at] ^= 0x55  # the topics of both sides differ
+        answered = self.give(bytes(frame))
+        if isinstance(answered, str):
+            return answered.replace(name, "T")
+        return answered and answered.replace(name.encode(), b"T").replace(topic_id, b"I")
+
+    def give(self, frame: bytes) -> bytes | str | None:
+        if not self._shortcut:
+            self.peer.shortcut = None
+
+        async def answer() -> Any:
+            try:
+                reply = self.dispatcher(frame, self.peer)
+                if isinstance(reply, asyncio.Future):
+                    reply = await reply
+            except HorologError as error:
+                return f"{type(error).__name__}: {error}"
+            return None if reply is None else b"".join(bytes(part) for part in reply)
+
+        return self._broker.run(answer())
+
+    def close(self) -> None:
+        self._broker.call(self.dispatcher.close)
+
+
+def code_of(answer: bytes | str | None) -> tuple[int, int]:
+    """The error code and the base offset of an answer of version 9, whose topic's name is T."""
+    assert isinstance(answer, bytes)
+    topics, _, name, partitions, _, code, base_offset = struct.unpack_from(">bbcbihq", answer, 9)
+    assert (topics, name, partitions) == (2, b"T", 2)
+    return code, base_offset
+
+
+PLAIN = Asked("t", 9, 1, 0, build_batch([Record(NOW_MS, b"k", b"v")]), b"", None, 0)
+
+
+@pytest.fixture(scope="module")
+def clock() -> ManualClock:
+    return ManualClock(NOW_MS)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, clock: ManualClock) -> Iterator[RunningBroker]:
+    load_kernels()
+    broker = RunningBroker(tmp_path_factory.mktemp("shortcut"), clock=clock)
+    broker.create_topic("t", partitions=2)
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def client(broker: RunningBroker) -> Iterator[Client]:
+    client = Client(broker)
+    yield client
+    client.close()
+
+
+def without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decode(*_: Any) -> Any:
+        raise AssertionError("it was decoded")
+
+    monkeypatch.setattr(dispatch, "decode_request", decode)
+
+
+def logs_of(broker: RunningBroker, topic: str) -> list[Any]:
+    """The bytes of both partitions' logs, segment by segment, and their append times."""
+    found: list[Any] = []
+    for index in (0, 1):
+        log = broker.log(topic, index)
+        found += [broker.log_dir.joinpath(each.log.path).read_bytes() for each in log.segments]
+        found.append(log.append_times_within(0, 1 << 20))
+    return found
+
+
+def change(broker: RunningBroker, topic: str, **settings: Any) -> None:
+    """Change the settings of partition 0 of a topic, also to what only adopted ones have."""
+    partition = broker.broker.partition(topic, 0)
+    config = dataclasses.replace(partition.config, **settings)
+    broker.call(lambda: partition.obey(config, retention_exempt=False))
+
+
+_NUMBERS = itertools.count()
+
+
+@given(asked=st.lists(requests(), min_size=4, max_size=40))
+def test_a_client_with_the_shortcut_gets_the_same_answers_and_leaves_the_same_logs(
+    broker: RunningBroker, clock: ManualClock, asked: list[Asked]
+) -> None:
+    number = next(_NUMBERS)
+    sides = {True: Client(broker), False: Client(broker, shortcut=False)}
+    names: dict[tuple[str, bool], str] = {}
+    for side, letter in ((True, "x"), (False, "y")):
+        for topic in {each.topic for each in asked}:
+            names[topic, side] = name = f"{topic}-{letter}-{number}"
+            if topic in TOPICS:
+                broker.create_topic(name, partitions=2, **TOPICS[topic])
+            if topic == "keyed":
+                change(broker, name, cleanup_policy="compact")
+    clock.set(NOW_MS)
+    for each in asked * 2:  # the second time much is refused, or a duplicate
+        clock.advance(each.waited_ms)
+        answers = {
+            side: client.ask(each, names[each.topic, side]) for side, client in sides.items()
+        }
+        assert answers[True] == answers[False], each
+    for topic in {each.topic for each in asked} & set(TOPICS):
+        assert logs_of(broker, names[topic, True]) == logs_of(broker, names[topic, False])
+    for client in sides.values():
+        client.close()
+
+
+def test_a_request_like_an_earlier_one_is_not_decoded(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, offset = code_of(client.ask(PLAIN))
+    assert code == 0
+    client.ask(PLAIN._replace(partition=1))  # the first append of a partition opens files
+    without_decoding(monkeypatch)
+    assert code_of(client.ask(PLAIN)) == (0, offset + 1)
+    assert code_of(client.ask(PLAIN._replace(partition=1)))[0] == 0
+
+
+def test_several_topics_are_remembered(
+    broker: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = [PLAIN._replace(topic=f"several-{name}") for name in ("a", "b", "longer")]
+    for each in topics:
+        broker.create_topic(each.topic)
+        client.ask(each)
+    without_decoding(monkeypatch)
+    assert [code_of(client.ask(each)) for each in topics] == [(0, 1)] * 3
+
+
+def test_a_refused_batch_is_not_checked_twice_each_time(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged = PLAIN._replace(records=PLAIN.records[:-1] + b"?")
+    client.ask(PLAIN)
+    prepared: list[Any] = []
+    prepare = write_queue.prepare
+    monkeypatch.setattr(
+        write_queue, "prepare", lambda *a, **k: prepared.append(a) or prepare(*a, **k)
+    )
+    assert [code_of(client.ask(damaged))[0] for _ in range(10)] == [ErrorCode.corrupt_message] * 10
+    assert len(prepared) == 11
+
+
+def test_a_client_that_was_refused_has_the_shortcut_again_later(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.ask(PLAIN)
+    client.ask(PLAIN._replace(records=PLAIN.records[:-1] + b"?"))
+    for _ in range(_FORGET_AFTER + 1):
+        client.ask(PLAIN)
+    without_decoding(monkeypatch)
+    assert code_of(client.ask(PLAIN))[0] == 0
+
+
+def test_a_repeated_request_is_authorised_as_any_other(broker: RunningBroker) -> None:
+    allowed = [True]
+
+    def authorise(peer: Peer, key: ApiKey) -> None:
+        if not allowed[0]:
+            raise Hangup("You may no longer")
+
+    client = Client(broker, authorise=authorise)
+    for _ in range(2):
+        assert code_of(client.ask(PLAIN))[0] == 0
+    allowed[0] = False
+    assert client.ask(PLAIN) == "Hangup: You may no longer"
+    client.close()
+
+
+def test_a_topic_that_is_deleted_or_created_anew_is_found_as_it_is(
+    broker: RunningBroker, client: Client
+) -> None:
+    asked = PLAIN._replace(topic="again")
+    broker.create_topic("again")
+    assert [code_of(client.ask(asked)) for _ in range(2)] == [(0, 0), (0, 1)]
+    controller, topics = broker.broker.controller, broker.broker.topics
+    broker.run(controller.delete_topic(topics.find("again")))
+    unknown = ErrorCode.unknown_topic_or_partition
+    assert code_of(client.ask(asked))[0] == unknown
+    broker.create_topic("again")
+    assert code_of(client.ask(asked)) == (0, 0)
+
+
+def test_settings_that_change_apply_to_the_next_request(
+    broker: RunningBroker, client: Client
+) -> None:
+    asked = PLAIN._replace(topic="changing")
+    broker.create_topic("changing")
+    for _ in range(2):
+        assert code_of(client.ask(asked))[0] == 0
+    change(broker, "changing", max_message_bytes=10)
+    assert code_of(client.ask(asked))[0] == ErrorCode.message_too_large
