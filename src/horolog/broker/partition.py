@@ -63,6 +63,8 @@ class Partition:
         self.topic, self.index = log.topic, log.partition
         self.name = str(log)
         self.listeners: dict[GrowthListener, None] = {}
+        self.next_warning_at = 0.0
+        """When, on the event loop's clock, the next warning of its records' times is due."""
         self._loop = asyncio.get_running_loop()
         self._workers = workers
         self._writes = WriteQueue(log, workers, checkers, max_uncompressed_bytes, self._tell)

@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from horolog.broker.live_settings import LiveSettings
 from horolog.broker.partition import Partition
@@ -44,7 +43,6 @@ class TimestampWarnings:
         self._loop = asyncio.get_running_loop()
         self._next_look_at = 0.0  # at the append times of all partitions
         self._next_warning_at = 0.0  # about them
-        self._next_of_records: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
 
     def note(self, partition: Partition, appended: Appended, client_id: str, host: str) -> None:
         """Warn if the appended records are ahead of the clock, or due for deletion at once."""
@@ -109,7 +107,7 @@ class TimestampWarnings:
 
     def _is_due(self, partition: Partition) -> bool:
         now = self._loop.time()
-        if now < self._next_of_records.get(partition, 0.0):
+        if now < partition.next_warning_at:
             return False
-        self._next_of_records[partition] = now + INTERVAL_SECONDS
+        partition.next_warning_at = now + INTERVAL_SECONDS
         return True

@@ -11,6 +11,7 @@ returned to the caller: a flush after a roll.
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple, NoReturn
 
 from horolog.errors import StorageFailed
@@ -25,7 +26,7 @@ from horolog.storage.logs.rolling import must_roll, new_segment
 from horolog.storage.producers.attempts import Repeat
 from horolog.storage.producers.states import WrittenBatch
 from horolog.storage.removal.retention import expired_ms
-from horolog.storage.segments.active import Arrival
+from horolog.storage.segments.active import new_arrival
 from horolog.storage.validation.validate import Prepared
 
 
@@ -50,6 +51,10 @@ class Appended(NamedTuple):
     """For how long the latest record would have been deleted by `retention.ms` already."""
     is_converted: bool = False
     """Whether the producer sent another record format than was stored."""
+
+
+# A named tuple's own `__new__` takes three times as long.
+_new_appended = partial(tuple.__new__, Appended)
 
 
 class AppendableLog(ReadableLog):
@@ -112,23 +117,21 @@ class AppendableLog(ReadableLog):
                 `flush.messages` asks for: then the batch is in the log, as in Kafka, and a retry
                 of it is refused like everything else until a flush succeeds.
         """
-        appended = self._append(prepared, now_ms, nowait=False)
+        with self._exclusively():
+            appended = self._append(prepared, now_ms, nowait=False)
         assert appended is not None
         return appended
 
     def append_nowait(self, prepared: Prepared, now_ms: int) -> Appended | None:
         """Append without blocking; None, without any effect, if it must open or sync files."""
-        return self._append(prepared, now_ms, nowait=True)
-
-    def _append(self, prepared: Prepared, now_ms: int, *, nowait: bool) -> Appended | None:
-        if not self._writing.acquire(blocking=False):
+        if not self._writing.acquire(False):  # as `_exclusively`, which takes longer
             raise AssertionError(f"two writers of {self} at a time")
         try:
-            return self._append_alone(prepared, now_ms, nowait)
+            return self._append(prepared, now_ms, nowait=True)
         finally:
             self._writing.release()
 
-    def _append_alone(self, prepared: Prepared, now_ms: int, nowait: bool) -> Appended | None:
+    def _append(self, prepared: Prepared, now_ms: int, *, nowait: bool) -> Appended | None:
         flusher = self._flusher
         if flusher.is_in_doubt:
             self._refuse_in_doubt()
@@ -201,7 +204,7 @@ class AppendableLog(ReadableLog):
         rolled |= resets
         if is_new_epoch:
             self.epochs.assign(epoch, base_offset)
-        arrival = Arrival(prepared.facts, append_time, stamps)
+        arrival = new_arrival((prepared.facts, append_time, stamps))
         if messages is None or placed is None:
             stamped = restamp(
                 header,
@@ -223,21 +226,24 @@ class AppendableLog(ReadableLog):
             self.producers.update(header, last_offset, timestamp, now_ms)
         if flushes:
             flusher.flush(self)
-        return Appended(
-            base_offset,
-            last_offset,
-            append_time if stamps else NO_TIMESTAMP,
-            self.log_start_offset,
-            rolled,
-            False,
-            append_time - now_ms,
-            prepared.ahead_ms,
-            size,
-            0
-            if stamps or now_ms - timestamp <= self.config.retention_ms or self.retention_exempt
-            else expired_ms(self.config, timestamp, now_ms),
-            prepared.is_converted,
+        appended: Appended = _new_appended(
+            (
+                base_offset,
+                last_offset,
+                append_time if stamps else NO_TIMESTAMP,
+                self.log_start_offset,
+                rolled,
+                False,
+                append_time - now_ms,
+                prepared.ahead_ms,
+                size,
+                0
+                if stamps or now_ms - timestamp <= self.config.retention_ms or self.retention_exempt
+                else expired_ms(self.config, timestamp, now_ms),
+                prepared.is_converted,
+            )
         )
+        return appended
 
     def roll(self, now_ms: int) -> None:
         """Finish the active segment, if it holds anything, and begin another."""

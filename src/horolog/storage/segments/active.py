@@ -4,7 +4,9 @@ One thread at a time. What it appends is published with the segment's end, as on
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from horolog.buffers import Buffer
@@ -36,6 +38,11 @@ class Arrival(NamedTuple):
     append_ms: int
     is_stamped: bool
     """Its records have the append time as timestamps."""
+
+
+# A named tuple's own `__new__` takes three times as long.
+new_arrival: Callable[[tuple[RecordFacts, int, bool]], Arrival] = partial(tuple.__new__, Arrival)
+_new_end = partial(tuple.__new__, SegmentEnd)
 
 
 class ActiveSegment:
@@ -161,13 +168,12 @@ class ActiveSegment:
         assert blocks is not None
         if not blocks.is_ready:
             blocks.write()
-        end = segment.end
-        position = end.size
+        position, base_offset, *_ = segment.end
         size = len(stamped) + len(records)
         facts, append_ms, is_stamped = arrival
         is_new_time = append_ms != times.last_ms
         if is_new_time:  # before the batch, so that a kill leaves no batch without its time
-            times.add(end.next_offset, append_ms, stamped)
+            times.add(base_offset, append_ms, stamped)
         try:
             self._files.write_at(segment.log.open(), (stamped, records), position)
             largest = entries.add(position, size, last_offset, max_timestamp)
@@ -178,13 +184,11 @@ class ActiveSegment:
             raise
         flags = _STAMPED if is_stamped else _WITH_CREATE_TIMES
         blocks.add(
-            (position, size, stamped, end.next_offset, last_offset, flags, append_ms, facts.tally)
+            (position, size, stamped, base_offset, last_offset, flags, append_ms, facts.tally)
         )
         if position == 0:
             segment.set_first(max_timestamp)
-        segment.end = SegmentEnd(
-            position + size, last_offset + 1, position, end.next_offset, largest
-        )
+        segment.end = _new_end((position + size, last_offset + 1, position, base_offset, largest))
 
     def append_messages(
         self, messages: Buffer, largest_time: int, last_offset: int, arrival: Arrival
