@@ -1,10 +1,19 @@
-"""How fast does a broker take records one by one? Requests a second, median and p99."""
+"""How fast does a broker take records one by one? Requests a second, median and p99.
 
-from collections.abc import Callable, Mapping
+`--floor` also measures a server that only writes requests to a file and answers them.
+"""
+
+import contextlib
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from bench import harness
 from bench.produce import measured
-from bench.sides import Side
+from bench.sides import Side, stop, wait_until_ready
 
 
 def latency(requests: int) -> Callable[[Side], Mapping[str, float]]:
@@ -42,8 +51,46 @@ def _requests(numbers: Mapping[str, float]) -> Mapping[str, float]:
     return {**numbers, "requests/s": done / numbers["seconds"]}
 
 
+@contextlib.contextmanager
+def bare_server() -> Iterator[str]:
+    """The address of a server that does next to nothing."""
+    with tempfile.TemporaryDirectory() as directory:
+        errors = Path(directory, "errors")
+        command = [sys.executable, "-m", "bench.bare_server", str(Path(directory, "requests"))]
+        with errors.open("wb") as file:
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=file, text=True, cwd=harness.ROOT
+            )
+        try:
+            yield wait_until_ready(process, errors)
+        finally:
+            process.kill()
+            stop(process)
+
+
+def print_floor(share: int, runs: int) -> None:
+    """The figures of that server, medians of runs."""
+    with bare_server() as bootstrap:
+        taken: dict[str, list[float]] = {"p50_ms": [], "p99_ms": [], "requests/s": []}
+        asked = {"bootstrap": bootstrap, "topic": "produce-", "size": 100}
+        for run in range(runs + 1):
+            alone = harness.run_client("raw_latency", requests=15_000 // share, **asked)
+            many = harness.run_client("raw_produce", requests=150_000 // share, records=1, **asked)
+            if run:  # the first is not counted
+                for figure in ("p50_ms", "p99_ms"):
+                    taken[figure].append(alone[figure])
+                taken["requests/s"].append(_requests(many)["requests/s"])
+    print("\nunbatched, a server that only writes and answers")
+    for figure, numbers in taken.items():
+        spread = f"{min(numbers):,.3g}-{max(numbers):,.3g}"
+        print(f"  {figure:14}{statistics.median(numbers):>24,.3g}{spread:>22}")
+
+
 def main() -> None:
-    asked = harness.options(__doc__ or "")
+    parser = harness.parser_of(__doc__ or "")
+    parser.add_argument("--floor", action="store_true", help="measure the bare server as well")
+    options = parser.parse_args()
+    asked = harness.options_of(options)
     harness.require_peer()
     harness.machine()
     share = 3 if asked.quick else 1
@@ -58,6 +105,8 @@ def main() -> None:
         for work, measure in (("5 under way", pipelined), ("librdkafka", librdkafka)):
             row = harness.Row(f"unbatched, {work}", measure(many), "requests/s", "", "2x")
             harness.compare(row, sides, asked)
+        if options.floor:
+            print_floor(share, asked.runs)
 
 
 if __name__ == "__main__":

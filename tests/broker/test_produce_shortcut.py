@@ -243,6 +243,19 @@ def test_several_topics_are_remembered(
     assert [code_of(client.ask(each)) for each in topics] == [(0, 1)] * 3
 
 
+def test_a_client_cannot_have_much_remembered(broker: RunningBroker, client: Client) -> None:
+    client.ask(PLAIN)
+    body = encode_request(ApiKey.PRODUCE, 9, produce_fields("t", {0: PLAIN.records}))
+    frame = request_prefix(ApiKey.PRODUCE, 9, 1, "c" * 20_000, len(body))[4:] + body
+    for _ in range(2):
+        answer = client.give(frame)
+        assert isinstance(answer, bytes)
+    shortcut: Any = client.peer.shortcut
+    assert len(shortcut._shapes) == 1
+    broker.call(client.peer.leave)
+    assert client.peer.shortcut is None
+
+
 def test_a_refused_batch_is_not_checked_twice_each_time(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,10 +38,11 @@ from horolog.record.scan import (
     find_equal,
     find_faults,
     scan_batch,
+    scan_plain,
     tally_of,
     timestamps,
 )
-from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 
 pytestmark = pytest.mark.usefixtures("both")
 
@@ -419,6 +420,38 @@ def test_mutations_raise_nothing_but_corrupt_or_refused(data: st.DataObject):
     ):
         with suppress(CorruptBatch, RequestRefused):
             ask()
+
+
+@given(batch=batches(max_records=4), data=st.data(), arrival_ms=timestamps_ms())
+def test_a_plain_batch_is_scanned_as_any_other_or_left_to_the_other_scan(
+    batch: GeneratedBatch, data: st.DataObject, arrival_ms: int
+):
+    scan.load_kernels()
+    header = parse_header(batch.data)
+    if header.codec_number or header.timestamp_type is LOG_APPEND_TIME or not header.records_count:
+        return
+    payload = bytearray(batch.data[HEADER_SIZE:])
+    for _ in range(data.draw(st.integers(0, 2))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    count = header.records_count + data.draw(st.sampled_from((0, 0, 1, 1 << 30)))
+    header = header._replace(records_count=count)
+    changed = pack_header(header, payload) + payload
+    header = parse_header(changed)
+    plain = scan_plain(changed, header, arrival_ms=arrival_ms)
+    try:
+        facts = scan_batch(changed, header, max_bytes=MAX_BYTES, arrival_ms=arrival_ms)
+    except CorruptBatch:
+        assert plain is None
+    else:
+        assert plain == facts
+
+
+@pytest.mark.parametrize(("records", "count", "says"), MALFORMED.values(), ids=MALFORMED.keys())
+def test_the_scan_of_plain_batches_leaves_every_malformation_to_the_other(records, count, says):
+    scan.load_kernels()
+    if count > 0:
+        data = _with_records(records, count=count)
+        assert scan_plain(data, parse_header(data), arrival_ms=0) is None
 
 
 # -- size ----------------------------------------------------------------------------------

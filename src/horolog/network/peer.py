@@ -74,6 +74,6 @@ class Peer:
 
     def leave(self) -> None:
         """The client has disconnected."""
-        self.is_gone = True
+        self.is_gone, self.shortcut = True, None
         for call in list(self._on_gone):
             call()

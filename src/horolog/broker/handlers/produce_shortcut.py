@@ -30,6 +30,7 @@ from horolog.wire.requests import ProduceRequest
 _FROM_VERSION: Final = 5  # the answer's numbers are the same since
 _FLEXIBLE_FROM: Final = 9
 _MOST_SHAPES: Final = 16  # of one client: as many topics as it may send to in turn
+_MOST_HEAD_BYTES: Final = 512  # of each: no budget counts them
 _FORGET_AFTER: Final = 100  # requests that had to be decoded
 
 # What surrounds the correlation id, and what follows the index where lengths are fixed.
@@ -76,6 +77,7 @@ class ProduceShortcut:
         if (
             len(self._shapes) >= _MOST_SHAPES
             or type(frame) is not bytes
+            or len(frame) > LARGE_BYTES
             or version < _FROM_VERSION
             or body.acks == 0
             or len(body.topic_data) != 1
@@ -88,7 +90,7 @@ class ProduceShortcut:
             return
         rest = _after_head(version, partition.index, partition.records)
         head_end = len(frame) - len(rest)
-        if frame[head_end:] != rest or head_end <= _HEAD_AT:
+        if not _HEAD_AT < head_end <= _MOST_HEAD_BYTES or not frame.endswith(rest):
             return  # it has tagged fields, or bytes after its end
         head = frame[_HEAD_AT:head_end]
         if head in self._shapes:
