@@ -47,6 +47,7 @@ AS_THEY_ARE = 0
 MIRROR_MAKER = "MirrorMaker 2"
 MIRROR_MAKER_TIMEOUT_S = 600.0
 SPARK_THREADS = 2
+BYTES, QUICK_BYTES = 1 << 30, 64 << 20  # of values
 _CHUNK = 200_000
 
 
@@ -192,7 +193,7 @@ def rows(
     """The lines of one kind of broker."""
     asked = replace(asked, only=None)  # of the brokers; both copy
     source, target = (each.bootstrap for each in brokers)
-    size = (200 << 20) if asked.quick else (1 << 30)
+    size = QUICK_BYTES if asked.quick else BYTES
     count = size // VALUE_BYTES
     for name, batch_bytes in BATCHES.items():
         work = f"{kind}: a topic of {name} batches copied"
