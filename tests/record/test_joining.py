@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from batches import generated_record
 
-from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header, verify_crc
+from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, iter_headers, parse_header, verify_crc
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec
 from horolog.record.joining import Joiner
@@ -61,6 +61,13 @@ def test_records_are_the_same_whatever_they_hold(codec: Codec) -> None:
         assert header.max_timestamp == max(times, default=-1)
         assert [row.offset for row in read_records(batch)] == list(range(header.records_count))
         sequence += header.records_count
+
+
+@pytest.mark.parametrize("count", [0, -1, -5, -(1 << 31)])
+def test_a_batch_that_claims_to_hold_no_records_is_left_alone(count: int) -> None:
+    header = parse_header(build_batch([Record(1_000, b"k", b"v")]))
+    header = header._replace(batch_length=HEADER_SIZE - LOG_OVERHEAD, records_count=count)
+    assert not Joiner(1_000).add(header, bytes(HEADER_SIZE))
 
 
 def test_what_cannot_be_one_batch_is_left_alone() -> None:
