@@ -98,6 +98,13 @@ def test_an_attribute_bit_sets_its_property_and_no_other(attributes, name):
     assert header.timestamp_type is TimestampType.CREATE_TIME
 
 
+@pytest.mark.parametrize("others", [0, 0x7FF7])
+def test_bit_3_of_the_attributes_alone_is_the_timestamp_type(others):
+    header = parse_header(TWO_KEYS)
+    assert header._replace(attributes=others).timestamp_type is TimestampType.CREATE_TIME
+    assert header._replace(attributes=others | 8).timestamp_type is TimestampType.LOG_APPEND_TIME
+
+
 @pytest.mark.parametrize(("number", "codec"), list(enumerate(Codec)))
 def test_the_codec_is_read_whatever_the_other_bits(number, codec):
     assert parse_header(TWO_KEYS)._replace(attributes=number | 0x7FF8).codec is codec
