@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.record.batch import BatchHeader
+from horolog.record.compression import Codec
 
 NUMBERS: Final = (
     "base_offset",
@@ -36,6 +37,8 @@ SCHEMA: Final = pa.schema(
 BASE_OFFSET, LAST_OFFSET, BASE_TIMESTAMP, MAX_TIMESTAMP, ATTRIBUTES = range(5)
 PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE, LEADER_EPOCH, RECORDS = range(5, 10)
 _KNOWN_BITS = 0x7F
+_LAST_CODEC = max(Codec)
+_LARGEST_INT32 = (1 << 31) - 1
 
 Numbers = npt.NDArray[np.int64]
 
@@ -87,3 +90,22 @@ def table_of(numbers: Numbers, payloads: list[bytes | None]) -> pa.RecordBatch:
 def numbers_of(table: pa.RecordBatch) -> Numbers:
     """The rows of numbers of a table of `SCHEMA`."""
     return np.stack([table.column(name).to_numpy() for name in NUMBERS], axis=1)
+
+
+def are_possible(numbers: Numbers) -> bool:
+    """Whether there can be batches of these facts: each number has room in a header."""
+    base, last = numbers[:, BASE_OFFSET], numbers[:, LAST_OFFSET]
+    if (base < 0).any() or (last < base).any() or (last - base > _LARGEST_INT32).any():
+        return False
+    attributes = numbers[:, ATTRIBUTES]
+    if (attributes & ~_KNOWN_BITS).any() or (attributes & 7 > _LAST_CODEC).any():
+        return False
+    return all(
+        bool(((numbers[:, column] >= least) & (numbers[:, column] <= most)).all())
+        for column, least, most in (
+            (PRODUCER_EPOCH, -(1 << 15), (1 << 15) - 1),
+            (BASE_SEQUENCE, -_LARGEST_INT32 - 1, _LARGEST_INT32),
+            (LEADER_EPOCH, -_LARGEST_INT32 - 1, _LARGEST_INT32),
+            (RECORDS, 0, _LARGEST_INT32),
+        )
+    )

@@ -19,15 +19,16 @@ import json
 import re
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from dataclasses import asdict, dataclass, field, fields, replace
+from types import NoneType
+from typing import Any, Final, TypeVar
 
 from crc32c import crc32c
 
 from horolog.errors import CorruptFile, Misconfigured
 from horolog.jobs.archives.ranges import Range, followed_by
 from horolog.jobs.archives.store import ArchiveStore
-from horolog.storage.names import TopicPartition
+from horolog.storage.names import MAX_OFFSET, TopicPartition, partition_of
 
 VERSION: Final = 1
 _DIRECTORY: Final = "manifest"
@@ -181,7 +182,10 @@ class Manifest:
                 f"{name} is damaged. Restore it, or remove it if it is the newest one: the archive "
                 "is then what the manifest before it says, and the next run goes on from there"
             )
-        document = json.loads(match[2])
+        try:
+            document = json.loads(match[2])
+        except (ValueError, RecursionError) as error:
+            raise CorruptFile(f"{name} is no manifest: {error}") from None
         if document.get("version") != VERSION:
             raise Misconfigured(
                 f"{name} is of version {document.get('version')}, and this horolog reads {VERSION}"
@@ -190,29 +194,52 @@ class Manifest:
             return cls(
                 int(document["number"]),
                 str(document["id"]),
-                {topic: _topic(of) for topic, of in document["topics"].items()},
+                {topic: _topic(topic, of) for topic, of in document["topics"].items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptFile(f"{name} is no manifest: {error!r}") from None
 
 
-def _topic(document: Any) -> ArchivedTopic:
-    partitions = {
-        int(index): ArchivedPartition(
-            ranges=tuple(Range(**each) for each in state["ranges"]),
+def _topic(name: str, document: Any) -> ArchivedTopic:
+    partitions = {}
+    for index, state in document["partitions"].items():
+        if partition_of(f"{name}-{index}") != TopicPartition(name, int(index)):
+            raise ValueError(f"{name!r} has no partition {index!r}")
+        partitions[int(index)] = ArchivedPartition(
+            ranges=tuple(_checked(Range(**each)) for each in state["ranges"]),
             records=tuple(_file(each) for each in state["records"]),
             batches=tuple(_file(each) for each in state["batches"]),
         )
-        for index, state in document["partitions"].items()
-    }
-    return ArchivedTopic(document["topic_id"], document["from_ms"], document["to_ms"], partitions)
+    bounds = document["from_ms"], document["to_ms"]
+    if any(type(ms) not in (int, NoneType) for ms in bounds):
+        raise ValueError(f"{name} cannot be limited to {bounds}")
+    return ArchivedTopic(document["topic_id"], *bounds, partitions)
 
 
 def _file(document: Any) -> ArchivedFile:
-    file = ArchivedFile(**document)
+    file = _checked(ArchivedFile(**document))
     if _PATH.fullmatch(file.path) is None or "/../" in file.path or "/./" in file.path:
         raise ValueError(f"{file.path} is no path of an archive")
     return file
+
+
+_Part = TypeVar("_Part", Range, ArchivedFile)
+
+
+def _checked(part: _Part) -> _Part:
+    """What a manifest holds of each, if its values can be: they are compared with each other."""
+    for each in fields(part):
+        value = getattr(part, each.name)
+        is_time = each.name.endswith("_ms")
+        if each.type in (int, "int") or (is_time and value is not None):
+            least = -(1 << 63) if is_time else 0
+            if type(value) is not int or not least <= value <= MAX_OFFSET:
+                raise ValueError(f"{each.name} cannot be {value!r}")
+        elif each.type in (str, "str") and type(value) is not str:
+            raise ValueError(f"{each.name} cannot be {value!r}")
+    if isinstance(part, Range) and part.start > part.end:
+        raise ValueError(f"a range cannot be from {part.start} to {part.end}")
+    return part
 
 
 def read_manifest(store: ArchiveStore) -> Manifest | None:

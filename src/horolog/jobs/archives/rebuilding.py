@@ -117,7 +117,7 @@ class Rebuilder:
         bases = numbers[:, of_batches.BASE_OFFSET]
         place = np.searchsorted(bases, offsets, side="right") - 1
         if len(place) and (
-            place[0] < 0 or (offsets > numbers[place, of_batches.LAST_OFFSET]).any()
+            (place < 0).any() or (offsets > numbers[place, of_batches.LAST_OFFSET]).any()
         ):
             raise CorruptFile(f"The files hold records about offset {offsets[0]} of no batch")
         return rows, offsets - bases[place], place
@@ -162,7 +162,11 @@ class Rebuilder:
                 ["key", "value", "headers", "timestamp_ms"]
             )
             bases = numbers[:, of_batches.BASE_TIMESTAMP]
-            data, ends = self._encoder.encode(written, deltas, counts, bases)
+            try:
+                data, ends = self._encoder.encode(written, deltas, counts, bases)
+            except ValueError as error:
+                first = numbers[0, of_batches.BASE_OFFSET]
+                raise CorruptFile(f"The rows from offset {first} on: {error}") from None
         parts: list[bytes | memoryview] = []
         headers = []
         start = 0

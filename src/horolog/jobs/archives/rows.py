@@ -1,6 +1,6 @@
 """The rows of a partition of an archive in offset order, from the files of many hours."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from horolog.errors import CorruptFile
 from horolog.jobs.archives import facts as of_batches
 from horolog.jobs.archives.manifest import ArchivedFile
-from horolog.jobs.archives.parts import NEEDED_FOR_RECORDS
+from horolog.jobs.archives.parts import NEEDED_FOR_RECORDS, SCHEMA
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.storage.names import MAX_OFFSET
 
@@ -42,17 +42,23 @@ def read_rows(
         CorruptFile: it is damaged.
         FileMissing, StorageFailed: it is gone, or cannot be read.
     """
-    wanted = None if columns is None else list(dict.fromkeys((*columns, column)))
+    schema = of_batches.SCHEMA if column in of_batches.SCHEMA.names else SCHEMA
+    wanted = schema.names if columns is None else list(dict.fromkeys((*columns, column)))
+    never_null = [name for name in wanted if not schema.field(name).nullable]
     with store.open(file.path) as source:
         try:
             with pq.ParquetFile(
                 source, page_checksum_verification=True, pre_buffer=not store.is_local
             ) as parquet:
+                _require_columns(parquet.schema_arrow, schema, wanted)
                 for group in _groups(parquet, column, start, end):
                     facts = parquet.metadata.row_group(group)
                     each = max(1, facts.total_byte_size // max(1, facts.num_rows))
                     rows = max(1, min(BATCH_ROWS, BATCH_BYTES // each))
                     for batch in parquet.iter_batches(rows, row_groups=[group], columns=wanted):
+                        for name in never_null:
+                            if batch.column(name).null_count:
+                                raise pa.ArrowInvalid(f"the column {name} has nulls")
                         offsets = batch.column(column).to_numpy()
                         first, last = np.searchsorted(offsets, (start, end))
                         if first < last:
@@ -61,11 +67,28 @@ def read_rows(
             raise store.damaged(file.path, error) from None
 
 
+def _require_columns(found: pa.Schema, schema: pa.Schema, wanted: Iterable[str]) -> None:
+    """Refuse a file that another program wrote, or that is another one's."""
+    for name in wanted:
+        place = found.get_field_index(name)
+        if place < 0:
+            raise pa.ArrowInvalid(f"there is no column {name}")
+        kind, expected = found.field(place).type, schema.field(name).type
+        if pa.types.is_list(expected):  # Parquet has its own names of what is within
+            is_right = pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)
+            is_right = is_right and {"key", "value"} <= {field.name for field in kind.value_type}
+        else:
+            is_right = kind == expected
+        if not is_right:
+            raise pa.ArrowInvalid(f"the column {name} is of type {kind} and not {expected}")
+
+
 def _groups(parquet: pq.ParquetFile, column: str, start: int, end: int) -> Iterator[int]:
     place = parquet.schema_arrow.get_field_index(column)
     for group in range(parquet.metadata.num_row_groups):
         found = _column_of(parquet, group, place).statistics
-        if found is None or (found.max >= start and found.min < end):
+        is_told = found is not None and found.has_min_max
+        if not is_told or (found.max >= start and found.min < end):
             yield group
 
 
@@ -169,13 +192,18 @@ def read_facts(
     """The facts of the batches whose last offset is in `[start, end)`, in offset order.
 
     Raises:
-        CorruptFile: a file is damaged.
+        CorruptFile: a file is damaged, or says of batches what cannot be.
     """
+    last_offset = -1
     for file in sorted(files, key=lambda each: each.first_offset):
         if file.last_offset < start or file.first_offset >= end:
             continue
         for table in read_rows(store, file, start, end, column="last_offset"):
             numbers = of_batches.numbers_of(table)
-            if (np.diff(numbers[:, of_batches.BASE_OFFSET]) <= 0).any():
+            if not of_batches.are_possible(numbers):
+                raise CorruptFile(f"{store.name}/{file.path} describes batches that cannot be")
+            before = np.concatenate(([last_offset], numbers[:-1, of_batches.LAST_OFFSET]))
+            if (numbers[:, of_batches.BASE_OFFSET] <= before).any():
                 raise CorruptFile(f"{store.name}/{file.path}: batches are out of order")
+            last_offset = int(numbers[-1, of_batches.LAST_OFFSET])
             yield numbers, table.column("payload").to_pylist()

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
-from horolog.errors import Misconfigured
+from horolog.errors import CorruptFile, Misconfigured
 from horolog.jobs.archives.manifest import ArchivedFile, ArchivedPartition, Manifest
 from horolog.jobs.archives.ranges import Range
 from horolog.jobs.archives.segments import SegmentUnit
@@ -58,7 +59,16 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def planned_segments(partition: TopicPartition, state: ArchivedPartition) -> SegmentPlan:
-    """The ranges of a partition in segments, and where its append times go back."""
+    """The ranges of a partition in segments, and where its append times go back.
+
+    Raises:
+        CorruptFile: ranges do not lie side by side.
+    """
+    for before, after in pairwise(state.ranges):
+        if before.end != after.start:
+            raise CorruptFile(
+                f"The manifest has {partition} to offset {before.end - 1} and from {after.start} on"
+            )
     groups: list[list[Range]] = [[]]
     resets: list[AppendTimeReset] = []
     size = 0
