@@ -1,7 +1,7 @@
 """The jobs on files, and the load of a table beside Spark's own Kafka sink.
 
     python -m bench.jobs_files [--quick] [--runs N] [--work files|tables] [--gigabytes N]
-        [--json FILE]
+        [--job index|convert] [--json FILE]
 
 `index` and `convert` run over logs of one size and of a quarter of it: what a record costs, and the
 memory of a task, must not grow. They run once more in one process, without Spark, over the quarter.
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from bench.harness import Numbers, Options, options_of, parser_of
 from bench.sides import HOROLOG, KAFKA, Side, horolog
@@ -45,26 +46,38 @@ _RECORD_BYTES = 125
 def fill(log_dir: Path, size: int) -> int:
     """Make a log directory of about so many bytes; how many records it has."""
     rows = max(1, size // _RECORD_BYTES // PARTITIONS)
-    for number in range(PARTITIONS):
-        directory = log_dir / f"events-{number}"
-        directory.mkdir(parents=True)
-        for start in range(0, rows, _SEGMENT_ROWS):
-            numbers = range(start, min(rows, start + _SEGMENT_ROWS))
-            table = pa.table(
-                {
-                    "key": [b"key-%05d" % (each % 99_999) for each in numbers],
-                    "value": [b"%012d" % each + bytes(VALUE_BYTES - 12) for each in numbers],
-                    "timestamp_ms": [T0_MS + each for each in numbers],
-                }
-            )
-            data = b"".join(encode_batches(table, base_offset=start, batch_bytes=64 << 10))
-            stem = str(directory / f"{start:020d}")
-            Path(f"{stem}.log").write_bytes(data)
-            files = Files()
-            write_companions(files, SegmentReader(files, stem, start, len(data)), 4096)
-            files.close()
+    first = log_dir / "events-0"
+    first.mkdir(parents=True)
+    files = Files()
+    for start in range(0, rows, _SEGMENT_ROWS):
+        table = rows_of(start, min(rows, start + _SEGMENT_ROWS))
+        data = b"".join(encode_batches(table, base_offset=start, batch_bytes=64 << 10))
+        stem = str(first / f"{start:020d}")
+        Path(f"{stem}.log").write_bytes(data)
+        write_companions(files, SegmentReader(files, stem, start, len(data)), 4096)
+    files.close()
+    for number in range(1, PARTITIONS):
+        shutil.copytree(first, log_dir / f"events-{number}")
     (log_dir / "meta.properties").write_text("version=1\ncluster.id=bench\nnode.id=1\n")
     return rows * PARTITIONS
+
+
+def rows_of(start: int, end: int) -> pa.Table:
+    """Records of these numbers."""
+    numbers = pa.array(range(start, end), pa.int64())
+    filling = pa.scalar("." * (VALUE_BYTES - 12))
+    values = pc.binary_join_element_wise(
+        pc.utf8_lpad(numbers.cast(pa.string()), 12, "0"), filling, ""
+    )
+    keys = pc.utf8_lpad(pc.subtract(numbers, start).cast(pa.string()), 9, "k")
+    times = pc.add(numbers, T0_MS)
+    return pa.table(
+        {
+            "key": keys.cast(pa.binary()),
+            "value": values.cast(pa.binary()),
+            "timestamp_ms": times,
+        }
+    )
 
 
 def timed(work: Callable[[], object], records: int) -> Numbers:
@@ -152,7 +165,7 @@ def sunk(spark: Any, table: Path, side: Side, records: int) -> Numbers:
     return topic_of(side.bootstrap, "sunk", records, load)
 
 
-def on_files(spark: Any, base: Path, asked: Options, size: int) -> None:
+def on_files(spark: Any, base: Path, asked: Options, size: int, only: str | None) -> None:
     """The lines of `index` and `convert`."""
     logs = {}
     for factor in (1, 4):
@@ -163,6 +176,8 @@ def on_files(spark: Any, base: Path, asked: Options, size: int) -> None:
         ("index", verified, verified_here),
         ("convert", converted, converted_here),
     ):
+        if only not in (None, name):
+            continue
         growth = {
             "all records": partial(with_task_peak, partial(job, spark, logs[4], counts[4])),
             "a quarter": partial(with_task_peak, partial(job, spark, logs[1], counts[1])),
@@ -207,6 +222,7 @@ def main() -> None:
     """Print the table."""
     parser = parser_of(__doc__.splitlines()[0])
     parser.add_argument("--work", choices=["files", "tables"], help="only this")
+    parser.add_argument("--job", choices=["index", "convert"], help="only this one on files")
     parser.add_argument("--gigabytes", type=float, default=1.0, help="of the log (--quick: 1/8)")
     arguments = parser.parse_args()
     asked = options_of(arguments)
@@ -219,7 +235,7 @@ def main() -> None:
         if arguments.work != "files":
             on_tables(session.spark, base, asked, session.versions("sink"))
         if arguments.work != "tables":
-            on_files(session.spark, base, asked, size)
+            on_files(session.spark, base, asked, size, arguments.job)
     finally:
         shutil.rmtree(base, ignore_errors=True)
     session.spark.stop()
