@@ -127,6 +127,30 @@ def test_documents_are_replaced_as_a_whole(path: Path) -> None:
             state.read("mapping")
 
 
+def test_a_dry_run_looks_whether_a_run_could_take_the_state(path: Path) -> None:
+    assert look_at_state(path, "mirror", ARGUMENTS) is None
+    assert not path.exists()
+    with opened(path) as state:
+        state.write("plan", {})
+        with pytest.raises(Misconfigured, match="another run of the job is under way"):
+            look_at_state(path, "mirror", ARGUMENTS)
+    found = look_at_state(path, "mirror", ARGUMENTS)
+    assert found is not None
+    assert found.read("plan") == {}
+    opened(path).close()  # the look holds no lock
+    file = path / "plan.json"
+    with pytest.raises(Misconfigured, match=r"plan\.json is no directory"):
+        look_at_state(file / "below", "mirror", ARGUMENTS)
+
+
+def test_a_dry_run_refuses_a_state_that_this_user_cannot_write(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(Misconfigured, match="cannot be written by this user"):
+        look_at_state(path, "mirror", ARGUMENTS)
+
+
 @pytest.mark.parametrize("job", ['{"version": 2}', "[]", '"text"'])
 def test_a_state_of_another_version_is_refused(path: Path, job: str) -> None:
     opened(path).close()

@@ -135,13 +135,7 @@ class JobState:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise failed_to("create", str(self.path), error) from error
-        try:
-            return DirectoryLock(lock_directory(str(self.path / _LOCK)))
-        except BlockingIOError:
-            raise Misconfigured(
-                f"{self.path} is in use: another run of the job is under way. "
-                "Wait for it, or give another --state"
-            ) from None
+        return _lock(self.path)
 
     def _take(self, job: str, arguments: dict[str, Any]) -> None:
         wanted = {"version": VERSION, "job": job, "arguments": arguments}
@@ -178,15 +172,19 @@ class JobState:
 def look_at_state(
     path: str | os.PathLike[str], job: str, arguments: Mapping[str, Any]
 ) -> DocumentsOnly | None:
-    """The state of an earlier run, for a dry run: changes nothing, and takes no lock.
+    """The state of an earlier run, for a dry run: changes nothing, and holds no lock.
 
     Returns:
         None where a run would be the first one.
 
     Raises:
-        Misconfigured: a run would be refused, because of another job, or other arguments.
+        Misconfigured: a run would be refused, because of another job, other arguments, a run that
+            is under way, or a directory that cannot be written.
     """
     directory = Path(path)
+    _require_writable(directory)
+    if (directory / _LOCK).exists():
+        _lock(directory).close()
     if not (directory / _JOB).is_file():
         if directory.is_dir():
             _refuse_foreign(directory)
@@ -199,6 +197,25 @@ def look_at_state(
         return None
     _refuse_other(directory, known, job, json.loads(json.dumps(arguments)))
     return found
+
+
+def _lock(directory: Path) -> DirectoryLock:
+    try:
+        return DirectoryLock(lock_directory(str(directory / _LOCK)))
+    except BlockingIOError:
+        raise Misconfigured(
+            f"{directory} is in use: another run of the job is under way. "
+            "Wait for it, or give another --state"
+        ) from None
+
+
+def _require_writable(directory: Path) -> None:
+    """Refuse a directory that cannot be written, or made where it is missing."""
+    there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+    if not there.is_dir():
+        raise Misconfigured(f"{there} is no directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise Misconfigured(f"{there} cannot be written by this user: give another --state")
 
 
 def _has_begun_nothing(directory: Path, known: Any) -> bool:

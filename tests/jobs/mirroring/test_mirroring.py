@@ -24,6 +24,7 @@ from horolog.client import Client, CommittedOffset, ResourceType
 from horolog.errors import ErrorCode, Misconfigured
 from horolog.jobs.mirroring import Control
 from horolog.jobs.mirroring.moving import Move
+from horolog.jobs.state import JobState
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
@@ -531,6 +532,14 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_refused(
     assert "--topic-set" in done.errors[0]
     assert "LogAppendTime" in done.errors[1]
     assert not lab.state.exists()
+    with (
+        JobState(lab.state, "reprocess", {}) as other,
+        pytest.raises(Misconfigured, match="under way"),
+    ):
+        lab.run(source.address, target.address, dry_run=True)
+    other.path.joinpath("plan.json").write_text("{}")
+    with pytest.raises(Misconfigured, match="the state of the job reprocess"):
+        lab.run(source.address, target.address, dry_run=True)
     again = lab.run(source.address, target.address, dry_run=True, state=None)
     assert (again.errors, again.lag, again.records) == ((), 3, 0)
     with Client(target.address) as client:

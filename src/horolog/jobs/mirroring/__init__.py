@@ -39,7 +39,7 @@ from horolog.jobs.mirroring.report import Control, Mirrored, MirroredPartition
 from horolog.jobs.mirroring.run import GroupsCarried, Run
 from horolog.jobs.mirroring.topics import Renaming
 from horolog.jobs.selection import Moment, Selection
-from horolog.jobs.state import JobState
+from horolog.jobs.state import JobState, look_at_state
 
 _MOST_BATCH_BYTES: Final = 1 << 28
 
@@ -104,7 +104,8 @@ def mirror(
         skip_lost: go on behind records that the source has deleted before they were mirrored.
         once: stop at the ends that the logs have at the start, or else go on until `control` ends
             it.
-        dry_run: change nothing and keep no state; say what would happen.
+        dry_run: change nothing and keep no state; say what would happen. A state that is given is
+            looked at: a run that it would refuse is refused.
         control: how the caller follows and ends it.
 
     Raises:
@@ -129,8 +130,7 @@ def mirror(
         raise Misconfigured("give a state directory, or dry_run")
     with ExitStack() as stack:
         kept = None
-        if not dry_run:
-            assert state is not None
+        if state is not None:
             arguments = {
                 "source": str(selection.source),
                 "target": str(to_location),
@@ -140,7 +140,10 @@ def mirror(
                 "to": _given(to),
                 "rename": rename,
             }
-            kept = stack.enter_context(JobState(state, "mirror", arguments))
+            if dry_run:
+                look_at_state(state, "mirror", arguments)
+            else:
+                kept = stack.enter_context(JobState(state, "mirror", arguments))
         ledger = stack.enter_context(closing(Ledger(kept)))
         if ledger.range_ms is None:
             ledger.range_ms = selection.from_ms, selection.to_ms
