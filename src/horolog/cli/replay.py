@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,18 +11,13 @@ import typer
 
 from horolog.cli.connecting import connect
 from horolog.cli.options import ByClock, Json, pairs
-from horolog.cli.reading import PartitionSpan, TimeRange, plan, read_span
-from horolog.cli.reading_files import LogStretch, open_partitions, plan_files, read_stretch
+from horolog.cli.reading import TimeRange
+from horolog.cli.replay_sources import BrokerSource, FileSource, ReplaySource
 from horolog.cli.replaying import (
-    Due,
     Pace,
     Replay,
     ReplayProgress,
     ReplayTarget,
-    Stream,
-    append_time,
-    create_time,
-    merged,
 )
 from horolog.cli.screen import growing_progress, say, show_json
 from horolog.cli.topic_facts import partition_numbers
@@ -32,7 +27,6 @@ from horolog.errors import Misconfigured
 from horolog.jobs.location import Location
 from horolog.jobs.state import JobState
 from horolog.record.compression import Codec
-from horolog.storage.names import TopicPartition
 from horolog.times import format_time, parse_duration, parse_time
 
 app = typer.Typer(no_args_is_help=True)
@@ -231,94 +225,6 @@ def replay(
     _show(work, time.monotonic() - started_s, as_json=as_json)
 
 
-class _Source:
-    """Partitions of a broker or of files, between offsets, of a range of time."""
-
-    def __init__(self, clock: RecordClock) -> None:
-        self._time_of = append_time if clock is RecordClock.APPEND else create_time
-
-    def spans(self) -> Mapping[TopicPartition, tuple[int, int]]:
-        """The first and the last offset, and those between them, of each partition."""
-        raise NotImplementedError
-
-    def stream(self, partition: TopicPartition, start: int, end: int) -> Stream:
-        """The records of a partition between two offsets, batch by batch."""
-        raise NotImplementedError
-
-    def dues(
-        self,
-        places: Mapping[TopicPartition, tuple[int, int]],
-        reached: Mapping[TopicPartition, int],
-    ) -> Iterator[Due]:
-        """The records between offsets of several partitions, merged."""
-        streams = {each: self.stream(each, *place) for each, place in places.items()}
-        return merged(streams, self._time_of, reached)
-
-    def rest(self, progress: ReplayProgress) -> Iterator[Due]:
-        """What was not sent yet."""
-        places = {
-            partition: (max(start, progress.offsets.get(partition, start)), end)
-            for partition, (start, end) in self.spans().items()
-        }
-        return self.dues(places, progress.reached)
-
-
-class _BrokerSource(_Source):
-    def __init__(
-        self, client: Client, topics: list[str], times: TimeRange, clock: RecordClock
-    ) -> None:
-        super().__init__(clock)
-        self._client = client
-        self._times = times
-        self._clock = clock
-        self._spans: dict[TopicPartition, list[PartitionSpan]] = {}
-        for topic in topics:
-            for span in plan(client, topic, times=times, clock=clock).spans:
-                self._spans.setdefault(TopicPartition(topic, span.partition), []).append(span)
-
-    def spans(self) -> Mapping[TopicPartition, tuple[int, int]]:
-        return {each: (spans[0].start, spans[-1].end) for each, spans in self._spans.items()}
-
-    def stream(self, partition: TopicPartition, start: int, end: int) -> Stream:
-        for span in self._spans.get(partition, ()):
-            within = span._replace(start=max(start, span.start), end=min(end, span.end))
-            if within.start < within.end:
-                for _, records in read_span(
-                    self._client,
-                    partition.topic,
-                    within,
-                    self._times,
-                    self._clock,
-                    read_committed=True,
-                ):
-                    yield records
-
-
-class _FileSource(_Source):
-    def __init__(self, path: Path, topics: list[str], times: TimeRange, clock: RecordClock) -> None:
-        super().__init__(clock)
-        self._times = times
-        self._clock = clock
-        self._stretches = {
-            each.log.partition: each
-            for each in plan_files(open_partitions(path), None)
-            if not topics or each.log.partition.topic in topics
-        }
-        missing = set(topics).difference(each.topic for each in self._stretches)
-        if missing:
-            raise Misconfigured(f"there is no topic {min(missing)} in {path}")
-
-    def spans(self) -> Mapping[TopicPartition, tuple[int, int]]:
-        return {each: (found.start, found.end) for each, found in self._stretches.items()}
-
-    def stream(self, partition: TopicPartition, start: int, end: int) -> Stream:
-        found = self._stretches.get(partition)
-        if found is not None:
-            within = LogStretch(found.log, max(start, found.start), min(end, found.end))
-            for _, records in read_stretch(within, self._times, self._clock):
-                yield records
-
-
 def _source(
     stack: ExitStack,
     at: Location,
@@ -326,18 +232,18 @@ def _source(
     times: TimeRange,
     clock: RecordClock,
     settings: list[str] | None,
-) -> _Source:
+) -> ReplaySource:
     if at.bootstrap_servers is None:
-        return _FileSource(Path(str(at.path)), topics, times, clock)
+        return FileSource(Path(str(at.path)), topics, times, clock)
     if not topics:
         raise Misconfigured("give the topics of the broker: --topics A,B")
     properties = _client_properties(settings)
     client = stack.enter_context(closing(connect(at.bootstrap_servers, None, properties)))
-    return _BrokerSource(client, topics, times, clock)
+    return BrokerSource(client, topics, times, clock)
 
 
 def _target(
-    client: Client, source: _Source, to_topic: str | None, *, by_key: bool, codec: str
+    client: Client, source: ReplaySource, to_topic: str | None, *, by_key: bool, codec: str
 ) -> ReplayTarget:
     partitions = source.spans().keys()
     topics = {each.topic: to_topic or each.topic for each in partitions}
@@ -397,7 +303,7 @@ def _moment(progress: ReplayProgress) -> str:
     return "" if progress.last_ms is None else format_time(progress.last_ms)
 
 
-def _show_dry(source: _Source, target: ReplayTarget, *, as_json: bool) -> None:
+def _show_dry(source: ReplaySource, target: ReplayTarget, *, as_json: bool) -> None:
     spans = source.spans()
     if as_json:
         show_json(

@@ -5,9 +5,8 @@ row of parts, each of one segment file.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
-from typing import NamedTuple
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
@@ -15,46 +14,28 @@ from horolog.record.scan import find_at_or_after
 from horolog.spark.bounds import Bounds, data_lost, first_time
 from horolog.spark.file_systems import Root
 from horolog.spark.limits import subscribed
-from horolog.spark.merge import merge
 from horolog.spark.object_stores import shown
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import SegmentRange
-from horolog.spark.replicas import Replica, epoch_spans, find_replicas
-from horolog.spark.segments import ListedSegment
+from horolog.spark.replicas import Replica, find_replicas
+from horolog.spark.segment_parts import (
+    SegmentPart,
+    has_holes,
+    headers_of,
+    in_full,
+    may_reach,
+    merged_parts,
+    narrowed_in_time,
+    range_of,
+)
 from horolog.spark.transactions import AbortedRange, TransactionScan
 from horolog.spark.wanted import Wanted
-from horolog.storage.batches.reader import FEWEST_BYTES, BatchReader
+from horolog.storage.batches.reader import BatchReader
 from horolog.storage.file_errors import FileMissing
-from horolog.storage.index.blocks import Span
-from horolog.storage.lookup.by_append_time import appended_within
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 from horolog.storage.segments.reader import SegmentReader
 
 _MAX_BATCH_BYTES = 1 << 30
-# How far the end of a segment may be from its last index entry: a few batches.
-_NEAR_BYTES = 1 << 20
-
-
-class SegmentPart(NamedTuple):
-    """Offsets `start` to before `end` of a partition, in one segment file."""
-
-    root: Root
-    segment: ListedSegment
-    segment_end: int
-    start: int
-    end: int
-    is_followed: bool
-    """Whether its segment must go up to `segment_end`, where the next one begins."""
-    bytes_within: int | None = None
-    """What has to be read of it, where that is known."""
-
-    @property
-    def weight(self) -> int:
-        """Bytes, as if all records of the segment were equally large."""
-        if self.bytes_within is not None:
-            return max(1, self.bytes_within)
-        offsets = self.segment_end - self.segment.base_offset
-        return max(1, self.segment.size * (self.end - self.start) // offsets)
 
 
 class FileLog:
@@ -98,7 +79,7 @@ class FileLog:
             replicas[partition].append(root_and_replica)
         for partition in self._wanted(replicas.keys(), named):
             found = replicas[partition]
-            self._parts[partition] = list(_merged(found))
+            self._parts[partition] = list(merged_parts(found))
             self._ends[partition] = max(replica.end for _, replica in found)
 
     def _wanted(
@@ -149,7 +130,7 @@ class FileLog:
         for part in self._parts.get(partition, []):
             if offset < part.end:
                 position = part.segment.open(part.root.files).position_for(None, offset)
-                for _, _, header in _headers(part, position):
+                for _, _, header in headers_of(part, position):
                     if header.next_offset > offset:
                         return first_time(header)
         return None
@@ -191,7 +172,7 @@ class FileLog:
             if start < end:
                 aborted = self._aborted(partition, start, end)
                 parts = self._in_time(self._within(partition, start, end), wanted)
-                ranges += [_range_of(partition, part, aborted) for part in parts]
+                ranges += [range_of(partition, part, aborted) for part in parts]
         return ranges
 
     def _within(self, partition: TopicPartition, start: int, end: int) -> list[SegmentPart]:
@@ -214,7 +195,7 @@ class FileLog:
         followed = [part for part in parts if part.is_followed]
         if not followed:
             return parts
-        ended = dict(zip(followed, parts[0].root.map(_ended, followed), strict=True))
+        ended = dict(zip(followed, parts[0].root.map(in_full, followed), strict=True))
         found = []
         for part in parts:
             segment, end = ended.get(part, (part.segment, None))
@@ -226,7 +207,7 @@ class FileLog:
     def _is_compacted(self, partition: TopicPartition) -> bool:
         """Whether offsets are missing within a segment: only compaction leaves any out."""
         if partition not in self._compacted:
-            self._compacted[partition] = any(map(_has_holes, self._parts[partition]))
+            self._compacted[partition] = any(map(has_holes, self._parts[partition]))
         return self._compacted[partition]
 
     def _check_gap(self, partition: TopicPartition, start: int, end: int) -> None:
@@ -244,7 +225,7 @@ class FileLog:
         def narrowed(part: SegmentPart) -> SegmentPart | None:
             segment = part.segment.open(part.root.files, part.root.block_cache)
             try:
-                return _narrowed_in_time(part, segment, wanted)
+                return narrowed_in_time(part, segment, wanted)
             except (FileMissing, CorruptBatch):
                 return part  # the task that reads it reports it
 
@@ -269,17 +250,17 @@ class FileLog:
     def _transactions(self, partition: TopicPartition) -> TransactionScan:
         scan = TransactionScan()
         for part in self._parts[partition]:
-            for walk, position, header in _headers(part, 0):
+            for walk, position, header in headers_of(part, 0):
                 scan.add(header, _reader(walk, position, header))
         return scan
 
     def _find_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         for part in self._parts[partition]:
             segment = part.segment.open(part.root.files)
-            if not _may_reach(segment, timestamp_ms):
+            if not may_reach(segment, timestamp_ms):
                 continue
             at = segment.position_for(timestamp_ms, part.start)
-            for walk, position, header in _headers(part, at):
+            for walk, position, header in headers_of(part, at):
                 if header.max_timestamp < timestamp_ms:
                     continue
                 found = find_at_or_after(
@@ -294,142 +275,5 @@ class FileLog:
         return None
 
 
-def _narrowed_in_time(
-    part: SegmentPart, segment: SegmentReader, wanted: Wanted
-) -> SegmentPart | None:
-    """What of a part may hold a wanted time of either clock, None without any.
-
-    Raises:
-        FileMissing: the segment is gone.
-        CorruptBatch: it is damaged.
-    """
-    windows, appended = wanted.windows, wanted.append_times_ms
-    if appended is not None:
-        within = appended_within(segment, *appended, part.start, part.end)
-        if within is None:
-            return None
-        part = part._replace(start=within.start, end=within.end)
-        if within.is_exact:
-            windows = tuple(each for each in windows if not each.of_append)
-    if not windows:
-        return part
-    look = segment.blocks.look(segment.size)
-    from_ms = wanted.from_ms
-    if not look.covered and from_ms is not None and not _may_reach(segment, from_ms):
-        return None
-    return _narrowed(part, look.spans(windows, part.segment_end))
-
-
-def _narrowed(part: SegmentPart, spans: Sequence[Span]) -> SegmentPart | None:
-    """The part narrowed from its first to its last span, None without any.
-
-    Its size is that of the spans: the task that reads it asks the block map again.
-    """
-    spans = [
-        span
-        for span in spans
-        if span.base_offset < part.end and (span.next_offset or part.end) > part.start
-    ]
-    if not spans:
-        return None
-    if len(spans) == 1 and spans[0].end - spans[0].position == part.segment.size:
-        return part
-    start = max(part.start, spans[0].base_offset)
-    end = min(part.end, spans[-1].next_offset or part.end)
-    return part._replace(
-        start=start, end=end, bytes_within=sum(span.end - span.position for span in spans)
-    )
-
-
-def _merged(found: list[tuple[Root, Replica]]) -> Iterator[SegmentPart]:
-    """One partition as parts of segments, from one replica or several."""
-    if len(found) == 1:
-        ((root, replica),) = found
-        for segment, start, end in replica.stretches():
-            yield SegmentPart(root, segment, end, start, end, _is_followed(replica, segment))
-        return
-    spans = [epoch_spans(root.files, replica) for root, replica in found]
-    for number, first, last in merge(spans):
-        root, replica = found[number]
-        for segment, start, end in replica.stretches():
-            begin, stop = max(start, first), min(end, last)
-            if begin < stop:
-                yield SegmentPart(root, segment, end, begin, stop, _is_followed(replica, segment))
-
-
-def _is_followed(replica: Replica, segment: ListedSegment) -> bool:
-    return replica.is_dense and segment is not replica.segments[-1]
-
-
-def _ended(part: SegmentPart) -> tuple[ListedSegment, int | None]:
-    """The segment of a part in full, and its end where that is cheap to find.
-
-    That takes an index: without one, all headers would be read for it. If the segment is damaged or
-    gone, the task that reads it reports it.
-    """
-    segment, files = part.segment, part.root.files
-    reader = segment.open(files)
-    try:
-        if segment.size - reader.position_for(None, part.segment_end - 1) > _NEAR_BYTES:
-            return segment, None
-        end = reader.whole_end()
-        if end.next_offset < part.segment_end and files.size(segment.path) > segment.size:
-            # It was listed before its last append, and the next one after that.
-            segment = segment._replace(size=files.size(segment.path))
-            end = segment.open(files).whole_end()
-    except FileMissing:
-        return segment, None
-    return segment, end.next_offset if end.size == segment.size else None
-
-
-def _has_holes(part: SegmentPart) -> bool:
-    """Whether offsets are missing within a segment."""
-    expected = None
-    walk = part.segment.open(part.root.files).batches(FEWEST_BYTES)
-    with suppress(FileMissing, CorruptBatch):  # the task that reads it reports it
-        for _, header in walk.whole_headers(0):
-            if expected not in (None, header.base_offset):
-                return True
-            expected = header.next_offset
-            if header.base_offset + header.records_count < expected:
-                return True
-    return False
-
-
-def _may_reach(segment: SegmentReader, timestamp_ms: int) -> bool:
-    """Whether a segment may hold a record at or after a time."""
-    known = segment.proved_largest()
-    if known is None:
-        return True
-    return known.largest is not None and known.largest.timestamp >= timestamp_ms
-
-
-def _headers(part: SegmentPart, position: int) -> Iterator[tuple[BatchReader, int, BatchHeader]]:
-    """The batches of a part, from a position of its file on."""
-    walk = part.segment.open(part.root.files).batches(FEWEST_BYTES)
-    for at, header in walk.whole_headers(position):
-        if header.base_offset >= part.end:
-            return
-        if header.next_offset > part.start:
-            yield walk, at, header
-
-
 def _reader(walk: BatchReader, position: int, header: BatchHeader) -> Callable[[], memoryview]:
     return lambda: walk.batch(position, header)
-
-
-def _range_of(
-    partition: TopicPartition, part: SegmentPart, aborted: tuple[AbortedRange, ...]
-) -> SegmentRange:
-    return SegmentRange(
-        root=part.root.uri,
-        path=part.segment.path,
-        partition=partition,
-        base_offset=part.segment.base_offset,
-        size=part.segment.size,
-        start=part.start,
-        end=part.end,
-        weight=part.weight,
-        aborted=aborted,
-        maps_from=part.start,
-    )
