@@ -15,7 +15,7 @@ from releases import running
 from tools.peers.kafka import LAST_OF_2, LAST_WITH_OLD_FORMATS, NEWEST, OLDEST_OF_2
 
 from horolog.client import Client, CommittedOffset, Producer, TransactionalProducer
-from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefused
+from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.spark import write_transactions
 from horolog.spark.errors import RowsRefused
 from horolog.spark.rejected_times import RejectedTimes
@@ -374,13 +374,6 @@ class TestSink:
         with pytest.raises(RequestRefused, match="its transaction was ended"):
             write.commit(attempts)
         assert write.seen() == ["others"]
-
-    def test_dead_letters_are_refused(self, write: Write) -> None:
-        options = {"onInvalidTimestamp": "deadLetter", "deadLetterTopic": "letters"}
-        with pytest.raises(Misconfigured, match="cannot be had with 'exactlyOnce'"):
-            write_transactions.refuse_unsupported(
-                Write(write.bootstrap, write.topic, **options).options
-            )
 
     def test_a_record_that_no_attempt_has_committed_is_refused(self, write: Write) -> None:
         with Client(write.bootstrap) as client:

@@ -67,6 +67,13 @@ class RejectedTimes:
     def add_to(self, rows: TaskRows) -> None:
         """Add what went elsewhere to the rows of a task that are written exactly once."""
 
+    def send_held(self, producer: Producer) -> None:
+        """Send what was taken out of the batches of this producer and is held until it is idle.
+
+        Raises:
+            RequestRefused, NoAnswer, RowsRefused: as `Producer.send`.
+        """
+
     def _repaired(self, batch: RejectedBatch, refused: npt.NDArray[np.int64]) -> Repair:
         raise RowsRefused(
             f"{_sentence(batch)} (option 'onInvalidTimestamp' can write them at the writer's "
@@ -129,11 +136,9 @@ class DeadLetters(RejectedTimes):
             else:
                 producer.send(self._topic, letters)
         except RowsRefused as error:
-            raise RowsRefused(f"The dead-letter topic refuses records, too: {error}") from None
+            raise _refused_too(error) from None
         self.dead_letters += len(refused)
-        kept = np.ones(batch.rows.num_rows, np.bool_)
-        kept[refused] = False
-        return Repair(kept, batch.rows.column("timestamp_ms"))
+        return _without(batch, refused)
 
     def add_to(self, rows: TaskRows) -> None:
         """Add the letters to the rows of their task."""
@@ -159,13 +164,46 @@ class DeadLetters(RejectedTimes):
         return self._producer
 
 
+class HeldLetters(RejectedTimes):
+    """Holds dead letters until the producer whose batches were refused can send them itself.
+
+    So they are part of its transaction. They are in memory meanwhile.
+    """
+
+    def __init__(self, topic: str) -> None:
+        super().__init__()
+        self._topic = topic
+        self._held: list[pa.Table] = []
+
+    def _repaired(self, batch: RejectedBatch, refused: npt.NDArray[np.int64]) -> Repair:
+        if batch.topic == self._topic:
+            raise RowsRefused(_sentence(batch))
+        self._held.append(_letters(batch, refused))
+        self.dead_letters += len(refused)
+        return _without(batch, refused)
+
+    def send_held(self, producer: Producer) -> None:
+        """Send the letters."""
+        if self._held:
+            letters, self._held = pa.concat_tables(self._held), []
+            try:
+                producer.send(self._topic, letters)
+            except RowsRefused as error:
+                raise _refused_too(error) from None
+
+
 def policy_of(
     options: WriteOptions,
     client_of: _ClientOf,
     now_ms: Callable[[], int] = _CLOCK.now_ms,
     open_attempt: OpenAttempt | None = None,
+    *,
+    in_transaction: bool = False,
 ) -> RejectedTimes:
-    """The policy that a write asks for; to be entered, as it may open a client."""
+    """The policy that a write asks for; to be entered, as it may open a client.
+
+    `in_transaction` says that the caller has what is held sent by its own producer.
+    """
     match options.on_invalid_timestamp:
         case OnInvalidTimestamp.FAIL:
             return RejectedTimes()
@@ -173,9 +211,21 @@ def policy_of(
             return WriterClock(now_ms)
         case OnInvalidTimestamp.DEAD_LETTER:
             assert options.dead_letter_topic is not None
+            if in_transaction:
+                return HeldLetters(options.dead_letter_topic)
             return DeadLetters(
                 options.dead_letter_topic, options.producing, client_of, open_attempt
             )
+
+
+def _without(batch: RejectedBatch, refused: npt.NDArray[np.int64]) -> Repair:
+    kept = np.ones(batch.rows.num_rows, np.bool_)
+    kept[refused] = False
+    return Repair(kept, batch.rows.column("timestamp_ms"))
+
+
+def _refused_too(error: RowsRefused) -> RowsRefused:
+    return RowsRefused(f"The dead-letter topic refuses records, too: {error}")
 
 
 def _refused(batch: RejectedBatch) -> npt.NDArray[np.int64]:

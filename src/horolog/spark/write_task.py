@@ -11,10 +11,12 @@ broker cannot do this (Apache Kafka), attempts are transactions (`write_transact
 
 import itertools
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -34,6 +36,9 @@ from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.workers import prepare_for_tasks
 from horolog.spark.write_options import OnInvalidTimestamp, WriteOptions
 from horolog.spark.write_transactions import TransactionAttempt
+
+_HELD_OF_BYTES: Final = 64 << 20
+"""Of how many bytes of rows dead letters are held at most, before they are sent."""
 
 # Undocumented, but there in every task of a streaming query (Spark 3.0 to 4.3).
 _BATCH_ID = "streaming.sql.batchId"
@@ -139,10 +144,11 @@ def _write_in_transaction(
     options: WriteOptions,
     attempt: Attempt,
 ) -> Appended:
-    write_transactions.refuse_unsupported(options)
     appended = Appended()
+    # Only letters need a producer that has nothing under way now and then.
+    piece_bytes = _HELD_OF_BYTES if options.dead_letter_topic else sys.maxsize
     with (
-        policy_of(options, client_of) as rejected,
+        policy_of(options, client_of, in_transaction=True) as rejected,
         write_transactions.TaskTransaction(
             client,
             options,
@@ -154,17 +160,37 @@ def _write_in_transaction(
     ):
         topics: set[str] = set()
         for topic, run in itertools.groupby(columns.runs(batches), itemgetter(0)):
+            _refuse_rows_among_letters(topic, options.dead_letter_topic)
             topics.add(topic)
             rows = _digested(topic, (each for _, each in run), transaction.digest)
             if transaction.is_committed:
                 for _ in rows:
                     pass
-            else:
-                _send(transaction.producer, topic, rows, appended)
+                continue
+            for piece in _pieces(rows, piece_bytes):
+                _send(transaction.producer, topic, piece, appended)
+                with _refusing(options.dead_letter_topic):
+                    rejected.send_held(transaction.producer)
         with _refusing(None):
             appended.attempt = transaction.finish(sorted(topics))
-        appended.nulled = rejected.nulled
+        appended.nulled, appended.dead_letters = rejected.nulled, rejected.dead_letters
     return appended
+
+
+def _pieces(rows: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[Iterator[pa.RecordBatch]]:
+    """The same rows in pieces of about so many bytes, each to be read to its end."""
+    for first in rows:
+        yield _piece(first, rows, most_bytes)
+
+
+def _piece(
+    first: pa.RecordBatch, rows: Iterator[pa.RecordBatch], most_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    yield first
+    size = first.nbytes
+    while size < most_bytes and (batch := next(rows, None)) is not None:
+        yield batch
+        size += batch.nbytes
 
 
 def _digested(
@@ -296,12 +322,16 @@ def _send_all(
     without: str | None = None,
 ) -> None:
     for topic, runs in itertools.groupby(columns.runs(batches), itemgetter(0)):
-        if topic == without:
-            raise RowsRefused(
-                f"Rows are for topic {topic}, to which dead letters go: written exactly once, it "
-                "takes no others"
-            )
+        _refuse_rows_among_letters(topic, without)
         _send(producer, topic, (rows for _, rows in runs), appended)
+
+
+def _refuse_rows_among_letters(topic: str, letters: str | None) -> None:
+    if topic == letters:
+        raise RowsRefused(
+            f"Rows are for topic {topic}, to which dead letters go: written exactly once, it "
+            "takes no others"
+        )
 
 
 def _send(

@@ -20,12 +20,12 @@ from typing import Final, NamedTuple
 from horolog.client import Client, CommittedOffset, NoAnswer, Transaction, TransactionalProducer
 from horolog.client.rows_digest import LAYOUT, RowsDigest
 from horolog.client.transactional import TRANSACTION_TIMEOUT_MS
-from horolog.errors import ErrorCode, Misconfigured, RequestRefused
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.spark.errors import RowsRefused
 from horolog.spark.rejected_times import RejectedTimes
-from horolog.spark.write_options import OnInvalidTimestamp, WriteOptions
+from horolog.spark.write_options import WriteOptions
 
-__all__ = ["TaskTransaction", "TransactionAttempt", "abort", "commit", "refuse_unsupported"]
+__all__ = ["TaskTransaction", "TransactionAttempt", "abort", "commit"]
 
 _MOST_TASKS: Final = 1 << 20
 _ENDED: Final = frozenset(
@@ -237,19 +237,6 @@ def abort(client: Client, attempts: Sequence[TransactionAttempt]) -> None:
         except NoAnswer as error:
             _logger.warning("Transactions stay open until their time is over: %s", error)
             return
-
-
-def refuse_unsupported(options: WriteOptions) -> None:
-    """Refuse what cannot be had together with transactions.
-
-    Raises:
-        Misconfigured: it is asked for.
-    """
-    if options.on_invalid_timestamp is OnInvalidTimestamp.DEAD_LETTER:
-        raise Misconfigured(
-            "onInvalidTimestamp=deadLetter cannot be had with 'exactlyOnce' on brokers of Apache "
-            "Kafka: use 'fail' or 'null', or filter the rows by their times before the write"
-        )
 
 
 def _group_of_batches(query: str) -> str:
