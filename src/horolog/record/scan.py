@@ -305,14 +305,23 @@ def find_at_or_after(
     min_offset: int,
     *,
     max_bytes: int = _INT64_MAX,
+    records: Iterable[Buffer] | None = None,
 ) -> tuple[int, int] | None:
     """Timestamp and offset of the first record at or after both; None if there is none.
 
     A record without a timestamp (-1) is never found.
 
+    Args:
+        batch: the whole batch; not used if `records` are given.
+        header: its header.
+        timestamp_ms: the time.
+        min_offset: the offset.
+        max_bytes: what the records may decompress to.
+        records: those of a batch of v2, decompressed, cut anywhere; asked for as far as needed.
+
     Raises as `scan_batch` does, for what comes before that record.
     """
-    return _find(batch, header, layout.AT_OR_AFTER, timestamp_ms, min_offset, max_bytes)
+    return _find(batch, header, layout.AT_OR_AFTER, timestamp_ms, min_offset, max_bytes, records)
 
 
 def find_equal(
@@ -334,10 +343,12 @@ def _find(
     timestamp_ms: int,
     min_offset: int,
     max_bytes: int,
+    records: Iterable[Buffer] | None = None,
 ) -> tuple[int, int] | None:
     if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
         raise ValueError(f"{timestamp_ms} is no 64-bit timestamp")
-    header, records = _opened(batch, header, max_bytes)
+    if records is None:
+        header, records = _opened(batch, header, max_bytes)
     state = _new_state(header, min_offset)
     state[layout.SEARCH] = search
     state[layout.TARGET] = timestamp_ms

@@ -6,8 +6,12 @@ instead, for all indexes of a log directory together.
 """
 
 import threading
+from array import array
 from collections import OrderedDict
-from typing import Final
+from typing import Final, TypeAlias
+
+Columns: TypeAlias = "tuple[array[int], array[int]]"
+"""The entries of a block, by columns: they take as many bytes as in the file."""
 
 MOST_BYTES: Final = 16 << 20
 
@@ -23,11 +27,11 @@ class KeptBlocks:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         # By whole numbers: thousands of tuples would wake the garbage collector.
-        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._blocks: OrderedDict[int, Columns] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def get(self, content: int, number: int) -> bytes | None:
+    def get(self, content: int, number: int) -> "Columns | None":
         """The block that begins with this entry of what has the number `content`, if it is kept."""
         key = content << _NUMBER_BITS | number
         with self._lock:
@@ -36,19 +40,23 @@ class KeptBlocks:
                 self._blocks.move_to_end(key)
         return block
 
-    def keep(self, content: int, number: int, block: bytes) -> None:
+    def keep(self, content: int, number: int, block: Columns) -> None:
         """Keep a block, in place of those that were used longest ago.
 
         Args:
             content: a number that nothing else has ever had.
             number: of its first entry.
-            block: its bytes.
+            block: its entries.
         """
         key = content << _NUMBER_BITS | number
         with self._lock:
-            before = self._blocks.pop(key, b"")
+            before = self._blocks.pop(key, None)
             self._blocks[key] = block
-            self._bytes += len(block) - len(before)
+            self._bytes += _bytes_of(block) - (_bytes_of(before) if before else 0)
             while self._bytes > self._most_bytes:
                 _, oldest = self._blocks.popitem(last=False)
-                self._bytes -= len(oldest)
+                self._bytes -= _bytes_of(oldest)
+
+
+def _bytes_of(block: Columns) -> int:
+    return sum(len(column) * column.itemsize for column in block)

@@ -16,16 +16,27 @@ from horolog.storage.batches.reader import (
     BatchReader,
     ReadAhead,
     TornTail,
-    find_batch,
 )
 from horolog.storage.files import Files, OpenFile
 
 FILES = Files()
+FIRST = "00000000000000000000"
 # Small ones by the dozen, one larger than any read, and small ones again.
 BATCHES = [
     batch(NOW, NOW, base_offset=40 + 2 * number, value=b"v" * size)
     for number, size in enumerate([10] * 80 + [200_000] + [10] * 30 + [5000] * 3)
 ]
+
+
+class CountedFiles(Files):
+    """Counts the bytes that are read."""
+
+    read_bytes = 0
+
+    def read_at(self, file: OpenFile, size: int, position: int) -> bytes:
+        data = super().read_at(file, size, position)
+        self.read_bytes += len(data)
+        return data
 
 
 @pytest.fixture
@@ -80,12 +91,56 @@ def test_each_offset_is_found_from_wherever_the_search_starts(log: OpenFile) -> 
     last = 40 + 2 * len(BATCHES)
     for first in (0, 70, 80, 100):
         for offset in range(40 + 2 * first, last, 3):
-            found = find_batch(FILES, log, offset, positions()[first], END)
+            found = BatchReader(FILES, log, END).find(positions()[first], offset)
             assert found is not None
             position, header = found
             assert header.base_offset <= offset <= header.last_offset
             assert position == positions()[(offset - 40) // 2]
-    assert find_batch(FILES, log, last, 0, END) is None
+    assert BatchReader(FILES, log, END).find(0, last) is None
+
+
+@pytest.mark.parametrize("small", [10, 5000])
+def test_a_search_by_offset_and_time_finds_what_a_walk_finds(tmp_path: Path, small: int) -> None:
+    times = [NOW + (number * 37) % 101 for number in range(150)]
+    batches = [
+        batch(time, base_offset=number, value=b"v" * (small if number % 40 else 70_000))
+        for number, time in enumerate(times)
+    ]
+    batches[77] = build_messages([Record(times[77], b"k", b"v")], 1, base_offset=77)
+    file = FILES.create(str(tmp_path / f"{FIRST}.log"))
+    FILES.write_at(file, [b"".join(batches)], 0)
+    size = sum(map(len, batches))
+    walked = list(BatchReader(FILES, file, size).headers())
+    for start in (0, 3, 39, 40, 76, 77, 78, 149):
+        for offset in (0, 41, 77, 78, 149, 150):
+            for time in range(NOW - 1, NOW + 103, 13):
+                found = BatchReader(FILES, file, size).find(walked[start][0], offset, time)
+                expected = (
+                    each
+                    for each in walked[start:]
+                    if each[1].last_offset >= offset and each[1].max_timestamp >= time
+                )
+                assert found == next(expected, None)
+
+
+def test_records_are_read_as_far_as_they_are_asked_for(tmp_path: Path) -> None:
+    data = batch(*range(NOW, NOW + 2000), value=b"v" * 500)
+    files = CountedFiles()
+    file = files.create(str(tmp_path / f"{FIRST}.log"))
+    files.write_at(file, [data], 0)
+    for wanted in (1, 10_000, 100_000, len(data)):
+        files.read_bytes = 0
+        log = BatchReader(files, file, len(data))
+        ((position, header),) = log.headers()
+        seen = b""
+        for piece in log.records(position, header):
+            seen += piece
+            if len(seen) >= wanted:
+                break
+        assert data[HEADER_SIZE:].startswith(seen)
+        assert len(seen) >= min(wanted, len(data) - HEADER_SIZE)
+        assert files.read_bytes <= 5 * wanted + 20_000
+    assert seen == data[HEADER_SIZE:]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +158,7 @@ def test_a_search_ends_at_damage(log: OpenFile, at: int, damage: bytes, number: 
     position = positions()[number]
     FILES.write_at(log, [damage], position + at)
     with pytest.raises(CorruptBatch, match=rf"00040\.log, byte {position}"):
-        find_batch(FILES, log, 40 + 2 * len(BATCHES) - 1, 0, END)
+        BatchReader(FILES, log, END).find(0, 40 + 2 * len(BATCHES) - 1)
 
 
 AHEADS = [HEADERS, FEWEST_BYTES, EVERYTHING, ReadAhead(100, 300, 1000)]

@@ -20,10 +20,10 @@ zero too: of create times, or of append times (docs/wire.md).
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
@@ -78,10 +78,32 @@ _SINCE: Final[Mapping[int, int]] = {
 
 
 @api(ApiKey.LIST_OFFSETS)
-async def list_offsets(
+def list_offsets(
     request: Request[ListOffsetsRequest], broker: Broker
-) -> "ListOffsetsResponse":
+) -> "ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]":
     """Look up each partition; in a thread if the lookup may block."""
+    topics = request.body.topics
+    if len(topics) != 1 or len(topics[0].partitions) != 1:
+        return _list_many(request, broker)
+    name, partitions = topics[0].name, topics[0].partitions
+    find = partial(_find_some, request, broker, name, partitions, ())
+    found = _found_at_once(request, broker, name, partitions, find)
+    if found is None:
+        return _list_one(request, broker, name, find)
+    return {"topics": [{"name": name, "partitions": found}]}
+
+
+async def _list_one(
+    request: Request[ListOffsetsRequest],
+    broker: Broker,
+    name: str,
+    find: "Callable[[], list[ListOffsetsPartitionResponse]]",
+) -> "ListOffsetsResponse":
+    found = await broker.searchers.run(request.peer, find)
+    return {"topics": [{"name": name, "partitions": found}]}
+
+
+async def _list_many(request: Request[ListOffsetsRequest], broker: Broker) -> "ListOffsetsResponse":
     topics: list[ListOffsetsTopicResponse] = []
     for topic in request.body.topics:
         repeated = _repeated(topic.partitions)
@@ -89,7 +111,10 @@ async def list_offsets(
         for some in _stretches(topic.partitions):
             await request.checkpoint()
             find = partial(_find_some, request, broker, topic.name, some, repeated)
-            answers += await _found(request, broker, topic.name, some, find)
+            found = _found_at_once(request, broker, topic.name, some, find)
+            if found is None:
+                found = await broker.searchers.run(request.peer, find)
+            answers += found
         topics.append({"name": topic.name, "partitions": answers})
     return {"topics": topics}
 
@@ -110,31 +135,36 @@ def _stretches(
         yield partitions[start : start + AT_ONCE]
 
 
-async def _found(
+def _found_at_once(
     request: Request[ListOffsetsRequest],
     broker: Broker,
     topic: str,
     wanted: Sequence[ListOffsetsPartition],
     find: "Callable[[], list[ListOffsetsPartitionResponse]]",
-) -> "list[ListOffsetsPartitionResponse]":
-    searches = sum(one.timestamp >= 0 for one in wanted)
+) -> "list[ListOffsetsPartitionResponse] | None":
+    """What `find` finds on the event loop; None if that may block or take long."""
+    searches = 0
+    for one in wanted:
+        if one.timestamp >= 0:
+            searches += 1
+        elif one.timestamp == Moment.MAX_TIMESTAMP:
+            return None
     if (
         request.version == 0  # asks the file system about every segment
         or request.body.isolation_level & _FLAGS
         or searches > FEW_SEARCHES
-        or any(one.timestamp == Moment.MAX_TIMESTAMP for one in wanted)
     ):
-        return await broker.searchers.run(request.peer, find)
+        return None
     if not searches:
         return find()
     inline = broker.partitions.inline_lookups
     if not inline.is_due(topic):
-        return await broker.searchers.run(request.peer, find)
+        return None
     try:
         found = broker.partitions.without_blocking(find)
     except WouldBlock:
         inline.failed(topic)
-        return await broker.searchers.run(request.peer, find)
+        return None
     inline.succeeded(topic)
     return found
 

@@ -58,7 +58,11 @@ _MAY_BEGIN = re.compile(
     re.DOTALL,
 )
 _LOOKED_AT = 30  # bytes
-_OFFSETS = Struct(">qiib6xi")  # base offset, length, epoch, magic, ..., last offset delta
+# Base offset, length, magic, last offset delta, largest timestamp.
+_PASSED = Struct(">qi4xb6xi8xq")
+_MUCH_TO_PASS = 128 << 10  # bytes of windows, before a search counts as long
+_ANY_TIME: Final = -(1 << 63)
+_FIRST_PIECE, _LARGEST_PIECE = 16 << 10, 256 << 10
 
 
 class ReadAhead(NamedTuple):
@@ -115,9 +119,9 @@ class BatchReader:
         self._next = 0, least_offset  # a position, and the least offset of a batch there
         self._files = files
         self._file = file
-        self._header_read = max(ahead.header, files.least_read)
-        self._small_read = max(ahead.small_batches, files.least_read)
-        self._batch_read = max(ahead.batch, files.least_read)
+        if files.least_read:
+            ahead = ReadAhead(*(max(size, files.least_read) for size in ahead))
+        self._header_read, self._small_read, self._batch_read = ahead
         self._window = b""
         self._start = 0
         self._is_small = False
@@ -205,9 +209,8 @@ class BatchReader:
     def _header(self, position: int, end: int) -> BatchHeader:
         place = position - self._start
         if not 0 <= place <= len(self._window) - HEADER_SIZE:
-            wanted = self._small_read if self._is_small else self._header_read
-            self._window = self._files.read_at(self._file, min(wanted, end - position), position)
-            self._start, place = position, 0
+            self._load_header(position, end)
+            place = 0
         following, least_offset = self._next
         if following != position:
             least_offset = self._least_offset
@@ -234,7 +237,85 @@ class BatchReader:
         self._next = position + size, header.next_offset
         return header
 
+    def find(
+        self, start: int, offset: int, timestamp: int = _ANY_TIME, *, within: int | None = None
+    ) -> tuple[int, BatchHeader] | None:
+        """The first batch from `start` on that may hold what is at or after both; None if none.
+
+        The batches before it are passed by their lengths, since every fetch and every lookup
+        walks here; where they are many, that counts as `Files.may_block`.
+
+        Args:
+            start: the position of a batch.
+            offset: its last one is there or behind.
+            timestamp: its largest one is that or later.
+            within: bytes behind `start` in which it must begin; None for any number.
+
+        Raises:
+            CorruptBatch, TornTail: as `headers`.
+        """
+        position, size = start, self.size
+        limit = size if within is None else min(size, start + within + 1)
+        passed = 0
+        while position < limit:
+            if not 0 <= position - self._start <= len(self._window) - HEADER_SIZE:
+                self._load_header(position, size)
+                passed += len(self._window)
+            before, position = position, self._pass(position, offset, timestamp)
+            passed += _SMALL_BATCH if before == position else 0
+            if passed > _MUCH_TO_PASS:
+                self._files.may_block()
+            if before < position and position + HEADER_SIZE > self._start + len(self._window):
+                continue  # to be judged with more of it
+            if position >= limit:
+                break
+            header = self._header(position, size)
+            if header.last_offset >= offset and header.max_timestamp >= timestamp:
+                return position, header
+            position += header.size
+        return None
+
+    def _pass(self, position: int, offset: int, timestamp: int) -> int:
+        """Behind the batches of the window that end before an offset or a time.
+
+        Whatever is out of the ordinary is judged when it is met.
+        """
+        window, unpack_from = self._window, _PASSED.unpack_from
+        first = place = position - self._start
+        last, end, next_offset = len(window) - HEADER_SIZE, self.size - self._start, 0
+        while place <= last:
+            base_offset, length, magic, last_offset_delta, largest = unpack_from(window, place)
+            following = place + length + LOG_OVERHEAD
+            if magic != MAGIC or length < _MIN_LENGTH or last_offset_delta < 0 or following > end:
+                break
+            if base_offset + last_offset_delta >= offset and largest >= timestamp:
+                break
+            place, next_offset = following, base_offset + last_offset_delta + 1
+            self._is_small = length < _SMALL_BATCH
+        if place > first:
+            self._next = self._start + place, next_offset
+        return self._start + place
+
     # Whole batches.
+
+    def records(self, position: int, header: BatchHeader) -> Iterator[memoryview]:
+        """The records of a batch as they are stored, in pieces, as far as they are asked for.
+
+        The first is what there is in memory already. More than a few count as `may_block`.
+        """
+        at, stop, ahead = position + HEADER_SIZE, position + header.size, _FIRST_PIECE
+        while at < stop:
+            begin = at - self._start
+            if not 0 <= begin < len(self._window):
+                if ahead > _LARGEST_PIECE:
+                    self._files.may_block()
+                self._load(at, min(ahead, stop - at))
+                begin, ahead = 0, min(4 * ahead, _PIECE_BYTES)
+            piece = memoryview(self._window)[begin : begin + stop - at]
+            if not piece:
+                raise self._corrupt(position, "the file became shorter while it was read")
+            yield piece
+            at += len(piece)
 
     def batch(self, position: int, header: BatchHeader) -> memoryview:
         """The bytes of one whole batch, valid until the reader moves on."""
@@ -401,8 +482,18 @@ class BatchReader:
 
     # The file.
 
+    def will_need(self, position: int, size: int) -> None:
+        """See `Files.will_need`."""
+        if position < self.size:
+            self._files.will_need(self._file, min(size, self.size - position), position)
+
     def _read(self, size: int, position: int) -> bytes:
         return self._files.read_at(self._file, max(0, min(size, self.size - position)), position)
+
+    def _load_header(self, position: int, end: int) -> None:
+        wanted = self._small_read if self._is_small else self._header_read
+        self._window = self._files.read_at(self._file, min(wanted, end - position), position)
+        self._start = position
 
     def _load(self, position: int, size: int) -> None:
         self._window = self._read(size, position)
@@ -412,46 +503,3 @@ class BatchReader:
         self, position: int, reason: str, kind: type[CorruptBatch] = CorruptBatch
     ) -> CorruptBatch:
         return kind(reason, position, path=self._file.path)
-
-
-def find_batch(
-    files: Files,
-    file: OpenFile,
-    offset: int,
-    start: int,
-    end: int,
-    within: int | None = None,
-    least_offset: int = 0,
-) -> tuple[int, BatchHeader] | None:
-    """The first batch in `[start, end)` that ends at or after `offset`; None if none does.
-
-    With `within` only batches that begin at most so many bytes behind `start` count.
-
-    The batches before it are passed by their lengths, since every fetch walks here.
-
-    Raises:
-        CorruptBatch: as `BatchReader.headers`.
-    """
-    chunk = files.read_at(file, min(_SMALL_BATCH, end - start), start)
-    place, unpack_from = 0, _OFFSETS.unpack_from
-    while place + HEADER_SIZE <= len(chunk):
-        base_offset, length, _, magic, last_offset_delta = unpack_from(chunk, place)
-        following = place + length + LOG_OVERHEAD
-        is_odd = (
-            magic != MAGIC
-            or length < _MIN_LENGTH
-            or last_offset_delta < 0
-            or following > end - start
-        )
-        if is_odd:
-            break  # to be judged by the walk
-        if base_offset + last_offset_delta >= offset:
-            return start + place, parse_header(chunk, place)
-        place = following
-    log = BatchReader(files, file, end, least_offset=least_offset)
-    for position, header in log.headers(start + place):
-        if within is not None and position - start > within:
-            return None
-        if header.last_offset >= offset:
-            return position, header
-    return None

@@ -18,6 +18,7 @@ from struct import Struct
 from horolog.errors import CorruptIndex
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
+from horolog.storage.kept_blocks import Columns
 
 _READ_BLOCKS = 1024
 _AROUND_BYTES = 128 << 10
@@ -38,7 +39,7 @@ class _Content:
 
 
 class Entries:
-    """The entries of one file; `capacity` is how many a new index has room for.
+    """The entries of one file, of two columns; `capacity` is how many a new index has room for.
 
     They begin at byte `start`, behind a header if the file has one.
     """
@@ -86,29 +87,20 @@ class Entries:
     def search(self, column: int, value: int) -> int:
         """How many entries, from the first on, have `column` at or below `value`."""
         low, block = self._block(column, value)
-        return low + self._search(block, column, value)
+        return low + bisect_right(block[column], value)
 
-    def last_at(self, value: int) -> tuple[int, ...] | None:
+    def last_at(self, value: int) -> tuple[int, int] | None:
         """The last entry whose first column is at or below `value`; None if there is none."""
-        _, block = self._block(0, value)
-        index = self._search(block, 0, value) - 1
-        if index < 0:
-            return None
-        return self._layout.unpack_from(block, index * self._layout.size)
+        _, (first, second) = self._block(0, value)
+        index = bisect_right(first, value) - 1
+        return (first[index], second[index]) if index >= 0 else None
 
-    def _search(self, block: bytes, column: int, value: int) -> int:
-        width, unpack_from = self._layout.size, self._layout.unpack_from
-        there = range(len(block) // width)
-        return bisect_right(
-            there, value, key=lambda index: unpack_from(block, index * width)[column]
-        )
-
-    def _block(self, column: int, value: int) -> tuple[int, bytes]:
+    def _block(self, column: int, value: int) -> tuple[int, Columns]:
         """The number of the first entry of the block to search, and the block."""
         content = self._content  # before their number: what is read now is not kept for others
         low, high = 0, len(self)
         if high == 0:
-            return 0, b""
+            return 0, self._columns(b"")
         if column == 0:
             if high > _BLOCK_ENTRIES:
                 starts = self._starts_of(content, high)
@@ -121,17 +113,30 @@ class Entries:
             else:
                 high = middle
         self._read_around(low)
-        return low, self.read_between(low, high)
+        return low, self._columns(self.read_between(low, high))
 
-    def _kept_block(self, content: _Content, low: int, high: int) -> bytes:
-        kept, wanted = self._files.index_blocks, (high - low) * self._layout.size
+    def _kept_block(self, content: _Content, low: int, high: int) -> Columns:
+        kept = self._files.index_blocks
         block = kept.get(content.number, low)
-        if block is None or len(block) != wanted:  # entries were appended, and are never changed
+        # Entries were appended, and are never changed.
+        if block is None or len(block[0]) != high - low:
             self._read_around(low)
-            block = self.read_between(low, high)
-            if len(block) == wanted:
+            block = self._columns(self.read_between(low, high))
+            if len(block[0]) == high - low:
                 kept.keep(content.number, low, block)
         return block
+
+    def _columns(self, data: bytes) -> Columns:
+        """Whole entries by columns, which are searched without a step of the interpreter."""
+        whole = len(data) - len(data) % self._layout.size
+        codes = self._layout.format
+        first: array[int] = array(codes[1])
+        second: array[int] = array(codes[2])
+        if whole:
+            rows = self._layout.iter_unpack(data[:whole])
+            for column, values in zip((first, second), zip(*rows, strict=True), strict=True):
+                column.extend(values)
+        return first, second
 
     def _read_around(self, index: int) -> None:
         """Have the page cache get the stretch of the file that holds an entry.

@@ -28,6 +28,7 @@ from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.batches.log_file import LogFile
+from horolog.storage.batches.reader import BatchReader
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.builder import IndexBuilder, is_later
 from horolog.storage.index.offset import OffsetIndex, OffsetPosition
@@ -218,11 +219,12 @@ class Indexes:
             entry = self.times.last
             if entry.timestamp == NO_TIMESTAMP:
                 return None
-            found = self._batch_of(entry, log_size)
+            log = self._log.batches(log_size)
+            found = self._batch_of(entry, log)
             if found is None:
                 return None
             largest: TimeEntry | None = entry
-            headers = self._log.batches(log_size).headers(found[0])
+            headers = log.headers(found[0])
             for steps, (_, header) in enumerate(headers):
                 if steps > _MOST_HEADERS and not self._trust.repairs:
                     return None
@@ -272,8 +274,13 @@ class Indexes:
             return 0
         return self._entry_before(offset, log_size).position
 
-    def position_for(self, timestamp: int, from_offset: int, end: SegmentEnd) -> int:
-        """Where to start walking to find a moment, at or after an offset."""
+    def position_for(
+        self, timestamp: int, from_offset: int, end: SegmentEnd, log: BatchReader
+    ) -> int:
+        """Where to start walking to find a moment, at or after an offset.
+
+        `log` ends there; what it has read to prove an entry, the walk need not read again.
+        """
         if self._is_sealed and not self.is_checked:
             self._is_sealed = False  # tried once
             with suppress(CorruptBatch):  # then entries count that their batches prove
@@ -286,7 +293,7 @@ class Indexes:
                 continue
             if entry.timestamp == NO_TIMESTAMP or entry.offset <= from_offset:
                 break
-            found = self._batch_of(entry, end.size)
+            found = self._batch_of(entry, log)
             if found is not None:
                 position, header = found
                 # Up to the end of that batch nothing is later than the entry.
@@ -294,14 +301,12 @@ class Indexes:
             self._distrust()
         return self.position_before(from_offset, end.size)
 
-    def _batch_of(self, entry: TimeEntry, log_size: int) -> tuple[int, BatchHeader] | None:
-        start = self._entry_before(entry.offset, log_size).position
-        if start < log_size:
-            # The search begins here and goes on behind: one wait for the disk instead of two.
-            ahead = min(_SEARCHED_BYTES, log_size - start)
-            self._files.will_need(self._log.open(), ahead, start)
+    def _batch_of(self, entry: TimeEntry, log: BatchReader) -> tuple[int, BatchHeader] | None:
+        start = self._entry_before(entry.offset, log.size).position
+        # The search begins here and goes on behind: one wait for the disk instead of two.
+        log.will_need(start, _SEARCHED_BYTES)
         within = None if self.is_checked else _NEAR_BYTES
-        return batch_of_time_entry(self._log, entry, start, log_size, within)
+        return batch_of_time_entry(log, entry, start, within)
 
     def adopt(self, facts: IndexBuilder) -> None:
         """Take over what a walk over all headers found, and write the indexes it built."""

@@ -8,7 +8,7 @@ from itertools import islice
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, SMALLEST_BATCH, BatchHeader, parse_header
 from horolog.storage.batches.log_file import LogFile
-from horolog.storage.batches.reader import find_batch
+from horolog.storage.batches.reader import BatchReader
 from horolog.storage.index.offset import OffsetPosition
 from horolog.storage.index.time import TimeEntry
 
@@ -53,7 +53,7 @@ def points_to_its_batch(
 
 
 def batch_of_time_entry(
-    log: LogFile, entry: TimeEntry, start: int, log_size: int, within: int | None
+    log: BatchReader, entry: TimeEntry, start: int, within: int | None
 ) -> tuple[int, BatchHeader] | None:
     """Position and header of the batch that a time entry names; None if there is no such batch.
 
@@ -63,18 +63,12 @@ def batch_of_time_entry(
         log: of the segment.
         entry: of its time index.
         start: where the offset index says that the batch is, or one before it.
-        log_size: bytes of the log that may be read.
         within: bytes after `start` in which the batch must begin; None for any number.
-
-    Raises:
-        FileMissing: the log is gone.
     """
-    if not 0 <= start < log_size:
+    if not 0 <= start < log.size:
         return None
     try:
-        found = find_batch(
-            log.files, log.open(), entry.offset, start, log_size, within, log.base_offset
-        )
+        found = log.find(start, entry.offset, within=within)
     except CorruptBatch:
         return None
     if found is None:

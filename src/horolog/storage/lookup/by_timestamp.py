@@ -20,11 +20,13 @@ from contextlib import suppress
 from itertools import accumulate
 from typing import NamedTuple
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptIndex, RequestRefused
-from horolog.record.batch import BatchHeader
+from horolog.record.batch import MAGIC, BatchHeader
 from horolog.record.compression import Codec
 from horolog.record.scan import find_at_or_after, find_equal, scan_batch
 from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.storage.batches.reader import BatchReader
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.blocks import Window
 from horolog.storage.index.time import TimeEntry
@@ -107,7 +109,7 @@ def way_to(
             passed += 1
             continue
         end = segment.end
-        start = segment.indexes.position_for(timestamp, from_offset, end) if end.size else 0
+        start = segment.position_for(timestamp, from_offset)
         entry: TimeEntry | None = None
         with suppress(FileMissing, CorruptIndex):  # then it is shown without an entry
             entry = segment.indexes.times.lookup(timestamp) if timestamp >= 0 else None
@@ -140,24 +142,46 @@ def _find_in(
     segment: SegmentReader, timestamp: int, from_offset: int, max_batch_bytes: int
 ) -> TimestampOffset | None:
     end = segment.end
-    start = segment.indexes.position_for(timestamp, from_offset, end) if end.size else 0
-    for passed, (position, header) in enumerate(_batches(segment, timestamp, start, end.size)):
-        if passed > _FEW_BATCHES:
-            segment.may_block()
-        if header.max_timestamp < timestamp or header.last_offset < from_offset:
-            continue
-        if header.size > _MUCH_TO_SCAN:
-            segment.may_block()
-        batch = segment.read_batch(position, header)
-        if not header.codec_number or not segment.is_nonblocking:
+    if not end.size:
+        return None
+    log = segment.log.batches(end.size)
+    start = segment.indexes.position_for(timestamp, from_offset, end, log)
+    for position, header in _candidates(segment, log, timestamp, from_offset, start):
+        if not header.codec_number and header.magic == MAGIC:
             found = find_at_or_after(
-                batch, header, timestamp, from_offset, max_bytes=max_batch_bytes
+                b"", header, timestamp, from_offset, records=log.records(position, header)
             )
         else:
-            found = _find_in_little(segment, batch, header, timestamp, from_offset)
+            if header.size > _MUCH_TO_SCAN:
+                segment.may_block()
+            batch = log.batch(position, header)
+            if segment.is_nonblocking:
+                found = _find_in_little(segment, batch, header, timestamp, from_offset)
+            else:
+                found = find_at_or_after(
+                    batch, header, timestamp, from_offset, max_bytes=max_batch_bytes
+                )
         if found is not None:
             return TimestampOffset(*found, header.leader_epoch)
     return None
+
+
+def _candidates(
+    segment: SegmentReader, log: BatchReader, timestamp: int, from_offset: int, start: int
+) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches from a position on whose headers do not exclude the target."""
+    if timestamp >= 0:
+        found = log.find(start, from_offset, timestamp)
+        while found is not None:
+            yield found
+            position, header = found
+            found = log.find(position + header.size, from_offset, timestamp)
+        return
+    for passed, (position, header) in enumerate(_batches(segment, timestamp, start, log.size)):
+        if passed > _FEW_BATCHES:
+            segment.may_block()
+        if header.max_timestamp >= timestamp and header.last_offset >= from_offset:
+            yield position, header
 
 
 def _batches(
@@ -173,7 +197,7 @@ def _batches(
 
 
 def _find_in_little(
-    segment: SegmentReader, batch: bytes, header: BatchHeader, timestamp: int, from_offset: int
+    segment: SegmentReader, batch: Buffer, header: BatchHeader, timestamp: int, from_offset: int
 ) -> tuple[int, int] | None:
     """`find_at_or_after` of a compressed batch; calls `may_block` unless little is decompressed."""
     limit = _LITTLE_TO_DECOMPRESS.get(header.codec_number, _LITTLE_FOR_FAST_CODECS)

@@ -26,7 +26,7 @@ from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.append_times.file import AppendTimeFile
 from horolog.storage.batches.log_file import LogFile
-from horolog.storage.batches.reader import HEADERS, BatchReader, ReadAhead, TornTail, find_batch
+from horolog.storage.batches.reader import HEADERS, BatchReader, ReadAhead, TornTail
 from horolog.storage.batches.slices import Slice
 from horolog.storage.batches.whole import whole_batches
 from horolog.storage.files import Files
@@ -137,14 +137,7 @@ class SegmentReader:
             start = end.last_position
         else:
             start = self.indexes.position_before(offset, end.size)
-        return find_batch(
-            self._files,
-            self.log.open(),
-            offset,
-            start,
-            end.size,
-            least_offset=self.base_offset,
-        )
+        return self.log.batches(end.size).find(start, offset)
 
     def slice(
         self, offset: int, max_bytes: int, *, min_one_batch: bool, before: int | None = None
@@ -210,7 +203,7 @@ class SegmentReader:
             return 0
         if timestamp is None:
             return self.indexes.position_before(from_offset, end.size)
-        return self.indexes.position_for(timestamp, from_offset, end)
+        return self.indexes.position_for(timestamp, from_offset, end, self.log.batches(end.size))
 
     def complete_blocks(self) -> bool:
         """Cover all of a finished segment by its block map; see `BlockMap.complete`."""
