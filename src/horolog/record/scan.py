@@ -10,7 +10,7 @@ keys are not checked to be UTF-8: Kafka's readers replace what is not.
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
@@ -97,8 +97,10 @@ def tally_of(fields: TallyFields) -> Tally:
     return array("q", (*fields[:7], *fields.latencies))
 
 
-def add_up(before: Tally, tallies: Iterable[Tally]) -> Tally:
-    """The tally of batches that follow one another."""
+def add_up(before: Tally, tallies: Sequence[Tally]) -> Tally:
+    """The tally of batches that follow one another; not to be changed."""
+    if before is NO_TALLY and len(tallies) == 1:
+        return tallies[0]  # a large batch is a block of its own
     total = before[:]
     module = SCAN_KERNELS.module
     add = scan_twins.add_tallies if module is None else module.add_tallies

@@ -99,6 +99,33 @@ def test_only_blocks_that_reach_into_a_window_are_named(tmp_path: Path) -> None:
     assert reader.spans(Window(NOW + 400, NOW + 1000)) == []
 
 
+@pytest.mark.parametrize("batches", range(1, 36, 2))
+def test_blocks_that_are_not_written_yet_are_as_narrow_as_others(
+    tmp_path: Path, batches: int
+) -> None:
+    with new_log(tmp_path, CONFIG) as log:
+        for number, times in enumerate(STEADY[:batches]):
+            append(log, *times, now=NOW + number)
+        segment = log.segments[-1]
+        assert sum(block.batches for block in blocks_of(segment)) == batches
+        for number in range(batches):
+            first = NOW + 10 * number
+            (span,) = segment.spans(Window(first, first + 9))
+            assert span.end - span.position <= BLOCK
+            assert span.base_offset <= 2 * number < (span.next_offset or 2 * batches)
+
+
+def test_large_batches_are_not_kept_back_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_writer, "_FOLDED_BYTES", 3 * BLOCK)
+    with new_log(tmp_path, CONFIG) as log:
+        for number in range(7):
+            append(log, NOW + number, value=bytes(BLOCK), now=NOW)
+        in_file = (partition_dir(tmp_path) / f"{FIRST}.blocks").stat().st_size
+        assert in_file >= HEADER_SIZE + 4 * ENTRY_SIZE
+
+
 def test_a_late_record_is_found_where_it_is(tmp_path: Path) -> None:
     late = [*STEADY[:20], [NOW - 5000], *STEADY[20:]]
     reader = reader_of(closed(tmp_path, *late))

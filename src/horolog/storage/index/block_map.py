@@ -202,14 +202,15 @@ class BlockMap:
         """The proved entries within the first `size` bytes of the log."""
         writer = self._writer
         if writer is not None:
-            current = writer.open_block()
+            not_published = writer.open_blocks()
             in_file, unwritten = writer.published
             written = self._in_file()[: in_file * ENTRY_SIZE] if in_file else b""
             if len(written) < in_file * ENTRY_SIZE:
                 written = b""
             entries = written + unwritten
-            if current is not None and current.position >= _end_of(entries):
-                entries += current.pack()
+            for block in not_published:
+                if block.position >= _end_of(entries):
+                    entries += block.pack()
             return _fitting(entries, size)
         entries = self._proved(self._in_file(), size)
         if self._cache is not None and _covered(entries) < size:

@@ -1,9 +1,11 @@
 """The block map of the segment that is appended to.
 
-What an append costs here is a tuple: every sixteen batches are summed up at once. The entry of a
-block is written when the next one begins, unless the file must be opened for that and the append
-may not wait, or the disk refuses: then with a later one. Readers in this process have entries
-that are not in the file yet from `published`.
+What an append costs here is a tuple: sixteen batches, or 4 MiB of them, are summed up at once, and
+the entries of the blocks that they complete are written together. So their code and data are in the
+processor's caches for all but the first, which large batches have emptied. Where the file must be
+opened for that and the append may not wait, or the disk refuses, entries are written with later
+ones. Readers in this process have what is not in the file yet from `published` and `open_blocks`; a
+kill loses it, and it is read from the log again.
 """
 
 import logging
@@ -20,6 +22,7 @@ from horolog.storage.index.blocks import (
     Block,
     Met,
     MetSet,
+    Sum,
     add_set,
     add_up,
     block_of,
@@ -31,7 +34,7 @@ from horolog.storage.index.blocks import (
 _logger = logging.getLogger(__name__)
 
 _FOLDED_AT_ONCE = 16
-_LOOKS = 8
+_FOLDED_BYTES = 4 << 20
 _MOST_UNWRITTEN = 128 * ENTRY_SIZE
 
 
@@ -42,17 +45,27 @@ class Published(NamedTuple):
     unwritten: bytes
 
 
+class _Open(NamedTuple):
+    """What no entry says yet, as one value: another takes its place, only `pending` grows."""
+
+    begin: tuple[int, int] | None
+    """Position and base offset of the block that has room left; None before its first batch."""
+    known: Sum
+    """Of that block, without what is pending."""
+    pending: list[Met]
+    """Batches that follow: of that block, and of blocks behind it."""
+
+
 class BlockWriter:
     """Takes every batch that is appended; for one thread at a time."""
 
     __slots__ = (
         "_base_offset",
         "_files",
-        "_known",
         "_open",
         "_path",
         "_pending",
-        "_size",
+        "_pending_bytes",
         "is_ready",
         "published",
     )
@@ -65,80 +78,65 @@ class BlockWriter:
         self._base_offset = base_offset
         self._files = files
         self._path = path
-        self._pending: list[Met] = []
-        # Position and base offset of the block that has room left, and what came before `_pending`.
-        self._open: tuple[int, int] | None = None
-        self._known = NOTHING
-        self._size = 0
+        self._pending: list[Met]
+        self._pending_bytes = 0
+        self._begin_with(None, NOTHING)
 
     def resume(self, last: bytes) -> None:
         """Take back the last entry of the file, of a block that has room left."""
         block = unpack(last, 0)
         if block.size < BLOCK_BYTES:
-            self._open, self._known = (block.position, block.base_offset), sum_of(block)
-            self._size = block.size
             self.published = self.published._replace(in_file=self.published.in_file - 1)
+            self._begin_with((block.position, block.base_offset), sum_of(block))
 
     def add(self, met: Met) -> None:
         """Take the batch that was written after the one before; never fails."""
-        size = met[1]
-        if self._size + size > BLOCK_BYTES and self._size:
-            self._close()
-        self._size += size
         pending = self._pending
         pending.append(met)
-        if len(pending) == _FOLDED_AT_ONCE:
+        self._pending_bytes += met[1]
+        if len(pending) == _FOLDED_AT_ONCE or self._pending_bytes >= _FOLDED_BYTES:
             self._fold()
 
     def add_set(self, added: MetSet) -> None:
         """Take batches that were written together: their block may be larger than others."""
-        position, size = added.met[:2]
-        if self._size + size > BLOCK_BYTES and self._size:
-            self._close()
         self._fold()
-        known = add_set(self._known, added)
-        self._known = known  # first: a reader that finds a block open takes this for what it holds
-        if self._open is None:
-            self._open = position, added.met[3]
-        self._size += size
+        begin, known, _ = self._open
+        if begin is not None and known.end - begin[0] + added.met[1] > BLOCK_BYTES:
+            self._publish([block_of(*begin, known)])
+            begin, known = None, NOTHING
+        begin = (added.met[0], added.met[3]) if begin is None else begin
+        self._begin_with(begin, add_set(known, added))
 
-    def open_block(self) -> Block | None:
-        """The block that has room left, as of some moment of this call; any thread may ask."""
-        for _ in range(_LOOKS):
-            begin, known, pending = self._open, self._known, list(self._pending)
-            if known is not self._known or begin is not self._open:
-                continue  # they were summed up meanwhile
-            if not pending:
-                return None if begin is None else block_of(*begin, known)
-            if begin is None:
-                begin = pending[0][0], pending[0][3]
-            elif known.end != pending[0][0]:
-                continue
-            return block_of(*begin, add_up(known, pending))
-        return None  # it changes fast: readers read it
+    def open_blocks(self) -> list[Block]:
+        """The blocks that are not published, as of some moment of this call.
+
+        Any thread may ask; what it finds in `published` afterwards is not to be taken twice.
+        """
+        open_now = self._open
+        complete, begin, known = _summed(open_now, list(open_now.pending))
+        return complete if begin is None else [*complete, block_of(*begin, known)]
 
     def _fold(self) -> None:
-        pending = self._pending
-        if pending:
-            known = add_up(self._known, pending)
-            if self._open is None:
-                self._open = pending[0][0], pending[0][3]
-            self._known = known
-            self._pending = []
+        if self._pending:
+            complete, begin, known = _summed(self._open, self._pending)
+            if complete:
+                self._publish(complete)  # first: a reader who misses them here finds them there
+            self._begin_with(begin, known)
 
-    def _close(self) -> None:
-        self._fold()
-        if self._open is not None:
-            in_file, unwritten = self.published
-            if len(unwritten) >= _MOST_UNWRITTEN:
-                unwritten = b""  # the disk is full: readers read that stretch of the log
-            entry = block_of(*self._open, self._known).pack()
-            self.published = Published(in_file, unwritten + entry)
-            if self._files.is_open(self._path):
-                self.write()
-            else:
-                self.is_ready = False
-        self._open, self._known, self._size = None, NOTHING, 0
+    def _begin_with(self, begin: tuple[int, int] | None, known: Sum) -> None:
+        self._pending, self._pending_bytes = [], 0
+        self._open = _Open(begin, known, self._pending)
+
+    def _publish(self, blocks: list[Block]) -> None:
+        in_file, unwritten = self.published
+        if len(unwritten) >= _MOST_UNWRITTEN:
+            unwritten = b""  # the disk is full: readers read that stretch of the log
+        unwritten += b"".join([block.pack() for block in blocks])
+        self.published = Published(in_file, unwritten)
+        if self._files.is_open(self._path):
+            self.write()
+        else:
+            self.is_ready = False
 
     def write(self) -> None:
         """Write the entries of the blocks that are complete; try later where the disk refuses."""
@@ -164,5 +162,26 @@ class BlockWriter:
 
     def finish(self) -> None:
         """Write all, the block that has room left as well; the segment is finished."""
-        self._close()
+        self._fold()
+        begin, known, _ = self._open
+        if begin is not None:
+            self._publish([block_of(*begin, known)])
+            self._begin_with(None, NOTHING)
         self.write()
+
+
+def _summed(before: _Open, pending: list[Met]) -> tuple[list[Block], tuple[int, int] | None, Sum]:
+    """The blocks that batches complete, and the one that has room left: its begin, and its sum."""
+    begin, known, _ = before
+    size = known.end - begin[0] if begin is not None else 0
+    complete: list[Block] = []
+    part: list[Met] = []
+    for met in pending:
+        if size + met[1] > BLOCK_BYTES and begin is not None:
+            complete.append(block_of(*begin, add_up(known, part) if part else known))
+            begin, known, size, part = None, NOTHING, 0, []
+        if begin is None:
+            begin = met[0], met[3]
+        part.append(met)
+        size += met[1]
+    return complete, begin, add_up(known, part) if part else known

@@ -209,6 +209,8 @@ def add_up(before: Sum, met: Sequence[Met]) -> Sum:
             for tally, kind in zip((each[-1] for each in met), kinds, strict=True)
             if tally is not None and kind & IS_CONTROL
         )
+    last_crc = crc32c.crc32c(headers[-1])
+    is_more = before.batches > 0 or len(met) > 1
     return Sum(
         positions[-1] + sizes[-1],
         positions[-1],
@@ -219,8 +221,8 @@ def add_up(before: Sum, met: Sequence[Met]) -> Sum:
         max(before.append_max_ms, max(append_times, default=_INT64_MIN)),
         flags,
         scan.add_up(before.tally, tallies),
-        crc32c.crc32c(headers[-1]),
-        crc32c.crc32c(b"".join(headers), before.headers_crc),
+        last_crc,
+        crc32c.crc32c(b"".join(headers), before.headers_crc) if is_more else last_crc,
     )
 
 
@@ -237,6 +239,9 @@ def add_set(before: Sum, added: MetSet) -> Sum:
 def block_of(position: int, base_offset: int, known: Sum) -> Block:
     """The block that batches make from a position and an offset on."""
     tally = scan.fields_of(known.tally)
+    latencies: Sequence[int] = tally.latencies
+    if tally.records > _UINT32_MAX:
+        latencies = tuple(min(each, _UINT32_MAX) for each in latencies)
     flags = known.flags & ~IS_CONTROL | (HAS_CREATE_TIMES if tally.timed else 0)
     has_append_times = bool(flags & HAS_APPEND_TIMES)
     return Block(
@@ -256,7 +261,7 @@ def block_of(position: int, base_offset: int, known: Sum) -> Block:
         min(tally.records - tally.timed, _UINT32_MAX),
         min(tally.setbacks, _UINT32_MAX),
         flags,
-        tuple(min(each, _UINT32_MAX) for each in tally.latencies),
+        latencies,
         known.last_header_crc,
         known.headers_crc,
     )
