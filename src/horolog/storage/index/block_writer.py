@@ -1,11 +1,11 @@
 """The block map of the segment that is appended to.
 
-What an append costs here is a tuple: sixteen batches, or 4 MiB of them, are summed up at once, and
+What an append costs here is a tuple: sixteen batches, or 2 MiB of them, are summed up at once, and
 the entries of the blocks that they complete are written together. So their code and data are in the
 processor's caches for all but the first, which large batches have emptied. Where the file must be
 opened for that and the append may not wait, or the disk refuses, entries are written with later
-ones. Readers in this process have what is not in the file yet from `published` and `open_blocks`; a
-kill loses it, and it is read from the log again.
+ones. Readers in this process have what is not in the file yet from `published` and `open_blocks`;
+other processes read that end of the log, and so does a start after a kill.
 """
 
 import logging
@@ -34,7 +34,7 @@ from horolog.storage.index.blocks import (
 _logger = logging.getLogger(__name__)
 
 _FOLDED_AT_ONCE = 16
-_FOLDED_BYTES = 4 << 20
+_FOLDED_BYTES = 2 << 20
 _MOST_UNWRITTEN = 128 * ENTRY_SIZE
 
 
