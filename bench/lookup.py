@@ -3,7 +3,8 @@
 Logs of 1, 10 and 50 segments of 1 GB (with --quick 1 and 10), the same files on both sides (see
 large_logs.py): random times, from the page cache, and with the page cache emptied before each run.
 Then logs of a million records of 100 bytes in batches of 1,000, plain and compressed, which each
-side has written itself. Needs 4 GB of disk; about four minutes a run of five, one with --quick.
+side has written itself. Needs 4 GB of disk; about four minutes a run of five, one with --quick, on
+a quiet machine. `--sizes` and `--codecs` choose parts of it, none if nothing follows them.
 """
 
 import contextlib
@@ -53,9 +54,8 @@ def compare(
         harness.report(row, taken, versions, asked)
 
 
-def large(asked: harness.Options, base: Path) -> None:
+def large(asked: harness.Options, base: Path, sizes: Sequence[int]) -> None:
     """Lookups in logs of many large segments."""
-    sizes = (1, 10) if asked.quick else (1, 10, 50)
     for name in asked.names:
         with SIDES[name](directory=base / name) as side:
             for size in sizes:
@@ -83,10 +83,10 @@ def large(asked: harness.Options, base: Path) -> None:
             compare(f"offset by timestamp, {size} x 1 GB, page cache emptied", cold, sides, asked)
 
 
-def compressed(asked: harness.Options) -> None:
+def compressed(asked: harness.Options, codecs: Sequence[str]) -> None:
     """Lookups inside batches, plain and compressed."""
     with harness.both_sides(asked) as sides:
-        for codec in CODECS:
+        for codec in codecs:
             topic = f"lookup-{codec}"
             for side in sides:
                 create_topic(side, topic)
@@ -104,15 +104,24 @@ def compressed(asked: harness.Options) -> None:
 
 
 def main() -> None:
-    asked = harness.options(__doc__ or "")
+    parser = harness.parser_of(__doc__ or "")
+    parser.add_argument("--sizes", type=int, nargs="*", help="segments of 1 GB of each large log")
+    parser.add_argument("--codecs", nargs="*", choices=CODECS, default=CODECS)
+    arguments = parser.parse_args()
+    asked = harness.options_of(arguments)
+    sizes = arguments.sizes
+    if sizes is None:
+        sizes = (1, 10) if asked.quick else (1, 10, 50)
     harness.require_peer()
     harness.machine()
     base = Path(tempfile.mkdtemp(prefix="horolog-bench-lookup-"))
     try:
-        large(asked, base)
+        if sizes:
+            large(asked, base, sizes)
     finally:
         shutil.rmtree(base, ignore_errors=True)
-    compressed(asked)
+    if arguments.codecs:
+        compressed(asked, arguments.codecs)
 
 
 if __name__ == "__main__":
