@@ -1,11 +1,12 @@
 """The block map of the segment that is appended to.
 
-What an append costs here is a tuple: sixteen batches, or 2 MiB of them, are summed up at once, and
-the entries of the blocks that they complete are written together. So their code and data are in the
-processor's caches for all but the first, which large batches have emptied. Where the file must be
-opened for that and the append may not wait, or the disk refuses, entries are written with later
-ones. Readers in this process have what is not in the file yet from `published` and `open_blocks`;
-other processes read that end of the log, and so does a start after a kill.
+What an append costs here is a tuple: up to sixteen batches are summed up at once. The entry of a
+block is written when the next one begins; of batches that are blocks alone, those of 2 MiB are
+written together, so that for all but the first the code and data are in the processor's caches,
+which large batches empty. Where the file must be opened for that and the append may not wait, or
+the disk refuses, entries are written with later ones. Readers in this process have what is not in
+the file yet from `published` and `open_blocks`; other processes read that end of the log, and so
+does a start after a kill.
 """
 
 import logging
@@ -65,7 +66,7 @@ class BlockWriter:
         "_open",
         "_path",
         "_pending",
-        "_pending_bytes",
+        "_used",
         "is_ready",
         "published",
     )
@@ -79,7 +80,7 @@ class BlockWriter:
         self._files = files
         self._path = path
         self._pending: list[Met]
-        self._pending_bytes = 0
+        self._used = 0  # bytes of the block that has room left, and of what is pending
         self._begin_with(None, NOTHING)
 
     def resume(self, last: bytes) -> None:
@@ -91,10 +92,11 @@ class BlockWriter:
 
     def add(self, met: Met) -> None:
         """Take the batch that was written after the one before; never fails."""
-        pending = self._pending
+        pending, size = self._pending, met[1]
         pending.append(met)
-        self._pending_bytes += met[1]
-        if len(pending) == _FOLDED_AT_ONCE or self._pending_bytes >= _FOLDED_BYTES:
+        self._used += size
+        most = BLOCK_BYTES if size < BLOCK_BYTES else _FOLDED_BYTES
+        if len(pending) == _FOLDED_AT_ONCE or self._used > most:
             self._fold()
 
     def add_set(self, added: MetSet) -> None:
@@ -124,7 +126,8 @@ class BlockWriter:
             self._begin_with(begin, known)
 
     def _begin_with(self, begin: tuple[int, int] | None, known: Sum) -> None:
-        self._pending, self._pending_bytes = [], 0
+        self._pending = []
+        self._used = known.end - begin[0] if begin is not None else 0
         self._open = _Open(begin, known, self._pending)
 
     def _publish(self, blocks: list[Block]) -> None:
