@@ -14,6 +14,7 @@ __all__ = ["CommittedOffset", "GroupCalls"]
 
 _LAST_WITH_NAMES: Final = 9  # of OffsetCommit and OffsetFetch; 10 has topic ids
 _LAST_WITHOUT_ERRORS: Final = 5  # of DescribeGroups: a group that is not there is dead
+_FIRST_WITH_STABLE: Final = 7  # of OffsetFetch: waits for transactions
 _FIRST_WITH_GROUPS: Final = 8  # of OffsetFetch: several groups in one request
 
 
@@ -116,17 +117,21 @@ class GroupCalls(RetriedCalls):
         """What a group has committed; without `partitions`, all of it.
 
         Partitions asked for that it has not committed are None. `require_stable` waits for
-        transactions that commit offsets (KIP-447), where the broker is of Kafka 2.5 or newer.
+        transactions that commit offsets (KIP-447).
 
         Raises:
-            RequestRefused: the coordinator refuses the group or some partition.
+            RequestRefused: the coordinator refuses the group or some partition, or
+                `require_stable` (UNSUPPORTED_VERSION: it is older than Kafka 2.5).
         """
-        wanted = None
+        wanted, lowest = None, 2
         if partitions is not None:
+            lowest = 1
             by_topic: dict[str, list[int]] = defaultdict(list)
             for topic, partition in partitions:
                 by_topic[topic].append(partition)
             wanted = [{"name": name, "partition_indexes": its} for name, its in by_topic.items()]
+        if require_stable:
+            lowest = _FIRST_WITH_STABLE
         request = {
             "group_id": group_id,
             "topics": wanted,
@@ -136,11 +141,7 @@ class GroupCalls(RetriedCalls):
 
         def attempt(deadline: Deadline) -> dict[TopicPartition, CommittedOffset | None]:
             link = self.brokers.coordinator(group_id, deadline)
-            version = link.version(
-                ApiKey.OFFSET_FETCH,
-                lowest=1 if wanted is not None else 2,
-                highest=_LAST_WITH_NAMES,
-            )
+            version = link.version(ApiKey.OFFSET_FETCH, lowest=lowest, highest=_LAST_WITH_NAMES)
             body = link.ask(ApiKey.OFFSET_FETCH, version, request, deadline).body
             answer = body.groups[0] if version >= _FIRST_WITH_GROUPS else body
             what = f"offsets of group {group_id}"

@@ -277,8 +277,21 @@ def _is_void(client: Client, record: _Record, attempts: Sequence[TransactionAtte
 
 
 def _record_of(client: Client, group: str) -> _Record | None:
-    """What the last transaction has recorded; the topic may be another one in each batch."""
-    committed = client.offset_fetch(group, require_stable=True).values()
+    """What the last transaction has recorded; the topic may be another one in each batch.
+
+    Raises:
+        RequestRefused: the broker cannot say that all of an ended transaction is there: then a
+            record may be missing for a moment, and its rows would be written again.
+    """
+    try:
+        committed = client.offset_fetch(group, require_stable=True).values()
+    except RequestRefused as error:
+        if error.code != ErrorCode.unsupported_version:
+            raise
+        raise RequestRefused(
+            error.code,
+            f"option 'exactlyOnce' needs Apache Kafka 2.5 or newer (KIP-447): {error}",
+        ) from None
     found = [each for each in committed if each is not None]
     return _Record.of(max(found, key=lambda each: each.offset)) if found else None
 
