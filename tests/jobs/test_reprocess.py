@@ -310,7 +310,7 @@ class Sink:
         if self.name != "topic":
             return sum(1 for each in (self.directory / "out").rglob("*") if each.is_file())
         with Client(self.address) as client:
-            if "again" not in client.metadata(["again"]).topics:
+            if "again" not in client.metadata().topics:
                 return 0
             ends = client.list_offsets({("again", number): LATEST for number in range(2)})
             return sum(each.offset for each in ends.values() if each is not None)
