@@ -362,7 +362,7 @@ def test_runs_killed_as_they_write_lose_and_double_nothing(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path,
             start_new_session=True,
         ) as process:  # fmt: skip
-            assert eventually(lambda: process.poll() is not None or sink.grown() > before)  # noqa: B023
+            assert eventually(lambda: process.poll() is not None or sink.grown() > before)  # noqa: B023 - called at once
             time.sleep(rng.uniform(0, 1.5))
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

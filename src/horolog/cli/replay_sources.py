@@ -1,5 +1,6 @@
 """What `horolog replay` reads: partitions of a broker or of files, merged by time."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -18,19 +19,19 @@ from horolog.errors import Misconfigured
 from horolog.storage.names import TopicPartition
 
 
-class ReplaySource:
+class ReplaySource(ABC):
     """Partitions of a broker or of files, between offsets, of a range of time."""
 
     def __init__(self, clock: RecordClock) -> None:
         self._time_of = append_time if clock is RecordClock.APPEND else create_time
 
+    @abstractmethod
     def spans(self) -> Mapping[TopicPartition, tuple[int, int]]:
         """The first and the last offset, and those between them, of each partition."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stream(self, partition: TopicPartition, start: int, end: int) -> Stream:
         """The records of a partition between two offsets, batch by batch."""
-        raise NotImplementedError
 
     def dues(
         self,

@@ -222,7 +222,12 @@ def _has_begun_nothing(directory: Path, known: Any) -> bool:
     """Whether a run took the directory, and ended before it wrote anything else there."""
     if not isinstance(known, dict) or known.get("version") != VERSION:
         return False
-    return set(os.listdir(directory)) <= {_JOB, _LOCK, _JOB + names.TEMPORARY}
+    return not _other_files(directory)
+
+
+def _other_files(directory: Path) -> list[str]:
+    """What is there beside the files that any run begins with."""
+    return sorted(set(os.listdir(directory)) - {_JOB, _LOCK, _JOB + names.TEMPORARY})
 
 
 def _refuse_foreign(directory: Path) -> None:
@@ -231,7 +236,7 @@ def _refuse_foreign(directory: Path) -> None:
     Raises:
         Misconfigured: it has some.
     """
-    others = sorted(set(os.listdir(directory)) - {_JOB, _LOCK, _JOB + names.TEMPORARY})
+    others = _other_files(directory)
     if others:
         raise Misconfigured(
             f"{directory} is no state directory: it holds {others[0]}; give an empty one"

@@ -26,8 +26,7 @@ from horolog.storage.names import TopicPartition
 
 _JOINED_BYTES: Final = 512 << 10
 """Below what consumers fetch of a partition at a time, and what brokers take, by default."""
-
-
+# What a batch that cannot be compressed may grow by when it is: one in so many bytes, and some.
 _PART_FOR_CODEC: Final = 256
 _BYTES_FOR_CODEC: Final = 64
 
@@ -145,7 +144,6 @@ class ClusterDestination:
         """How large joined batches become, such that the topic takes them."""
         if not target_max_bytes:
             return self._batch_bytes
-        # What cannot be compressed grows a little when it is.
         room = target_max_bytes - target_max_bytes // _PART_FOR_CODEC - _BYTES_FOR_CODEC
         return max(0, min(self._batch_bytes, room))
 
