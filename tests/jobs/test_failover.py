@@ -268,6 +268,10 @@ def test_a_recording_reads_what_is_new_and_a_topic_created_again_from_its_start(
     assert record() == (3, 12, {"still": 11, "moving": 7})
     east.commit("moving", {0: 11})
     assert record() == (2, 12, {"still": 11, "moving": 2})
+    # Within what was read at first, and within what was read last.
+    east.commit("still", {0: 8})
+    east.commit("moving", {0: 12})
+    assert record() == (2 + 1, 12, {"still": 5, "moving": 1})
     east.client.delete_topics(["t"])
     east.broker.create_topic("t", **ANY)
     for number in range(20):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 
 from horolog.client import CommittedOffset
 from horolog.errors import CorruptFile
+from horolog.jobs.failing_over import needed as needing
 from horolog.jobs.failing_over.looking import Looked, PartitionEnds
 from horolog.jobs.failing_over.marks import MarkSummary, between
+from horolog.jobs.failing_over.needed import needed
 from horolog.jobs.failing_over.planning import Cautions, FailoverPlan, start_times
 from horolog.jobs.failing_over.recorded import MOST_BOUNDS, Bound, Recorded
-from horolog.jobs.failing_over.recording import add, forget_changed, marks_of
+from horolog.jobs.failing_over.recording import add, forget_changed
 from horolog.jobs.questions.scan import Times
 from horolog.record.timestamps import NO_TIMESTAMP
 
@@ -86,15 +89,19 @@ def recording(
     )
     recorded = recorded or Recorded("source", "east:9092")
     forget_changed(recorded, looked)
-    marks = marks_of(recorded, looked)
+    to_read = needed(recorded, looked)
+    marks = {key: each.marks for key, each in to_read.items()}
     summary, rows = MarkSummary(marks), []
     for number, log in logs.items():
-        first = max(marks[TOPIC, number][0], starts.get(number, 0))
-        at = sorted({min(cut, len(log)) for cut in [*cuts, first]})
-        # Each stretch in a task of its own, which knows nothing of the others.
-        for table in times(number, log, at):
-            if table.offsets[0] >= first:
-                rows += [row for batch in summary(0, iter([table])) for row in batch.to_pylist()]
+        for first, end in to_read[TOPIC, number].ranges:
+            first = max(first, starts.get(number, 0))
+            at = sorted({min(cut, len(log)) for cut in [*cuts, first, end]})
+            # Each stretch in a task of its own, which knows nothing of the others.
+            for table in times(number, log, at):
+                if first <= table.offsets[0] < end:
+                    rows += [
+                        row for batch in summary(0, iter([table])) for row in batch.to_pylist()
+                    ]
     bounds, _ = add(recorded, looked, marks, between(rows, marks))
     recorded.add_bound(TOPIC, bounds[TOPIC])
     return Recorded.from_json(recorded.to_json())
@@ -219,9 +226,21 @@ def test_the_largest_bound_outlives_many_recordings() -> None:
     assert recorded.bound_ms(TOPIC) == 9_999
 
 
+@pytest.mark.parametrize("most_stretches", [1, 3, needing.MOST_STRETCHES])
 @examples(25)
 @given(histories(), st.data())
 def test_recordings_one_after_the_other_know_what_one_of_everything_knows(
+    most_stretches: int, history: tuple[list[Sent], int, int], data: st.DataObject
+) -> None:
+    with (
+        patch.object(needing, "MOST_STRETCHES", most_stretches),
+        patch.object(needing, "LEAST_RECORDS", data.draw(st.integers(1, 10))),
+        patch.object(needing, "MOST_RANGES", data.draw(st.integers(1, 3))),
+    ):
+        check_recordings_one_after_the_other(history, data)
+
+
+def check_recordings_one_after_the_other(
     history: tuple[list[Sent], int, int], data: st.DataObject
 ) -> None:
     records, base, _ = history
@@ -239,6 +258,35 @@ def test_recordings_one_after_the_other_know_what_one_of_everything_knows(
     assert recorded.groups == whole.groups
     assert recorded.read == whole.read
     assert recorded.bounds[TOPIC][-1] == whole.bounds[TOPIC][0]
+
+
+def test_a_group_that_moves_on_far_behind_has_little_of_its_backlog_read_again() -> None:
+    log = [Sent(100 + number, 110 + number, 0, 0, 0) for number in range(100_000)]
+    ends = {(TOPIC, 0): PartitionEnds(0, len(log), 0)}
+
+    def looked(*committed: int) -> Looked:
+        commits = {f"g{n}": {(TOPIC, 0): CommittedOffset(at)} for n, at in enumerate(committed)}
+        return Looked("source", 200, commits, {TOPIC: "id"}, ends)
+
+    recorded = Recorded("source", "east:9092")
+    first = needed(recorded, looked(5, 80_000))[TOPIC, 0]
+    assert first.ranges == [(0, 100_000)]
+    marks = {(TOPIC, 0): first.marks}
+    rows = [row for each in MarkSummary(marks)(0, times(0, log, [])) for row in each.to_pylist()]
+    add(recorded, looked(5, 80_000), marks, between(rows, marks))
+    again = needed(recorded, looked(7, 80_001))[TOPIC, 0]
+    assert again.ranges == [(7, 12_500), (80_001, 87_500)]
+    assert needed(recorded, looked(5, 80_000))[TOPIC, 0].ranges == []
+
+
+def test_recordings_without_stretches_are_read_on() -> None:
+    log = [Sent(100 + number, 110 + number, 0, 0, 0) for number in range(6)]
+    document = recording({0: log[:4], 1: []}, {0: 1, 1: 0}, 200, []).to_json()
+    for each in document["read"][TOPIC]["partitions"].values():
+        del each["stretches"]
+    before = Recorded.from_json({**document, "version": 2})
+    again = recording({0: log, 1: []}, {0: 2, 1: 0}, 300, [], before)
+    assert again.groups == recording({0: log, 1: []}, {0: 2, 1: 0}, 300, []).groups
 
 
 @pytest.mark.parametrize(
@@ -272,7 +320,7 @@ def test_a_group_that_stands_still_keeps_what_retention_deletes_unread() -> None
     assert (place.offset, place.unread, place.unread_min_ms) == (3, 5, 101)
 
 
-@pytest.mark.parametrize("document", [{}, [], {"version": 1}, {"version": 2, "groups": 5}])
+@pytest.mark.parametrize("document", [{}, [], {"version": 1}, {"version": 3, "groups": 5}])
 def test_damaged_documents_are_refused(document: Any) -> None:
     with pytest.raises(CorruptFile):
         Recorded.from_json(document)

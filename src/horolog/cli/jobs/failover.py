@@ -89,7 +89,7 @@ def record(
 
     Without --topics it records all topics that the groups have committed offsets of. What groups
     read between the last recording and the failover they read again, so record often: a recording
-    reads what was appended since the one before, and what groups that move have not read.
+    reads what was appended since the one before, and a little of where groups are that move.
     """
     live_ms = parse_duration(live)
     with session("failover record", master, conf) as spark, tasks_shown(spark, "record"):

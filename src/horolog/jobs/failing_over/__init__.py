@@ -28,5 +28,6 @@ has read all that has arrived.
     marks       what records before and after each committed offset hold, in one scan
     recorded    what is kept, and T
     looking     what the source says before its records are read
+    needed      which of them
     recording, planning, applying      the three steps
 """

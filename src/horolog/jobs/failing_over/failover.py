@@ -61,8 +61,8 @@ class Failover:
     ) -> Recording:
         """Record until when groups have read, and how long records take, while the source lives.
 
-        It reads what was appended since the recording before it, and from where groups are that
-        have committed something since.
+        It reads what was appended since the recording before it, and a stretch of the log from
+        where a group is that has committed something since.
 
         Args:
             source: the cluster that the groups read.

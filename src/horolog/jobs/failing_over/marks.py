@@ -51,9 +51,12 @@ class PartitionMarks:
 
     between: tuple[Between, ...]
 
-    def from_mark(self, place: int) -> Between:
-        """All from a mark on, by its place among the marks of the partition; of -1 everything."""
-        rest = self.between[place + 1 :]
+    def from_mark(self, place: int, until: int | None = None) -> Between:
+        """All from a mark on, or up to another, by their places among the marks of the partition.
+
+        Of -1 it is from the start.
+        """
+        rest = self.between[place + 1 : None if until is None else until + 1]
         return Between(
             sum(each.records for each in rest),
             sum(each.odd for each in rest),

@@ -1,17 +1,18 @@
 """What recordings keep of a cluster, and until when a group has read by them.
 
 A recording reads what was appended since the one before it. So what the earlier ones have read is
-kept as sums: of each partition (`PartitionRead`), and of what a group has not read
-(`GroupProgress`).
+kept as sums: of each partition (`PartitionRead`), of stretches of it (`ReadStretch`), and of what a
+group has not read (`GroupProgress`).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from horolog.errors import CorruptFile
 
-VERSION: Final = 2
+VERSION: Final = 3
+_WITHOUT_STRETCHES: Final = 2
 MOST_BOUNDS: Final = 1_000
 """Recordings whose bounds are kept apart; of older ones the largest."""
 
@@ -88,6 +89,16 @@ class TopicProgress:
         return min([self.at_ms - bound_ms, *known])
 
 
+class ReadStretch(NamedTuple):
+    """What was read of some offsets of a partition, for groups that come to be within or before."""
+
+    start: int
+    end: int
+    records: int
+    odd: int
+    min_ms: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionRead:
     """What the recordings have read of a partition."""
@@ -102,6 +113,8 @@ class PartitionRead:
     latency_ms: int | None = None
     """By append times; None where the log knows none."""
     largest_ms: int | None = None
+    stretches: tuple[ReadStretch, ...] = field(default=(), compare=False)
+    """Each begins where the one before it ends, the last one ends at `end`."""
 
 
 @dataclass(slots=True)
@@ -198,7 +211,7 @@ class Recorded:
             CorruptFile: it is not that.
         """
         try:
-            if document["version"] != VERSION:
+            if document["version"] not in (VERSION, _WITHOUT_STRETCHES):
                 raise CorruptFile(
                     f"recorded.json is of version {document['version']}, not {VERSION}"
                 )
@@ -216,7 +229,7 @@ class Recorded:
                 {
                     topic: TopicRead(
                         its["topic_id"],
-                        {int(n): PartitionRead(**each) for n, each in its["partitions"].items()},
+                        {int(n): _partition_read(each) for n, each in its["partitions"].items()},
                     )
                     for topic, its in document["read"].items()
                 },
@@ -235,3 +248,8 @@ def _progress(its: Mapping[str, Any]) -> TopicProgress:
         its["largest_ms"],
         {int(number): GroupProgress(**each) for number, each in its["partitions"].items()},
     )
+
+
+def _partition_read(its: Mapping[str, Any]) -> PartitionRead:
+    stretches = tuple(ReadStretch(*each) for each in its.get("stretches", ()))
+    return PartitionRead(**{**its, "stretches": stretches})

@@ -1,8 +1,8 @@
 """Records until when groups have read, and how late records are, while their cluster lives.
 
-Each recording reads what was appended since the one before it, and what groups have not read that
-have committed another offset since. What a group that stands still has not read is known from
-before; records of it that were deleted since still count.
+Each recording reads what was appended since the one before it. Of a group that has committed
+another offset since, the records near that are read again (`needed`); all others that it has not
+read are known from before, and those of them that were deleted since still count.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +21,20 @@ from horolog.jobs.failing_over.marks import (
     marked,
     rows_of,
 )
+from horolog.jobs.failing_over.needed import (
+    Range,
+    layers,
+    needed,
+    place_of,
+    read_before,
+    read_to,
+    stretches_with,
+)
 from horolog.jobs.failing_over.recorded import (
     Bound,
     GroupProgress,
     PartitionRead,
+    ReadStretch,
     Recorded,
     TopicProgress,
     TopicRead,
@@ -69,42 +79,6 @@ def forget_changed(recorded: Recorded, looked: Looked) -> None:
                 recorded.forget(topic, number)
 
 
-def marks_of(recorded: Recorded, looked: Looked) -> dict[Key, list[int]]:
-    """The offsets from which on each partition has to be summed up."""
-    marks = {}
-    for key in looked.partitions:
-        its = {_read_to(recorded, looked, key)}
-        for group in looked.commits:
-            if looked.reads(group, key[0]):
-                its.add(_since(recorded, looked, group, key)[0])
-        marks[key] = sorted(its)
-    return marks
-
-
-def _read_to(recorded: Recorded, looked: Looked, key: Key) -> int:
-    before = _read(recorded, key)
-    return looked.partitions[key].earliest if before is None else before.end
-
-
-def _read(recorded: Recorded, key: Key) -> PartitionRead | None:
-    topic = recorded.read.get(key[0])
-    return None if topic is None else topic.partitions.get(key[1])
-
-
-def _since(
-    recorded: Recorded, looked: Looked, group: str, key: Key
-) -> tuple[int, GroupProgress | None]:
-    """From which offset on records are new to a group's place, and what is known of those before.
-
-    That is known of a group that has committed nothing since; else all from its offset on is new.
-    """
-    topic = recorded.groups.get(group, {}).get(key[0])
-    before = None if topic is None else topic.partitions.get(key[1])
-    if before is None or before.end is None or before.committed != looked.committed(group, key):
-        return looked.offset(group, key), None
-    return before.end, before
-
-
 def record_once(
     spark: SparkSession,
     source: Location,
@@ -115,13 +89,13 @@ def record_once(
 ) -> Recording:
     """Read the times that are not known yet, and add what they say to what is recorded."""
     forget_changed(recorded, looked)
-    marks = marks_of(recorded, looked)
-    selection = _to_read(source, settings, looked, marks)
-    found = (
-        between([], marks)
-        if selection is None
-        else marked(spark, Scan.plan(spark, selection, with_producers=False), marks)
-    )
+    to_read = needed(recorded, looked)
+    marks = {key: each.marks for key, each in to_read.items()}
+    scans = [
+        Scan.plan(spark, each, with_producers=False)
+        for each in _selections(source, settings, layers(to_read))
+    ]
+    found = marked(spark, Scan.joined(scans), marks) if scans else between([], marks)
     topics = sorted(looked.topic_ids)
     bounds, groups = add(recorded, looked, marks, found)
     blind = [name for name, each in bounds.items() if each.latency_ms is None]
@@ -138,27 +112,25 @@ def record_once(
     return Recording(bounds, groups, read)
 
 
-def _to_read(
-    source: Location, settings: Mapping[str, str], looked: Looked, marks: Mapping[Key, list[int]]
-) -> Selection | None:
-    """From the first mark of each partition to its end; None if there is nothing.
+def _selections(
+    source: Location, settings: Mapping[str, str], layers: Sequence[Mapping[Key, Range]]
+) -> list[Selection]:
+    """The records of these offsets, one selection for each layer.
 
-    Uncommitted records, too, whatever the settings say: they may be committed later.
+    Uncommitted ones, too, whatever the settings say: they may be committed later.
     """
-    ranges = {
-        TopicPartition(*key): (its[0], looked.partitions[key].end)
-        for key, its in marks.items()
-        if its[0] < looked.partitions[key].end
-    }
     others = {name: value for name, value in settings.items() if name.lower() != _ISOLATION}
     everything = Selection(source=source, settings={**others, _ISOLATION: "read_uncommitted"})
-    return everything.within(ranges) if ranges else None
+    return [
+        everything.within({TopicPartition(*key): its for key, its in layer.items()})
+        for layer in layers
+    ]
 
 
 def add(
     recorded: Recorded,
     looked: Looked,
-    marks: Mapping[Key, Sequence[int]],
+    marks: Mapping[Key, list[int]],
     found: Mapping[Key, PartitionMarks],
 ) -> tuple[dict[str, Bound], dict[str, dict[str, TopicProgress]]]:
     """Add to what is recorded what was found from the marks on; the bounds and the groups' places.
@@ -171,8 +143,10 @@ def add(
         keys = [(topic, number) for number in looked.numbers(topic)]
         read = {}
         for key in keys:
-            fresh = found[key].from_mark(marks[key].index(_read_to(recorded, looked, key)))
-            read[key[1]] = _added(_read(recorded, key), fresh, looked.partitions[key])
+            before, new = read_before(recorded, key), read_to(recorded, looked, key)
+            fresh, now = found[key].from_mark(marks[key].index(new)), looked.partitions[key]
+            stretches = stretches_with(before, new, now.end, marks[key], found[key])
+            read[key[1]] = _added(before, fresh, now, stretches)
         times = [each.largest_ms for each in read.values() if each.largest_ms is not None]
         largest = max(times, default=None)
         for group in looked.commits:
@@ -190,7 +164,12 @@ def add(
     return bounds, progress
 
 
-def _added(before: PartitionRead | None, fresh: Between, now: PartitionEnds) -> PartitionRead:
+def _added(
+    before: PartitionRead | None,
+    fresh: Between,
+    now: PartitionEnds,
+    stretches: tuple[ReadStretch, ...],
+) -> PartitionRead:
     """A partition with the records from the end on up to which it had been read."""
     before = before or PartitionRead(now.earliest, now.leader_epoch)
     late_ms = max(before.lateness_ms, fresh.late_max_ms)
@@ -204,6 +183,7 @@ def _added(before: PartitionRead | None, fresh: Between, now: PartitionEnds) -> 
         lateness_ms=late_ms,
         latency_ms=_of_both(max, before.latency_ms, fresh.latency_max_ms),
         largest_ms=_of_both(max, before.largest_ms, fresh.max_ms),
+        stretches=stretches,
     )
 
 
@@ -231,19 +211,25 @@ def _place(
     looked: Looked,
     group: str,
     key: Key,
-    marks: Sequence[int],
+    marks: list[int],
     found: PartitionMarks,
 ) -> GroupProgress:
     """How far a group is in a partition."""
-    since, known = _since(recorded, looked, group, key)
-    fresh = found.from_mark(marks.index(since))
+    since, until, known = place_of(recorded, looked, group, key)
+    before, new = read_before(recorded, key), max(since, read_to(recorded, looked, key))
+    parts: list[Between | ReadStretch] = [
+        found.from_mark(marks.index(since), marks.index(until)),
+        *(each for each in (before.stretches if before else ()) if each.start >= until),
+        found.from_mark(marks.index(new)),
+    ]
+    smallest = [known.unread_min_ms if known else None, *(each.min_ms for each in parts)]
     return GroupProgress(
         offset=looked.offset(group, key),
         committed=looked.committed(group, key),
         end=looked.partitions[key].end,
-        unread=fresh.records + (known.unread if known else 0),
-        unread_odd=fresh.odd + (known.unread_odd if known else 0),
-        unread_min_ms=_of_both(min, known.unread_min_ms if known else None, fresh.min_ms),
+        unread=sum(each.records for each in parts) + (known.unread if known else 0),
+        unread_odd=sum(each.odd for each in parts) + (known.unread_odd if known else 0),
+        unread_min_ms=min((each for each in smallest if each is not None), default=None),
     )
 
 

@@ -6,7 +6,7 @@ reading them. So each task here reads its stretches of the log itself, planned a
 """
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -139,6 +139,12 @@ class Scan:
         cores = parallelism(lambda name: spark.conf.get(name, None))
         tasks = planning.tasks(options, Wanted(), cores)
         return cls(tuple(tasks), options, tuple(names))
+
+    @classmethod
+    def joined(cls, scans: "Sequence[Scan]") -> "Scan":
+        """Scans of different offsets of one source as one."""
+        first, *_ = scans
+        return cls(tuple(task for each in scans for task in each.tasks), first.options, first.names)
 
     @property
     def knows_append_times(self) -> bool:
