@@ -1,6 +1,8 @@
 """The jobs that ask about times, and reprocess, on a standalone cluster of two workers."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -72,3 +74,44 @@ def test_two_workers_give_what_one_machine_gives(
         assert done["records"] == len(wanted)
     table = pq.read_table(tmp_path / "table", columns=["timestampMs"])
     assert sorted(table.column(0).to_pylist()) == wanted
+
+
+def test_an_audit_that_follows_counts_on_two_workers_what_is_appended(
+    broker_process: BrokerProcess, tmp_path: Path
+) -> None:
+    address = broker_process.address
+    conf = [part for each in CONF for part in ("--conf", each)]
+
+    def produce(client: Client, times: list[int]) -> None:
+        for place, start in enumerate(range(0, len(times), 50)):
+            records = [Record(each, None, b"v") for each in times[start : start + 50]]
+            client.produce("t", place % 3, build_batch(records))
+
+    with Client(address) as client, cluster(tmp_path) as master:
+        client.create_topics({"t": 3}, configs={"retention.ms": "-1"})
+        with subprocess.Popen(
+            [
+                sys.executable, "-m", "horolog", "spark", "audit", "--follow", "--every", "1s",
+                "--master", master, *conf, "--source", address, "--topics", "t", "--json",
+                "--set", "maxRecordsPerPartition=100",
+            ],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        ) as following:  # fmt: skip
+            try:
+                assert following.stdout is not None
+                windows = [json.loads(following.stdout.readline())]
+                assert windows[0]["topics"] == []
+                produce(client, [NOW_MS + number for number in range(1_500)])
+                while not windows[-1]["topics"]:
+                    windows.append(json.loads(following.stdout.readline()))
+                # In each partition later than all that the window before has read.
+                produce(client, [NOW_MS - 1_000] * 600)
+                following.send_signal(signal.SIGTERM)
+                out, err = following.communicate(timeout=4 * PATIENCE_S)
+            finally:
+                if following.poll() is None:
+                    os.killpg(following.pid, signal.SIGKILL)
+    windows += [json.loads(line) for line in out.splitlines()]
+    found = windows[-1]["topics"]
+    assert [(each["records"], each["out_of_order"]) for each in found] == [(2_100, 600)], err
