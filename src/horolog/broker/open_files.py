@@ -17,9 +17,12 @@ from horolog.errors import Misconfigured
 RESERVED: Final = 48
 LEAST: Final = 128
 # A log that is not open is appended to in a thread, at several times the cost. So this is enough
-# for KIP-33's 3,500 partitions to be written to in turn, and for those of their indexes in use.
-MOST_OF_LOGS: Final = 8192
+# for KIP-33's 3,500 partitions to be written to in turn: each has its records, its append times
+# and two indexes open. With fewer, the one that is closed is the one that is needed next.
+MOST_OF_LOGS: Final = 16_384
 MOST_OF_ANSWERS: Final = 2048  # more does not help
+# What is left to all others before logs get more than a quarter.
+ENOUGH_FOR_OTHERS: Final = 8192
 
 
 class OpenFiles(NamedTuple):
@@ -46,7 +49,8 @@ def share_out() -> OpenFiles:
             f"this process may have {soft} files open, and a broker needs {LEAST} at least; raise "
             "the limit (ulimit -n)"
         )
-    logs, answers = min(soft // 4, MOST_OF_LOGS), min(soft // 8, MOST_OF_ANSWERS)
+    logs = min(max(soft // 4, soft - ENOUGH_FOR_OTHERS), MOST_OF_LOGS)
+    answers = min(soft // 8, MOST_OF_ANSWERS)
     return OpenFiles(logs, answers, soft - logs - answers - RESERVED)
 
 
