@@ -148,6 +148,7 @@ def test_nothing_heavy_is_imported_by_what_a_broker_imports():
     program = (
         "import sys\n"
         "import horolog.record.batch, horolog.record.builder, horolog.record.scan\n"
+        "import horolog.broker.service\n"
         "print([name for name in ('numba', 'numpy', 'pyarrow') if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
