@@ -1,8 +1,9 @@
 """A program for test_interop_transactions_killed.py: a stream into Apache Kafka that stops once.
 
-    python killed_transactions.py BOOTSTRAP DIRECTORY FATE MIN_PARTITIONS
+    python killed_transactions.py BOOTSTRAP DIRECTORY FATE MIN_PARTITIONS [DEAD_LETTER_TOPIC]
 
-What is to be killed touches `DIRECTORY/now` and hangs, at its first time only.
+What is to be killed touches `DIRECTORY/now` and hangs, at its first time only. With a topic for
+dead letters every fifth row has a time of the year 2100, which Kafka refuses.
 """
 
 import os
@@ -98,12 +99,18 @@ def source_of(fate: str, directory: str) -> type[LogSource]:
     return HangingSource
 
 
-def main(bootstrap: str, directory: str, fate: str, tasks: str) -> None:
+AT_MS = "if(cast(cast(value as string) as int) % 5 = 0, 4102444800000L, 1000L) timestampMs"
+
+
+def main(bootstrap: str, directory: str, fate: str, tasks: str, dead: str | None = None) -> None:
     spark = session("killed transactions", master="local[2,4]", **PATIENT)
     spark.dataSource.register(source_of(fate, directory))
     reader = spark.readStream.format("horolog").option("kafka.bootstrap.servers", bootstrap)
     reader = reader.options(subscribe="in", startingOffsets="earliest", maxOffsetsPerTrigger="900")
-    writer = reader.option("minPartitions", tasks).load().select("value").writeStream
+    rows = reader.option("minPartitions", tasks).load()
+    writer = rows.selectExpr("value", *([AT_MS] if dead else [])).writeStream
+    if dead:
+        writer = writer.options(onInvalidTimestamp="deadLetter", deadLetterTopic=dead)
     writer = writer.format("hanging").option("kafka.bootstrap.servers", bootstrap)
     writer = writer.option("topic", "out").option("exactlyOnce", "true")
     writer = writer.option("checkpointLocation", str(Path(directory, "checkpoint")))

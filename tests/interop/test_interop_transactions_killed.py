@@ -30,7 +30,9 @@ TASKS = 3
 @pytest.fixture
 def kafka(tmp_path: Path) -> Iterator[str]:
     with Kafka(tmp_path / "kafka", peer=NEWEST) as kafka, Client(kafka.bootstrap) as client:
-        client.create_topics({"in": TASKS, "out": 2})
+        client.create_topics({"in": TASKS})
+        # Times of 1970 are not to be deleted before they are counted.
+        client.create_topics({"out": 2, "dead": 2}, configs={"retention.ms": "-1"})
         with Producer(client, batch_bytes=2_000) as producer:
             values = [str(number) for number in range(ROWS)]
             numbers = [number % TASKS for number in range(ROWS)]
@@ -41,13 +43,23 @@ def kafka(tmp_path: Path) -> Iterator[str]:
 class Stream:
     """The program in a session of its own, its JVM included."""
 
-    def __init__(self, bootstrap: str, directory: Path, fate: str, tasks: int = TASKS) -> None:
+    def __init__(
+        self, bootstrap: str, directory: Path, fate: str, tasks: int = TASKS, *letters: str
+    ) -> None:
         directory.mkdir(exist_ok=True)
         self.hangs = directory / "now"
         self._said = directory / "said"
         with self._said.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), bootstrap, str(directory), fate, str(tasks)],
+                [
+                    sys.executable,
+                    str(PROGRAM),
+                    bootstrap,
+                    str(directory),
+                    fate,
+                    str(tasks),
+                    *letters,
+                ],
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
@@ -128,9 +140,27 @@ def test_a_batch_that_is_committed_in_part_is_not_mixed_with_one_of_other_tasks(
     expect_every_row_once(kafka)
 
 
+@pytest.mark.parametrize(
+    "fate", ["the driver is killed between two commits", "a task is killed after its rows"]
+)
+def test_dead_letters_of_a_stream_are_there_once_whatever_is_killed(
+    kafka: str, tmp_path: Path, fate: str
+) -> None:
+    stream = Stream(kafka, tmp_path / "query", fate, TASKS, "dead")
+    if fate.startswith("the driver"):
+        stream.kill_where_it_hangs()
+        stream = Stream(kafka, tmp_path / "query", fate, TASKS, "dead")
+    assert stream.wait(), stream.said()
+    assert stream.hangs.exists()
+    settle(kafka, tmp_path)
+    rows, letters = (sorted(map(int, values_seen(kafka, each))) for each in ("out", "dead"))
+    assert rows == [row for row in range(ROWS) if row % 5]
+    assert letters == [*range(0, ROWS, 5)]
+
+
 def settle(bootstrap: str, directory: Path) -> None:
     """Wait until nothing is open: a coordinator commits before it has told all partitions."""
-    out: list[TopicPartition] = [("out", 0), ("out", 1)]
+    out: list[TopicPartition] = [(name, at) for name in ("out", "dead") for at in (0, 1)]
     give_up = time.monotonic() + PATIENCE_S
     with Client(bootstrap) as client:
         for topic, partition in out:
