@@ -17,6 +17,9 @@ from bench import raw
 from tools.peers.kafka import JVM_FLAGS, NEWEST, Kafka, java
 
 HOROLOG, KAFKA = "horolog", "Apache Kafka"
+# Or each broker, and each process of Spark's in Python, compiles all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 180.0  # thousands of partitions take a while
 
