@@ -106,6 +106,25 @@ def raw_produce(
     return {**watch.numbers(), "records": total, "bytes": total * size, "requests": requests}
 
 
+def raw_on_demand(
+    bootstrap: str, topic: str, size: int, records: int, under_way: int
+) -> dict[str, float]:
+    """The same batch again and again, as many requests as each line of the input says."""
+    body = raw.produce_request(topic, batch_of(size, records))
+    requests = 0
+    with raw.Connection(bootstrap) as connection:
+        for line in sys.stdin:
+            wanted = int(line)
+            for number in range(wanted + under_way):
+                if number >= under_way:
+                    raw.produced(connection.receive())
+                if number < wanted:
+                    connection.send(raw.PRODUCE, body)
+            requests += wanted
+            print(requests, flush=True)
+    return {"requests": requests}
+
+
 def raw_latency(bootstrap: str, topic: str, requests: int, size: int) -> dict[str, float]:
     """One record a request, one request at a time: how long each took."""
     body = raw.produce_request(topic, batch_of(size, 1))
@@ -381,6 +400,7 @@ CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
     for one in (
         librdkafka_produce,
         raw_produce,
+        raw_on_demand,
         raw_latency,
         librdkafka_fetch,
         librdkafka_objects,

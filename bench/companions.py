@@ -1,6 +1,10 @@
-"""What do append times and block maps cost what is produced? CPU and time, no sockets, no peer.
+"""What do append times and block maps cost what is produced? CPU and time, no peer.
 
-    python -m bench.companions [--pairs N]
+    python -m bench.companions [--pairs N] [--sockets]
+
+Without `--sockets` requests come from memory, which leaves out what a request costs any broker: the
+event loop's and the kernel's part. With it a client in a process of its own sends them, one record
+at a time, of batches five under way.
 
 One broker in this process takes the same batch again and again, in short turns, with both files
 written and with neither. Turns come in pairs, whose order changes; the ratio is that of a pair, so
@@ -13,19 +17,22 @@ that it makes anyway, is part of both. Reach: 1.05 for a request of one record, 
 import argparse
 import asyncio
 import contextlib
+import json
 import math
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import NamedTuple, Protocol
 from unittest import mock
 
 from bench import raw
-from bench.clients import batch_of
+from bench.clients import PIPELINE, batch_of
+from bench.harness import ROOT
 from bench.request_cost import Client
 
-from horolog.broker.service import Service
+from horolog.broker.service import Service, new_event_loop
 from horolog.config import Settings
 from horolog.record.scan import load_kernels
 from horolog.storage.append_times.file import AppendTimeFile
@@ -62,18 +69,71 @@ class Turn(NamedTuple):
     wall: float
 
 
-async def turn(client: Client, body: bytes, count: int) -> Turn:
-    await send(client, body, max(2, count // SETTLING))
+class Send(Protocol):
+    """Sends the batch so often, and waits for the answers."""
+
+    async def __call__(self, count: int, /) -> None:
+        """Return when the last one is answered."""
+
+
+def settling(count: int) -> int:
+    """How many requests a turn begins with that are not counted."""
+    return max(2, count // SETTLING)
+
+
+async def turn(send: Send, count: int) -> Turn:
+    await send(settling(count))
     cpu, wall = time.process_time(), time.perf_counter()
-    await send(client, body, count)
+    await send(count)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     return Turn(cpu / count * 1e6, wall / count * 1e6)
 
 
-async def send(client: Client, body: bytes, count: int) -> None:
-    for _ in range(count):
-        client.send(raw.PRODUCE, body)
-        await client.answer()
+@contextlib.asynccontextmanager
+async def from_memory(service: Service, topic: str, records: int) -> AsyncIterator[Send]:
+    """A connection without a socket."""
+    body = raw.produce_request(topic, batch_of(100, records))
+    client = Client(service)
+
+    async def send(count: int, /) -> None:
+        for _ in range(count):
+            client.send(raw.PRODUCE, body)
+            answer = await client.answer()
+        raw.produced(answer)
+
+    yield send
+    client.close()
+
+
+@contextlib.asynccontextmanager
+async def from_a_process(service: Service, topic: str, records: int) -> AsyncIterator[Send]:
+    """A client in a process of its own."""
+    (endpoint, *_) = service.bound
+    asked = {
+        "bootstrap": f"{endpoint.host}:{endpoint.port}",
+        "topic": topic,
+        "size": 100,
+        "records": records,
+        "under_way": 1 if records == 1 else PIPELINE,
+    }
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.clients", "raw_on_demand", json.dumps(asked)),
+        cwd=ROOT,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    to_client, from_client = process.stdin, process.stdout
+
+    async def send(count: int, /) -> None:
+        to_client.write(b"%d\n" % count)
+        if not await from_client.readline():
+            raise RuntimeError("the client has ended")
+
+    yield send
+    to_client.close()
+    await process.wait()
 
 
 def median_of(ratios: list[float]) -> str:
@@ -85,7 +145,7 @@ def median_of(ratios: list[float]) -> str:
     return f"{statistics.median(ratios):.3f} ({ratios[low]:.3f}-{ratios[high]:.3f})"
 
 
-async def measure(pairs: int, works: Sequence[int]) -> None:
+async def measure(pairs: int, works: Sequence[int], *, sockets: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:
         settings = Settings(
             {
@@ -98,23 +158,18 @@ async def measure(pairs: int, works: Sequence[int]) -> None:
         load_kernels()
         print("| records | us of CPU without | with | ratio of CPU | ratio of time | to reach |")
         print("|---|---|---|---|---|---|")
-        client = Client(service)
+        connect = from_a_process if sockets else from_memory
         for records, count, reach in WORKS:
             if records not in works:
                 continue
             topic = f"{TOPIC}-{records}"
             await service.broker.controller.ensure_topic(topic)
-            body = raw.produce_request(topic, batch_of(100, records))
-            await send(client, body, count)
-            offset = raw.produced(await client.answer())
-            assert offset == (count - 1) * records, "every request was answered"
-            taken = []
-            for number in range(pairs):
-                with neither() if number % 2 else contextlib.nullcontext():
-                    first = await turn(client, body, count)
-                with contextlib.nullcontext() if number % 2 else neither():
-                    second = await turn(client, body, count)
-                taken.append((second, first) if number % 2 else (first, second))
+            async with connect(service, topic, records) as send:
+                await send(count)
+                taken = [await pair(send, count, number) for number in range(pairs)]
+            requests = count + 2 * pairs * (settling(count) + count)
+            end_offset = service.broker.partition(topic, 0).high_watermark
+            assert end_offset == requests * records, "every request was appended"
             both, none = (
                 statistics.median(each.cpu for each in side) for side in zip(*taken, strict=True)
             )
@@ -123,8 +178,16 @@ async def measure(pairs: int, works: Sequence[int]) -> None:
             print(
                 f"| {records:,} | {none:.1f} | {both:.1f} | {cpu} | {wall} | {reach} |", flush=True
             )
-        client.close()
         await service.stop()
+
+
+async def pair(send: Send, count: int, number: int) -> tuple[Turn, Turn]:
+    """A turn with both files and one with neither, whichever comes first."""
+    with neither() if number % 2 else contextlib.nullcontext():
+        first = await turn(send, count)
+    with contextlib.nullcontext() if number % 2 else neither():
+        second = await turn(send, count)
+    return (second, first) if number % 2 else (first, second)
 
 
 def main() -> None:
@@ -133,8 +196,10 @@ def main() -> None:
     parser.add_argument(
         "--records", type=int, nargs="*", default=[work[0] for work in WORKS], help="of a request"
     )
+    parser.add_argument("--sockets", action="store_true", help="by a client of its own")
     asked = parser.parse_args()
-    asyncio.run(measure(asked.pairs, asked.records))
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(measure(asked.pairs, asked.records, sockets=asked.sockets))
 
 
 if __name__ == "__main__":
