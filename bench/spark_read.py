@@ -55,9 +55,11 @@ def write_log(log_dir: Path, topic: str, value_bytes: int, size: int) -> int:
     return PARTITIONS * count * each
 
 
-def write_logs(log_dir: Path, asked: Options, sizes: Sequence[int] = SIZES) -> dict[int, int]:
+def write_logs(
+    log_dir: Path, asked: Options, sizes: Sequence[int] = SIZES, gigabytes: float = 2.0
+) -> dict[int, int]:
     """Fill a topic with records of each size; the sizes, and how many records."""
-    size = (700 << 20) if asked.quick else (2 << 30)
+    size = int(gigabytes * (1 << 30)) // (3 if asked.quick else 1)
     return {
         value_bytes: write_log(log_dir, f"r{value_bytes}", value_bytes, size)
         for value_bytes in sizes

@@ -1,6 +1,6 @@
 """Spark streaming a log: format "horolog" beside Spark's own Kafka source, in one Spark.
 
-    python -m bench.spark_stream [--quick] [--runs N] [--bytes 1000] [--work follow] [--json FILE]
+    python -m bench.spark_stream [--quick] [--runs N] [--bytes 1000] [--work follow] [--gigabytes N] [--json FILE]
 
 Both sources read the same topics of one horolog broker on two threads. A full scan is a stream of
 what is available, its start and end included, as one micro-batch into the noop sink; a row of its
@@ -126,6 +126,7 @@ def main() -> None:
     """Print the table."""
     parser = parser_of(__doc__.splitlines()[0])
     parser.add_argument("--bytes", type=int, choices=SIZES, help="records of this size only")
+    parser.add_argument("--gigabytes", type=float, default=2.0, help="of each size of records")
     parser.add_argument("--work", choices=["scan", "follow"], help="only this")
     arguments = parser.parse_args()
     asked = options_of(arguments)
@@ -134,7 +135,8 @@ def main() -> None:
     spark, versions = session.spark, session.versions("source")
     with tempfile.TemporaryDirectory(prefix="spark-stream-") as base:
         log_dir = Path(base) / "data"
-        records = write_logs(log_dir, asked, sizes if arguments.work != "follow" else ())
+        scanned = sizes if arguments.work != "follow" else ()
+        records = write_logs(log_dir, asked, scanned, arguments.gigabytes)
         with horolog(directory=Path(base)) as side:
             for value_bytes, count in records.items():
                 scans(spark, side, value_bytes, count, asked, versions)
