@@ -1,6 +1,7 @@
 """Spark streaming a log: format "horolog" beside Spark's own Kafka source, in one Spark.
 
-    python -m bench.spark_stream [--quick] [--runs N] [--bytes 1000] [--work follow] [--gigabytes N] [--json FILE]
+    python -m bench.spark_stream [--quick] [--runs N] [--bytes 1000] [--gigabytes N] [--work follow]
+        [--json FILE]
 
 Both sources read the same topics of one horolog broker on two threads. A full scan is a stream of
 what is available, its start and end included, as one micro-batch into the noop sink; a row of its
