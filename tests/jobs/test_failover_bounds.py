@@ -102,7 +102,7 @@ def recording(
                     rows += [
                         row for batch in summary(0, iter([table])) for row in batch.to_pylist()
                     ]
-    bounds, _ = add(recorded, looked, marks, between(rows, marks))
+    bounds, _ = add(recorded, looked, to_read, between(rows, marks))
     recorded.add_bound(TOPIC, bounds[TOPIC])
     return Recorded.from_json(recorded.to_json())
 
@@ -269,11 +269,11 @@ def test_a_group_that_moves_on_far_behind_has_little_of_its_backlog_read_again()
         return Looked("source", 200, commits, {TOPIC: "id"}, ends)
 
     recorded = Recorded("source", "east:9092")
-    first = needed(recorded, looked(5, 80_000))[TOPIC, 0]
-    assert first.ranges == [(0, 100_000)]
-    marks = {(TOPIC, 0): first.marks}
+    first = needed(recorded, looked(5, 80_000))
+    assert first[TOPIC, 0].ranges == [(0, 100_000)]
+    marks = {(TOPIC, 0): first[TOPIC, 0].marks}
     rows = [row for each in MarkSummary(marks)(0, times(0, log, [])) for row in each.to_pylist()]
-    add(recorded, looked(5, 80_000), marks, between(rows, marks))
+    add(recorded, looked(5, 80_000), first, between(rows, marks))
     again = needed(recorded, looked(7, 80_001))[TOPIC, 0]
     assert again.ranges == [(7, 12_500), (80_001, 87_500)]
     assert needed(recorded, looked(5, 80_000))[TOPIC, 0].ranges == []

@@ -23,6 +23,13 @@ NOW_MS = 1_715_000_000_000
 CONF = ("spark.cores.max=2", "spark.executor.cores=1", "spark.executor.memory=512m")
 
 
+def produce(client: Client, times: list[int]) -> None:
+    """Batches of 50 to three partitions in turn."""
+    for place, start in enumerate(range(0, len(times), 50)):
+        records = [Record(each, None, b"v") for each in times[start : start + 50]]
+        client.produce("t", place % 3, build_batch(records))
+
+
 def test_two_workers_give_what_one_machine_gives(
     broker_process: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -32,9 +39,7 @@ def test_two_workers_give_what_one_machine_gives(
     times[2_000] = NOW_MS // 1_000
     with Client(address) as client:
         client.create_topics({"t": 3}, configs={"retention.ms": "-1"})
-        for place, start in enumerate(range(0, len(times), 50)):
-            records = [Record(each, None, b"v") for each in times[start : start + 50]]
-            client.produce("t", place % 3, build_batch(records))
+        produce(client, times)
         client.offset_commit("g", {("t", number): CommittedOffset(500) for number in range(3)})
 
     with cluster(tmp_path) as master:
@@ -81,11 +86,6 @@ def test_an_audit_that_follows_counts_on_two_workers_what_is_appended(
 ) -> None:
     address = broker_process.address
     conf = [part for each in CONF for part in ("--conf", each)]
-
-    def produce(client: Client, times: list[int]) -> None:
-        for place, start in enumerate(range(0, len(times), 50)):
-            records = [Record(each, None, b"v") for each in times[start : start + 50]]
-            client.produce("t", place % 3, build_batch(records))
 
     with Client(address) as client, cluster(tmp_path) as master:
         client.create_topics({"t": 3}, configs={"retention.ms": "-1"})

@@ -62,14 +62,16 @@ class PartitionMarks:
             sum(each.odd for each in rest),
             sum(each.appended for each in rest),
             sum(each.up_to for each in rest),
-            min((each.min_ms for each in rest if each.min_ms is not None), default=None),
-            max((each.max_ms for each in rest if each.max_ms is not None), default=None),
+            min(known(each.min_ms for each in rest), default=None),
+            max(known(each.max_ms for each in rest), default=None),
             max((each.late_max_ms for each in rest), default=0),
-            max(
-                (each.latency_max_ms for each in rest if each.latency_max_ms is not None),
-                default=None,
-            ),
+            max(known(each.latency_max_ms for each in rest), default=None),
         )
+
+
+def known(values: Iterable[int | None]) -> Iterator[int]:
+    """Those that are not None."""
+    return (each for each in values if each is not None)
 
 
 Marks = Mapping[tuple[str, int], Sequence[int]]

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from horolog.jobs.failing_over.looking import Key, Looked
-from horolog.jobs.failing_over.marks import PartitionMarks
+from horolog.jobs.failing_over.marks import PartitionMarks, known
 from horolog.jobs.failing_over.recorded import (
     GroupProgress,
     PartitionRead,
@@ -27,17 +27,8 @@ Range = tuple[int, int]
 """From an offset to before another."""
 
 
-class Needed(NamedTuple):
-    """What is read of one partition."""
-
-    marks: list[int]
-    """The offsets from which on it is summed up."""
-    ranges: list[Range]
-    """In rising order, none of them empty."""
-
-
 class Place(NamedTuple):
-    """What has to be known of what a group has not read."""
+    """What has to be known of what a group has not read of a partition."""
 
     since: int
     """From here on records are new to what is known."""
@@ -47,46 +38,55 @@ class Place(NamedTuple):
     """Of the records before `since`: of a group that has committed nothing meanwhile."""
 
 
-def read_before(recorded: Recorded, key: Key) -> PartitionRead | None:
-    """What was read of a partition."""
-    topic = recorded.read.get(key[0])
-    return None if topic is None else topic.partitions.get(key[1])
+class Needed(NamedTuple):
+    """What is read of one partition."""
 
+    before: PartitionRead
+    """What was read of it."""
+    places: Mapping[str, Place]
+    """Of the groups that read the topic."""
+    marks: list[int]
+    """The offsets from which on it is summed up; all others here are among them."""
+    ranges: list[Range]
+    """In rising order, none of them empty."""
 
-def read_to(recorded: Recorded, looked: Looked, key: Key) -> int:
-    """The offset up to which it was read."""
-    before = read_before(recorded, key)
-    return looked.partitions[key].earliest if before is None else before.end
-
-
-def place_of(recorded: Recorded, looked: Looked, group: str, key: Key) -> Place:
-    """Where a group is in a partition."""
-    topic = recorded.groups.get(group, {}).get(key[0])
-    known = None if topic is None else topic.partitions.get(key[1])
-    if known is None or known.end is None or known.committed != looked.committed(group, key):
-        known, since = None, looked.offset(group, key)
-    else:
-        since = known.end
-    before = read_before(recorded, key)
-    starts = [each.start for each in before.stretches] if before is not None else []
-    end = max(since, read_to(recorded, looked, key))
-    return Place(since, min((each for each in starts if each >= since), default=end), known)
+    def place(self, offset: int) -> int:
+        """Which of the marks that is."""
+        return self.marks.index(offset)
 
 
 def needed(recorded: Recorded, looked: Looked) -> dict[Key, Needed]:
     """What has to be read of each partition."""
     found = {}
     for key, ends in looked.partitions.items():
-        new = read_to(recorded, looked, key)
-        step = max(LEAST_RECORDS, -(-(ends.end - new) // _CUTS))
-        marks, ranges = {new, *range(new, ends.end, step)}, [(new, ends.end)]
-        for group in looked.commits:
-            if looked.reads(group, key[0]):
-                since, until, _ = place_of(recorded, looked, group, key)
-                marks |= {since, until}
-                ranges.append((since, until))
-        found[key] = Needed(sorted(marks), _joined(ranges))
+        topic = recorded.read.get(key[0])
+        before = None if topic is None else topic.partitions.get(key[1])
+        if before is None:
+            before = PartitionRead(ends.earliest, ends.leader_epoch)
+        places = {
+            group: _place_of(recorded, looked, group, key, before)
+            for group in looked.commits
+            if looked.reads(group, key[0])
+        }
+        step = max(LEAST_RECORDS, -(-(ends.end - before.end) // _CUTS))
+        marks = {before.end, ends.end, *range(before.end, ends.end, step)}
+        ranges = [(before.end, ends.end), *((each.since, each.until) for each in places.values())]
+        marks.update(*((each.since, each.until) for each in places.values()))
+        found[key] = Needed(before, places, sorted(marks), _joined(ranges))
     return found
+
+
+def _place_of(
+    recorded: Recorded, looked: Looked, group: str, key: Key, before: PartitionRead
+) -> Place:
+    topic = recorded.groups.get(group, {}).get(key[0])
+    then = None if topic is None else topic.partitions.get(key[1])
+    if then is None or then.end is None or then.committed != looked.committed(group, key):
+        then, since = None, looked.offset(group, key)
+    else:
+        since = then.end
+    starts = [each.start for each in before.stretches if each.start >= since]
+    return Place(since, min(starts, default=max(since, before.end)), then)
 
 
 def _joined(ranges: Iterable[Range]) -> list[Range]:
@@ -115,16 +115,11 @@ def layers(needed: Mapping[Key, Needed]) -> list[dict[Key, Range]]:
     ]
 
 
-def stretches_with(
-    before: PartitionRead | None, new: int, end: int, marks: list[int], found: PartitionMarks
-) -> tuple[ReadStretch, ...]:
-    """The stretches of a partition, and what is new in it as further ones."""
-    stretches = list(before.stretches if before else ())
-    cuts = [mark for mark in marks if new <= mark < end]
-    for start, until in pairwise([*cuts, end]):
-        between = found.from_mark(
-            marks.index(start), None if until not in marks else marks.index(until)
-        )
+def stretches_with(its: Needed, end: int, found: PartitionMarks) -> tuple[ReadStretch, ...]:
+    """The stretches of a partition, and what is new in it, up to its end, as further ones."""
+    stretches = list(its.before.stretches)
+    for start, until in pairwise(mark for mark in its.marks if its.before.end <= mark <= end):
+        between = found.from_mark(its.place(start), its.place(until))
         stretches.append(ReadStretch(start, until, between.records, between.odd, between.min_ms))
     while len(stretches) > MOST_STRETCHES:
         sizes = [one.records + other.records for one, other in pairwise(stretches)]
@@ -134,11 +129,10 @@ def stretches_with(
 
 
 def _one_of(one: ReadStretch, other: ReadStretch) -> ReadStretch:
-    times = [each.min_ms for each in (one, other) if each.min_ms is not None]
     return ReadStretch(
         one.start,
         other.end,
         one.records + other.records,
         one.odd + other.odd,
-        min(times, default=None),
+        min(known([one.min_ms, other.min_ms]), default=None),
     )

@@ -5,7 +5,7 @@ another offset since, the records near that are read again (`needed`); all other
 read are known from before, and those of them that were deleted since still count.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,18 +18,11 @@ from horolog.jobs.failing_over.marks import (
     MarkSummary,
     PartitionMarks,
     between,
+    known,
     marked,
     rows_of,
 )
-from horolog.jobs.failing_over.needed import (
-    Range,
-    layers,
-    needed,
-    place_of,
-    read_before,
-    read_to,
-    stretches_with,
-)
+from horolog.jobs.failing_over.needed import Needed, Range, layers, needed, stretches_with
 from horolog.jobs.failing_over.recorded import (
     Bound,
     GroupProgress,
@@ -97,7 +90,7 @@ def record_once(
     ]
     found = marked(spark, Scan.joined(scans), marks) if scans else between([], marks)
     topics = sorted(looked.topic_ids)
-    bounds, groups = add(recorded, looked, marks, found)
+    bounds, groups = add(recorded, looked, to_read, found)
     blind = [name for name, each in bounds.items() if each.latency_ms is None]
     if blind and live_ms:
         bounds |= _measured_live(
@@ -130,7 +123,7 @@ def _selections(
 def add(
     recorded: Recorded,
     looked: Looked,
-    marks: Mapping[Key, list[int]],
+    to_read: Mapping[Key, Needed],
     found: Mapping[Key, PartitionMarks],
 ) -> tuple[dict[str, Bound], dict[str, dict[str, TopicProgress]]]:
     """Add to what is recorded what was found from the marks on; the bounds and the groups' places.
@@ -141,19 +134,12 @@ def add(
     bounds = {}
     for topic, topic_id in looked.topic_ids.items():
         keys = [(topic, number) for number in looked.numbers(topic)]
-        read = {}
-        for key in keys:
-            before, new = read_before(recorded, key), read_to(recorded, looked, key)
-            fresh, now = found[key].from_mark(marks[key].index(new)), looked.partitions[key]
-            stretches = stretches_with(before, new, now.end, marks[key], found[key])
-            read[key[1]] = _added(before, fresh, now, stretches)
-        times = [each.largest_ms for each in read.values() if each.largest_ms is not None]
-        largest = max(times, default=None)
+        read = {key[1]: _added(to_read[key], looked.partitions[key], found[key]) for key in keys}
+        largest = max(known(each.largest_ms for each in read.values()), default=None)
         for group in looked.commits:
             if looked.reads(group, topic):
                 places = {
-                    key[1]: _place(recorded, looked, group, key, marks[key], found[key])
-                    for key in keys
+                    key[1]: _place(looked, group, key, to_read[key], found[key]) for key in keys
                 }
                 progress[group][topic] = TopicProgress(looked.at_ms, largest, places)
         recorded.read[topic] = TopicRead(topic_id, read)
@@ -164,14 +150,9 @@ def add(
     return bounds, progress
 
 
-def _added(
-    before: PartitionRead | None,
-    fresh: Between,
-    now: PartitionEnds,
-    stretches: tuple[ReadStretch, ...],
-) -> PartitionRead:
+def _added(its: Needed, now: PartitionEnds, found: PartitionMarks) -> PartitionRead:
     """A partition with the records from the end on up to which it had been read."""
-    before = before or PartitionRead(now.earliest, now.leader_epoch)
+    before, fresh = its.before, found.from_mark(its.place(its.before.end))
     late_ms = max(before.lateness_ms, fresh.late_max_ms)
     if before.largest_ms is not None and fresh.min_ms is not None:
         late_ms = max(late_ms, before.largest_ms - fresh.min_ms)
@@ -181,21 +162,14 @@ def _added(
         records=before.records + fresh.records,
         odd=before.odd + fresh.odd,
         lateness_ms=late_ms,
-        latency_ms=_of_both(max, before.latency_ms, fresh.latency_max_ms),
-        largest_ms=_of_both(max, before.largest_ms, fresh.max_ms),
-        stretches=stretches,
+        latency_ms=max(known([before.latency_ms, fresh.latency_max_ms]), default=None),
+        largest_ms=max(known([before.largest_ms, fresh.max_ms]), default=None),
+        stretches=stretches_with(its, now.end, found),
     )
 
 
-def _of_both(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
-    """Of two values that may be unknown."""
-    if one is None or other is None:
-        return one if other is None else other
-    return choose(one, other)
-
-
 def _bound(at_ms: int, partitions: Sequence[PartitionRead]) -> Bound:
-    latencies = [each.latency_ms for each in partitions if each.latency_ms is not None]
+    latencies = list(known(each.latency_ms for each in partitions))
     return Bound(
         at_ms=at_ms,
         records=sum(each.records for each in partitions),
@@ -207,29 +181,23 @@ def _bound(at_ms: int, partitions: Sequence[PartitionRead]) -> Bound:
 
 
 def _place(
-    recorded: Recorded,
-    looked: Looked,
-    group: str,
-    key: Key,
-    marks: list[int],
-    found: PartitionMarks,
+    looked: Looked, group: str, key: Key, its: Needed, found: PartitionMarks
 ) -> GroupProgress:
     """How far a group is in a partition."""
-    since, until, known = place_of(recorded, looked, group, key)
-    before, new = read_before(recorded, key), max(since, read_to(recorded, looked, key))
+    since, until, then = its.places[group]
     parts: list[Between | ReadStretch] = [
-        found.from_mark(marks.index(since), marks.index(until)),
-        *(each for each in (before.stretches if before else ()) if each.start >= until),
-        found.from_mark(marks.index(new)),
+        found.from_mark(its.place(since), its.place(until)),
+        *(each for each in its.before.stretches if each.start >= until),
+        found.from_mark(its.place(max(since, its.before.end))),
     ]
-    smallest = [known.unread_min_ms if known else None, *(each.min_ms for each in parts)]
+    smallest = [then.unread_min_ms if then else None, *(each.min_ms for each in parts)]
     return GroupProgress(
         offset=looked.offset(group, key),
         committed=looked.committed(group, key),
         end=looked.partitions[key].end,
-        unread=sum(each.records for each in parts) + (known.unread if known else 0),
-        unread_odd=sum(each.odd for each in parts) + (known.unread_odd if known else 0),
-        unread_min_ms=min((each for each in smallest if each is not None), default=None),
+        unread=sum(each.records for each in parts) + (then.unread if then else 0),
+        unread_odd=sum(each.odd for each in parts) + (then.unread_odd if then else 0),
+        unread_min_ms=min(known(smallest), default=None),
     )
 
 
