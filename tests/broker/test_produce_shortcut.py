@@ -1,6 +1,5 @@
 """Produce requests that repeat an earlier one are answered as if each were the first."""
 
-import asyncio
 import dataclasses
 import itertools
 import struct
@@ -8,16 +7,16 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
+from dispatched_client import DispatchedClient
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_connection import produce_fields
 from running_broker import RunningBroker
 
 from horolog.broker import dispatch, write_queue
-from horolog.broker.dispatch import Dispatcher
-from horolog.broker.handlers.produce_shortcut import _FORGET_AFTER
+from horolog.broker.shapes import _FORGET_AFTER
 from horolog.clock import DAY_MS, ManualClock
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import Peer
 from horolog.record.attempts import FIRST_PRODUCER_ID
@@ -84,21 +83,15 @@ def requests(draw: st.DrawFn) -> Asked:
     )
 
 
-class Client:
-    """A client whose frames a dispatcher is given, with or without its shortcut."""
+class Client(DispatchedClient):
+    """A client that sends Produce requests."""
 
-    def __init__(self, broker: RunningBroker, *, shortcut: bool = True, **options: Any) -> None:
-        self._broker = broker
-        self._shortcut = shortcut
-        self._count = 0
-        self.dispatcher = broker.call(lambda: Dispatcher(broker.broker, **options))
-        self.peer = Peer(broker.bound[0], "1.2.3.4")
-        self.peer.authenticate("User:alice")
+    _count = 0
 
     def ask(self, asked: Asked, topic: str | None = None) -> bytes | str | None:
         """The answer in bytes without the topic, or why the connection would be closed."""
         name = asked.topic if topic is None else topic
-        found = self._broker.broker.topics.find(name)
+        found = self.broker.broker.topics.find(name)
         topic_id = b"no topic's id" if found is None else found.topic_id.bytes
         fields = produce_fields(name, {asked.partition: asked.records}, acks=asked.acks)
         if found is not None and asked.version >= 13:
@@ -115,24 +108,6 @@ class Client:
         if isinstance(answered, str):
             return answered.replace(name, "T")
         return answered and answered.replace(name.encode(), b"T").replace(topic_id, b"I")
-
-    def give(self, frame: bytes) -> bytes | str | None:
-        if not self._shortcut:
-            self.peer.shortcut = None
-
-        async def answer() -> Any:
-            try:
-                reply = self.dispatcher(frame, self.peer)
-                if isinstance(reply, asyncio.Future):
-                    reply = await reply
-            except HorologError as error:
-                return f"{type(error).__name__}: {error}"
-            return None if reply is None else b"".join(bytes(part) for part in reply)
-
-        return self._broker.run(answer())
-
-    def close(self) -> None:
-        self._broker.call(self.dispatcher.close)
 
 
 def code_of(answer: bytes | str | None) -> tuple[int, int]:
@@ -250,10 +225,10 @@ def test_a_client_cannot_have_much_remembered(broker: RunningBroker, client: Cli
     for _ in range(2):
         answer = client.give(frame)
         assert isinstance(answer, bytes)
-    shortcut: Any = client.peer.shortcut
-    assert len(shortcut._shapes) == 1
+    (shortcut,) = client.peer.shortcuts.values()
+    assert len(shortcut._shapes) == 1  # type: ignore[attr-defined]
     broker.call(client.peer.leave)
-    assert client.peer.shortcut is None
+    assert not client.peer.shortcuts
 
 
 def test_a_refused_batch_is_not_checked_twice_each_time(

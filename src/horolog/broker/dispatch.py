@@ -28,7 +28,7 @@ from horolog.broker.authorisation import Authorise, authorise
 from horolog.broker.turns import ClientGone, TimeSlice
 from horolog.buffers import Buffer
 from horolog.network.dispatching import Hangup
-from horolog.network.peer import Peer, Shortcut
+from horolog.network.peer import KEY_BYTES, Peer, Shortcut
 from horolog.network.reply import Part, Reply
 from horolog.wire.api import SUPPORTED, ApiKey, Versions
 from horolog.wire.codec import decode_request, encode_response
@@ -173,9 +173,13 @@ class Dispatcher:
             TooManyFields: it takes too long for the event loop; `slowly` answers it.
             Hangup: a version that is not served, or a request that is not allowed.
         """
-        shortcut = peer.shortcut
-        if shortcut is not None and (reply := shortcut(frame)) is not None:
-            return reply
+        shortcut = None
+        if type(frame) is bytes:  # it is not large
+            shortcut = peer.shortcuts.get(frame[:KEY_BYTES])
+            if shortcut is not None and (reply := shortcut(frame)) is not None:
+                return (
+                    self._begun(reply) if isinstance(reply, CoroutineType) else cast("Reply", reply)
+                )
         header = parse_request_header(frame)
         key, version, _, client_id, position = header
         served = self._served.get(key)
@@ -183,9 +187,10 @@ class Dispatcher:
             return _refuse_version(header)
         self._authorise(peer, key)
         body = decode_request(key, version, frame, position, FIELDS_AT_ONCE)
-        if served.make_shortcut is not None:
+        if served.make_shortcut is not None and type(frame) is bytes:
             if shortcut is None:
-                shortcut = peer.shortcut = served.make_shortcut(self._broker, self._authorise, peer)
+                shortcut = served.make_shortcut(self._broker, self._authorise, peer)
+                peer.shortcuts[frame[:KEY_BYTES]] = shortcut
             shortcut.learn(frame, header, body)
         request = Request(version, body, client_id or "", peer)
         response = served.handler(request, self._broker)
@@ -232,6 +237,16 @@ class Dispatcher:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def _begun(
+        self, answering: Coroutine[Any, Any, Reply]
+    ) -> "Reply | asyncio.Future[Reply | None]":
+        """What a shortcut's coroutine returns; its future where it has to wait."""
+        try:
+            awaited = answering.send(None)
+        except StopIteration as done:
+            return cast("Reply", done.value)
+        return self._task(_resumed(answering, awaited))
 
     async def _finish(
         self, header: RequestHeader, request: Request[Any], answering: Coroutine[Any, Any, Response]

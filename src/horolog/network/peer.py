@@ -1,10 +1,9 @@
 """The client of a connection, as request handlers see it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
-from horolog.buffers import Buffer
 from horolog.config import Endpoint
 from horolog.network.reply import Reply
 from horolog.wire.frame import RequestHeader
@@ -12,16 +11,19 @@ from horolog.wire.frame import RequestHeader
 ANONYMOUS: Final = "User:ANONYMOUS"
 """Kafka's principal of unauthenticated clients."""
 
+KEY_BYTES: Final = 2
+"""Of an API's key, with which a request begins."""
+
 
 class Shortcut(Protocol):
     """Answers requests that are like earlier ones of the same client."""
 
-    def learn(self, frame: Buffer, header: RequestHeader, body: Any, /) -> None:
+    def learn(self, frame: bytes, header: RequestHeader, body: Any, /) -> None:
         """Look at a request that was decoded."""
         ...
 
-    def __call__(self, frame: Buffer, /) -> Reply | None:
-        """The reply; None, without any effect, if the request must be decoded."""
+    def __call__(self, frame: bytes, /) -> Reply | Coroutine[Any, Any, Reply] | None:
+        """The reply, or what makes it; None, without any effect, if the request must be decoded."""
         ...
 
 
@@ -38,7 +40,7 @@ class Peer:
         "is_gone",
         "listener",
         "principal",
-        "shortcut",
+        "shortcuts",
     )
 
     def __init__(
@@ -49,8 +51,8 @@ class Peer:
         self.principal: str | None = None
         """Kafka's principal (`User:name`); None until the client has authenticated."""
         self.is_gone = False  # set once, on the event loop; threads may read it
-        self.shortcut: Shortcut | None = None
-        """Tried on each request before it is decoded."""
+        self.shortcuts: dict[bytes, Shortcut] = {}
+        """By the bytes of an API's key; tried on its requests before they are decoded."""
         self._on_authenticated = on_authenticated
         self._on_gone: dict[Callable[[], None], None] = {}
 
@@ -74,6 +76,6 @@ class Peer:
 
     def leave(self) -> None:
         """The client has disconnected."""
-        self.is_gone, self.shortcut = True, None
+        self.is_gone, self.shortcuts = True, {}
         for call in list(self._on_gone):
             call()

@@ -10,18 +10,18 @@ v10  tagged: current_leader of a partition, node_endpoints of the response (KIP-
 v13  topics by id
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from horolog.errors import RecordError
 from horolog.wire.api import ApiKey
-from horolog.wire.frame import response_prefix
 from horolog.wire.leaders import CurrentLeader, NodeEndpoint, current_leader_field, nodes_field
 from horolog.wire.packing import INT32, compact_string, string, tagged, uuid_bytes, uvarint
+from horolog.wire.templates import AnswerTemplate
 
-__all__ = ["ProducedPartition", "ProducedTopic", "SingleAnswers", "encode_produce_response"]
+__all__ = ["ProducedPartition", "ProducedTopic", "encode_produce_response", "single_answers"]
 
 _PARTITION_V0: Final = Struct(">ihq")
 _PARTITION_V2: Final = Struct(">ihqq")
@@ -82,44 +82,14 @@ def encode_produce_response(
     return bytes(out)
 
 
-class SingleAnswers:
+def single_answers(version: int, name: str, topic_id: UUID | None) -> AnswerTemplate:
     """Packs answers to requests for one partition of a topic that was appended to, from version 5.
 
-    All but the numbers is encoded once, by the functions for any response.
+    The numbers are the partition's index, 0 for no error, the base offset, the append time in
+    milliseconds, and the log start offset.
     """
-
-    __slots__ = ("_end", "_head", "_length", "_pack")
-
-    def __init__(self, version: int, name: str, topic_id: UUID | None) -> None:
-        numbers = _PARTITION_V5.pack(*_SAMPLE[:5])
-        body = encode_produce_response(version, [ProducedTopic(name, topic_id, [_SAMPLE])])
-        head, found, self._end = body.rpartition(numbers)
-        assert found, "versions before 5 have other numbers"
-        prefix = response_prefix(ApiKey.PRODUCE, version, 0, len(body))
-        self._length, self._head = prefix[:4], prefix[8:] + head
-        layout = f">4si{len(self._head)}sihqqq{len(self._end)}s"
-        self._pack: Callable[..., bytes] = Struct(layout).pack
-
-    def pack(
-        self,
-        correlation_id: int,
-        index: int,
-        base_offset: int,
-        log_append_time_ms: int,
-        log_start_offset: int,
-    ) -> bytes:
-        """The whole response, its length and header included."""
-        return self._pack(
-            self._length,
-            correlation_id,
-            self._head,
-            index,
-            0,
-            base_offset,
-            log_append_time_ms,
-            log_start_offset,
-            self._end,
-        )
+    body = encode_produce_response(version, [ProducedTopic(name, topic_id, [_SAMPLE])])
+    return AnswerTemplate(ApiKey.PRODUCE, version, body, _PARTITION_V5, _SAMPLE[:5])
 
 
 def _partition(out: bytearray, version: int, it: ProducedPartition) -> None:

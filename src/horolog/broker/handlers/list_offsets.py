@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Coroutine, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request, api
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
         ListOffsetsTopicResponse,
     )
 
+T = TypeVar("T")
+
 _FLAGS: Final = BY_APPEND_TIME | BY_CREATE_TIME
 AT_ONCE: Final = 100  # partitions; a search of each takes a tenth of a millisecond
 _INT64_MAX: Final = (1 << 63) - 1
@@ -60,13 +62,24 @@ class Moment(IntEnum):
     EARLIEST_PENDING_UPLOAD = -6
 
 
-class _Found(NamedTuple):
+class Asked(NamedTuple):
+    """What a request says of all partitions of a topic."""
+
+    version: int
+    isolation_level: int
+    topic: str
+
+
+class Found(NamedTuple):
+    """The answer for one partition, from version 1 on."""
+
+    error_code: int = 0
     timestamp: int = -1
     offset: int = -1
     leader_epoch: int = -1
 
 
-_NOTHING = _Found()
+_NOTHING: Final = Found()
 _SINCE: Final[Mapping[int, int]] = {
     Moment.LATEST: 0,
     Moment.EARLIEST: 0,
@@ -85,33 +98,38 @@ def list_offsets(
     topics = request.body.topics
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         return _list_many(request, broker)
-    name, partitions = topics[0].name, topics[0].partitions
-    find = partial(_find_some, request, broker, name, partitions, ())
-    found = _found_at_once(request, broker, name, partitions, find)
+    asked, partitions = _asked(request, topics[0].name), topics[0].partitions
+    find = partial(_find_some, broker, asked, partitions, ())
+    found = _found_at_once(broker, asked, partitions, find)
     if found is None:
-        return _list_one(request, broker, name, find)
-    return {"topics": [{"name": name, "partitions": found}]}
+        return _list_one(request, broker, asked.topic, find)
+    return {"topics": [{"name": asked.topic, "partitions": found}]}
+
+
+def _asked(request: Request[ListOffsetsRequest], topic: str) -> Asked:
+    return Asked(request.version, request.body.isolation_level, topic)
 
 
 async def _list_one(
     request: Request[ListOffsetsRequest],
     broker: Broker,
-    name: str,
+    topic: str,
     find: "Callable[[], list[ListOffsetsPartitionResponse]]",
 ) -> "ListOffsetsResponse":
     found = await broker.searchers.run(request.peer, find)
-    return {"topics": [{"name": name, "partitions": found}]}
+    return {"topics": [{"name": topic, "partitions": found}]}
 
 
 async def _list_many(request: Request[ListOffsetsRequest], broker: Broker) -> "ListOffsetsResponse":
     topics: list[ListOffsetsTopicResponse] = []
     for topic in request.body.topics:
+        asked = _asked(request, topic.name)
         repeated = _repeated(topic.partitions)
         answers: list[ListOffsetsPartitionResponse] = []
         for some in _stretches(topic.partitions):
             await request.checkpoint()
-            find = partial(_find_some, request, broker, topic.name, some, repeated)
-            found = _found_at_once(request, broker, topic.name, some, find)
+            find = partial(_find_some, broker, asked, some, repeated)
+            found = _found_at_once(broker, asked, some, find)
             if found is None:
                 found = await broker.searchers.run(request.peer, find)
             answers += found
@@ -136,76 +154,83 @@ def _stretches(
 
 
 def _found_at_once(
-    request: Request[ListOffsetsRequest],
-    broker: Broker,
-    topic: str,
-    wanted: Sequence[ListOffsetsPartition],
-    find: "Callable[[], list[ListOffsetsPartitionResponse]]",
-) -> "list[ListOffsetsPartitionResponse] | None":
+    broker: Broker, asked: Asked, wanted: Sequence[ListOffsetsPartition], find: Callable[[], T]
+) -> T | None:
+    return found_at_once(broker, asked, [one.timestamp for one in wanted], find)
+
+
+def found_at_once(
+    broker: Broker, asked: Asked, timestamps: Sequence[int], find: Callable[[], T]
+) -> T | None:
     """What `find` finds on the event loop; None if that may block or take long."""
     searches = 0
-    for one in wanted:
-        if one.timestamp >= 0:
+    for timestamp in timestamps:
+        if timestamp >= 0:
             searches += 1
-        elif one.timestamp == Moment.MAX_TIMESTAMP:
+        elif timestamp == Moment.MAX_TIMESTAMP:
             return None
     if (
-        request.version == 0  # asks the file system about every segment
-        or request.body.isolation_level & _FLAGS
+        asked.version == 0  # asks the file system about every segment
+        or asked.isolation_level & _FLAGS
         or searches > FEW_SEARCHES
     ):
         return None
     if not searches:
         return find()
     inline = broker.partitions.inline_lookups
-    if not inline.is_due(topic):
+    if not inline.is_due(asked.topic):
         return None
     try:
         found = broker.partitions.without_blocking(find)
     except WouldBlock:
-        inline.failed(topic)
+        inline.failed(asked.topic)
         return None
-    inline.succeeded(topic)
+    inline.succeeded(asked.topic)
     return found
 
 
 def _find_some(
-    request: Request[ListOffsetsRequest],
     broker: Broker,
-    topic: str,
+    asked: Asked,
     wanted: Sequence[ListOffsetsPartition],
     repeated: Container[int],
 ) -> "list[ListOffsetsPartitionResponse]":
-    flags = request.body.isolation_level & _FLAGS
-    committed = request.body.isolation_level - flags == READ_COMMITTED
     answers = []
     for one in wanted:
-        try:
-            if one.partition_index in repeated:
-                raise RequestRefused(ErrorCode.invalid_request, "a partition is asked for twice")
-            partition = _partition(broker, topic, one)
-            if request.version == 0:
-                answers.append(_answer_v0(one, partition, broker.clock.now_ms()))
-                continue
-            if flags:
-                found = _look_by_clock(partition, one.timestamp, flags, committed)
-            else:
-                found = _look(partition, one.timestamp, request.version, committed)
-            answers.append(_answer(one, ErrorCode.none, found))
-        except HorologError as error:
-            answers.append(_answer(one, code_for(error), _NOTHING))
+        index = one.partition_index
+        if index in repeated:
+            answers.append(_answer(index, Found(ErrorCode.invalid_request)))
+        elif asked.version == 0:
+            answers.append(_find_v0(broker, asked.topic, one))
+        else:
+            found = find(broker, asked, index, one.current_leader_epoch, one.timestamp)
+            answers.append(_answer(index, found))
     return answers
 
 
-def _partition(broker: Broker, topic: str, wanted: ListOffsetsPartition) -> Partition:
-    partition = broker.partition(topic, wanted.partition_index)
-    error = partition.check_epoch(wanted.current_leader_epoch)
+def find(broker: Broker, asked: Asked, index: int, leader_epoch: int, timestamp: int) -> Found:
+    """The answer for one partition, from version 1 on; a refusal is one, too."""
+    version, isolation_level, topic = asked
+    flags = isolation_level & _FLAGS
+    committed = isolation_level - flags == READ_COMMITTED
+    try:
+        partition = _partition(broker, topic, index, leader_epoch)
+        if flags:
+            return _look_by_clock(partition, timestamp, flags, committed)
+        return _look(partition, timestamp, version, committed)
+    except HorologError as error:
+        return Found(code_for(error))
+
+
+def _partition(broker: Broker, topic: str, index: int, leader_epoch: int) -> Partition:
+    partition = broker.partition(topic, index)
+    error = partition.check_epoch(leader_epoch)
     if error is not None:
         raise error
     return partition
 
 
-def _look(partition: Partition, timestamp: int, version: int, committed: bool) -> _Found:
+def _look(partition: Partition, timestamp: int, version: int, committed: bool) -> Found:
     end_offset = partition.readable_end(committed=committed)
     if timestamp >= 0 or timestamp == Moment.MAX_TIMESTAMP:
         _check_has_times(partition)
@@ -214,16 +239,16 @@ def _look(partition: Partition, timestamp: int, version: int, committed: bool) -
     _check_meaning(timestamp, version)
     match timestamp:
         case Moment.LATEST:
-            return _Found(-1, end_offset, partition.leader_epoch)
+            return Found(offset=end_offset, leader_epoch=partition.leader_epoch)
         case Moment.MAX_TIMESTAMP:
             return _before(end_offset, partition.find_max_timestamp())
         case Moment.EARLIEST | Moment.EARLIEST_LOCAL:
-            return _Found(-1, partition.log_start_offset, partition.start_epoch)
+            return Found(offset=partition.log_start_offset, leader_epoch=partition.start_epoch)
         case _:
             return _NOTHING
 
 
-def _look_by_clock(partition: Partition, time_ms: int, flags: int, committed: bool) -> _Found:
+def _look_by_clock(partition: Partition, time_ms: int, flags: int, committed: bool) -> Found:
     end_offset = partition.readable_end(committed=committed)
     if flags == BY_CREATE_TIME:
         _check_has_times(partition)
@@ -234,7 +259,7 @@ def _look_by_clock(partition: Partition, time_ms: int, flags: int, committed: bo
     if found is None or found.offset >= end_offset:
         return _NOTHING
     ms = UNKNOWN_TIME if found.ms is None else found.ms
-    return _Found(ms, found.offset, found.leader_epoch)
+    return Found(0, ms, found.offset, found.leader_epoch)
 
 
 def _check_has_times(partition: Partition) -> None:
@@ -255,9 +280,20 @@ def _check_meaning(timestamp: int, version: int) -> None:
         )
 
 
-def _answer_v0(
-    wanted: ListOffsetsPartition, partition: Partition, now_ms: int
+def _find_v0(
+    broker: Broker, topic: str, wanted: ListOffsetsPartition
 ) -> "ListOffsetsPartitionResponse":
+    code, offsets = ErrorCode.none, list[int]()
+    try:
+        partition = _partition(broker, topic, wanted.partition_index, wanted.current_leader_epoch)
+        offsets = _offsets_v0(wanted, partition, broker.clock.now_ms())
+    except HorologError as error:
+        code = code_for(error)
+    index = wanted.partition_index
+    return {"partition_index": index, "error_code": code, "old_style_offsets": offsets}
+
+
+def _offsets_v0(wanted: ListOffsetsPartition, partition: Partition, now_ms: int) -> list[int]:
     """Offsets from which on nothing is older than the time asked for, the last one first."""
     if wanted.timestamp < 0:
         _check_meaning(wanted.timestamp, 0)
@@ -270,26 +306,21 @@ def _answer_v0(
     visible = partition.high_watermark
     if any(offset > visible for offset in offsets):
         offsets = [visible, *(offset for offset in offsets if offset <= visible)]
-    return {
-        "partition_index": wanted.partition_index,
-        "error_code": ErrorCode.none,
-        "old_style_offsets": offsets,
-    }
+    return offsets
 
 
-def _before(end_offset: int, found: TimestampOffset | None) -> _Found:
+def _before(end_offset: int, found: TimestampOffset | None) -> Found:
     """The record found, unless consumers cannot fetch it yet."""
-    return _NOTHING if found is None or found.offset >= end_offset else _Found(*found)
+    return _NOTHING if found is None or found.offset >= end_offset else Found(0, *found)
 
 
-def _answer(
-    wanted: ListOffsetsPartition, error_code: ErrorCode, found: _Found
-) -> "ListOffsetsPartitionResponse":
+def _answer(index: int, found: Found) -> "ListOffsetsPartitionResponse":
+    error_code, timestamp, offset, leader_epoch = found
     return {
-        "partition_index": wanted.partition_index,
+        "partition_index": index,
         "error_code": error_code,
         "old_style_offsets": (),
-        "timestamp": found.timestamp,
-        "offset": found.offset,
-        "leader_epoch": found.leader_epoch,
+        "timestamp": timestamp,
+        "offset": offset,
+        "leader_epoch": leader_epoch,
     }
