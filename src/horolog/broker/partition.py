@@ -81,7 +81,7 @@ class Partition:
 
     def check_epoch(self, epoch: int) -> RequestRefused | None:
         """The error for a client whose leader epoch is not current; None for -1."""
-        if epoch in (-1, self._log.leader_epoch):
+        if epoch == -1 or epoch == self._log.leader_epoch:
             return None
         code = ErrorCode.unknown_leader_epoch
         if epoch < self._log.leader_epoch:

@@ -42,15 +42,22 @@ LATENCY_BOUNDS = layout.LATENCY_BOUNDS
 LATENCY_COUNT = layout.LATENCY_COUNT
 
 _FRESH_STATE = array("q", bytes(8 * layout.WALK_STATE_SIZE))
+_FRESH_STATE[layout.MIN_DELTA] = _INT64_MIN
 _FRESH_PLAIN_STATE = _FRESH_STATE[:]
-_FRESH_PLAIN_STATE[layout.MIN_DELTA] = _INT64_MIN
 _FRESH_PLAIN_STATE[layout.MEASURE] = 1
 
 # Looked up once, for what is done for each small batch.
 _RECORDS_LEFT: Final = layout.RECORDS_LEFT
 _BASE: Final = layout.BASE
 _NOW: Final = layout.NOW
+_MIN_DELTA: Final = layout.MIN_DELTA
+_POSITION: Final = layout.POSITION
 _DONE: Final = layout.DONE
+_FOUND: Final = layout.FOUND
+_SEARCH: Final = layout.SEARCH
+_TARGET: Final = layout.TARGET
+_TIMESTAMP: Final = layout.TIMESTAMP
+_DELTA: Final = layout.DELTA
 
 
 def load_kernels() -> None:
@@ -307,23 +314,21 @@ def find_at_or_after(
     min_offset: int,
     *,
     max_bytes: int = _INT64_MAX,
-    records: Iterable[Buffer] | None = None,
 ) -> tuple[int, int] | None:
     """Timestamp and offset of the first record at or after both; None if there is none.
 
     A record without a timestamp (-1) is never found.
 
     Args:
-        batch: the whole batch; not used if `records` are given.
+        batch: the whole batch.
         header: its header.
         timestamp_ms: the time.
         min_offset: the offset.
         max_bytes: what the records may decompress to.
-        records: those of a batch of v2, decompressed, cut anywhere; asked for as far as needed.
 
     Raises as `scan_batch` does, for what comes before that record.
     """
-    return _find(batch, header, layout.AT_OR_AFTER, timestamp_ms, min_offset, max_bytes, records)
+    return _find(batch, header, layout.AT_OR_AFTER, timestamp_ms, min_offset, max_bytes)
 
 
 def find_equal(
@@ -345,18 +350,15 @@ def _find(
     timestamp_ms: int,
     min_offset: int,
     max_bytes: int,
-    records: Iterable[Buffer] | None = None,
 ) -> tuple[int, int] | None:
-    if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
-        raise ValueError(f"{timestamp_ms} is no 64-bit timestamp")
-    if records is None:
-        header, records = _opened(batch, header, max_bytes)
-    state = _new_state(header, min_offset)
-    state[layout.SEARCH] = search
-    state[layout.TARGET] = timestamp_ms
-    if _walk(batch, header, state, max_bytes, records=records) != layout.FOUND:
-        return None
-    return state[layout.TIMESTAMP], header.base_offset + state[layout.DELTA]
+    header, records = _opened(batch, header, max_bytes)
+    looking = RecordSearch(header, timestamp_ms, min_offset, search)
+    for piece in _records(batch, header, max_bytes) if records is None else records:
+        found = looking.feed(piece)
+        if found is not None:
+            return found
+    looking.finish()
+    return None
 
 
 def _opened(
@@ -372,15 +374,14 @@ def _new_state(header: BatchHeader, min_offset: int | None = None) -> "array[int
     if header.records_count < 0:
         raise CorruptBatch(f"Found invalid record count {header.records_count} in magic v2 batch")
     state = _FRESH_STATE[:]
-    state[layout.RECORDS_LEFT] = header.records_count
+    state[_RECORDS_LEFT] = header.records_count
     if header.timestamp_type is LOG_APPEND_TIME:
         state[layout.APPEND_TIME] = 1
-        state[layout.BASE] = header.max_timestamp
+        state[_BASE] = header.max_timestamp
     else:
-        state[layout.BASE] = header.base_timestamp
-    state[layout.MIN_DELTA] = _INT64_MIN
+        state[_BASE] = header.base_timestamp
     if min_offset is not None:
-        state[layout.MIN_DELTA] = max(_INT64_MIN, min(min_offset - header.base_offset, _INT64_MAX))
+        state[_MIN_DELTA] = max(_INT64_MIN, min(min_offset - header.base_offset, _INT64_MAX))
     return state
 
 
@@ -396,43 +397,122 @@ def _walk(
     is_counted: bool = True,
 ) -> int:
     """Feed the records to the walk, piece by piece, and judge how it ends."""
-    if records is None:
-        size = header.size
-        payload = memoryview(batch)[HEADER_SIZE:size]
-        if len(payload) != size - HEADER_SIZE:
-            raise CorruptBatch(
-                f"The batch at offset {header.base_offset} is {size} bytes long and only "
-                f"{len(batch)} are there"
-            )
-        records = _pieces(header, payload, max_bytes)
-    carry = b""
-    passed = 0
-    for chunk in records:
-        if SCAN_KERNELS.module is None and passed >= _MUCH_FOR_A_TWIN:
+    walk = _Walk(header, state)
+    for piece in _records(batch, header, max_bytes) if records is None else records:
+        status = walk.step(piece, times, faults)
+        if status != _DONE:
+            return status
+    walk.finish(is_counted=is_counted)
+    return _DONE
+
+
+class _Walk:
+    """A walk over the records of one batch, which come in pieces."""
+
+    __slots__ = ("_carry", "_header", "_passed", "_state")
+
+    def __init__(self, header: BatchHeader, state: "array[int]") -> None:
+        self._header = header
+        self._state = state
+        self._carry = b""
+        self._passed = 0
+
+    def step(
+        self,
+        piece: Buffer,
+        times: "array[int] | None" = None,
+        faults: "array[int] | None" = None,
+    ) -> int:
+        """Go through a piece; FOUND or ENOUGH end the walk.
+
+        Raises:
+            CorruptBatch: the records break the format.
+        """
+        state = self._state
+        module = SCAN_KERNELS.module
+        if module is None and self._passed >= _MUCH_FOR_A_TWIN:
             SCAN_KERNELS.load()
-        walk = scan_twins.walk if SCAN_KERNELS.module is None else SCAN_KERNELS.module.walk
-        piece = carry + bytes(chunk) if carry else chunk
+            module = SCAN_KERNELS.module
+        walk = scan_twins.walk if module is None else module.walk
+        if self._carry:
+            piece = self._carry + bytes(piece)
         if times is None:
-            status = walk(piece, state, None, faults)
+            status: int = walk(piece, state, None, faults)
         else:
             count = state[layout.COUNT]
             room = scan_twins.times_for(piece, state)
             status = walk(piece, state, room, faults)
             times += room[: state[layout.COUNT] - count]
-        position = state[layout.POSITION]
-        if status != layout.DONE:
-            if status in (layout.FOUND, layout.ENOUGH):
-                return status
-            raise _malformed(header, state, status, passed + position)
-        carry = bytes(piece[position:])
-        passed += position
-    if state[layout.RECORDS_LEFT] if is_counted else carry:
+        if status == _FOUND:
+            return status
+        position = state[_POSITION]
+        if status == _DONE:
+            self._carry = bytes(piece[position:])
+            self._passed += position
+        elif status != layout.ENOUGH:
+            raise _malformed(self._header, state, status, self._passed + position)
+        return status
+
+    def finish(self, *, is_counted: bool = True) -> None:
+        """All pieces have come.
+
+        Raises:
+            CorruptBatch: they are not all that there must be.
+        """
+        state, header = self._state, self._header
+        if state[_RECORDS_LEFT] if is_counted else self._carry:
+            raise CorruptBatch(
+                "Incorrect declared batch size, premature EOF reached: "
+                f"{state[layout.COUNT]} of {header.records_count} records are there",
+                _place(header, self._passed + len(self._carry)),
+            )
+
+
+class RecordSearch(_Walk):
+    """A search for the first record at or after a time and an offset, in one batch of v2.
+
+    It is fed the records, decompressed and cut anywhere, as far as needed. A record without a
+    timestamp (-1) is never found.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        header: BatchHeader,
+        timestamp_ms: int,
+        min_offset: int,
+        search: int = layout.AT_OR_AFTER,
+    ) -> None:
+        if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
+            raise ValueError(f"{timestamp_ms} is no 64-bit timestamp")
+        state = _new_state(header, min_offset)
+        state[_SEARCH] = search
+        state[_TARGET] = timestamp_ms
+        super().__init__(header, state)
+
+    def feed(self, piece: Buffer) -> tuple[int, int] | None:
+        """Timestamp and offset of the record, if it is in this piece.
+
+        Raises:
+            CorruptBatch: the records before it break the format.
+        """
+        if self.step(piece) != _FOUND:
+            return None
+        state = self._state
+        return state[_TIMESTAMP], self._header.base_offset + state[_DELTA]
+
+
+def _records(batch: Buffer, header: BatchHeader, max_bytes: int) -> Iterable[Buffer]:
+    """The records of a whole batch of v2, decompressed, in pieces."""
+    size = header.size
+    payload = memoryview(batch)[HEADER_SIZE:size]
+    if len(payload) != size - HEADER_SIZE:
         raise CorruptBatch(
-            "Incorrect declared batch size, premature EOF reached: "
-            f"{state[layout.COUNT]} of {header.records_count} records are there",
-            _place(header, passed + len(carry)),
+            f"The batch at offset {header.base_offset} is {size} bytes long and only "
+            f"{len(batch)} are there"
         )
-    return layout.DONE
+    return _pieces(header, payload, max_bytes)
 
 
 def _pieces(header: BatchHeader, payload: memoryview, max_bytes: int) -> Iterable[Buffer]:

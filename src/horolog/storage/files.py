@@ -171,14 +171,11 @@ class Files(SystemCalls):
 
     def read_at(self, file: OpenFile, size: int, position: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
+        if self.is_nonblocking:
+            return bytes(self.read_buffer(file, size, position))
         if self._refusal is not None:
             raise StorageFailed(self._refusal)
         try:
-            if self.is_nonblocking:
-                cached = page_cache.read_cached(file.fd, size, position)
-                if cached is None:
-                    raise WouldBlock
-                return bytes(cached)
             data = os.pread(file.fd, size, position)
             if len(data) == size or not data:
                 return data
@@ -191,6 +188,17 @@ class Files(SystemCalls):
         except OSError as error:
             raise failed_to("read", file.path, error) from error
         return b"".join(parts)
+
+    def read_buffer(self, file: OpenFile, size: int, position: int) -> bytes | bytearray:
+        """As `read_at`, but what comes from the page cache alone is not copied into `bytes`."""
+        if self._nonblocking_thread is None or not self.is_nonblocking:
+            return self.read_at(file, size, position)
+        if self._refusal is not None:
+            raise StorageFailed(self._refusal)
+        cached = page_cache.read_cached(file.fd, size, position)
+        if cached is None:
+            raise WouldBlock
+        return cached
 
     def will_need(self, file: OpenFile, size: int, position: int) -> None:
         """Have the disk read a stretch into the page cache at once; returns without waiting.

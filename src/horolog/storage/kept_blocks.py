@@ -8,6 +8,7 @@ instead, for all indexes of a log directory together.
 import threading
 from array import array
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 Columns: TypeAlias = "tuple[array[int], array[int]]"
@@ -34,9 +35,9 @@ class KeptBlocks:
     def get(self, content: int, number: int) -> "Columns | None":
         """The block that begins with this entry of what has the number `content`, if it is kept."""
         key = content << _NUMBER_BITS | number
-        with self._lock:
-            block = self._blocks.get(key)
-            if block is not None:
+        block = self._blocks.get(key)  # without the lock: each of these calls is atomic
+        if block is not None:
+            with suppress(KeyError):  # another thread has just dropped it
                 self._blocks.move_to_end(key)
         return block
 

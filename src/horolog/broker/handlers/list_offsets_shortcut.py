@@ -96,11 +96,10 @@ class ListOffsetsShortcut:
         look = partial(
             find, self._broker, asked, index, epoch[0] if epoch else _ANY_EPOCH, timestamp
         )
-        pack = partial(answers.pack, correlation_id, index)
         found = found_at_once(self._broker, asked, (timestamp,), look)
         if found is None:
-            return self._in_thread(look, pack, fields)
-        return (pack(*found[:fields]),)
+            return self._in_thread(look, partial(answers.pack, correlation_id, index), fields)
+        return (answers.pack(correlation_id, index, *found[:fields]),)
 
     async def _in_thread(
         self, look: Callable[[], Found], pack: Callable[..., bytes], fields: int

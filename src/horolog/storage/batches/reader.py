@@ -62,7 +62,7 @@ _LOOKED_AT = 30  # bytes
 _PASSED = Struct(">qi4xb6xi8xq")
 _MUCH_TO_PASS = 128 << 10  # bytes of windows, before a search counts as long
 _ANY_TIME: Final = -(1 << 63)
-_FIRST_PIECE, _LARGEST_PIECE = 16 << 10, 256 << 10
+_FIRST_PIECE, _LARGEST_PIECE = 64 << 10, 256 << 10
 
 
 class ReadAhead(NamedTuple):
@@ -122,7 +122,7 @@ class BatchReader:
         if files.least_read:
             ahead = ReadAhead(*(max(size, files.least_read) for size in ahead))
         self._header_read, self._small_read, self._batch_read = ahead
-        self._window = b""
+        self._window: bytes | bytearray = b""
         self._start = 0
         self._is_small = False
 
@@ -220,11 +220,12 @@ class BatchReader:
             kind = TornTail if position + HEADER_SIZE > end else CorruptBatch
             raise self._corrupt(position, error.reason, kind) from None
         size = header.batch_length + LOG_OVERHEAD
-        if header.last_offset_delta < 0:
+        last_offset_delta = header.last_offset_delta
+        if last_offset_delta < 0:
             raise self._corrupt(
                 position,
                 f"the batch at offset {header.base_offset} cannot end before that: its last offset "
-                f"delta is {header.last_offset_delta}",
+                f"delta is {last_offset_delta}",
             )
         if position + size > end:
             raise self._corrupt(
@@ -234,7 +235,7 @@ class BatchReader:
                 TornTail,
             )
         self._is_small = size < _SMALL_BATCH
-        self._next = position + size, header.next_offset
+        self._next = position + size, header.base_offset + last_offset_delta + 1
         return header
 
     def find(
@@ -256,23 +257,23 @@ class BatchReader:
         """
         position, size = start, self.size
         limit = size if within is None else min(size, start + within + 1)
-        passed = 0
+        read = 0
         while position < limit:
-            if not 0 <= position - self._start <= len(self._window) - HEADER_SIZE:
-                self._load_header(position, size)
-                passed += len(self._window)
-            before, position = position, self._pass(position, offset, timestamp)
-            passed += _SMALL_BATCH if before == position else 0
-            if passed > _MUCH_TO_PASS:
-                self._files.may_block()
-            if before < position and position + HEADER_SIZE > self._start + len(self._window):
-                continue  # to be judged with more of it
-            if position >= limit:
-                break
+            window = self._window
             header = self._header(position, size)
-            if header.last_offset >= offset and header.max_timestamp >= timestamp:
+            if (
+                header.base_offset + header.last_offset_delta >= offset
+                and header.max_timestamp >= timestamp
+            ):
                 return position, header
+            if self._window is not window:
+                read += len(self._window)
+            read += _SMALL_BATCH if header.magic != MAGIC else 0
+            if read > _MUCH_TO_PASS:
+                self._files.may_block()
             position += header.size
+            if position - self._start <= len(self._window) - HEADER_SIZE:
+                position = self._pass(position, offset, timestamp)
         return None
 
     def _pass(self, position: int, offset: int, timestamp: int) -> int:
@@ -298,24 +299,28 @@ class BatchReader:
 
     # Whole batches.
 
-    def records(self, position: int, header: BatchHeader) -> Iterator[memoryview]:
-        """The records of a batch as they are stored, in pieces, as far as they are asked for.
+    def held_records(self, position: int, header: BatchHeader) -> memoryview:
+        """The first records of a batch as they are stored, as far as they are in memory already."""
+        begin = position + HEADER_SIZE - self._start
+        if begin < 0:
+            return memoryview(b"")
+        return memoryview(self._window)[begin : begin + header.size - HEADER_SIZE]
 
-        The first is what there is in memory already. More than a few count as `may_block`.
+    def more_records(self, position: int, header: BatchHeader, held: int) -> Iterator[memoryview]:
+        """What follows the first `held` bytes of the records, in pieces, as far as asked for.
+
+        More than a few pieces count as `may_block`.
         """
-        at, stop, ahead = position + HEADER_SIZE, position + header.size, _FIRST_PIECE
+        at, stop, ahead = position + HEADER_SIZE + held, position + header.size, _FIRST_PIECE
         while at < stop:
-            begin = at - self._start
-            if not 0 <= begin < len(self._window):
-                if ahead > _LARGEST_PIECE:
-                    self._files.may_block()
-                self._load(at, min(ahead, stop - at))
-                begin, ahead = 0, min(4 * ahead, _PIECE_BYTES)
-            piece = memoryview(self._window)[begin : begin + stop - at]
+            if ahead > _LARGEST_PIECE:
+                self._files.may_block()
+            self._load(at, min(ahead, stop - at))
+            piece = memoryview(self._window)
             if not piece:
                 raise self._corrupt(position, "the file became shorter while it was read")
             yield piece
-            at += len(piece)
+            at, ahead = at + len(piece), min(4 * ahead, _PIECE_BYTES)
 
     def batch(self, position: int, header: BatchHeader) -> memoryview:
         """The bytes of one whole batch, valid until the reader moves on."""
@@ -331,7 +336,7 @@ class BatchReader:
 
     def start_of(self, position: int, size: int) -> bytes:
         """The first bytes of a batch, however long it is."""
-        return self._read(size, position)
+        return bytes(self._read(size, position))
 
     def check(self, position: int, header: BatchHeader) -> None:
         """Compare a batch with its checksum, a piece at a time.
@@ -487,12 +492,13 @@ class BatchReader:
         if position < self.size:
             self._files.will_need(self._file, min(size, self.size - position), position)
 
-    def _read(self, size: int, position: int) -> bytes:
-        return self._files.read_at(self._file, max(0, min(size, self.size - position)), position)
+    def _read(self, size: int, position: int) -> bytes | bytearray:
+        size = max(0, min(size, self.size - position))
+        return self._files.read_buffer(self._file, size, position)
 
     def _load_header(self, position: int, end: int) -> None:
         wanted = self._small_read if self._is_small else self._header_read
-        self._window = self._files.read_at(self._file, min(wanted, end - position), position)
+        self._window = self._files.read_buffer(self._file, min(wanted, end - position), position)
         self._start = position
 
     def _load(self, position: int, size: int) -> None:

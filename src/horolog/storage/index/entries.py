@@ -86,26 +86,45 @@ class Entries:
 
     def search(self, column: int, value: int) -> int:
         """How many entries, from the first on, have `column` at or below `value`."""
-        low, block = self._block(column, value)
+        low, block = self._block(value) if column == 0 else self._block_by_halving(column, value)
         return low + bisect_right(block[column], value)
 
     def last_at(self, value: int) -> tuple[int, int] | None:
         """The last entry whose first column is at or below `value`; None if there is none."""
-        _, (first, second) = self._block(0, value)
+        _, (first, second) = self._block(value)
         index = bisect_right(first, value) - 1
         return (first[index], second[index]) if index >= 0 else None
 
-    def _block(self, column: int, value: int) -> tuple[int, Columns]:
-        """The number of the first entry of the block to search, and the block."""
+    def _block(self, value: int) -> tuple[int, Columns]:
+        """The block to search by the first column, and the number of its first entry."""
         content = self._content  # before their number: what is read now is not kept for others
+        count = len(self) if self._count is None else self._count
+        low = 0
+        if count > _BLOCK_ENTRIES:
+            starts = content.starts
+            if len(starts) * _BLOCK_ENTRIES < count:
+                starts = self._starts_of(content, count)
+            low = max(0, bisect_right(starts, value) - 1) * _BLOCK_ENTRIES
+        size = min(_BLOCK_ENTRIES, count - low)
+        block = self._files.index_blocks.get(content.number, low)
+        # Entries were appended, and are never changed.
+        if block is None or len(block[0]) != size:
+            block = self._read_block(content, low, size)
+        return low, block
+
+    def _read_block(self, content: _Content, low: int, size: int) -> Columns:
+        if not size:
+            return self._columns(b"")
+        self._read_around(low)
+        block = self._columns(self.read_between(low, low + size))
+        if len(block[0]) == size:
+            self._files.index_blocks.keep(content.number, low, block)
+        return block
+
+    def _block_by_halving(self, column: int, value: int) -> tuple[int, Columns]:
         low, high = 0, len(self)
-        if high == 0:
+        if not high:
             return 0, self._columns(b"")
-        if column == 0:
-            if high > _BLOCK_ENTRIES:
-                starts = self._starts_of(content, high)
-                low = max(0, bisect_right(starts, value) - 1) * _BLOCK_ENTRIES
-            return low, self._kept_block(content, low, min(high, low + _BLOCK_ENTRIES))
         while high - low > _BLOCK_ENTRIES:
             middle = (low + high) // 2
             if self[middle][column] <= value:
@@ -114,17 +133,6 @@ class Entries:
                 high = middle
         self._read_around(low)
         return low, self._columns(self.read_between(low, high))
-
-    def _kept_block(self, content: _Content, low: int, high: int) -> Columns:
-        kept = self._files.index_blocks
-        block = kept.get(content.number, low)
-        # Entries were appended, and are never changed.
-        if block is None or len(block[0]) != high - low:
-            self._read_around(low)
-            block = self._columns(self.read_between(low, high))
-            if len(block[0]) == high - low:
-                kept.keep(content.number, low, block)
-        return block
 
     def _columns(self, data: bytes) -> Columns:
         """Whole entries by columns, which are searched without a step of the interpreter."""
@@ -154,23 +162,19 @@ class Entries:
         return self._files.read_at(self._files.get(self.path), size, self._start + first * width)
 
     def _starts_of(self, content: _Content, count: int) -> "array[int]":
-        known = content.starts
+        """The first column of the first entry of each block, of those not known yet, too."""
+        known, found = content.starts, array("q")
         stride = _BLOCK_ENTRIES * self._layout.size
-        if len(known) * _BLOCK_ENTRIES < count:
-            # One read of many pages instead of one of each page.
-            found = array("q")
-            for first in range(len(known) * _BLOCK_ENTRIES, count, _READ_BLOCKS * _BLOCK_ENTRIES):
-                last = min(first + _READ_BLOCKS * _BLOCK_ENTRIES, count)
-                part = self.read_between(first, last)
-                whole = (last - first) * self._layout.size
-                if len(part) < whole:
-                    raise CorruptIndex(f"{self.path} ends before entry {count}")
-                found.extend(
-                    self._layout.unpack_from(part, at)[0] for at in range(0, whole, stride)
-                )
-            known = known + found
-            content.starts = known  # a new one: another thread may be searching in the old one
-        return known
+        # One read of many pages instead of one of each page.
+        for first in range(len(known) * _BLOCK_ENTRIES, count, _READ_BLOCKS * _BLOCK_ENTRIES):
+            last = min(first + _READ_BLOCKS * _BLOCK_ENTRIES, count)
+            part = self.read_between(first, last)
+            whole = (last - first) * self._layout.size
+            if len(part) < whole:
+                raise CorruptIndex(f"{self.path} ends before entry {count}")
+            found.extend(self._layout.unpack_from(part, at)[0] for at in range(0, whole, stride))
+        content.starts = known + found  # a new one: another thread may be searching in the old one
+        return content.starts
 
     def read(self) -> bytes:
         """All that are in use, as they are; empty if there is no such file."""

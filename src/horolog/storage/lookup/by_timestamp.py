@@ -24,7 +24,7 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptIndex, RequestRefused
 from horolog.record.batch import MAGIC, BatchHeader
 from horolog.record.compression import Codec
-from horolog.record.scan import find_at_or_after, find_equal, scan_batch
+from horolog.record.scan import RecordSearch, find_at_or_after, find_equal, scan_batch
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.file_errors import FileMissing
@@ -148,9 +148,7 @@ def _find_in(
     start = segment.indexes.position_for(timestamp, from_offset, end, log)
     for position, header in _candidates(segment, log, timestamp, from_offset, start):
         if not header.codec_number and header.magic == MAGIC:
-            found = find_at_or_after(
-                b"", header, timestamp, from_offset, records=log.records(position, header)
-            )
+            found = _find_in_plain(log, position, header, timestamp, from_offset)
         else:
             if header.size > _MUCH_TO_SCAN:
                 segment.may_block()
@@ -163,6 +161,23 @@ def _find_in(
                 )
         if found is not None:
             return TimestampOffset(*found, header.leader_epoch)
+    return None
+
+
+def _find_in_plain(
+    log: BatchReader, position: int, header: BatchHeader, timestamp: int, from_offset: int
+) -> tuple[int, int] | None:
+    """`find_at_or_after` of a batch of v2 that is not compressed, read as far as needed."""
+    search = RecordSearch(header, timestamp, from_offset)
+    held = log.held_records(position, header)
+    found = search.feed(held)
+    if found is not None:
+        return found
+    for piece in log.more_records(position, header, len(held)):
+        found = search.feed(piece)
+        if found is not None:
+            return found
+    search.finish()
     return None
 
 
