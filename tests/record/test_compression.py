@@ -1,6 +1,7 @@
 """Every codec both ways, next to other implementations, and under bombs and damage."""
 
 import gzip
+import random
 import struct
 import subprocess
 import sys
@@ -254,6 +255,51 @@ def test_a_damaged_stream_raises_nothing_but_corrupt(codec, data):
     cut = data.draw(st.integers(0, len(packed)))
     with suppress(CorruptBatch, RequestRefused):
         decompress(codec, packed[:cut], max_bytes=1 << 20)
+
+
+def read(codec, packed, max_bytes, **how):
+    """What is read, or the error; and all that came before it."""
+    seen = bytearray()
+    try:
+        for piece in fleeting_chunks(codec, packed, max_bytes=max_bytes, **how):
+            seen += piece
+    except (CorruptBatch, RequestRefused) as error:
+        return type(error), seen
+    return None, seen
+
+
+# Of less than a block, of two, and blocks that lz4 leaves as they are.
+_NOISE = random.Random(1).randbytes(100_000)
+_SEARCHED = [TEXT[:3000], TEXT[:150_000], _NOISE, b""]
+
+
+@with_each(PACKED)
+@given(data=st.data())
+def test_a_search_reads_what_any_reader_reads_and_refuses_the_same(codec, data):
+    plain = data.draw(st.sampled_from(_SEARCHED))
+    packed = bytearray(compress(codec, plain))
+    if codec is Codec.LZ4 and data.draw(st.booleans()):
+        options = {"block_size": data.draw(st.sampled_from([4, 5, 6, 7])), "block_linked": False}
+        options["store_size"] = data.draw(st.booleans())
+        options["content_checksum"] = data.draw(st.booleans())
+        packed = bytearray(lz4.frame.compress(plain, **options))
+    for _ in range(data.draw(st.integers(0, 3))):
+        near_a_header = st.sampled_from([*range(14), -1, -4, -5, -8])
+        at = data.draw(st.one_of(near_a_header, st.integers(0, len(packed) - 1))) % len(packed)
+        packed[at] = data.draw(st.one_of(st.sampled_from([0, 1, 64, 128]), st.integers(0, 255)))
+    cut = data.draw(st.sampled_from([len(packed), len(packed), len(packed) - 4, 7, 20]))
+    limit = data.draw(st.sampled_from([LIMIT, 100_000, 65_536, 1000, 1]))
+    wrong, seen = read(codec, packed[:cut], limit)
+    searched = read(codec, packed[:cut], limit, is_search=True)
+    assert searched[0] == wrong
+    if wrong is None:
+        assert searched[1] == seen
+
+
+def test_a_search_unpacks_a_block_of_lz4_at_a_time():
+    packed = compress(Codec.LZ4, TEXT)
+    pieces = fleeting_chunks(Codec.LZ4, packed, max_bytes=LIMIT, is_search=True)
+    assert len(next(pieces)) == 64 << 10
 
 
 @pytest.mark.parametrize(

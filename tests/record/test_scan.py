@@ -483,7 +483,7 @@ def test_a_malformation_is_the_same_wherever_the_pieces_end(records, count, says
 
 
 def _in_pieces(size: int):
-    def pieces(codec, data, *, max_bytes):
+    def pieces(codec, data, *, max_bytes, is_search=False):
         scratch = bytearray(size)
         for piece in decompress_chunks(codec, data, max_bytes=max_bytes, chunk_bytes=size):
             scratch[: len(piece)] = piece

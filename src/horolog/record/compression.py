@@ -94,8 +94,16 @@ class _ThreadLocal(threading.local):
 _local = _ThreadLocal()
 
 
-def fleeting_chunks(codec: Codec, data: Buffer, *, max_bytes: int) -> Iterator[Buffer]:
-    """As `decompress_chunks`, of pieces that are good only until the next one is asked for."""
+def fleeting_chunks(
+    codec: Codec, data: Buffer, *, max_bytes: int, is_search: bool = False
+) -> Iterator[Buffer]:
+    """As `decompress_chunks`, of pieces that are good only until the next one is asked for.
+
+    A search may need the first ones alone, which are small if the codec makes that cheap.
+    """
+    if is_search and codec is Codec.LZ4:
+        blocks = lz4_frame.blocks(memoryview(data), max(1, min(CHUNK_BYTES, max_bytes)))
+        return _bounded(blocks, codec, data, max_bytes)
     if len(data) <= _LITTLE_BYTES:
         return _chunks(codec, data, max_bytes, CHUNK_BYTES, None)
     return _chunks_in_scratch(codec, data, max_bytes)
@@ -135,9 +143,16 @@ def _chunks(
         if len(data):
             yield data
         return
-    produced = 0
     chunk_bytes = max(1, min(chunk_bytes, max_bytes))  # more would be for nothing
-    for chunk in _DECOMPRESSORS[codec](memoryview(data), chunk_bytes, scratch):
+    found = _DECOMPRESSORS[codec](memoryview(data), chunk_bytes, scratch)
+    yield from _bounded(found, codec, data, max_bytes)
+
+
+def _bounded(
+    found: Iterator[Buffer], codec: Codec, data: Buffer, max_bytes: int
+) -> Iterator[Buffer]:
+    produced = 0
+    for chunk in found:
         produced += len(chunk)
         if produced > max_bytes:
             raise UncompressedTooLarge(

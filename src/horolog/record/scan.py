@@ -353,7 +353,9 @@ def _find(
 ) -> tuple[int, int] | None:
     header, records = _opened(batch, header, max_bytes)
     looking = RecordSearch(header, timestamp_ms, min_offset, search)
-    for piece in _records(batch, header, max_bytes) if records is None else records:
+    if records is None:
+        records = _records(batch, header, max_bytes, is_search=True)
+    for piece in records:
         found = looking.feed(piece)
         if found is not None:
             return found
@@ -503,7 +505,9 @@ class RecordSearch(_Walk):
         return state[_TIMESTAMP], self._header.base_offset + state[_DELTA]
 
 
-def _records(batch: Buffer, header: BatchHeader, max_bytes: int) -> Iterable[Buffer]:
+def _records(
+    batch: Buffer, header: BatchHeader, max_bytes: int, *, is_search: bool = False
+) -> Iterable[Buffer]:
     """The records of a whole batch of v2, decompressed, in pieces."""
     size = header.size
     payload = memoryview(batch)[HEADER_SIZE:size]
@@ -512,12 +516,12 @@ def _records(batch: Buffer, header: BatchHeader, max_bytes: int) -> Iterable[Buf
             f"The batch at offset {header.base_offset} is {size} bytes long and only "
             f"{len(batch)} are there"
         )
-    return _pieces(header, payload, max_bytes)
-
-
-def _pieces(header: BatchHeader, payload: memoryview, max_bytes: int) -> Iterable[Buffer]:
     if header.codec_number and header.records_count:  # else there is nothing to decompress
-        return fleeting_chunks(header.codec, payload, max_bytes=max_bytes)
+        return fleeting_chunks(header.codec, payload, max_bytes=max_bytes, is_search=is_search)
+    return _pieces(payload)
+
+
+def _pieces(payload: memoryview) -> Iterable[Buffer]:
     if SCAN_KERNELS.module is not None or len(payload) <= _MUCH_FOR_A_TWIN:
         return (payload,)
     return (

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import cramjam
+import lz4.block
 import lz4.frame
 
 from horolog.buffers import Buffer
@@ -34,6 +35,7 @@ _END_MARK: Final = 0
 _EMPTY_BLOCKS: Final = (1 << 31, 1)  # uncompressed, and compressed to its one token
 _SIZE_BITS: Final = 0x7FFFFFFF
 _BLOCK_BYTES: Final = {0x40: 64 << 10, 0x50: 256 << 10, 0x60: 1 << 20}  # by the byte after flags
+_USUAL_FLAGS: Final = 0x60  # version 1, independent blocks, and no more
 _INPUT_BYTES: Final = 256 << 10  # given at once: the library copies what it could not use yet
 _U32: Final = struct.Struct("<I")
 
@@ -100,6 +102,13 @@ def _xxh32(data: bytes) -> int:
     return value ^ value >> 16
 
 
+_USUAL_HEADERS: Final = {
+    _with_checksum(_MAGIC + bytes([_USUAL_FLAGS, code, 0]), _FLAGS): block_bytes
+    for code, block_bytes in _BLOCK_BYTES.items()
+}
+"""The most bytes of a block, by a frame's magic and descriptor."""
+
+
 class _Packer:
     def __init__(self, level: int | None) -> None:
         self._frame = lz4.frame.LZ4FrameCompressor(
@@ -162,6 +171,31 @@ def chunks(
             raise corrupt(Codec.LZ4, error) from None
         size = chunk_bytes
         yield chunk
+
+
+def blocks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
+    """As `chunks`, but a block at a time where clients have written the frame as they usually do.
+
+    A search of the first records decompresses no more than it needs.
+    """
+    block_bytes = _USUAL_HEADERS.get(bytes(packed[:_DESCRIPTOR_END]), chunk_bytes + 1)
+    if block_bytes > chunk_bytes or _check_frame(packed) is None:
+        yield from chunks(packed, chunk_bytes)
+        return
+    position = _DESCRIPTOR_END
+    while (size := _U32.unpack_from(packed, position)[0]) != _END_MARK:
+        position += _U32.size
+        block = packed[position : position + (size & _SIZE_BITS)]
+        position += len(block)
+        if len(block) > block_bytes:
+            raise corrupt(Codec.LZ4, f"a block of {len(block)} bytes is larger than the frame says")
+        if size > _SIZE_BITS:
+            yield block  # as it is
+            continue
+        try:
+            yield lz4.block.decompress(block, uncompressed_size=block_bytes)
+        except lz4.block.LZ4BlockError as error:
+            raise corrupt(Codec.LZ4, error) from None
 
 
 class _Plain(NamedTuple):
