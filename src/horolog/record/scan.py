@@ -383,7 +383,10 @@ def _new_state(header: BatchHeader, min_offset: int | None = None) -> "array[int
     else:
         state[_BASE] = header.base_timestamp
     if min_offset is not None:
-        state[_MIN_DELTA] = max(_INT64_MIN, min(min_offset - header.base_offset, _INT64_MAX))
+        least = min_offset - header.base_offset
+        if not _INT64_MIN <= least <= _INT64_MAX:
+            least = _INT64_MIN if least < 0 else _INT64_MAX
+        state[_MIN_DELTA] = least
     return state
 
 

@@ -36,7 +36,8 @@ class KeptBlocks:
         """The block that begins with this entry of what has the number `content`, if it is kept."""
         key = content << _NUMBER_BITS | number
         block = self._blocks.get(key)  # without the lock: each of these calls is atomic
-        if block is not None:
+        # As long as nothing has to go soon, the order does not matter.
+        if block is not None and self._bytes > self._most_bytes // 2:
             with suppress(KeyError):  # another thread has just dropped it
                 self._blocks.move_to_end(key)
         return block

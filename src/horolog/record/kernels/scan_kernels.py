@@ -427,8 +427,9 @@ def walk(
     """As `scan_twins.walk`."""
     if not len(data):
         return scan_twins.walk(data, state, times, faults)  # numpy makes no array of nothing
+    view = data if type(data) is memoryview else memoryview(data)
     return _compiled_walk(
-        np.frombuffer(memoryview(data).toreadonly(), np.uint8),
+        np.frombuffer(view.toreadonly(), np.uint8),
         0,
         np.frombuffer(state, np.int64),
         _NOTHING if times is None else np.frombuffer(times, np.int64),
