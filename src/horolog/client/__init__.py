@@ -10,6 +10,7 @@ from horolog.client.admin import ConfigEntry, ConfigResource, ResourceType
 from horolog.client.client import Client
 from horolog.client.config import Address, ClientConfig
 from horolog.client.connection import AuthenticationFailed, NoAnswer
+from horolog.client.fetching import AbortedTransaction, AppendTimes, Fetched
 from horolog.client.groups import CommittedOffset
 from horolog.client.metadata import Broker, ClusterMetadata, PartitionMetadata, TopicMetadata
 from horolog.client.offset_lookups import (
@@ -21,7 +22,7 @@ from horolog.client.offset_lookups import (
     RecordClock,
     TopicPartition,
 )
-from horolog.client.records import AbortedTransaction, AppendTimes, Fetched, Produced
+from horolog.client.records import Produced
 from horolog.client.security import Security
 from horolog.client.time_ranges import OffsetSpan, RangeClock
 from horolog.client.transactions import Transaction

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from horolog.client.deadline import Deadline
+from horolog.client.fetching import highest_for
 from horolog.client.link import Link
 from horolog.client.metadata import refuse
 from horolog.client.offset_lookups import TopicPartition
-from horolog.client.records import Produced, highest_for, produced_of
+from horolog.client.records import Produced, produced_of
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, HorologError, RequestRefused
 from horolog.wire.api import ApiKey

@@ -4,7 +4,7 @@ import math
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from horolog.buffers import Buffer
@@ -147,8 +147,19 @@ class Connection:
         self.send_only(api_key, version, body, deadline)
         self._in_flight.append((self._correlation_id, api_key, version))
 
-    def receive(self, deadline: Deadline) -> ResponseFrame:
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether `receive` has an answer to wait for."""
+        return bool(self._in_flight)
+
+    def receive(
+        self, deadline: Deadline, memory: Callable[[int], memoryview] | None = None
+    ) -> ResponseFrame:
         """The answer to the earliest request that has not been answered.
+
+        Args:
+            deadline: of the answer.
+            memory: gives writable memory of a size for it; its own, if there is none.
 
         Raises:
             NoAnswer: the broker closed the connection, or the deadline has passed.
@@ -158,7 +169,7 @@ class Connection:
         if self._socket is None:
             raise NoAnswer(f"{self.address} did not answer {api_key.title} (closed)", sent=True)
         try:
-            frame = self._receive_frame(deadline)
+            frame = self._receive_frame(deadline, memory or _own_memory)
             correlation_id, position = parse_response_header(frame, api_key, version)
             if correlation_id != expected_id:
                 raise MalformedResponse(
@@ -203,8 +214,8 @@ class Connection:
                 f"{self.address} did not take {api_key.title} ({_reason(error)})", sent=True
             ) from error
 
-    def _receive_frame(self, deadline: Deadline) -> memoryview:
-        prefix = self._receive(LENGTH_BYTES, deadline)
+    def _receive_frame(self, deadline: Deadline, memory: Callable[[int], memoryview]) -> memoryview:
+        prefix = self._receive(_own_memory(LENGTH_BYTES), deadline)
         if prefix[:2] == _TLS_ALERT:
             raise MalformedResponse(
                 f"{self.address} answered in TLS: set security.protocol to SSL or SASL_SSL"
@@ -215,13 +226,12 @@ class Connection:
                 f"{self.address} announced an answer of {length} bytes; from 4 to "
                 f"{self._max_response_bytes} are read. Is it a Kafka broker's plaintext port?"
             )
-        return self._receive(length, deadline)
+        return self._receive(memory(length), deadline)
 
-    def _receive(self, size: int, deadline: Deadline) -> memoryview:
+    def _receive(self, view: memoryview, deadline: Deadline) -> memoryview:
         assert self._socket is not None
-        view = memoryview(bytearray(size))
         got = 0
-        while got < size:
+        while got < len(view):
             left_s = deadline.left_s()
             if left_s <= 0:
                 raise TimeoutError("timed out")
@@ -237,6 +247,10 @@ class Connection:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _own_memory(size: int) -> memoryview:
+    return memoryview(bytearray(size))
 
 
 def _joined(pieces: Iterable[Buffer]) -> Iterator[Buffer]:

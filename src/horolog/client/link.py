@@ -1,6 +1,6 @@
 """A connection with what the broker at its end can do: the highest version that both know."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from horolog import __version__
@@ -173,14 +173,22 @@ class Link:
         """
         self.connection.send(api_key, version, request_pieces(api_key, version, request), deadline)
 
-    def receive(self, api_key: ApiKey, version: int, deadline: Deadline) -> ResponseBody:
+    def receive(
+        self,
+        api_key: ApiKey,
+        version: int,
+        deadline: Deadline,
+        memory: Callable[[int], memoryview] | None = None,
+    ) -> ResponseBody:
         """The answer to the earliest request that was sent and not answered, which is of this kind.
+
+        It lies in `memory`, if that is given: see `Connection.receive`.
 
         Raises:
             NoAnswer: the broker closed the connection, or the deadline has passed.
             MalformedResponse: the answer cannot be read.
         """
-        frame, position = self.connection.receive(deadline)
+        frame, position = self.connection.receive(deadline, memory)
         try:
             return ResponseBody(version, decode_response(api_key, version, frame, position))
         except MalformedResponse:

@@ -1,53 +1,26 @@
 """Reading and writing partitions: fetch, produce."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from horolog.client.deadline import Deadline
+from horolog.client.fetching import (
+    Fetched,
+    FetchRequest,
+    fetch_request,
+    highest_for,
+    only_partition,
+    to_fetch,
+)
 from horolog.client.link import Link
 from horolog.client.metadata import error_of, refuse
-from horolog.client.offset_lookups import TopicPartition, require_append_times
+from horolog.client.offset_lookups import TopicPartition
 from horolog.client.retrying import RetriedCalls
-from horolog.errors import ErrorCode, RecordError, RecordsRejected
+from horolog.errors import RecordError, RecordsRejected
 from horolog.wire.api import ApiKey
-from horolog.wire.features import (
-    UNKNOWN_TIME,
-    WITH_APPEND_TIMES,
-)
-from horolog.wire.fetch import AbortedTransaction
 
-__all__ = [
-    "AbortedTransaction",
-    "AppendTimes",
-    "Fetched",
-    "Produced",
-    "RecordCalls",
-]
-
-_FIRST_WITH_TOPIC_IDS: Final = 13  # of produce and of fetch
-
-
-class AppendTimes(NamedTuple):
-    """Records from `offset` on, up to the next of these, were appended at `ms`, if it is known."""
-
-    offset: int
-    ms: int | None
-
-
-class Fetched(NamedTuple):
-    """What a fetch gave: whole batches, the first of which may start before the offset asked for.
-
-    The last may be cut short by a broker that is not ours. `aborted` is for committed reads.
-    """
-
-    records: bytes | memoryview
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    aborted: Sequence[AbortedTransaction]
-    append_times: Sequence[AppendTimes] = ()
-    """Of the records from the offset asked for on, if they were asked for."""
+__all__ = ["Produced", "RecordCalls"]
 
 
 class Produced(NamedTuple):
@@ -83,29 +56,27 @@ class RecordCalls(RetriedCalls):
             RequestRefused: `offset_out_of_range` if the log has no such offset, or another reason.
             NoAnswer: the leader does not answer.
         """
+        return self.answer_to(
+            FetchRequest(
+                topic,
+                partition,
+                offset,
+                max_bytes,
+                max_wait_ms,
+                min_bytes,
+                read_committed,
+                with_append_times,
+            )
+        )
+
+    def answer_to(self, request: FetchRequest) -> Fetched:
+        """The same as `fetch` with these arguments."""
 
         def attempt(deadline: Deadline) -> Fetched:
-            known = self.brokers.topic(topic, deadline)
-            leader = self.brokers.leader(topic, partition, deadline)
-            if with_append_times:
-                require_append_times(leader)
-            wanted = _to_fetch(partition, offset, max_bytes)
-            request = _fetch_request(
-                [{"topic": topic, "topic_id": known.topic_id, "partitions": [wanted]}],
-                max_bytes=max_bytes,
-                max_wait_ms=max_wait_ms,
-                min_bytes=min_bytes,
-                level=int(read_committed) + WITH_APPEND_TIMES * with_append_times,
-            )
-            version = leader.version(ApiKey.FETCH, highest=highest_for(known.topic_id))
-            body = leader.ask(ApiKey.FETCH, version, request, deadline).body
-            what = f"fetch of {topic}-{partition} from offset {offset}"
-            refuse(getattr(body, "error_code", 0), what)
-            it = _only_partition(body.responses, what)
-            refuse(it.error_code, what)
-            return _fetched_with_times(it) if with_append_times else _fetched(it)
+            leader, version, wanted = request.prepare(self.brokers, deadline)
+            return request.read(leader.ask(ApiKey.FETCH, version, wanted, deadline).body)
 
-        return self._persist(attempt, extra_ms=max_wait_ms)
+        return self._persist(attempt, extra_ms=request.max_wait_ms)
 
     def wait_for_records(
         self,
@@ -130,7 +101,7 @@ class RecordCalls(RetriedCalls):
             )
             for (topic, partition), position in positions.items():
                 leader = self.brokers.leader(topic, partition, deadline)
-                by_leader[leader][topic].append(_to_fetch(partition, position, max_bytes=1))
+                by_leader[leader][topic].append(to_fetch(partition, position, max_bytes=1))
             for leader, by_topic in by_leader.items():
                 topics = [
                     {"topic": name, "topic_id": known.topic_id, "partitions": its}
@@ -138,7 +109,7 @@ class RecordCalls(RetriedCalls):
                     for known in [self.brokers.topic(name, deadline)]
                 ]
                 ids = [each["topic_id"] for each in topics]
-                request = _fetch_request(
+                request = fetch_request(
                     topics,
                     max_bytes=1,
                     max_wait_ms=max_wait_ms // len(by_leader),
@@ -195,76 +166,9 @@ class RecordCalls(RetriedCalls):
                 return Produced(None, None, None)
             body = leader.ask(ApiKey.PRODUCE, version, request, deadline).body
             what = f"produce to {topic}-{partition}"
-            return produced_of(_only_partition(body.responses, what, "partition_responses"), what)
+            return produced_of(only_partition(body.responses, what, "partition_responses"), what)
 
         return self._persist(attempt, may_repeat=False)
-
-
-def _to_fetch(partition: int, offset: int, max_bytes: int) -> dict[str, int]:
-    return {
-        "partition": partition,
-        "current_leader_epoch": -1,
-        "fetch_offset": offset,
-        "last_fetched_epoch": -1,
-        "log_start_offset": -1,
-        "partition_max_bytes": max_bytes,
-    }
-
-
-def _fetch_request(
-    topics: Sequence[Mapping[str, Any]],
-    *,
-    max_bytes: int,
-    max_wait_ms: int,
-    min_bytes: int,
-    level: int,
-) -> dict[str, Any]:
-    return {
-        "replica_id": -1,
-        "max_wait_ms": max_wait_ms,
-        "min_bytes": min_bytes,
-        "max_bytes": max_bytes,
-        "isolation_level": level,
-        "session_id": 0,
-        "session_epoch": -1,  # no session: each fetch names all partitions
-        "topics": topics,
-        "forgotten_topics_data": (),
-        "rack_id": "",
-    }
-
-
-def highest_for(topic_id: object) -> int:
-    """A broker that gave no topic id is asked by name."""
-    return 0x7FFF if topic_id is not None else _FIRST_WITH_TOPIC_IDS - 1
-
-
-def _only_partition(topics: Sequence[Any], what: str, partitions: str = "partitions") -> Any:
-    for topic in topics:
-        for it in getattr(topic, partitions):
-            return it
-    return refuse(ErrorCode.unknown_server_error, what, "the answer does not mention it")
-
-
-def _fetched(it: Any) -> Fetched:
-    aborted = it.aborted_transactions or ()
-    return Fetched(
-        records=b"" if it.records is None else it.records,
-        high_watermark=it.high_watermark,
-        last_stable_offset=it.last_stable_offset,
-        log_start_offset=getattr(it, "log_start_offset", -1),
-        aborted=[AbortedTransaction(each.producer_id, each.first_offset) for each in aborted],
-    )
-
-
-def _fetched_with_times(it: Any) -> Fetched:
-    """Of a broker that announces it: how many are aborted, those, and then the append times."""
-    found = _fetched(it)
-    count = found.aborted[0].producer_id if found.aborted else 0
-    times = [
-        AppendTimes(offset, None if ms == UNKNOWN_TIME else ms)
-        for ms, offset in found.aborted[1 + count :]
-    ]
-    return found._replace(aborted=found.aborted[1 : 1 + count], append_times=times)
 
 
 def produced_of(it: Any, what: str) -> Produced:

@@ -1,6 +1,7 @@
 """One stretch of a partition, fetched from its broker, as Arrow tables; runs in a task.
 
-A thread fetches ahead while what came before is decoded and handed to Spark.
+The next request is sent before what the last one gave is decoded and handed to Spark: the broker
+and the sockets' buffers work ahead, without a thread that would compete for the interpreter.
 """
 
 import time
@@ -11,10 +12,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from horolog.client import EARLIEST, LATEST, Client, Fetched
+from horolog.client.fetch_ahead import FetchAhead
+from horolog.client.fetching import FetchRequest
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.batch import iter_headers
 from horolog.record.timestamps import RecordClock
-from horolog.spark.ahead import ahead
 from horolog.spark.bounds import data_lost
 from horolog.spark.clocks import APPEND, decode_with_clocks
 from horolog.spark.file_reader import TABLE_BYTES
@@ -90,20 +92,20 @@ def read_offsets(
         if appended is None:
             return
         wanted = appended
-    with ahead(fetches(client, wanted, options, APPEND in columns)) as pieces:
-        for offset, fetched in pieces:
-            yield from decode_with_clocks(
-                fetched.records,
-                lambda first, end, fetched=fetched: fetched.append_times,  # type: ignore[misc]  # of the default
-                start_offset=offset,
-                end_offset=wanted.end,
-                from_ms=what.from_ms,
-                to_ms=what.to_ms,
-                columns=columns,
-                max_bytes=TABLE_BYTES,
-                aborted=fetched.aborted if options.read_committed else None,
-                check_crcs=options.check_crcs,
-            )
+    with_append_times = APPEND in columns
+    for offset, fetched in fetches(client, wanted, options, with_append_times, reuses_memory=True):
+        yield from decode_with_clocks(
+            fetched.records,
+            lambda first, end, fetched=fetched: fetched.append_times,  # type: ignore[misc]  # of the default
+            start_offset=offset,
+            end_offset=wanted.end,
+            from_ms=what.from_ms,
+            to_ms=what.to_ms,
+            columns=columns,
+            max_bytes=TABLE_BYTES,
+            aborted=fetched.aborted if options.read_committed else None,
+            check_crcs=options.check_crcs,
+        )
 
 
 def _appended_then(client: Client, wanted: OffsetRange, times_ms: Interval) -> OffsetRange | None:
@@ -127,11 +129,17 @@ def _appended_then(client: Client, wanted: OffsetRange, times_ms: Interval) -> O
 
 
 def fetches(
-    client: Client, wanted: OffsetRange, options: ReadOptions, with_append_times: bool
+    client: Client,
+    wanted: OffsetRange,
+    options: ReadOptions,
+    with_append_times: bool,
+    *,
+    reuses_memory: bool = False,
 ) -> Iterator[FetchedPiece]:
     """What the broker has from the first to the last wanted offset, each batch once.
 
-    The batch that holds the last wanted offset is among them, and comes whole.
+    The batch that holds the last wanted offset is among them, and comes whole. The next request is
+    sent before a piece is given. With `reuses_memory` a piece is valid only until the next one.
 
     Where the log start offset has moved past the wanted one, reading goes on from there.
     """
@@ -139,45 +147,62 @@ def fetches(
     offset, size = wanted.start, wanted.size if wanted.until is None else None
     empty = 0
     give_up = time.monotonic() + fetching.poll_timeout_ms / 1000
-    while offset < wanted.end:
-        try:
-            fetched = client.fetch(
-                *wanted.partition,
-                offset,
-                max_bytes=fetching.max_bytes
-                if size is None
-                else max(_LEAST_BYTES, min(size, fetching.max_bytes)),
-                max_wait_ms=fetching.max_wait_ms,
-                min_bytes=fetching.min_bytes,
-                read_committed=options.read_committed,
-                with_append_times=with_append_times,
-            )
-        except RequestRefused as error:
-            following = _after_loss(client, wanted, options, offset, error)
-            if following == offset:
-                if time.monotonic() > give_up:
-                    raise
-                time.sleep(_ASK_AGAIN_S)
-            offset = following
-            continue
-        following = _next_offset(fetched, offset)
-        if following > offset:
-            size = None if size is None else size - len(fetched.records)
-            yield FetchedPiece(offset, fetched)
-            offset, empty = following, 0
-            give_up = time.monotonic() + fetching.poll_timeout_ms / 1000
-            continue
-        empty += 1
-        if empty >= _SURELY_EMPTY and fetched.high_watermark >= wanted.end:
-            return  # compaction left nothing up to the end
-        if time.monotonic() > give_up:
-            data_lost(
-                options,
-                f"{wanted.partition} gave nothing from offset {offset} on for "
-                f"{fetching.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs), and was to be "
-                f"read up to {wanted.end}",
-            )
-            return
+    with FetchAhead(client, reuses_memory=reuses_memory) as fetcher:
+        while offset < wanted.end:
+            request = _request(wanted.partition, offset, size, options, with_append_times)
+            try:
+                fetched = fetcher.fetch(request)
+            except RequestRefused as error:
+                following = _after_loss(client, wanted, options, offset, error)
+                if following == offset:
+                    if time.monotonic() > give_up:
+                        raise
+                    time.sleep(_ASK_AGAIN_S)
+                offset = following
+                continue
+            following = _next_offset(fetched, offset)
+            if following > offset:
+                size = None if size is None else size - len(fetched.records)
+                if following < wanted.end:
+                    fetcher.send(
+                        _request(wanted.partition, following, size, options, with_append_times)
+                    )
+                yield FetchedPiece(offset, fetched)
+                offset, empty = following, 0
+                give_up = time.monotonic() + fetching.poll_timeout_ms / 1000
+                continue
+            empty += 1
+            if empty >= _SURELY_EMPTY and fetched.high_watermark >= wanted.end:
+                return  # compaction left nothing up to the end
+            if time.monotonic() > give_up:
+                data_lost(
+                    options,
+                    f"{wanted.partition} gave nothing from offset {offset} on for "
+                    f"{fetching.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs), and was to be "
+                    f"read up to {wanted.end}",
+                )
+                return
+
+
+def _request(
+    partition: TopicPartition,
+    offset: int,
+    size: int | None,
+    options: ReadOptions,
+    with_append_times: bool,
+) -> FetchRequest:
+    """A fetch from an offset on, of no more than `size` bytes if that is known."""
+    fetching = options.fetching
+    most = fetching.max_bytes
+    return FetchRequest(
+        *partition,
+        offset,
+        max_bytes=most if size is None else max(_LEAST_BYTES, min(size, most)),
+        max_wait_ms=fetching.max_wait_ms,
+        min_bytes=fetching.min_bytes,
+        read_committed=options.read_committed,
+        with_append_times=with_append_times,
+    )
 
 
 def _next_offset(fetched: Fetched, offset: int) -> int:

@@ -1,0 +1,92 @@
+"""Fetches one after the other, the next one sent before what the last one gave is worked on."""
+
+from typing import NamedTuple
+
+from horolog.client.closing import Closeable
+from horolog.client.connection import NoAnswer
+from horolog.client.deadline import Deadline
+from horolog.client.fetching import Fetched, FetchRequest
+from horolog.client.link import Link
+from horolog.client.records import RecordCalls
+from horolog.errors import RequestRefused
+from horolog.wire.api import ApiKey
+from horolog.wire.malformed import MalformedResponse
+
+__all__ = ["FetchAhead"]
+
+
+class _Sent(NamedTuple):
+    """A request whose answer is to come."""
+
+    request: FetchRequest
+    leader: Link
+    version: int
+
+
+class FetchAhead(Closeable):
+    """Fetches of a client. While a request is sent ahead, the client is not asked anything else.
+
+    A request sent ahead may fail for any reason: what it was to give is then fetched as
+    `Client.fetch` does, with its retries. Closing leaves the client as it was.
+
+    Args:
+        client: of the caller, who closes it.
+        reuses_memory: records are valid only until the next fetch, which writes over them; that
+            saves a third of what receiving costs.
+    """
+
+    def __init__(self, client: RecordCalls, *, reuses_memory: bool = False) -> None:
+        self._client = client
+        self._reuses_memory = reuses_memory
+        self._memory = bytearray()
+        self._sent: _Sent | None = None  # at most one
+
+    def send(self, request: FetchRequest) -> None:
+        """Send the request that the next `fetch` will be for."""
+        self._drop()
+        deadline = self._deadline(request)
+        try:
+            leader, version, wanted = request.prepare(self._client.brokers, deadline)
+            if leader.connection.has_unanswered:
+                return
+            leader.send(ApiKey.FETCH, version, wanted, deadline)
+        except (RequestRefused, NoAnswer, MalformedResponse):
+            return  # `fetch` will see whether that lasts
+        self._sent = _Sent(request, leader, version)
+
+    def fetch(self, request: FetchRequest) -> Fetched:
+        """What `Client.fetch` gives for these arguments.
+
+        Raises:
+            RequestRefused: as that.
+            NoAnswer: as that.
+        """
+        if self._sent is None or self._sent.request != request:
+            self._drop()
+            self.send(request)
+        if self._sent is not None:
+            (_, leader, version), self._sent = self._sent, None
+            try:
+                memory = self._lend if self._reuses_memory else None
+                deadline = self._deadline(request)
+                return request.read(leader.receive(ApiKey.FETCH, version, deadline, memory).body)
+            except (RequestRefused, NoAnswer, MalformedResponse):
+                self._client.brokers.forget()
+        return self._client.answer_to(request)
+
+    def close(self) -> None:
+        """Do without an answer that is still to come."""
+        self._drop()
+
+    def _drop(self) -> None:
+        if self._sent is not None:
+            self._sent.leader.connection.close()
+            self._sent = None
+
+    def _deadline(self, request: FetchRequest) -> Deadline:
+        return Deadline.after_ms(self._client.config.timeout_ms + request.max_wait_ms)
+
+    def _lend(self, size: int) -> memoryview:
+        if size > len(self._memory):
+            self._memory = bytearray(size)
+        return memoryview(self._memory)[:size]

@@ -1,0 +1,172 @@
+"""Fetch requests and what their answers say."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from horolog.client.brokers import Brokers
+from horolog.client.deadline import Deadline
+from horolog.client.link import Link
+from horolog.client.metadata import refuse
+from horolog.client.offset_lookups import require_append_times
+from horolog.errors import ErrorCode
+from horolog.wire.api import ApiKey
+from horolog.wire.features import UNKNOWN_TIME, WITH_APPEND_TIMES
+from horolog.wire.fetch import AbortedTransaction
+
+__all__ = [
+    "AbortedTransaction",
+    "AppendTimes",
+    "FetchRequest",
+    "Fetched",
+    "fetch_request",
+    "highest_for",
+    "only_partition",
+    "to_fetch",
+]
+
+_FIRST_WITH_TOPIC_IDS: Final = 13  # of produce and of fetch
+
+
+class AppendTimes(NamedTuple):
+    """Records from `offset` on, up to the next of these, were appended at `ms`, if it is known."""
+
+    offset: int
+    ms: int | None
+
+
+class Fetched(NamedTuple):
+    """What a fetch gave: whole batches, the first of which may start before the offset asked for.
+
+    The last may be cut short by a broker that is not ours. `aborted` is for committed reads.
+    """
+
+    records: bytes | memoryview
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: Sequence[AbortedTransaction]
+    append_times: Sequence[AppendTimes] = ()
+    """Of the records from the offset asked for on, if they were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """One fetch of one partition, as `Client.fetch` describes it."""
+
+    topic: str
+    partition: int
+    offset: int
+    max_bytes: int = 4 << 20
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    read_committed: bool = False
+    with_append_times: bool = False
+
+    def prepare(self, brokers: Brokers, deadline: Deadline) -> tuple[Link, int, Mapping[str, Any]]:
+        """The leader to ask, the version and the request.
+
+        Raises:
+            RequestRefused: there is no such partition, or it has no leader.
+            NoAnswer: no broker answers.
+        """
+        known = brokers.topic(self.topic, deadline)
+        leader = brokers.leader(self.topic, self.partition, deadline)
+        if self.with_append_times:
+            require_append_times(leader)
+        wanted = to_fetch(self.partition, self.offset, self.max_bytes)
+        request = fetch_request(
+            [{"topic": self.topic, "topic_id": known.topic_id, "partitions": [wanted]}],
+            max_bytes=self.max_bytes,
+            max_wait_ms=self.max_wait_ms,
+            min_bytes=self.min_bytes,
+            level=int(self.read_committed) + WITH_APPEND_TIMES * self.with_append_times,
+        )
+        version = leader.version(ApiKey.FETCH, highest=highest_for(known.topic_id))
+        return leader, version, request
+
+    def read(self, body: Any) -> Fetched:
+        """What the answer says.
+
+        Raises:
+            RequestRefused: that it was refused.
+        """
+        what = f"fetch of {self.topic}-{self.partition} from offset {self.offset}"
+        refuse(getattr(body, "error_code", 0), what)
+        it = only_partition(body.responses, what)
+        refuse(it.error_code, what)
+        return _fetched_with_times(it) if self.with_append_times else _fetched(it)
+
+
+def to_fetch(partition: int, offset: int, max_bytes: int) -> dict[str, int]:
+    """One partition of a fetch request."""
+    return {
+        "partition": partition,
+        "current_leader_epoch": -1,
+        "fetch_offset": offset,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": max_bytes,
+    }
+
+
+def fetch_request(
+    topics: Sequence[Mapping[str, Any]],
+    *,
+    max_bytes: int,
+    max_wait_ms: int,
+    min_bytes: int,
+    level: int,
+) -> dict[str, Any]:
+    """A fetch request without a session."""
+    return {
+        "replica_id": -1,
+        "max_wait_ms": max_wait_ms,
+        "min_bytes": min_bytes,
+        "max_bytes": max_bytes,
+        "isolation_level": level,
+        "session_id": 0,
+        "session_epoch": -1,  # no session: each fetch names all partitions
+        "topics": topics,
+        "forgotten_topics_data": (),
+        "rack_id": "",
+    }
+
+
+def highest_for(topic_id: object) -> int:
+    """A broker that gave no topic id is asked by name."""
+    return 0x7FFF if topic_id is not None else _FIRST_WITH_TOPIC_IDS - 1
+
+
+def only_partition(topics: Sequence[Any], what: str, partitions: str = "partitions") -> Any:
+    """The partition of an answer about one.
+
+    Raises:
+        RequestRefused: the answer does not mention it.
+    """
+    for topic in topics:
+        for it in getattr(topic, partitions):
+            return it
+    return refuse(ErrorCode.unknown_server_error, what, "the answer does not mention it")
+
+
+def _fetched(it: Any) -> Fetched:
+    aborted = it.aborted_transactions or ()
+    return Fetched(
+        records=b"" if it.records is None else it.records,
+        high_watermark=it.high_watermark,
+        last_stable_offset=it.last_stable_offset,
+        log_start_offset=getattr(it, "log_start_offset", -1),
+        aborted=[AbortedTransaction(each.producer_id, each.first_offset) for each in aborted],
+    )
+
+
+def _fetched_with_times(it: Any) -> Fetched:
+    """Of a broker that announces it: how many are aborted, those, and then the append times."""
+    found = _fetched(it)
+    count = found.aborted[0].producer_id if found.aborted else 0
+    times = [
+        AppendTimes(offset, None if ms == UNKNOWN_TIME else ms)
+        for ms, offset in found.aborted[1 + count :]
+    ]
+    return found._replace(aborted=found.aborted[1 : 1 + count], append_times=times)
