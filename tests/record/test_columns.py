@@ -393,6 +393,39 @@ def test_mutations_raise_nothing_but_corrupt_or_refused(data: st.DataObject):
         pass
 
 
+@given(data=st.data())
+def test_batches_read_in_runs_are_what_they_are_one_by_one(data: st.DataObject):
+    parts = [joined(data.draw(logs(max_batches=3))) for _ in range(2)]
+    parts.insert(1, transactional(7, 4) + control_batch(7, 0, base_offset=9))
+    log = bytearray(b"".join(data.draw(st.permutations(parts))))
+    for _ in range(data.draw(st.integers(0, 2))):
+        log[data.draw(st.integers(0, len(log) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    del log[data.draw(st.integers(0, len(log))) :]
+    ends = st.none() | st.integers(BASE_OFFSET - 1, BASE_OFFSET + 40)
+    options = {
+        "start_offset": data.draw(ends),
+        "end_offset": data.draw(ends),
+        "check_crcs": data.draw(st.booleans()),
+        "aborted": data.draw(st.sampled_from([None, [(7, 0)]])),
+        "skip_control": data.draw(st.booleans()),
+        "max_batch_bytes": 1 << 20,
+    }
+
+    def outcome() -> tuple[list[dict], DecodeStatistics, str]:
+        rows, statistics = [], DecodeStatistics()
+        try:
+            for table in decode(bytes(log), statistics=statistics, **options):
+                rows += table.to_pylist()
+        except (CorruptBatch, RequestRefused) as error:
+            return rows, statistics, f"{error!r}, {getattr(error, 'position', None)}"
+        return rows, statistics, ""
+
+    in_runs = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("horolog.record.columns.may_be_read_in_runs", lambda wanted: False)
+        assert outcome() == in_runs
+
+
 @pytest.mark.parametrize(
     "times", [(5, 5), (6, 5), (None, INT64_MIN), (1 << 63, None), (1 << 63, 1 << 70)]
 )

@@ -8,35 +8,22 @@ All fields are nullable and the types plain (32-bit ends), as Spark wants them. 
 table never exceeds `max_bytes`, unless a single record does; a large batch is
 spread over several tables and never decompressed as a whole.
 
-Nothing else here imports pyarrow, but for what serves this module: `row_buffers`, where
-tables grow, and `column_writer`, the way back.
+Nothing else here imports pyarrow, but for what serves this module: `decoder` and `row_buffers`,
+where tables grow, and `column_writer`, the way back.
 """
 
-from array import array
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
-from horolog.record.batch import (
-    HEADER_SIZE,
-    MAGIC,
-    BatchHeader,
-    iter_headers,
-    parse_header,
-    verify_crc,
-)
+from horolog.record.batch import MAGIC, iter_headers, verify_crc
 from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.column_writer import encode, encode_batches
-from horolog.record.compression import Codec, decompress_chunks
-from horolog.record.kernels import layout
-from horolog.record.old_format.reading import OpenedBatch, open_message, open_run
-from horolog.record.row_buffers import EVERYTHING, INT64_MAX, INT64_MIN, RowBuffers, RowRange
-from horolog.record.scan import scan_batch
-from horolog.record.timestamps import CREATE_TIME, TimestampType
+from horolog.record.decoder import Decoder, DecodeStatistics, may_meet
+from horolog.record.plain_batches import PlainBatchReader, may_be_read_in_runs
+from horolog.record.row_buffers import INT64_MAX, INT64_MIN, RowBuffers, RowRange
 from horolog.record.transactions import AbortedTransactions
 
 __all__ = [
@@ -62,8 +49,6 @@ _TYPES = {
     "timestamp_type": pa.int32(),
     **OF_PRODUCERS,
 }
-_PLAN_BYTES = 512 << 10  # little enough to be in the cache still after the CRCs
-_MAX_MARKER_BYTES = 1 << 20
 
 
 def batch_schema(columns: Sequence[str] = DEFAULT_COLUMNS) -> pa.Schema:
@@ -74,21 +59,6 @@ def batch_schema(columns: Sequence[str] = DEFAULT_COLUMNS) -> pa.Schema:
     if unknown:
         raise ValueError(f"No such columns: {unknown}; there are {list(_TYPES)}")
     return pa.schema([pa.field(name, _TYPES[name]) for name in columns])
-
-
-@dataclass
-class DecodeStatistics:
-    """What `decode` did, counted as it goes."""
-
-    batches: int = 0
-    """Whole batches met."""
-    batches_skipped: int = 0
-    """Of these, passed by on the word of their header: nothing decompressed."""
-    bytes_decoded: int = 0
-    """Bytes of records gone through, decompressed."""
-    rows: int = 0
-    next_offset: int | None = None
-    """The offset after the last whole batch, also when none of its records was wanted."""
 
 
 def decode(
@@ -135,241 +105,38 @@ def decode(
     transactions = None if aborted is None else AbortedTransactions(aborted)
     view = memoryview(buffer)
     rows = RowBuffers(schema, max_bytes, wanted)
-    decoder = _Decoder(view, rows, max_batch_bytes, statistics, as_created=as_created)
-    position, least_offset = 0, 0
+    decoder = Decoder(view, rows, max_batch_bytes, statistics, as_created=as_created)
+    reader = None
+    if may_be_read_in_runs(wanted) and not as_created and rows.producers is None:
+        reader = PlainBatchReader(view, wanted)
+    position, least_offset, is_compressed = 0, 0, False
     try:
-        while position < len(view):
-            start, old = position, None
-            for position, header in iter_headers(view, start, least_offset):
-                if header.magic != MAGIC:
-                    old = header
-                    break
-                statistics.batches += 1
-                statistics.next_offset = header.next_offset
-                is_aborted = transactions is not None and transactions.drop(
-                    header, view[position : position + header.size]
-                )
-                is_hidden = is_aborted or (skip_control and header.is_control)
-                if is_hidden or not _may_meet(header, wanted):
-                    statistics.batches_skipped += 1
-                    continue
+        while True:
+            if reader is not None and not is_compressed:
+                end = yield from decoder.add_plain(position, reader, check_crcs)
+                if end > position:
+                    position, least_offset = end, statistics.next_offset or 0
+            found = next(iter_headers(view, position, least_offset), None)
+            if found is None:
+                break
+            _, header = found
+            if header.magic != MAGIC:
+                position += yield from decoder.add_messages(position, header, wanted, check_crcs)
+                least_offset, is_compressed = statistics.next_offset or 0, False
+                continue
+            statistics.batches += 1
+            least_offset = statistics.next_offset = header.next_offset
+            batch, is_compressed = view[position : position + header.size], header.codec_number != 0
+            is_aborted = transactions is not None and transactions.drop(header, batch)
+            is_hidden = is_aborted or (skip_control and header.is_control)
+            if is_hidden or not may_meet(header, wanted):
+                statistics.batches_skipped += 1
+            else:
                 if check_crcs:
                     verify_crc(view, position, header)
                 yield from decoder.add(position, header)
-            if old is None:
-                break
-            position += yield from decoder.add_messages(position, old, wanted, check_crcs)
-            least_offset = statistics.next_offset or 0
+            position += header.size
         yield from decoder.finish()
     except (CorruptBatch, RequestRefused):
         yield from decoder.finish()  # what came before is still good
         raise
-
-
-def _may_meet(header: BatchHeader, wanted: RowRange) -> bool:
-    """Whether a record of the batch can be wanted, as far as the header says.
-
-    The header bounds times from above only: records may be older than the base
-    timestamp, which is just the first one's.
-    """
-    if header.records_count == 0:
-        return False
-    if wanted == EVERYTHING:
-        return True
-    if header.max_timestamp < wanted.first_ms:
-        return False
-    if header.next_offset <= wanted.first_offset or header.base_offset > wanted.last_offset:
-        return False
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        return header.max_timestamp <= wanted.last_ms
-    return not wanted.is_empty
-
-
-class _Decoder:
-    """Takes batches in order; gives tables as they become full.
-
-    Many batches are gathered at a time: uncompressed ones in place, small
-    compressed ones side by side. A large compressed batch goes piece by piece.
-    """
-
-    def __init__(
-        self,
-        buffer: memoryview,
-        rows: RowBuffers,
-        max_batch_bytes: int,
-        statistics: DecodeStatistics,
-        *,
-        as_created: bool,
-    ) -> None:
-        self._buffer = buffer
-        self._as_created = as_created
-        self._rows = rows
-        self._max_batch_bytes = max_batch_bytes
-        self._statistics = statistics
-        self._plan = array("q")
-        self._planned: list[int] = []  # positions: thousands of headers would wake the collector
-        self._planned_bytes = 0
-        self._unpacked: list[Buffer] = []  # what the plan is about, unless it is the buffer
-
-    def add(self, position: int, header: BatchHeader) -> Iterator[pa.RecordBatch]:
-        """Take the batch at a position; the tables that are full now."""
-        if header.records_count < 0:
-            raise CorruptBatch(
-                f"Found invalid record count {header.records_count} in magic v2 batch", position
-            )
-        if self._rows.producers is not None:
-            yield from self._add_producer(header)
-        start, end = position + HEADER_SIZE, position + header.size
-        kind = CREATE_TIME if self._as_created else header.timestamp_type
-        if header.codec is Codec.NONE:
-            if self._unpacked:
-                yield from self._gather_planned()
-        else:
-            if self._planned and not self._unpacked:
-                yield from self._gather_planned()
-            payload = self._buffer[start:end]
-            pieces = decompress_chunks(header.codec, payload, max_bytes=self._max_batch_bytes)
-            first, second = next(pieces, b""), next(pieces, None)
-            if second is not None:
-                yield from self._gather_planned()
-                plan = array("q", _stretch(header, 0, 0, kind))
-                yield from self._gather_pieces(position, plan, chain((first, second), pieces))
-                return
-            start, end = self._planned_bytes, self._planned_bytes + len(first)
-            self._unpacked.append(first)
-        self._plan.extend(_stretch(header, start, end, kind))
-        self._planned.append(position)
-        self._planned_bytes += end - start
-        if self._planned_bytes >= _PLAN_BYTES:
-            yield from self._gather_planned()
-
-    def add_messages(
-        self, position: int, header: BatchHeader, wanted: RowRange, check_crcs: bool
-    ) -> Generator[pa.RecordBatch, None, int]:
-        """Take a compressed message of v0 or v1, or plain ones, at a position; their size."""
-        # Its statistics are those of the messages: each of them is a batch.
-        statistics = self._statistics
-        if not header.codec_number:
-            data = self._buffer[position : position + max(_PLAN_BYTES, header.size)]
-            run = open_run(data, header, check_crcs=check_crcs)
-            statistics.batches += run.opened.header.records_count
-            statistics.next_offset = run.opened.header.next_offset
-            yield from self._add_opened(position, run.opened)
-            return run.size
-        statistics.batches += 1
-        statistics.next_offset = header.next_offset
-        if not _may_meet(header, wanted):
-            statistics.batches_skipped += 1
-            return header.size
-        if check_crcs:
-            verify_crc(self._buffer, position, header)
-        message = self._buffer[position : position + header.size]
-        opened = open_message(message, header, max_bytes=self._max_batch_bytes)
-        yield from self._add_opened(position, opened)
-        return header.size
-
-    def _add_opened(self, position: int, opened: OpenedBatch) -> Iterator[pa.RecordBatch]:
-        """Take the records of messages that are at a position."""
-        header, kind = opened.header, opened.timestamp_type
-        if self._as_created and kind == TimestampType.LOG_APPEND_TIME:
-            kind = CREATE_TIME
-        if self._rows.producers is not None:
-            yield from self._add_producer(header)
-        pieces = iter(opened.pieces)
-        first, second = next(pieces, b""), next(pieces, None)
-        if second is not None:
-            yield from self._gather_planned()
-            plan = array("q", _stretch(header, 0, 0, kind))
-            yield from self._gather_pieces(position, plan, chain((first, second), pieces))
-            return
-        if self._planned and not self._unpacked:
-            yield from self._gather_planned()
-        self._unpacked.append(first)
-        start, end = self._planned_bytes, self._planned_bytes + len(first)
-        self._plan.extend(_stretch(header, start, end, kind))
-        self._planned.append(position)
-        self._planned_bytes = end
-        if self._planned_bytes >= _PLAN_BYTES:
-            yield from self._gather_planned()
-
-    def _add_producer(self, header: BatchHeader) -> Iterator[pa.RecordBatch]:
-        producers = self._rows.producers
-        assert producers is not None
-        if not producers.follows(header):
-            yield from self.finish()
-            producers.clear()
-        producers.add(header)
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        """The tables of all that was taken and not given yet, up to what is wrong with it."""
-        try:
-            yield from self._gather_planned()
-        except CorruptBatch:
-            yield from self._rest()
-            raise
-        yield from self._rest()
-
-    def _rest(self) -> Iterator[pa.RecordBatch]:
-        if self._rows.count:
-            yield self._table()
-
-    def _table(self) -> pa.RecordBatch:
-        self._statistics.rows += self._rows.count
-        return self._rows.finish()
-
-    def _gather_planned(self) -> Iterator[pa.RecordBatch]:
-        if not self._planned:
-            return
-        data = b"".join(self._unpacked) if self._unpacked else self._buffer
-        plan, planned = self._plan, self._planned
-        self._statistics.bytes_decoded += self._planned_bytes
-        self._plan, self._planned, self._planned_bytes, self._unpacked = array("q"), [], 0, []
-        self._rows.start(plan)
-        status = yield from self._gather(data)
-        if status != layout.DONE:
-            raise self._malformed(planned[self._rows.stretch])
-
-    def _gather_pieces(
-        self, position: int, plan: "array[int]", pieces: Iterable[Buffer]
-    ) -> Iterator[pa.RecordBatch]:
-        carry = bytearray()
-        status = layout.CUT_OFF
-        for piece in pieces:
-            self._statistics.bytes_decoded += len(piece)
-            if carry:
-                carry += piece
-                if len(carry) < self._rows.need:
-                    continue
-            data = memoryview(carry or piece)
-            plan[layout.STRETCH_END] = len(data)
-            self._rows.start(plan)
-            status = yield from self._gather(data)
-            if status == layout.MALFORMED:
-                break
-            carry = bytearray(data[self._rows.position :])
-        if status != layout.DONE:
-            raise self._malformed(position)
-
-    def _gather(self, data: Buffer) -> Generator[pa.RecordBatch, None, int]:
-        """Gather to the end of the plan; DONE, CUT_OFF or MALFORMED."""
-        while (status := self._rows.gather(data)) == layout.FULL:
-            if self._rows.count:
-                yield self._table()
-            self._rows.reserve(self._rows.need)
-        return status
-
-    def _malformed(self, position: int) -> CorruptBatch:
-        """What is wrong, as `scan_batch` words it."""
-        header = parse_header(self._buffer, position)
-        batch = self._buffer[position : position + header.size]
-        try:
-            scan_batch(batch, header, max_bytes=self._max_batch_bytes)
-        except CorruptBatch as error:
-            return error
-        raise AssertionError(f"scan and decode disagree on the batch at {header.base_offset}")
-
-
-def _stretch(header: BatchHeader, start: int, end: int, kind: int) -> tuple[int, ...]:
-    """What `gather` needs to know about a batch whose records, of that type of time, are there."""
-    base = header.base_timestamp if kind == 0 else header.max_timestamp  # -1 both in v0
-    return start, end, header.records_count, header.base_offset, base, kind

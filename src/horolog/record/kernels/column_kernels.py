@@ -6,6 +6,7 @@ import numba
 import numpy as np
 
 from horolog.record.kernels import layout
+from horolog.record.kernels.batch_kernels import plan_batches
 from horolog.record.kernels.cache import compile_kernel, helper
 from horolog.record.kernels.record_kernels import copy_bytes, put_varint, varint_size
 from horolog.record.kernels.scan_kernels import (
@@ -17,6 +18,8 @@ from horolog.record.kernels.scan_kernels import (
     read_varint,
 )
 from horolog.record.timestamps import NO_TIMESTAMP
+
+__all__ = ["gather", "plan_batches", "scatter"]
 
 _BYTES_OUT = numba.uint8[::1]
 _INT64S_IN = numba.types.Array(numba.int64, 1, "C", readonly=True)

@@ -108,6 +108,16 @@ STRETCH_BASE: Final = 4  # the base timestamp; with APPEND_TIME the timestamp of
 STRETCH_APPEND_TIME: Final = 5
 STRETCH_SIZE: Final = 6
 
+# --- planning batches: a stretch and a checksum of each -----------------------------------
+
+# The state.
+PLAN_POSITION: Final = 0  # of the next batch
+PLAN_LEFT: Final = 1  # bytes of records to plan, before the last batch
+PLAN_FIRST_OFFSET: Final = 2  # no batch that reaches beyond these
+PLAN_LAST_OFFSET: Final = 3
+PLAN_COUNT: Final = 4  # out: how many were planned
+PLAN_STATE_SIZE: Final = 5
+
 # gather's state: what is wanted, both ends included ...
 FIRST_MS: Final = 0
 LAST_MS: Final = 1

@@ -12,7 +12,7 @@ import numpy as np
 
 from horolog.record.kernels import layout
 from horolog.record.kernels.cache import compile_kernel, helper
-from horolog.record.kernels.record_kernels import put_varint, varint_size
+from horolog.record.kernels.record_kernels import byte_at, i32, i64, put_varint, varint_size
 from horolog.record.kernels.scan_kernels import (
     BYTES_IN,
     INT64S,
@@ -45,30 +45,6 @@ def _crc_tables() -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
 
 
 _TABLES = _crc_tables()
-
-
-@helper
-def byte_at(data, position):
-    """The byte at a position."""
-    return np.int64(data[np.uint64(position)])
-
-
-@helper
-def i32(data, position):
-    """A signed 32-bit number."""
-    value = (
-        (byte_at(data, position) << 24)
-        | (byte_at(data, position + 1) << 16)
-        | (byte_at(data, position + 2) << 8)
-        | byte_at(data, position + 3)
-    )
-    return value - (np.int64(1) << 32) if value >> 31 else value
-
-
-@helper
-def i64(data, position):
-    """A signed 64-bit number."""
-    return (i32(data, position) << 32) | (i32(data, position + 4) & 0xFFFFFFFF)
 
 
 @helper

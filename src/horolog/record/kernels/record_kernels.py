@@ -1,4 +1,4 @@
-"""What the kernels that write records share: copies of bytes, and zigzag numbers."""
+"""What kernels share besides the walk: numbers of fixed size, copies of bytes, zigzag numbers."""
 
 from typing import Any
 
@@ -32,6 +32,30 @@ def _generate_copy(typing_context, source, start, size, target, at):
 
 
 copy_bytes: Any = intrinsic(_generate_copy)
+
+
+@helper
+def byte_at(data, position):
+    """The byte at a position."""
+    return np.int64(data[np.uint64(position)])
+
+
+@helper
+def i32(data, position):
+    """A signed 32-bit number."""
+    value = (
+        (byte_at(data, position) << 24)
+        | (byte_at(data, position + 1) << 16)
+        | (byte_at(data, position + 2) << 8)
+        | byte_at(data, position + 3)
+    )
+    return value - (np.int64(1) << 32) if value >> 31 else value
+
+
+@helper
+def i64(data, position):
+    """A signed 64-bit number."""
+    return (i32(data, position) << 32) | (i32(data, position + 4) & 0xFFFFFFFF)
 
 
 @helper

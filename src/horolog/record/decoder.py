@@ -1,0 +1,269 @@
+"""Gathers batches and old messages, one after the other, into tables."""
+
+from array import array
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch
+from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc
+from horolog.record.compression import Codec, decompress_chunks
+from horolog.record.kernels import layout
+from horolog.record.old_format.reading import OpenedBatch, open_message, open_run
+from horolog.record.plain_batches import PlainBatchReader
+from horolog.record.row_buffers import EVERYTHING, RowBuffers, RowRange
+from horolog.record.scan import scan_batch
+from horolog.record.timestamps import CREATE_TIME, TimestampType
+
+__all__ = ["DecodeStatistics", "Decoder", "may_meet"]
+
+_PLAN_BYTES = 512 << 10  # little enough to be in the cache still after the CRCs
+
+
+@dataclass
+class DecodeStatistics:
+    """What `decode` did, counted as it goes."""
+
+    batches: int = 0
+    """Whole batches met."""
+    batches_skipped: int = 0
+    """Of these, passed by on the word of their header: nothing decompressed."""
+    bytes_decoded: int = 0
+    """Bytes of records gone through, decompressed."""
+    rows: int = 0
+    next_offset: int | None = None
+    """The offset after the last whole batch, also when none of its records was wanted."""
+
+
+class Decoder:
+    """Takes batches in order; gives tables as they become full.
+
+    Many batches are gathered at a time: uncompressed ones in place, small
+    compressed ones side by side. A large compressed batch goes piece by piece.
+    """
+
+    def __init__(
+        self,
+        buffer: memoryview,
+        rows: RowBuffers,
+        max_batch_bytes: int,
+        statistics: DecodeStatistics,
+        *,
+        as_created: bool,
+    ) -> None:
+        self._buffer = buffer
+        self._as_created = as_created
+        self._rows = rows
+        self._max_batch_bytes = max_batch_bytes
+        self._statistics = statistics
+        self._plan = array("q")
+        self._planned: list[int] = []  # positions: thousands of headers would wake the collector
+        self._planned_bytes = 0
+        self._unpacked: list[Buffer] = []  # what the plan is about, unless it is the buffer
+
+    def add(self, position: int, header: BatchHeader) -> Iterator[pa.RecordBatch]:
+        """Take the batch at a position; the tables that are full now."""
+        if header.records_count < 0:
+            raise CorruptBatch(
+                f"Found invalid record count {header.records_count} in magic v2 batch", position
+            )
+        if self._rows.producers is not None:
+            yield from self._add_producer(header)
+        start, end = position + HEADER_SIZE, position + header.size
+        kind = CREATE_TIME if self._as_created else header.timestamp_type
+        if header.codec is Codec.NONE:
+            if self._unpacked:
+                yield from self._gather_planned()
+        else:
+            if self._planned and not self._unpacked:
+                yield from self._gather_planned()
+            payload = self._buffer[start:end]
+            pieces = decompress_chunks(header.codec, payload, max_bytes=self._max_batch_bytes)
+            first, second = next(pieces, b""), next(pieces, None)
+            if second is not None:
+                yield from self._gather_planned()
+                plan = array("q", _stretch(header, 0, 0, kind))
+                yield from self._gather_pieces(position, plan, chain((first, second), pieces))
+                return
+            start, end = self._planned_bytes, self._planned_bytes + len(first)
+            self._unpacked.append(first)
+        self._plan.extend(_stretch(header, start, end, kind))
+        self._planned.append(position)
+        self._planned_bytes += end - start
+        if self._planned_bytes >= _PLAN_BYTES:
+            yield from self._gather_planned()
+
+    def add_plain(
+        self, position: int, reader: PlainBatchReader, check_crcs: bool
+    ) -> Generator[pa.RecordBatch, None, int]:
+        """Take the plain batches from a position on; where they end, or the first damaged one."""
+        while True:
+            run = reader.read(position, _PLAN_BYTES - self._planned_bytes)
+            if check_crcs:
+                run = run.undamaged(self._buffer)
+            if not run.starts:
+                return position
+            if self._unpacked:
+                yield from self._gather_planned()
+            positions = [start - HEADER_SIZE for start in run.starts]
+            self._statistics.batches += len(positions)
+            self._statistics.next_offset = parse_header(self._buffer, positions[-1]).next_offset
+            self._plan.extend(run.plan)
+            self._planned.extend(positions)
+            self._planned_bytes += sum(run.ends) - sum(run.starts)
+            position = run.ends[-1]
+            if self._planned_bytes >= _PLAN_BYTES:
+                yield from self._gather_planned()
+
+    def add_messages(
+        self, position: int, header: BatchHeader, wanted: RowRange, check_crcs: bool
+    ) -> Generator[pa.RecordBatch, None, int]:
+        """Take a compressed message of v0 or v1, or plain ones, at a position; their size."""
+        # Its statistics are those of the messages: each of them is a batch.
+        statistics = self._statistics
+        if not header.codec_number:
+            data = self._buffer[position : position + max(_PLAN_BYTES, header.size)]
+            run = open_run(data, header, check_crcs=check_crcs)
+            statistics.batches += run.opened.header.records_count
+            statistics.next_offset = run.opened.header.next_offset
+            yield from self._add_opened(position, run.opened)
+            return run.size
+        statistics.batches += 1
+        statistics.next_offset = header.next_offset
+        if not may_meet(header, wanted):
+            statistics.batches_skipped += 1
+            return header.size
+        if check_crcs:
+            verify_crc(self._buffer, position, header)
+        message = self._buffer[position : position + header.size]
+        opened = open_message(message, header, max_bytes=self._max_batch_bytes)
+        yield from self._add_opened(position, opened)
+        return header.size
+
+    def _add_opened(self, position: int, opened: OpenedBatch) -> Iterator[pa.RecordBatch]:
+        """Take the records of messages that are at a position."""
+        header, kind = opened.header, opened.timestamp_type
+        if self._as_created and kind == TimestampType.LOG_APPEND_TIME:
+            kind = CREATE_TIME
+        if self._rows.producers is not None:
+            yield from self._add_producer(header)
+        pieces = iter(opened.pieces)
+        first, second = next(pieces, b""), next(pieces, None)
+        if second is not None:
+            yield from self._gather_planned()
+            plan = array("q", _stretch(header, 0, 0, kind))
+            yield from self._gather_pieces(position, plan, chain((first, second), pieces))
+            return
+        if self._planned and not self._unpacked:
+            yield from self._gather_planned()
+        self._unpacked.append(first)
+        start, end = self._planned_bytes, self._planned_bytes + len(first)
+        self._plan.extend(_stretch(header, start, end, kind))
+        self._planned.append(position)
+        self._planned_bytes = end
+        if self._planned_bytes >= _PLAN_BYTES:
+            yield from self._gather_planned()
+
+    def _add_producer(self, header: BatchHeader) -> Iterator[pa.RecordBatch]:
+        producers = self._rows.producers
+        assert producers is not None
+        if not producers.follows(header):
+            yield from self.finish()
+            producers.clear()
+        producers.add(header)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """The tables of all that was taken and not given yet, up to what is wrong with it."""
+        try:
+            yield from self._gather_planned()
+        except CorruptBatch:
+            yield from self._rest()
+            raise
+        yield from self._rest()
+
+    def _rest(self) -> Iterator[pa.RecordBatch]:
+        if self._rows.count:
+            yield self._table()
+
+    def _table(self) -> pa.RecordBatch:
+        self._statistics.rows += self._rows.count
+        return self._rows.finish()
+
+    def _gather_planned(self) -> Iterator[pa.RecordBatch]:
+        if not self._planned:
+            return
+        data = b"".join(self._unpacked) if self._unpacked else self._buffer
+        plan, planned = self._plan, self._planned
+        self._statistics.bytes_decoded += self._planned_bytes
+        self._plan, self._planned, self._planned_bytes, self._unpacked = array("q"), [], 0, []
+        self._rows.start(plan)
+        status = yield from self._gather(data)
+        if status != layout.DONE:
+            raise self._malformed(planned[self._rows.stretch])
+
+    def _gather_pieces(
+        self, position: int, plan: "array[int]", pieces: Iterable[Buffer]
+    ) -> Iterator[pa.RecordBatch]:
+        carry = bytearray()
+        status = layout.CUT_OFF
+        for piece in pieces:
+            self._statistics.bytes_decoded += len(piece)
+            if carry:
+                carry += piece
+                if len(carry) < self._rows.need:
+                    continue
+            data = memoryview(carry or piece)
+            plan[layout.STRETCH_END] = len(data)
+            self._rows.start(plan)
+            status = yield from self._gather(data)
+            if status == layout.MALFORMED:
+                break
+            carry = bytearray(data[self._rows.position :])
+        if status != layout.DONE:
+            raise self._malformed(position)
+
+    def _gather(self, data: Buffer) -> Generator[pa.RecordBatch, None, int]:
+        """Gather to the end of the plan; DONE, CUT_OFF or MALFORMED."""
+        while (status := self._rows.gather(data)) == layout.FULL:
+            if self._rows.count:
+                yield self._table()
+            self._rows.reserve(self._rows.need)
+        return status
+
+    def _malformed(self, position: int) -> CorruptBatch:
+        """What is wrong, as `scan_batch` words it."""
+        header = parse_header(self._buffer, position)
+        batch = self._buffer[position : position + header.size]
+        try:
+            scan_batch(batch, header, max_bytes=self._max_batch_bytes)
+        except CorruptBatch as error:
+            return error
+        raise AssertionError(f"scan and decode disagree on the batch at {header.base_offset}")
+
+
+def _stretch(header: BatchHeader, start: int, end: int, kind: int) -> tuple[int, ...]:
+    """What `gather` needs to know about a batch whose records, of that type of time, are there."""
+    base = header.base_timestamp if kind == 0 else header.max_timestamp  # -1 both in v0
+    return start, end, header.records_count, header.base_offset, base, kind
+
+
+def may_meet(header: BatchHeader, wanted: RowRange) -> bool:
+    """Whether a record of the batch can be wanted, as far as the header says.
+
+    The header bounds times from above only: records may be older than the base
+    timestamp, which is just the first one's.
+    """
+    if header.records_count == 0:
+        return False
+    if wanted == EVERYTHING:
+        return True
+    if header.max_timestamp < wanted.first_ms:
+        return False
+    if header.next_offset <= wanted.first_offset or header.base_offset > wanted.last_offset:
+        return False
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return header.max_timestamp <= wanted.last_ms
+    return not wanted.is_empty

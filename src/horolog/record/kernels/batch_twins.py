@@ -1,0 +1,66 @@
+"""The plain-Python twin of the kernel that plans batches for `gather`."""
+
+import struct
+from typing import Any
+
+from horolog.record.kernels.layout import (
+    PLAN_COUNT,
+    PLAN_FIRST_OFFSET,
+    PLAN_LAST_OFFSET,
+    PLAN_LEFT,
+    PLAN_POSITION,
+    STRETCH_SIZE,
+)
+
+Ints = Any  # integers by position: array, memoryview or numpy array
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_OVERHEAD = 12  # bytes before what a batch's length counts
+_MAGIC = 2
+_LOG_APPEND_TIME_BIT = 8
+_LAST_SAFE_OFFSET = (1 << 63) - (1 << 32)  # sums with a delta stay below 64 bits
+
+
+def plan_batches(data: memoryview, state: Ints, plan: Ints, crcs: Ints) -> None:
+    """A stretch and the checksum of each batch, up to one that needs a decision.
+
+    That is any but an uncompressed batch of v2 with records, whole, within the wanted offsets,
+    and neither control nor transactional nor compacted with a delete horizon.
+    """
+    position, left, count = state[PLAN_POSITION], state[PLAN_LEFT], 0
+    room = min(len(crcs), len(plan) // STRETCH_SIZE)
+    while count < room and left > 0 and len(data) - position >= _HEADER.size:
+        (
+            base_offset,
+            length,
+            _,
+            magic,
+            crc,
+            attributes,
+            delta,
+            base_time,
+            max_time,
+            _,
+            _,
+            _,
+            records,
+        ) = _HEADER.unpack_from(data, position)
+        if (
+            magic != _MAGIC
+            or not _HEADER.size - _OVERHEAD <= length <= len(data) - position - _OVERHEAD
+            or attributes & ~_LOG_APPEND_TIME_BIT
+            or delta < 0
+            or records <= 0
+            or not state[PLAN_FIRST_OFFSET] <= base_offset <= _LAST_SAFE_OFFSET
+            or base_offset + delta > state[PLAN_LAST_OFFSET]
+        ):
+            break
+        start, end = position + _HEADER.size, position + _OVERHEAD + length
+        is_stamped = bool(attributes)
+        time = max_time if is_stamped else base_time
+        at = count * STRETCH_SIZE
+        for index, number in enumerate((start, end, records, base_offset, time, is_stamped)):
+            plan[at + index] = number
+        crcs[count] = crc
+        position, left, count = end, left - (end - start), count + 1
+    state[PLAN_POSITION], state[PLAN_LEFT], state[PLAN_COUNT] = position, left, count

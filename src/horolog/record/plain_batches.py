@@ -1,0 +1,86 @@
+"""Runs of batches that need no decision, planned for `gather` by a kernel.
+
+Of most logs that is nearly every batch: uncompressed, outside transactions, wanted as a whole. Read
+one by one, their headers take longer in Python than their records do in `gather`.
+"""
+
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import crc32c
+import numpy as np
+
+from horolog.record.kernels import batch_twins, layout
+from horolog.record.kernels.loading import COLUMN_KERNELS
+from horolog.record.row_buffers import INT64_MAX, INT64_MIN, RowRange
+
+__all__ = ["PlainBatchReader", "PlainBatches", "may_be_read_in_runs"]
+
+_MOST = 512  # batches planned at once
+_SUMMED_BEFORE = 40  # the bytes of a header that its checksum covers
+
+
+class PlainBatches(NamedTuple):
+    """Some batches that follow one another."""
+
+    plan: "array[int]"
+    """Their stretches, for `gather`."""
+    starts: Sequence[int]
+    """Where the records of each start, after its header, and end."""
+    ends: Sequence[int]
+    crcs: Sequence[int]
+    """The checksums that their headers name."""
+
+    def undamaged(self, buffer: memoryview) -> Self:
+        """Those before the first whose checksum is another."""
+        crc = crc32c.crc32c
+        for index, (start, end, named) in enumerate(
+            zip(self.starts, self.ends, self.crcs, strict=True)
+        ):
+            if crc(buffer[start - _SUMMED_BEFORE : end]) != named:
+                plan = self.plan[: index * layout.STRETCH_SIZE]
+                return self._replace(
+                    plan=plan,
+                    starts=self.starts[:index],
+                    ends=self.ends[:index],
+                    crcs=self.crcs[:index],
+                )
+        return self
+
+
+class PlainBatchReader:
+    """Reads the headers of such runs in a buffer."""
+
+    def __init__(self, buffer: memoryview, wanted: RowRange) -> None:
+        self._buffer = buffer
+        self._bytes = np.frombuffer(buffer.toreadonly(), np.uint8)
+        self._state = array("q", bytes(8 * layout.PLAN_STATE_SIZE))
+        self._state[layout.PLAN_FIRST_OFFSET] = wanted.first_offset
+        self._state[layout.PLAN_LAST_OFFSET] = wanted.last_offset
+        self._numbers = np.frombuffer(self._state, np.int64)
+        self._plan = np.empty(_MOST * layout.STRETCH_SIZE, np.int64)
+        self._crcs = np.empty(_MOST, np.int64)
+
+    def read(self, position: int, size: int) -> PlainBatches:
+        """Those from a position on, so many that their records are of `size` bytes or more."""
+        self._state[layout.PLAN_POSITION] = position
+        self._state[layout.PLAN_LEFT] = size
+        kernels = COLUMN_KERNELS.module
+        if kernels is None:
+            batch_twins.plan_batches(self._buffer, self._state, self._plan, self._crcs)
+        else:
+            kernels.plan_batches(self._bytes, self._numbers, self._plan, self._crcs)
+        count = self._state[layout.PLAN_COUNT]
+        rows = self._plan[: count * layout.STRETCH_SIZE]
+        return PlainBatches(
+            array("q", rows.tobytes()),
+            rows[layout.STRETCH_START :: layout.STRETCH_SIZE].tolist(),
+            rows[layout.STRETCH_END :: layout.STRETCH_SIZE].tolist(),
+            self._crcs[:count].tolist(),
+        )
+
+
+def may_be_read_in_runs(wanted: RowRange) -> bool:
+    """Whether batches within the wanted offsets are wanted as a whole."""
+    return wanted.first_ms == INT64_MIN and wanted.last_ms == INT64_MAX

@@ -1,0 +1,65 @@
+"""The kernel that plans batches equals its twin on any bytes."""
+
+import random
+from array import array
+from collections import Counter
+
+import numpy as np
+
+from horolog.record.batch import parse_header
+from horolog.record.builder import Record, build_batch
+from horolog.record.compression import Codec
+from horolog.record.kernels import batch_kernels, batch_twins, layout
+from horolog.record.timestamps import TimestampType
+
+CASES = 1_500
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+OFFSETS = (0, 0, 7, 1 << 40, INT64_MAX - (1 << 32) + 1, INT64_MAX - 3, INT64_MIN)
+FIELDS = (0, 8, 11, 16, 17, 21, 22, 23, 26, 27, 35, 57, 60)  # of a header: where one begins or ends
+
+
+def batches(rng: random.Random) -> bytes:
+    out, offset = bytearray(), rng.choice(OFFSETS)
+    broken = rng.choice((0.0, 0.1, 0.3))
+    for _ in range(rng.choice((0, 1, 3, 20))):
+        records = [Record(rng.choice((-1, 5)), None, rng.randbytes(9))] * rng.choice((1, 2, 9))
+        batch = bytearray(
+            build_batch(
+                records,
+                base_offset=offset,
+                codec=Codec.GZIP if rng.random() < broken / 2 else Codec.NONE,
+                timestamp_type=rng.choice(list(TimestampType)),
+            )
+        )
+        offset = parse_header(batch).next_offset
+        if offset > INT64_MAX:
+            offset = 0
+        if rng.random() < broken:
+            batch[rng.choice(FIELDS)] ^= 1 << rng.randrange(8)
+        out += batch
+    if out and rng.random() < 0.3:
+        del out[rng.randrange(len(out)) :]
+    return bytes(out)
+
+
+def test_kernel_and_twin_plan_the_same_batches(rng: random.Random) -> None:
+    planned: Counter[int] = Counter()
+    for case in range(CASES):
+        data = batches(rng)
+        state = array("q", bytes(8 * layout.PLAN_STATE_SIZE))
+        state[layout.PLAN_LEFT] = rng.choice((0, 1, 100, 1 << 20, 1 << 20))
+        state[layout.PLAN_FIRST_OFFSET] = rng.choice((*[INT64_MIN] * 5, 8))
+        state[layout.PLAN_LAST_OFFSET] = rng.choice((*[INT64_MAX] * 5, 9, INT64_MIN))
+        plan = array("q", bytes(8 * layout.STRETCH_SIZE * rng.choice((1, 4, 50, 50))))
+        crcs = array("q", bytes(8 * rng.choice((1, 50, 50))))
+        mine = [each[:] for each in (state, plan, crcs)]
+        batch_twins.plan_batches(memoryview(data), *mine)
+        read = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+        batch_kernels.plan_batches(
+            read, *(np.frombuffer(each, np.int64) for each in (state, plan, crcs))
+        )
+        assert [state, plan, crcs] == mine, case
+        planned[state[layout.PLAN_COUNT]] += 1
+    assert planned[0] > CASES // 10
+    assert planned[1] > CASES // 20
+    assert planned[20] > 0
