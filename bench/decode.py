@@ -20,7 +20,8 @@ from aiokafka.record._crecords import MemoryRecords
 
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
-from horolog.record.columns import decode, encode_batches
+from horolog.record.column_writer import encode_batches
+from horolog.record.columns import decode
 from horolog.record.compression import Codec
 from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.record.scan import load_kernels, scan_batch

@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 
 from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header, verify_crc
 from horolog.record.builder import Record, build_batch, read_records
-from horolog.record.column_writer import PickedRows, RecordsEncoder, encode_picked
-from horolog.record.columns import batch_schema, decode, encode, encode_batches
+from horolog.record.column_writer import (
+    PickedRows,
+    RecordsEncoder,
+    encode,
+    encode_batches,
+    encode_picked,
+)
+from horolog.record.columns import batch_schema, decode
 from horolog.record.compression import Codec
 from horolog.record.row_columns import RowColumns
 

@@ -24,10 +24,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import CorruptBatch, RequestRefused
-from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
+from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.record.columns import DEFAULT_COLUMNS, DecodeStatistics, batch_schema, decode
 from horolog.record.compression import Codec, compress
+from horolog.record.plain_batches import next_offset_of
 from horolog.record.timestamps import TimestampType
 
 pytestmark = pytest.mark.usefixtures("both")
@@ -424,6 +425,14 @@ def test_batches_read_in_runs_are_what_they_are_one_by_one(data: st.DataObject):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("horolog.record.columns.may_be_read_in_runs", lambda wanted: False)
         assert outcome() == in_runs
+
+
+@given(log=logs(), data=st.data())
+def test_the_next_offset_of_a_buffer_is_that_after_its_last_whole_batch(log, data: st.DataObject):
+    buffer = joined(log)[: data.draw(st.integers(0, len(joined(log))))]
+    last = [header.next_offset for _, header in iter_headers(buffer)][-1:]
+    assert next_offset_of(buffer, BASE_OFFSET) == max([BASE_OFFSET, *last])
+    assert next_offset_of(buffer, INT64_MAX) == INT64_MAX
 
 
 @pytest.mark.parametrize(

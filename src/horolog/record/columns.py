@@ -1,4 +1,4 @@
-"""Record batches to Arrow tables and back: the log as columns.
+"""Record batches to Arrow tables: the log as columns. `column_writer` is the way back.
 
     key binary, value binary, offset int64, timestamp_ms int64, timestamp_type int32
     headers list<struct<key: string, value: binary>>          (only when asked for)
@@ -9,7 +9,7 @@ table never exceeds `max_bytes`, unless a single record does; a large batch is
 spread over several tables and never decompressed as a whole.
 
 Nothing else here imports pyarrow, but for what serves this module: `decoder` and `row_buffers`,
-where tables grow, and `column_writer`, the way back.
+where tables grow; and `column_writer` with `row_columns`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,6 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import MAGIC, iter_headers, verify_crc
 from horolog.record.batch_producers import TYPES as OF_PRODUCERS
-from horolog.record.column_writer import encode, encode_batches
 from horolog.record.decoder import Decoder, DecodeStatistics, may_meet
 from horolog.record.plain_batches import PlainBatchReader, may_be_read_in_runs
 from horolog.record.row_buffers import INT64_MAX, INT64_MIN, RowBuffers, RowRange
@@ -31,8 +30,6 @@ __all__ = [
     "DecodeStatistics",
     "batch_schema",
     "decode",
-    "encode",
-    "encode_batches",
 ]
 
 DEFAULT_COLUMNS = ("key", "value", "offset", "timestamp_ms", "timestamp_type")

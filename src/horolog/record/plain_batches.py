@@ -11,11 +11,13 @@ from typing import NamedTuple, Self
 import crc32c
 import numpy as np
 
+from horolog.buffers import Buffer
+from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header
 from horolog.record.kernels import batch_twins, layout
 from horolog.record.kernels.loading import COLUMN_KERNELS
-from horolog.record.row_buffers import INT64_MAX, INT64_MIN, RowRange
+from horolog.record.row_buffers import EVERYTHING, INT64_MAX, INT64_MIN, RowRange
 
-__all__ = ["PlainBatchReader", "PlainBatches", "may_be_read_in_runs"]
+__all__ = ["PlainBatchReader", "PlainBatches", "may_be_read_in_runs", "next_offset_of"]
 
 _MOST = 512  # batches planned at once
 _SUMMED_BEFORE = 40  # the bytes of a header that its checksum covers
@@ -79,6 +81,22 @@ class PlainBatchReader:
             rows[layout.STRETCH_END :: layout.STRETCH_SIZE].tolist(),
             self._crcs[:count].tolist(),
         )
+
+
+def next_offset_of(buffer: Buffer, offset: int) -> int:
+    """The offset after the last whole batch of any format in a buffer; at least `offset`.
+
+    Raises:
+        CorruptBatch: what follows is no batch.
+    """
+    view = memoryview(buffer)
+    reader, position = PlainBatchReader(view, EVERYTHING), 0
+    while (run := reader.read(position, len(view))).starts:
+        offset = max(offset, parse_header(view, run.starts[-1] - HEADER_SIZE).next_offset)
+        position = run.ends[-1]
+    for _, header in iter_headers(view, position):
+        offset = max(offset, header.next_offset)
+    return offset
 
 
 def may_be_read_in_runs(wanted: RowRange) -> bool:

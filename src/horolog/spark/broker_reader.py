@@ -15,7 +15,7 @@ from horolog.client import EARLIEST, LATEST, Client, Fetched
 from horolog.client.fetch_ahead import FetchAhead
 from horolog.client.fetching import FetchRequest
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.record.batch import iter_headers
+from horolog.record.plain_batches import next_offset_of
 from horolog.record.timestamps import RecordClock
 from horolog.spark.bounds import data_lost
 from horolog.spark.clocks import APPEND, decode_with_clocks
@@ -160,7 +160,7 @@ def fetches(
                     time.sleep(_ASK_AGAIN_S)
                 offset = following
                 continue
-            following = _next_offset(fetched, offset)
+            following = next_offset_of(fetched.records, offset)
             if following > offset:
                 size = None if size is None else size - len(fetched.records)
                 if following < wanted.end:
@@ -203,13 +203,6 @@ def _request(
         read_committed=options.read_committed,
         with_append_times=with_append_times,
     )
-
-
-def _next_offset(fetched: Fetched, offset: int) -> int:
-    """The offset after the last whole batch."""
-    for _, header in iter_headers(fetched.records):
-        offset = max(offset, header.next_offset)
-    return offset
 
 
 def _after_loss(

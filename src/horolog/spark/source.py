@@ -13,6 +13,7 @@ A streaming query has a reader of another kind, `stream.LogStreamReader`; writer
 import sys
 import uuid
 from collections.abc import Iterator, MutableMapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
@@ -24,12 +25,14 @@ from horolog.spark.errors import in_one_sentence
 from horolog.spark.filters import absorb
 from horolog.spark.options import ReadOptions
 from horolog.spark.reading import read_task
-from horolog.spark.sink import LogStreamWriter, LogWriter
-from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.stream import LogStreamReader, RefusedStream
 from horolog.spark.wanted import Wanted
 from horolog.spark.workers import SentToWorkers, exclude_modules_from_collection
-from horolog.spark.write_options import WriteOptions
+
+if TYPE_CHECKING:
+    from horolog.spark.sink import LogStreamWriter, LogWriter
+    from horolog.spark.sink_rows import SinkColumns
+    from horolog.spark.write_options import WriteOptions
 
 FORMAT = "horolog"
 
@@ -103,8 +106,10 @@ class LogSource(DataSource):
             # Raised here, Spark up to 4.3 would show an UnboundLocalError of its own instead.
             return RefusedStream(error)
 
-    def writer(self, schema: StructType, overwrite: bool) -> LogWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> "LogWriter":
         """The writer of a batch query with these columns."""
+        from horolog.spark.sink import LogWriter  # noqa: PLC0415 - 60 ms of a reader's start
+
         with in_one_sentence():
             if overwrite:
                 raise Misconfigured(
@@ -115,17 +120,22 @@ class LogSource(DataSource):
             options.refuse_nameless_batch()
             return LogWriter(columns, options)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> LogStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "LogStreamWriter":
         """The writer of a streaming query with these columns.
 
         `overwrite` is output mode complete: all rows of the result are appended each
         time, as by Spark's Kafka sink.
         """
+        from horolog.spark.sink import LogStreamWriter  # noqa: PLC0415 - as in `writer`
+
         exclude_modules_from_collection()  # called twice for each micro-batch
         with in_one_sentence():
             return LogStreamWriter(*self._sink(schema))
 
-    def _sink(self, schema: StructType) -> tuple[SinkColumns, WriteOptions]:
+    def _sink(self, schema: StructType) -> "tuple[SinkColumns, WriteOptions]":
+        from horolog.spark.sink_rows import SinkColumns  # noqa: PLC0415 - as in `writer`
+        from horolog.spark.write_options import WriteOptions  # noqa: PLC0415 - as in `writer`
+
         options = WriteOptions.parse(self.options)
         return SinkColumns.of(_fields(schema), options.topic), options
 

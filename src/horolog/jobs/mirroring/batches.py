@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader, iter_headers, parse_header, verify_crc
-from horolog.record.columns import batch_schema, decode, encode_batches
+from horolog.record.column_writer import encode_batches
+from horolog.record.columns import batch_schema, decode
 from horolog.record.identity import is_left_out, needs_writing
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 
