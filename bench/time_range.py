@@ -23,7 +23,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from horolog.client import Client
+from horolog.client import Client, Fetched
+from horolog.client.fetching import FetchRequest
 from horolog.record import scan
 from horolog.record.builder import Record, build_batch
 from horolog.record.kernels.loading import COLUMN_KERNELS
@@ -97,18 +98,18 @@ def bytes_read() -> int:
 
 
 class Fetches:
-    """Counts what `Client.fetch` returns: a broker in this process reads files, too."""
+    """Counts what fetches return: a broker in this process reads files, too."""
 
     def __init__(self) -> None:
         self.bytes = 0
-        plain = Client.fetch
+        plain = FetchRequest.read
 
-        def fetch(*args: object, **options: object) -> object:
-            fetched = plain(*args, **options)
+        def read(request: FetchRequest, body: object) -> Fetched:
+            fetched = plain(request, body)
             self.bytes += len(fetched.records)
             return fetched
 
-        Client.fetch = fetch
+        FetchRequest.read = read
 
 
 def read(options: ReadOptions, wanted: Wanted, so_far: Callable[[], int]) -> Read:

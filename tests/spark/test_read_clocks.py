@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 from running_broker import RunningBroker
 
 from horolog.client import Client
+from horolog.client.fetching import FetchRequest
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
@@ -206,14 +207,14 @@ def test_a_range_of_append_times_fetches_the_blocks_that_may_hold_it(
                 client.produce("t", partition, build_batch([record]))
             clock.advance("1m")
     fetched: list[int] = []
-    plain = Client.fetch
+    plain = FetchRequest.read
 
-    def counted(self: Client, *args: Any, **options: Any) -> Any:
-        answer = plain(self, *args, **options)
+    def counted(self: FetchRequest, body: Any) -> Any:
+        answer = plain(self, body)
         fetched.append(len(answer.records))
         return answer
 
-    monkeypatch.setattr(Client, "fetch", counted)
+    monkeypatch.setattr(FetchRequest, "read", counted)
     to_broker = {"kafka.bootstrap.servers": broker.address, "subscribe": "t"}
     read = Read(**to_broker, schema=SCHEMA)
     for minute in (0, 30, 59):
@@ -221,7 +222,7 @@ def test_a_range_of_append_times_fetches_the_blocks_that_may_hold_it(
         fetched.clear()
         rows = read.rows(GreaterThanOrEqual(AT_MS, at), LessThan(AT_MS, at + 60_000))
         assert [row["appendTimeMs"] for row in rows] == [at, at]
-        assert sum(fetched) <= 2 * 8 * 40_000, "a block of each partition"
+        assert 2 * 40_000 <= sum(fetched) <= 2 * 8 * 40_000, "a block of each partition"
         both = (EqualTo(AT_MS, at), EqualTo((columns.TIMESTAMP_MS,), NOW_MS - minute % 5))
         assert len(read.rows(*both)) == 2
         assert read.rows(EqualTo(AT_MS, at), EqualTo((columns.TIMESTAMP_MS,), NOW_MS + 1)) == []
