@@ -1,11 +1,11 @@
 """The loops over records, each written twice: a numba kernel and a twin in plain Python.
 
     layout         the arrays of integers that a kernel and its twin share, and what both answer
-    scan_twins, column_twins, message_twins, plain_twins, join_twins
+    scan_twins, batch_twins, column_twins, message_twins, plain_twins, join_twins
                    plain Python: they define the answers, and serve at first
-    scan_kernels, column_kernels, message_kernels, plain_kernels, join_kernels
+    scan_kernels, batch_kernels, column_kernels, message_kernels, plain_kernels, join_kernels
                    numba: the same answers, once they are loaded
-    record_kernels what those share that write records
+    record_kernels what those share that write records or read headers
     loading        when kernels are loaded, and the sets there are
     cache          compiling, and where compiled code is kept
 
