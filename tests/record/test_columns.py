@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
+from horolog.record.batch_producers import TYPES as OF_PRODUCERS
 from horolog.record.builder import Record, build_batch
 from horolog.record.columns import DEFAULT_COLUMNS, DecodeStatistics, batch_schema, decode
 from horolog.record.compression import Codec, compress
@@ -410,6 +411,8 @@ def test_batches_read_in_runs_are_what_they_are_one_by_one(data: st.DataObject):
         "aborted": data.draw(st.sampled_from([None, [(7, 0)]])),
         "skip_control": data.draw(st.booleans()),
         "max_batch_bytes": 1 << 20,
+        "columns": data.draw(st.sampled_from([DEFAULT_COLUMNS, ("offset", *OF_PRODUCERS)])),
+        "max_bytes": data.draw(st.sampled_from([200, 8 << 20])),
     }
 
     def outcome() -> tuple[list[dict], DecodeStatistics, str]:

@@ -24,23 +24,33 @@ class BatchProducers:
 
     def __init__(self) -> None:
         self._facts = array("q")
-        self._next_offset = -1
+        self.next_offset = -1
 
     def follows(self, header: BatchHeader) -> bool:
         """Whether a batch is after all that were added, as in an undamaged log."""
-        return header.base_offset >= self._next_offset
+        return header.base_offset >= self.next_offset
 
     def add(self, header: BatchHeader) -> None:
         """Take a batch that `follows`."""
         self._facts.extend(
             (header.base_offset, header.producer_id, header.producer_epoch, header.base_sequence)
         )
-        self._next_offset = header.next_offset
+        self.next_offset = header.next_offset
+
+    def add_all(self, facts: Numbers, next_offset: int) -> None:
+        """Take batches that follow one another from `next_offset` on.
+
+        Args:
+            facts: base offset, producer id, producer epoch and base sequence of each.
+            next_offset: that follows them.
+        """
+        self._facts.frombytes(facts.tobytes())
+        self.next_offset = next_offset
 
     def clear(self) -> None:
         """Forget the batches."""
         self._facts = array("q")
-        self._next_offset = -1
+        self.next_offset = -1
 
     def column(self, name: str, offsets: Numbers) -> pa.Array:
         """One of the columns `TYPES`, for rows with these offsets, all of batches added."""

@@ -104,7 +104,7 @@ def decode(
     rows = RowBuffers(schema, max_bytes, wanted)
     decoder = Decoder(view, rows, max_batch_bytes, statistics, as_created=as_created)
     reader = None
-    if may_be_read_in_runs(wanted) and not as_created and rows.producers is None:
+    if may_be_read_in_runs(wanted) and not as_created:
         reader = PlainBatchReader(view, wanted)
     position, least_offset, is_compressed = 0, 0, False
     try:

@@ -14,7 +14,7 @@ from horolog.record.compression import Codec, decompress_chunks
 from horolog.record.kernels import layout
 from horolog.record.old_format.reading import OpenedBatch, open_message, open_run
 from horolog.record.plain_batches import PlainBatchReader
-from horolog.record.row_buffers import EVERYTHING, RowBuffers, RowRange
+from horolog.record.row_buffers import EVERYTHING, INT64_MIN, RowBuffers, RowRange
 from horolog.record.scan import scan_batch
 from horolog.record.timestamps import CREATE_TIME, TimestampType
 
@@ -101,7 +101,9 @@ class Decoder:
     ) -> Generator[pa.RecordBatch, None, int]:
         """Take the plain batches from a position on; where they end, or the first damaged one."""
         while True:
-            run = reader.read(position, _PLAN_BYTES - self._planned_bytes)
+            producers = self._rows.producers
+            least = INT64_MIN if producers is None else producers.next_offset
+            run = reader.read(position, _PLAN_BYTES - self._planned_bytes, least)
             if check_crcs:
                 run = run.undamaged(self._buffer)
             if not run.starts:
@@ -111,7 +113,9 @@ class Decoder:
             positions = [start - HEADER_SIZE for start in run.starts]
             self._statistics.batches += len(positions)
             self._statistics.next_offset = parse_header(self._buffer, positions[-1]).next_offset
-            self._plan.extend(run.plan)
+            if producers is not None:
+                producers.add_all(run.producers, self._statistics.next_offset)
+            self._plan.frombytes(run.stretches.tobytes())
             self._planned.extend(positions)
             self._planned_bytes += sum(run.ends) - sum(run.starts)
             position = run.ends[-1]

@@ -1,4 +1,4 @@
-"""Runs of batches that need no decision, planned for `gather` by a kernel.
+"""Runs of batches that need no decision, whose headers a kernel reads for `gather`.
 
 Of most logs that is nearly every batch: uncompressed, outside transactions, wanted as a whole. Read
 one by one, their headers take longer in Python than their records do in `gather`.
@@ -16,6 +16,7 @@ from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header
 from horolog.record.kernels import batch_twins, layout
 from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.record.row_buffers import EVERYTHING, INT64_MAX, INT64_MIN, RowRange
+from horolog.record.stretches import Numbers
 
 __all__ = ["PlainBatchReader", "PlainBatches", "may_be_read_in_runs", "next_offset_of"]
 
@@ -26,27 +27,31 @@ _SUMMED_BEFORE = 40  # the bytes of a header that its checksum covers
 class PlainBatches(NamedTuple):
     """Some batches that follow one another."""
 
-    plan: "array[int]"
-    """Their stretches, for `gather`."""
+    stretches: Numbers
+    """Of each, for `gather`: rows of `layout.STRETCH_SIZE`."""
+    facts: Numbers
+    """Of each, checksum and producer: rows of `layout.FACTS_SIZE`."""
     starts: Sequence[int]
     """Where the records of each start, after its header, and end."""
     ends: Sequence[int]
-    crcs: Sequence[int]
-    """The checksums that their headers name."""
+
+    @property
+    def producers(self) -> Numbers:
+        """Base offset, producer id, producer epoch and base sequence of each."""
+        offsets = self.stretches[:, [layout.STRETCH_BASE_OFFSET]]
+        return np.hstack((offsets, self.facts[:, layout.FACT_PRODUCER_ID :]))
 
     def undamaged(self, buffer: memoryview) -> Self:
         """Those before the first whose checksum is another."""
+        named = self.facts[:, layout.FACT_CRC].tolist()
         crc = crc32c.crc32c
-        for index, (start, end, named) in enumerate(
-            zip(self.starts, self.ends, self.crcs, strict=True)
-        ):
-            if crc(buffer[start - _SUMMED_BEFORE : end]) != named:
-                plan = self.plan[: index * layout.STRETCH_SIZE]
+        for index, (start, end) in enumerate(zip(self.starts, self.ends, strict=True)):
+            if crc(buffer[start - _SUMMED_BEFORE : end]) != named[index]:
                 return self._replace(
-                    plan=plan,
+                    stretches=self.stretches[:index],
+                    facts=self.facts[:index],
                     starts=self.starts[:index],
                     ends=self.ends[:index],
-                    crcs=self.crcs[:index],
                 )
         return self
 
@@ -62,24 +67,28 @@ class PlainBatchReader:
         self._state[layout.PLAN_LAST_OFFSET] = wanted.last_offset
         self._numbers = np.frombuffer(self._state, np.int64)
         self._plan = np.empty(_MOST * layout.STRETCH_SIZE, np.int64)
-        self._crcs = np.empty(_MOST, np.int64)
+        self._facts = np.empty(_MOST * layout.FACTS_SIZE, np.int64)
 
-    def read(self, position: int, size: int) -> PlainBatches:
-        """Those from a position on, so many that their records are of `size` bytes or more."""
+    def read(self, position: int, size: int, least_offset: int = INT64_MIN) -> PlainBatches:
+        """Those from a position on, so many that their records are of `size` bytes or more.
+
+        Their offsets ascend, the first from `least_offset` on. They are valid until the next call.
+        """
         self._state[layout.PLAN_POSITION] = position
         self._state[layout.PLAN_LEFT] = size
+        self._state[layout.PLAN_LEAST_OFFSET] = least_offset
         kernels = COLUMN_KERNELS.module
         if kernels is None:
-            batch_twins.plan_batches(self._buffer, self._state, self._plan, self._crcs)
+            batch_twins.plan_batches(self._buffer, self._state, self._plan, self._facts)
         else:
-            kernels.plan_batches(self._bytes, self._numbers, self._plan, self._crcs)
+            kernels.plan_batches(self._bytes, self._numbers, self._plan, self._facts)
         count = self._state[layout.PLAN_COUNT]
-        rows = self._plan[: count * layout.STRETCH_SIZE]
+        stretches = self._plan.reshape(_MOST, -1)[:count]
         return PlainBatches(
-            array("q", rows.tobytes()),
-            rows[layout.STRETCH_START :: layout.STRETCH_SIZE].tolist(),
-            rows[layout.STRETCH_END :: layout.STRETCH_SIZE].tolist(),
-            self._crcs[:count].tolist(),
+            stretches,
+            self._facts.reshape(_MOST, -1)[:count],
+            stretches[:, layout.STRETCH_START].tolist(),
+            stretches[:, layout.STRETCH_END].tolist(),
         )
 
 

@@ -31,7 +31,8 @@ def batches(rng: random.Random) -> bytes:
                 timestamp_type=rng.choice(list(TimestampType)),
             )
         )
-        offset = parse_header(batch).next_offset
+        batch[43:57] = rng.choice((bytes(14), b"\xff" * 14, rng.randbytes(14)))  # its producer
+        offset = parse_header(batch).next_offset - (rng.random() < broken / 2)
         if offset > INT64_MAX:
             offset = 0
         if rng.random() < broken:
@@ -48,17 +49,18 @@ def test_kernel_and_twin_plan_the_same_batches(rng: random.Random) -> None:
         data = batches(rng)
         state = array("q", bytes(8 * layout.PLAN_STATE_SIZE))
         state[layout.PLAN_LEFT] = rng.choice((0, 1, 100, 1 << 20, 1 << 20))
+        state[layout.PLAN_LEAST_OFFSET] = rng.choice((*[INT64_MIN] * 5, 7, 8))
         state[layout.PLAN_FIRST_OFFSET] = rng.choice((*[INT64_MIN] * 5, 8))
         state[layout.PLAN_LAST_OFFSET] = rng.choice((*[INT64_MAX] * 5, 9, INT64_MIN))
         plan = array("q", bytes(8 * layout.STRETCH_SIZE * rng.choice((1, 4, 50, 50))))
-        crcs = array("q", bytes(8 * rng.choice((1, 50, 50))))
-        mine = [each[:] for each in (state, plan, crcs)]
+        facts = array("q", bytes(8 * layout.FACTS_SIZE * rng.choice((1, 50, 50))))
+        mine = [each[:] for each in (state, plan, facts)]
         batch_twins.plan_batches(memoryview(data), *mine)
         read = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
         batch_kernels.plan_batches(
-            read, *(np.frombuffer(each, np.int64) for each in (state, plan, crcs))
+            read, *(np.frombuffer(each, np.int64) for each in (state, plan, facts))
         )
-        assert [state, plan, crcs] == mine, case
+        assert [state, plan, facts] == mine, case
         planned[state[layout.PLAN_COUNT]] += 1
     assert planned[0] > CASES // 10
     assert planned[1] > CASES // 20

@@ -17,10 +17,13 @@ _LOG_APPEND_TIME_BIT = 8
 _LAST_SAFE_OFFSET = (1 << 63) - (1 << 32)
 
 
-def _plan_batches(data, state, plan, crcs):
+def _plan_batches(data, state, plan, facts):
     position, left = state[layout.PLAN_POSITION], state[layout.PLAN_LEFT]
     first, last = state[layout.PLAN_FIRST_OFFSET], state[layout.PLAN_LAST_OFFSET]
-    room = min(np.int64(len(crcs)), np.int64(len(plan)) // layout.STRETCH_SIZE)
+    least = state[layout.PLAN_LEAST_OFFSET]
+    room = min(
+        np.int64(len(facts)) // layout.FACTS_SIZE, np.int64(len(plan)) // layout.STRETCH_SIZE
+    )
     end_of_data = np.int64(len(data))
     count = np.int64(0)
     while count < room and left > 0 and end_of_data - position >= _HEADER_SIZE:
@@ -39,7 +42,7 @@ def _plan_batches(data, state, plan, crcs):
         if (
             delta < 0
             or records <= 0
-            or base_offset < first
+            or base_offset < max(first, least)
             or base_offset > _LAST_SAFE_OFFSET
             or base_offset + delta > last
         ):
@@ -54,12 +57,19 @@ def _plan_batches(data, state, plan, crcs):
         time = i64(data, position + 35) if is_stamped else i64(data, position + 27)
         plan[row + np.uint64(layout.STRETCH_BASE)] = time
         plan[row + np.uint64(layout.STRETCH_APPEND_TIME)] = np.int64(is_stamped)
-        crcs[np.uint64(count)] = i32(data, position + 17) & 0xFFFFFFFF
+        row = np.uint64(count * layout.FACTS_SIZE)
+        facts[row + np.uint64(layout.FACT_CRC)] = i32(data, position + 17) & 0xFFFFFFFF
+        facts[row + np.uint64(layout.FACT_PRODUCER_ID)] = i64(data, position + 43)
+        epoch = (byte_at(data, position + 51) << 8) | byte_at(data, position + 52)
+        epoch -= (epoch >> 15) << 16
+        facts[row + np.uint64(layout.FACT_PRODUCER_EPOCH)] = epoch
+        facts[row + np.uint64(layout.FACT_BASE_SEQUENCE)] = i32(data, position + 53)
+        least = base_offset + delta + 1
         position = end
         left -= end - start
         count += 1
     state[layout.PLAN_POSITION], state[layout.PLAN_LEFT] = position, left
-    state[layout.PLAN_COUNT] = count
+    state[layout.PLAN_LEAST_OFFSET], state[layout.PLAN_COUNT] = least, count
 
 
 plan_batches: Callable[..., None] = compile_kernel(

@@ -4,9 +4,11 @@ import struct
 from typing import Any
 
 from horolog.record.kernels.layout import (
+    FACTS_SIZE,
     PLAN_COUNT,
     PLAN_FIRST_OFFSET,
     PLAN_LAST_OFFSET,
+    PLAN_LEAST_OFFSET,
     PLAN_LEFT,
     PLAN_POSITION,
     STRETCH_SIZE,
@@ -21,14 +23,14 @@ _LOG_APPEND_TIME_BIT = 8
 _LAST_SAFE_OFFSET = (1 << 63) - (1 << 32)  # sums with a delta stay below 64 bits
 
 
-def plan_batches(data: memoryview, state: Ints, plan: Ints, crcs: Ints) -> None:
-    """A stretch and the checksum of each batch, up to one that needs a decision.
+def plan_batches(data: memoryview, state: Ints, plan: Ints, facts: Ints) -> None:
+    """A stretch and facts of each batch, up to one that needs a decision.
 
-    That is any but an uncompressed batch of v2 with records, whole, within the wanted offsets,
-    and neither control nor transactional nor compacted with a delete horizon.
+    That is any but an uncompressed batch of v2 with records, whole, within the wanted offsets and
+    after the batch before, and neither control nor transactional nor with a delete horizon.
     """
     position, left, count = state[PLAN_POSITION], state[PLAN_LEFT], 0
-    room = min(len(crcs), len(plan) // STRETCH_SIZE)
+    room = min(len(facts) // FACTS_SIZE, len(plan) // STRETCH_SIZE)
     while count < room and left > 0 and len(data) - position >= _HEADER.size:
         (
             base_offset,
@@ -40,9 +42,7 @@ def plan_batches(data: memoryview, state: Ints, plan: Ints, crcs: Ints) -> None:
             delta,
             base_time,
             max_time,
-            _,
-            _,
-            _,
+            *producer,
             records,
         ) = _HEADER.unpack_from(data, position)
         if (
@@ -51,7 +51,8 @@ def plan_batches(data: memoryview, state: Ints, plan: Ints, crcs: Ints) -> None:
             or attributes & ~_LOG_APPEND_TIME_BIT
             or delta < 0
             or records <= 0
-            or not state[PLAN_FIRST_OFFSET] <= base_offset <= _LAST_SAFE_OFFSET
+            or base_offset < max(state[PLAN_FIRST_OFFSET], state[PLAN_LEAST_OFFSET])
+            or base_offset > _LAST_SAFE_OFFSET
             or base_offset + delta > state[PLAN_LAST_OFFSET]
         ):
             break
@@ -61,6 +62,8 @@ def plan_batches(data: memoryview, state: Ints, plan: Ints, crcs: Ints) -> None:
         at = count * STRETCH_SIZE
         for index, number in enumerate((start, end, records, base_offset, time, is_stamped)):
             plan[at + index] = number
-        crcs[count] = crc
+        for index, number in enumerate((crc, *producer)):
+            facts[count * FACTS_SIZE + index] = number
+        state[PLAN_LEAST_OFFSET] = base_offset + delta + 1
         position, left, count = end, left - (end - start), count + 1
     state[PLAN_POSITION], state[PLAN_LEFT], state[PLAN_COUNT] = position, left, count

@@ -108,15 +108,23 @@ STRETCH_BASE: Final = 4  # the base timestamp; with APPEND_TIME the timestamp of
 STRETCH_APPEND_TIME: Final = 5
 STRETCH_SIZE: Final = 6
 
-# --- planning batches: a stretch and a checksum of each -----------------------------------
+# --- planning batches: a stretch and facts of each ----------------------------------------
 
 # The state.
 PLAN_POSITION: Final = 0  # of the next batch
 PLAN_LEFT: Final = 1  # bytes of records to plan, before the last batch
-PLAN_FIRST_OFFSET: Final = 2  # no batch that reaches beyond these
-PLAN_LAST_OFFSET: Final = 3
-PLAN_COUNT: Final = 4  # out: how many were planned
-PLAN_STATE_SIZE: Final = 5
+PLAN_LEAST_OFFSET: Final = 2  # of the next batch
+PLAN_FIRST_OFFSET: Final = 3  # no batch that reaches beyond these
+PLAN_LAST_OFFSET: Final = 4
+PLAN_COUNT: Final = 5  # out: how many were planned
+PLAN_STATE_SIZE: Final = 6
+
+# The facts.
+FACT_CRC: Final = 0
+FACT_PRODUCER_ID: Final = 1
+FACT_PRODUCER_EPOCH: Final = 2
+FACT_BASE_SEQUENCE: Final = 3
+FACTS_SIZE: Final = 4
 
 # gather's state: what is wanted, both ends included ...
 FIRST_MS: Final = 0
