@@ -149,10 +149,10 @@ def without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "decode_request", decode)
 
 
-def logs_of(broker: RunningBroker, topic: str) -> list[Any]:
-    """The bytes of both partitions' logs, segment by segment, and their append times."""
+def logs_of(broker: RunningBroker, topic: str, count: int = 2) -> list[Any]:
+    """The bytes of all partitions' logs, segment by segment, and their append times."""
     found: list[Any] = []
-    for index in (0, 1):
+    for index in range(count):
         log = broker.log(topic, index)
         found += [broker.log_dir.joinpath(each.log.path).read_bytes() for each in log.segments]
         found.append(log.append_times_within(0, 1 << 20))
@@ -205,6 +205,22 @@ def test_a_request_like_an_earlier_one_is_not_decoded(
     without_decoding(monkeypatch)
     assert code_of(client.ask(PLAIN)) == (0, offset + 1)
     assert code_of(client.ask(PLAIN._replace(partition=1)))[0] == 0
+
+
+def test_a_tagged_field_that_looks_like_a_partition_is_not_appended(
+    broker: RunningBroker, client: Client
+) -> None:
+    broker.create_topic("tagged")
+    real = build_batch([Record(NOW_MS, b"k", b"real")])
+    body = encode_request(ApiKey.PRODUCE, 9, produce_fields("tagged", {0: real}))
+    for value in (b"real", b"fake"):
+        batch = build_batch([Record(NOW_MS, b"k", value)])
+        looks_like_it = struct.pack(">iB", 0, len(batch) + 1) + batch + b"\0\0\0"
+        tagged = body[:-1] + b"\x01\x63" + bytes([len(looks_like_it)]) + looks_like_it
+        prefix = request_prefix(ApiKey.PRODUCE, 9, 1, "me", len(tagged))
+        assert isinstance(client.give(prefix[4:] + tagged), bytes)
+    log = b"".join(each for each in logs_of(broker, "tagged", count=1) if isinstance(each, bytes))
+    assert (log.count(b"real"), log.count(b"fake")) == (2, 0)
 
 
 def test_several_topics_are_remembered(

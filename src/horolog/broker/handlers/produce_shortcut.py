@@ -21,6 +21,7 @@ from horolog.errors import HorologError
 from horolog.network.peer import Peer
 from horolog.network.reply import Reply
 from horolog.wire.api import ApiKey
+from horolog.wire.codec import encode_request
 from horolog.wire.frame import RequestHeader
 from horolog.wire.packing import INT32, uvarint
 from horolog.wire.produce import single_answers
@@ -74,10 +75,10 @@ class ProduceShortcut:
         (partition,) = topic.partition_data
         if not partition.records:
             return
-        rest = _after_head(version, partition.index, partition.records)
-        end = len(frame) - len(rest)
-        if self._shapes.knows(frame, end) or not frame.endswith(rest):
-            return  # the latter where it has tagged fields, or bytes after its end
+        end = len(frame) - len(_after_head(version, partition.index, partition.records))
+        # One with tagged fields, or bytes after its end, is not what the encoder makes of it.
+        if self._shapes.knows(frame, end) or frame[header.body_position :] != _body(version, body):
+            return
         answers = single_answers(version, topic.name, topic.topic_id)
         shape = _Shape(
             version, body.acks, topic.name, topic.topic_id, header.client_id or "", answers
@@ -109,6 +110,21 @@ class ProduceShortcut:
         (correlation_id,) = INT32.unpack_from(frame, START_BYTES)
         base_offset, _, time_ms, start_offset = appended[:4]
         return (answers.pack(correlation_id, index, 0, base_offset, time_ms, start_offset),)
+
+
+def _body(version: int, body: ProduceRequest) -> bytes:
+    """The body of a request for one partition as the encoder makes it."""
+    (topic,) = body.topic_data
+    (partition,) = topic.partition_data
+    data = [{"index": partition.index, "records": partition.records}]
+    topics = [{"name": topic.name, "topic_id": topic.topic_id, "partition_data": data}]
+    fields = {
+        "transactional_id": body.transactional_id,
+        "acks": body.acks,
+        "timeout_ms": body.timeout_ms,
+        "topic_data": topics,
+    }
+    return encode_request(ApiKey.PRODUCE, version, fields)
 
 
 def _after_head(version: int, index: int, records: Buffer) -> bytes:
