@@ -25,7 +25,7 @@ from types import CoroutineType, coroutine
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from horolog.broker.authorisation import Authorise, authorise
-from horolog.broker.turns import ClientGone, TimeSlice
+from horolog.broker.turns import ClientGone, TimeSlice, next_turn
 from horolog.buffers import Buffer
 from horolog.network.dispatching import Hangup
 from horolog.network.peer import KEY_BYTES, Peer, Shortcut
@@ -265,6 +265,7 @@ class Dispatcher:
         header = parse_request_header(frame)
         key, version, _, client_id, position = header
         body = await self._in_thread(peer, partial(decode_request, key, version, frame, position))
+        await next_turn()
         request = Request(version, body, client_id or "", peer, is_large=True)
         response = self._served[key].handler(request, self._broker)
         if isinstance(response, CoroutineType):

@@ -61,6 +61,15 @@ def _turns_here() -> HandlerTurns:
     return turns
 
 
+async def next_turn() -> None:
+    """Return in a later iteration of the loop, as the only long request that goes on in it.
+
+    For a request that has waited for a thread: what the thread does for others during a slice ends
+    in one iteration, which would otherwise have a slice of each.
+    """
+    await _turns_here().next()
+
+
 class TimeSlice:
     """The time slices of one task, for a client or for the broker itself."""
 
