@@ -395,6 +395,25 @@ def test_mutations_raise_nothing_but_corrupt_or_refused(data: st.DataObject):
         pass
 
 
+def outcome(data: bytes, options: dict) -> tuple[list[dict], DecodeStatistics, str]:
+    rows, statistics = [], DecodeStatistics()
+    try:
+        for table in decode(data, statistics=statistics, **options):
+            rows += table.to_pylist()
+    except (CorruptBatch, RequestRefused) as error:
+        return rows, statistics, f"{error!r}, {getattr(error, 'position', None)}"
+    return rows, statistics, ""
+
+
+def rows_either_way(data: bytes, **options) -> list[dict]:
+    """The rows of batches read in runs, which are those of batches read one by one."""
+    in_runs = outcome(data, options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("horolog.record.columns.may_be_read_in_runs", lambda wanted: False)
+        assert outcome(data, options) == in_runs
+    return in_runs[0]
+
+
 @given(data=st.data())
 def test_batches_read_in_runs_are_what_they_are_one_by_one(data: st.DataObject):
     parts = [joined(data.draw(logs(max_batches=3))) for _ in range(2)]
@@ -414,20 +433,38 @@ def test_batches_read_in_runs_are_what_they_are_one_by_one(data: st.DataObject):
         "columns": data.draw(st.sampled_from([DEFAULT_COLUMNS, ("offset", *OF_PRODUCERS)])),
         "max_bytes": data.draw(st.sampled_from([200, 8 << 20])),
     }
+    rows_either_way(bytes(log), **options)
 
-    def outcome() -> tuple[list[dict], DecodeStatistics, str]:
-        rows, statistics = [], DecodeStatistics()
-        try:
-            for table in decode(bytes(log), statistics=statistics, **options):
-                rows += table.to_pylist()
-        except (CorruptBatch, RequestRefused) as error:
-            return rows, statistics, f"{error!r}, {getattr(error, 'position', None)}"
-        return rows, statistics, ""
 
-    in_runs = outcome()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("horolog.record.columns.may_be_read_in_runs", lambda wanted: False)
-        assert outcome() == in_runs
+@pytest.mark.parametrize(
+    ("start", "end"), [(None, INT64_MIN), (INT64_MIN, INT64_MIN - 1), (1 << 63, None), (1 << 70, 5)]
+)
+def test_a_range_of_offsets_beyond_64_bits_has_no_rows(start, end):
+    data = a_batch(1, 2).data
+    assert rows_either_way(data, start_offset=start, end_offset=end) == []
+
+
+@pytest.mark.parametrize(("base_offset", "delta"), [(INT64_MIN, -5), (INT64_MAX - 5, 1 << 30)])
+def test_a_next_offset_beyond_64_bits_is_no_obstacle_to_producers(base_offset, delta):
+    log = bytearray(a_batch(1, base_offset=base_offset).data + a_batch(2).data)
+    log[23:27] = struct.pack(">i", delta)
+    columns = ("offset", "producer_id")
+    rows = rows_either_way(bytes(log), check_crcs=False, columns=columns)
+    assert [row["offset"] for row in rows] == [base_offset, BASE_OFFSET]
+
+
+def test_aborted_transactions_are_left_out_after_plain_batches_of_larger_offsets():
+    plain = [a_batch(1, base_offset=offset).data for offset in (30, 10)]
+    log = b"".join([*plain, transactional(1, 12), transactional(2, 13)])
+    rows = rows_either_way(log, aborted=[(1, 20)])
+    assert [row["offset"] for row in rows] == [30, 10, 13]
+
+
+def test_statistics_say_how_far_it_came_where_a_batch_before_plain_ones_is_malformed():
+    bad = bytearray(build_batch([Record(1, None, b"v")], codec=Codec.GZIP))
+    bad[57:61] = struct.pack(">i", 2)
+    log = bytes(bad) + control_batch(7, COMMIT, base_offset=1) + a_batch(1).data
+    assert len(rows_either_way(log, check_crcs=False)) == 1
 
 
 @given(log=logs(), data=st.data())

@@ -113,6 +113,8 @@ def decode(
                 end = yield from decoder.add_plain(position, reader, check_crcs)
                 if end > position:
                     position, least_offset = end, statistics.next_offset or 0
+                    if transactions is not None:
+                        transactions.reach(least_offset - 1)
             found = next(iter_headers(view, position, least_offset), None)
             if found is None:
                 break

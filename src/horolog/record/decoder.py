@@ -99,28 +99,31 @@ class Decoder:
     def add_plain(
         self, position: int, reader: PlainBatchReader, check_crcs: bool
     ) -> Generator[pa.RecordBatch, None, int]:
-        """Take the plain batches from a position on; where they end, or the first damaged one."""
-        while True:
-            producers = self._rows.producers
-            least = INT64_MIN if producers is None else producers.next_offset
+        """Take the plain batches from a position on; where they end, or the first damaged one.
+
+        Their offsets ascend. None is taken while something unpacked is to be gathered first.
+        """
+        producers = self._rows.producers
+        least = INT64_MIN if producers is None else producers.next_offset
+        while not self._unpacked:
             run = reader.read(position, _PLAN_BYTES - self._planned_bytes, least)
             if check_crcs:
                 run = run.undamaged(self._buffer)
             if not run.starts:
-                return position
-            if self._unpacked:
-                yield from self._gather_planned()
+                break
             positions = [start - HEADER_SIZE for start in run.starts]
             self._statistics.batches += len(positions)
-            self._statistics.next_offset = parse_header(self._buffer, positions[-1]).next_offset
+            least = parse_header(self._buffer, positions[-1]).next_offset
+            self._statistics.next_offset = least
             if producers is not None:
-                producers.add_all(run.producers, self._statistics.next_offset)
+                producers.add_all(run.producers, least)
             self._plan.frombytes(run.stretches.tobytes())
             self._planned.extend(positions)
             self._planned_bytes += sum(run.ends) - sum(run.starts)
             position = run.ends[-1]
             if self._planned_bytes >= _PLAN_BYTES:
                 yield from self._gather_planned()
+        return position
 
     def add_messages(
         self, position: int, header: BatchHeader, wanted: RowRange, check_crcs: bool

@@ -76,7 +76,8 @@ class PlainBatchReader:
         """
         self._state[layout.PLAN_POSITION] = position
         self._state[layout.PLAN_LEFT] = size
-        self._state[layout.PLAN_LEAST_OFFSET] = least_offset
+        # After a damaged header, the next offset can be beyond 64 bits.
+        self._state[layout.PLAN_LEAST_OFFSET] = min(max(INT64_MIN, least_offset), INT64_MAX)
         kernels = COLUMN_KERNELS.module
         if kernels is None:
             batch_twins.plan_batches(self._buffer, self._state, self._plan, self._facts)
@@ -109,5 +110,6 @@ def next_offset_of(buffer: Buffer, offset: int) -> int:
 
 
 def may_be_read_in_runs(wanted: RowRange) -> bool:
-    """Whether batches within the wanted offsets are wanted as a whole."""
-    return wanted.first_ms == INT64_MIN and wanted.last_ms == INT64_MAX
+    """Whether there are wanted offsets, and batches within them are wanted as a whole."""
+    has_all_times = wanted.first_ms == INT64_MIN and wanted.last_ms == INT64_MAX
+    return has_all_times and not wanted.is_empty  # whose ends may be beyond 64 bits

@@ -19,10 +19,14 @@ class AbortedTransactions:
         self._ahead = sorted(((first, producer) for producer, first in aborted), reverse=True)
         self._open: set[int] = set()
 
+    def reach(self, offset: int) -> None:
+        """Take what comes next to be after this offset: batches up to it belong to none."""
+        while self._ahead and self._ahead[-1][0] <= offset:
+            self._open.add(self._ahead.pop()[1])
+
     def drop(self, header: BatchHeader, batch: memoryview) -> bool:
         """Whether this batch, the next in offset order, belongs to an aborted transaction."""
-        while self._ahead and self._ahead[-1][0] <= header.last_offset:
-            self._open.add(self._ahead.pop()[1])
+        self.reach(header.last_offset)
         if header.producer_id not in self._open or not header.is_transactional:
             return False
         if not header.is_control:
