@@ -1,5 +1,6 @@
 """Fetches of which one is sent ahead give what plain fetches give, whatever happens in between."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +81,23 @@ def test_another_request_than_the_one_sent_gets_its_own_answer(client: Client) -
 def test_a_client_is_asked_other_things_once_what_was_sent_is_given_up(client: Client) -> None:
     with FetchAhead(client) as ahead:
         ahead.send(request(1))
+    found = client.list_offsets({("t", 0): LATEST})[("t", 0)]
+    assert found is not None
+    assert found.offset == 4
+
+
+def test_a_client_interrupted_while_it_waits_may_be_asked_other_things(client: Client) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with FetchAhead(client) as ahead, pytest.raises(KeyboardInterrupt):
+            ahead.fetch(FetchRequest("t", 0, 4, max_wait_ms=5_000))  # the end of the log
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
     found = client.list_offsets({("t", 0): LATEST})[("t", 0)]
     assert found is not None
     assert found.offset == 4

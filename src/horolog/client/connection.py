@@ -185,7 +185,7 @@ class Connection:
                 f"{self.address} did not answer {api_key.title} ({_reason(error)}{hint})",
                 sent=True,
             ) from error
-        except MalformedResponse:
+        except BaseException:  # also an interrupt: what comes next is no answer to a later request
             self.close()
             raise
         self._has_answered |= api_key is not ApiKey.API_VERSIONS
@@ -213,6 +213,9 @@ class Connection:
             raise _refusal(self._tls, self.address, error) or NoAnswer(
                 f"{self.address} did not take {api_key.title} ({_reason(error)})", sent=True
             ) from error
+        except BaseException:  # a request sent in part would take the next one for its rest
+            self.close()
+            raise
 
     def _receive_frame(self, deadline: Deadline, memory: Callable[[int], memoryview]) -> memoryview:
         prefix = self._receive(_own_memory(LENGTH_BYTES), deadline)
