@@ -20,7 +20,9 @@ OTHER_DEFAULTS = {
     "log.dir",  # not below /tmp, where data is lost at the next boot
     "node.id",  # Kafka has none
     "process.roles",  # Kafka has none
-    "socket.send.buffer.bytes",  # each time a small one is empty wakes the one event loop
+    # Each time a small one is empty, or full, wakes the one event loop:
+    "socket.send.buffer.bytes",
+    "socket.receive.buffer.bytes",
 }
 OTHER_RULES = {
     "segment.bytes",  # small segments are allowed, see docs/settings.md

@@ -30,7 +30,7 @@ class BrokerConfig:
     # Connections.
     socket_listen_backlog_size: int = 50
     socket_send_buffer_bytes: int = -1
-    socket_receive_buffer_bytes: int = 102_400
+    socket_receive_buffer_bytes: int = -1
     socket_request_max_bytes: int = 104_857_600
     queued_max_request_bytes: int = -1
     connections_max_idle_ms: int = 600_000
