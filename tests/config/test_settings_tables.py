@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from other_defaults import OTHER_DEFAULTS
 
 import horolog
 from horolog.config import BrokerConfig, Setting, Settings, Status, TopicConfig, UpdateMode
@@ -14,16 +15,6 @@ from horolog.config.tables import broker_setting, broker_settings, topic_setting
 KAFKA_LIST = Path(__file__).with_name("kafka_4.3.1_settings.txt")
 OURS = {scope: table() for scope, table in (("topic", topic_settings), ("broker", broker_settings))}
 
-# Where a default of Kafka's would be wrong for a single broker of one process.
-OTHER_DEFAULTS = {
-    "listeners",  # Kafka's wildcard address needs a host name that clients can use
-    "log.dir",  # not below /tmp, where data is lost at the next boot
-    "node.id",  # Kafka has none
-    "process.roles",  # Kafka has none
-    # Each time a small one is empty, or full, wakes the one event loop:
-    "socket.send.buffer.bytes",
-    "socket.receive.buffer.bytes",
-}
 OTHER_RULES = {
     "segment.bytes",  # small segments are allowed, see docs/settings.md
     "log.segment.bytes",

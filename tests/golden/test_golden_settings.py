@@ -1,6 +1,7 @@
 """Our table of settings against what Apache Kafka's DescribeConfigs tells of its own."""
 
 import pytest
+from other_defaults import OTHER_DEFAULTS
 
 from golden import answers
 from horolog.config.settings import broker_settings, topic_settings
@@ -10,7 +11,6 @@ TOLD = answers("settings")
 GIVEN = {
     name for settings in TOLD.values() for name, told in settings.items() if not told["is_default"]
 }
-OUR_OWN = {"log.dir"}  # not in /tmp
 
 
 @pytest.mark.parametrize("name", sorted(set(TOLD["topic"]) - GIVEN))
@@ -22,7 +22,7 @@ def test_every_broker_setting_of_kafka_is_in_the_table():
     assert set(TOLD["broker"]) - set(broker_settings()) == set()
 
 
-@pytest.mark.parametrize("name", sorted(set(TOLD["broker"]) - GIVEN - OUR_OWN))
+@pytest.mark.parametrize("name", sorted(set(TOLD["broker"]) - GIVEN - OTHER_DEFAULTS))
 def test_a_broker_setting_has_kafkas_default(name):
     told = TOLD["broker"][name]
     ours = broker_settings().get(name)
