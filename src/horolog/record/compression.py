@@ -25,11 +25,11 @@ __all__ = [
     "compress_chunks",
     "decompress",
     "decompress_chunks",
+    "decompress_into",
     "fleeting_chunks",
 ]
 
 CHUNK_BYTES = 1 << 20
-_LITTLE_BYTES = 8 << 10  # of which so little comes that memory is no concern
 
 
 class UncompressedTooLarge(RequestRefused):
@@ -104,7 +104,7 @@ def fleeting_chunks(
     if is_search and codec is Codec.LZ4:
         blocks = lz4_frame.blocks(memoryview(data), max(1, min(CHUNK_BYTES, max_bytes)))
         return _bounded(blocks, codec, data, max_bytes)
-    if len(data) <= _LITTLE_BYTES:
+    if codec is Codec.NONE:
         return _chunks(codec, data, max_bytes, CHUNK_BYTES, None)
     return _chunks_in_scratch(codec, data, max_bytes)
 
@@ -115,9 +115,22 @@ def _chunks_in_scratch(codec: Codec, data: Buffer, max_bytes: int) -> Iterator[B
     if scratch is None:
         scratch = memoryview(bytearray(CHUNK_BYTES))
     try:
-        yield from _chunks(codec, data, max_bytes, CHUNK_BYTES, scratch)
+        size = decompress_into(codec, data, scratch[: max(0, max_bytes)])
+        if size is None:
+            yield from _chunks(codec, data, max_bytes, CHUNK_BYTES, scratch)
+        elif size:
+            yield scratch[:size]
     finally:
         _local.scratch = scratch
+
+
+def decompress_into(codec: Codec, data: Buffer, room: memoryview) -> int | None:
+    """Decompress to the start of `room`, in few calls; how many bytes that are.
+
+    None says nothing: where they do not fit, or are not as clients pack them, or damaged,
+    `decompress_chunks` has the answer, and `room` may hold anything.
+    """
+    return _INTO[codec](memoryview(data), room)
 
 
 def decompress_chunks(
@@ -169,4 +182,10 @@ _DECOMPRESSORS: Mapping[Codec, Callable[[memoryview, int, memoryview | None], It
     Codec.SNAPPY: snappy_stream.chunks,
     Codec.LZ4: lz4_frame.chunks,
     Codec.ZSTD: zstd_frame.chunks,
+}
+_INTO: Mapping[Codec, Callable[[memoryview, memoryview], int | None]] = {
+    Codec.GZIP: gzip_stream.into,
+    Codec.SNAPPY: snappy_stream.into,
+    Codec.LZ4: lz4_frame.into,
+    Codec.ZSTD: zstd_frame.into,
 }

@@ -5,16 +5,23 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc
-from horolog.record.compression import Codec, decompress_chunks
+from horolog.record.compression import CHUNK_BYTES, Codec, decompress_chunks, decompress_into
 from horolog.record.kernels import layout
 from horolog.record.old_format.reading import OpenedBatch, open_message, open_run
 from horolog.record.plain_batches import PlainBatchReader
-from horolog.record.row_buffers import EVERYTHING, INT64_MIN, RowBuffers, RowRange
+from horolog.record.row_buffers import (
+    EVERYTHING,
+    INT64_MIN,
+    RowBuffers,
+    RowRange,
+    empty_array,
+)
 from horolog.record.scan import scan_batch
 from horolog.record.timestamps import CREATE_TIME, TimestampType
 
@@ -62,7 +69,9 @@ class Decoder:
         self._plan = array("q")
         self._planned: list[int] = []  # positions: thousands of headers would wake the collector
         self._planned_bytes = 0
-        self._unpacked: list[Buffer] = []  # what the plan is about, unless it is the buffer
+        # What the plan is about, unless it is the buffer; made when it is needed first.
+        self._room: memoryview | None = None
+        self._is_unpacked = False
 
     def add(self, position: int, header: BatchHeader) -> Iterator[pa.RecordBatch]:
         """Take the batch at a position; the tables that are full now."""
@@ -74,22 +83,21 @@ class Decoder:
             yield from self._add_producer(header)
         start, end = position + HEADER_SIZE, position + header.size
         kind = CREATE_TIME if self._as_created else header.timestamp_type
-        if header.codec is Codec.NONE:
-            if self._unpacked:
-                yield from self._gather_planned()
-        else:
-            if self._planned and not self._unpacked:
-                yield from self._gather_planned()
+        codec = header.codec
+        if codec is not Codec.NONE:
             payload = self._buffer[start:end]
-            pieces = decompress_chunks(header.codec, payload, max_bytes=self._max_batch_bytes)
-            first, second = next(pieces, b""), next(pieces, None)
-            if second is not None:
+            if self._planned and not self._is_unpacked:
                 yield from self._gather_planned()
+            size = decompress_into(codec, payload, self._unpacked_room())
+            if size is None:
+                yield from self._gather_planned()
+                pieces = decompress_chunks(codec, payload, max_bytes=self._max_batch_bytes)
                 plan = array("q", _stretch(header, 0, 0, kind))
-                yield from self._gather_pieces(position, plan, chain((first, second), pieces))
+                yield from self._gather_pieces(position, plan, chain((next(pieces, b""),), pieces))
                 return
-            start, end = self._planned_bytes, self._planned_bytes + len(first)
-            self._unpacked.append(first)
+            start, end = self._planned_bytes, self._planned_bytes + size
+        elif self._is_unpacked:
+            yield from self._gather_planned()
         self._plan.extend(_stretch(header, start, end, kind))
         self._planned.append(position)
         self._planned_bytes += end - start
@@ -105,7 +113,7 @@ class Decoder:
         """
         producers = self._rows.producers
         least = INT64_MIN if producers is None else producers.next_offset
-        while not self._unpacked:
+        while not self._is_unpacked:
             run = reader.read(position, _PLAN_BYTES - self._planned_bytes, least)
             if check_crcs:
                 run = run.undamaged(self._buffer)
@@ -157,22 +165,32 @@ class Decoder:
             kind = CREATE_TIME
         if self._rows.producers is not None:
             yield from self._add_producer(header)
+        if self._planned and not self._is_unpacked:
+            yield from self._gather_planned()
         pieces = iter(opened.pieces)
         first, second = next(pieces, b""), next(pieces, None)
-        if second is not None:
+        room = self._unpacked_room()
+        if second is not None or len(first) > len(room):
             yield from self._gather_planned()
             plan = array("q", _stretch(header, 0, 0, kind))
-            yield from self._gather_pieces(position, plan, chain((first, second), pieces))
+            rest = () if second is None else chain((second,), pieces)
+            yield from self._gather_pieces(position, plan, chain((first,), rest))
             return
-        if self._planned and not self._unpacked:
-            yield from self._gather_planned()
-        self._unpacked.append(first)
+        room[: len(first)] = first
         start, end = self._planned_bytes, self._planned_bytes + len(first)
         self._plan.extend(_stretch(header, start, end, kind))
         self._planned.append(position)
         self._planned_bytes = end
         if self._planned_bytes >= _PLAN_BYTES:
             yield from self._gather_planned()
+
+    def _unpacked_room(self) -> memoryview:
+        """The memory behind what is unpacked already, for one more batch that is not large."""
+        if self._room is None:
+            self._room = memoryview(empty_array(_PLAN_BYTES + CHUNK_BYTES, np.uint8))
+        self._is_unpacked = True
+        start = self._planned_bytes
+        return self._room[start : start + max(0, min(CHUNK_BYTES, self._max_batch_bytes))]
 
     def _add_producer(self, header: BatchHeader) -> Iterator[pa.RecordBatch]:
         producers = self._rows.producers
@@ -200,12 +218,15 @@ class Decoder:
         return self._rows.finish()
 
     def _gather_planned(self) -> Iterator[pa.RecordBatch]:
+        is_unpacked, self._is_unpacked = self._is_unpacked, False
         if not self._planned:
             return
-        data = b"".join(self._unpacked) if self._unpacked else self._buffer
+        data: Buffer = self._buffer
+        if is_unpacked and self._room is not None:
+            data = self._room[: self._planned_bytes]
         plan, planned = self._plan, self._planned
         self._statistics.bytes_decoded += self._planned_bytes
-        self._plan, self._planned, self._planned_bytes, self._unpacked = array("q"), [], 0, []
+        self._plan, self._planned, self._planned_bytes = array("q"), [], 0
         self._rows.start(plan)
         status = yield from self._gather(data)
         if status != layout.DONE:

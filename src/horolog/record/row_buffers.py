@@ -31,10 +31,10 @@ class _ByteColumn:
     """A binary column: where each row ends, the bytes, and which rows are not null."""
 
     def __init__(self, rows: int, room: int) -> None:
-        self.ends: _Ends = _empty(rows + 1, np.int32)
+        self.ends: _Ends = empty_array(rows + 1, np.int32)
         self.ends[0] = 0
-        self.data: _Bytes = _empty(room, np.uint8)
-        self.valid: _Bytes = _empty(rows, np.uint8)
+        self.data: _Bytes = empty_array(room, np.uint8)
+        self.valid: _Bytes = empty_array(rows, np.uint8)
 
     def finish(self, rows: int, has_nulls: bool, type_: pa.DataType) -> pa.Array:
         ends = _fitted(self.ends, rows + 1)
@@ -118,14 +118,14 @@ class RowBuffers:
         wanted = self._state[layout.WANTED]
         rows = room // layout.ROW_BYTES
         headers = room // layout.HEADER_BYTES if wanted & layout.WANT_HEADERS else 0
-        self._offsets = _empty(rows, np.int64)
-        self._times = _empty(rows, np.int64)
-        self._types = _empty(rows, np.int32)
+        self._offsets = empty_array(rows, np.int64)
+        self._times = empty_array(rows, np.int64)
+        self._types = empty_array(rows, np.int32)
         self._key = _column(wanted & layout.WANT_KEY, rows, room)
         self._value = _column(wanted & layout.WANT_VALUE, rows, room)
         self._header_ends: _Ends = np.zeros(1, np.int32)
         if wanted & layout.WANT_HEADERS:
-            self._header_ends = _empty(rows + 1, np.int32)
+            self._header_ends = empty_array(rows + 1, np.int32)
             self._header_ends[0] = 0
         self._header_key = _column(wanted & layout.WANT_HEADERS, headers, room)
         self._header_value = _column(wanted & layout.WANT_HEADERS, headers, room)
@@ -215,7 +215,7 @@ def _column(wanted: int, rows: int, room: int) -> _ByteColumn:
     return _ByteColumn(rows, room) if wanted else _ByteColumn(0, 0)
 
 
-def _empty(count: int, kind: Any) -> Any:
+def empty_array(count: int, kind: Any) -> Any:
     """An array from Arrow's pool, which keeps what was freed: fresh pages cost more than rows."""
     return np.frombuffer(pa.allocate_buffer(count * np.dtype(kind).itemsize), kind, count)
 

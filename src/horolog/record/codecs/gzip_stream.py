@@ -41,6 +41,24 @@ def packer(level: int | None) -> Packer:
     return zlib.compressobj(-1 if level is None else level, wbits=31)
 
 
+def into(packed: memoryview, room: memoryview) -> int | None:
+    """Decompress a single member to the start of `room`, as `compression.decompress_into`."""
+    most = len(room)
+    if not most or len(packed) < _HEADER_BYTES + _TRAILER.size:
+        return None
+    if _TRAILER.unpack_from(packed, len(packed) - _TRAILER.size)[1] > most:
+        return None
+    member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    try:
+        data = member.decompress(packed, most)
+    except zlib.error:
+        return None
+    if not member.eof or member.unused_data:
+        return None
+    room[: len(data)] = data
+    return len(data)
+
+
 def chunks(
     packed: memoryview, chunk_bytes: int, _scratch: memoryview | None = None
 ) -> Iterator[Buffer]:

@@ -8,7 +8,7 @@ empty block, which Java misreads unless it is the last, is refused wherever it i
 
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import cramjam
 import lz4.block
@@ -27,7 +27,6 @@ _MAGIC: Final = b"\x04\x22\x4d\x18"
 _FLAGS: Final = 4  # byte of the frame
 _RESERVED: Final = 0x03  # bit 0 would be a dictionary
 _CONTENT_SIZE: Final = 0x08
-_CONTENT_CHECKSUM: Final = 0x04
 _BLOCK_CHECKSUM: Final = 0x10
 _INDEPENDENT: Final = 0x20
 _DESCRIPTOR_END: Final = 7  # without a content size
@@ -133,28 +132,53 @@ def packer(level: int | None) -> Packer:
     return _Packer(level)
 
 
+def into(packed: memoryview, room: memoryview) -> int | None:
+    """Decompress a usual frame to the start of `room`; see `compression.decompress_into`."""
+    block_bytes = _USUAL_HEADERS.get(bytes(packed[:_DESCRIPTOR_END]))
+    if block_bytes is None:
+        return None
+    blocks: list[tuple[memoryview, bool]] = []
+    position, end = _DESCRIPTOR_END, len(packed)
+    while end - position >= _U32.size:
+        (size,) = _U32.unpack_from(packed, position)
+        if size == _END_MARK:
+            break
+        position += _U32.size
+        block = packed[position : position + (size & _SIZE_BITS)]
+        position += len(block)
+        if size in _EMPTY_BLOCKS or len(block) > block_bytes or len(block) != size & _SIZE_BITS:
+            return None
+        blocks.append((block, size > _SIZE_BITS))
+    else:
+        return None
+    if (len(blocks) - 1) * block_bytes > len(room):  # all but the last are full, as a rule
+        return None
+    filled = 0
+    for block, is_stored in blocks:
+        left = room[filled : filled + block_bytes]
+        if is_stored:
+            if len(block) > len(left):
+                return None
+            left[: len(block)] = block
+            filled += len(block)
+            continue
+        try:
+            filled += cramjam.lz4.decompress_block_into(block, left, output_len=len(left))
+        except cramjam.DecompressionError:
+            return None
+    return filled
+
+
 def chunks(
-    packed: memoryview, chunk_bytes: int, scratch: memoryview | None = None
+    packed: memoryview, chunk_bytes: int, _scratch: memoryview | None = None
 ) -> Iterator[Buffer]:
-    """The bytes of the frame, in pieces of at most `chunk_bytes`; in `scratch` if they fit there.
+    """The bytes of the frame, in pieces of at most `chunk_bytes`; the library makes them itself.
 
     Raises:
         CorruptBatch: the frame is damaged or is one that Kafka cannot read; after all that can be
             read, if it ends early.
     """
-    plain = _check_frame(packed)
-    if (
-        scratch is not None
-        and plain is not None
-        and plain.at_most <= min(chunk_bytes, len(scratch))
-    ):
-        # One call: each waits for the interpreter's lock when it returns.
-        try:
-            size = cramjam.lz4.decompress_into(packed[: plain.end], scratch)
-        except cramjam.DecompressionError as error:
-            raise corrupt(Codec.LZ4, error) from None
-        yield scratch[:size]
-        return
+    _check_frame(packed)
     frame = lz4.frame.LZ4FrameDecompressor()
     position = 0
     size = min(FIRST_CHUNK_BYTES, chunk_bytes)
@@ -179,7 +203,7 @@ def blocks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
     A search of the first records decompresses no more than it needs.
     """
     block_bytes = _USUAL_HEADERS.get(bytes(packed[:_DESCRIPTOR_END]), chunk_bytes + 1)
-    if block_bytes > chunk_bytes or _check_frame(packed) is None:
+    if block_bytes > chunk_bytes or not _check_frame(packed):
         yield from chunks(packed, chunk_bytes)
         return
     position = _DESCRIPTOR_END
@@ -198,20 +222,11 @@ def blocks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
             raise corrupt(Codec.LZ4, error) from None
 
 
-class _Plain(NamedTuple):
-    """A frame of nothing but blocks, as clients write it."""
-
-    end: int
-    """Behind its end mark."""
-    at_most: int
-    """Bytes that it can hold."""
-
-
-def _check_frame(packed: memoryview) -> _Plain | None:
+def _check_frame(packed: memoryview) -> bool:
     """Refuse what lz4's library reads and Kafka's reader does not.
 
     Returns:
-        A plain frame; None if it has checksums or a size as well, or no end mark.
+        Whether there is an end mark.
     """
     if bytes(packed[: len(_MAGIC)]) != _MAGIC:
         raise corrupt(Codec.LZ4, "there is no lz4 frame")
@@ -224,23 +239,13 @@ def _check_frame(packed: memoryview) -> _Plain | None:
         )
     if flags & _RESERVED:
         raise corrupt(Codec.LZ4, "the frame needs a dictionary, or has a reserved bit set")
-    end, blocks = _count_blocks(packed, _descriptor_end(flags), flags)
-    if end < 0 or flags & (_CONTENT_SIZE | _CONTENT_CHECKSUM | _BLOCK_CHECKSUM):
-        return None
-    block_bytes = _BLOCK_BYTES.get(packed[_FLAGS + 1])
-    return None if block_bytes is None else _Plain(end, blocks * block_bytes)
-
-
-def _count_blocks(packed: memoryview, position: int, flags: int) -> tuple[int, int]:
-    """Where the frame ends, -1 without an end mark, and the number of its blocks."""
+    position = _descriptor_end(flags)
     checksum = 4 if flags & _BLOCK_CHECKSUM else 0
-    blocks = 0
     while len(packed) - position >= _U32.size:
         (size,) = _U32.unpack_from(packed, position)
         if size == _END_MARK:
-            return position + _U32.size, blocks
+            return True
         if size in _EMPTY_BLOCKS:
             raise corrupt(Codec.LZ4, "the frame has an empty block, which Kafka cannot read")
         position += _U32.size + (size & _SIZE_BITS) + checksum
-        blocks += 1
-    return -1, blocks
+    return False

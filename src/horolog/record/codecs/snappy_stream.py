@@ -64,6 +64,27 @@ def packer() -> Packer:
     return _Packer()
 
 
+def into(packed: memoryview, room: memoryview) -> int | None:
+    """Decompress a stream of xerial's framing to the start of `room`, as `decompress_into`."""
+    position, end, filled = len(_HEADER), len(packed), 0
+    if end < position or bytes(packed[: len(_MAGIC)]) != _MAGIC:
+        return None
+    while position < end:
+        if end - position < _I32.size:
+            return None
+        (size,) = _I32.unpack_from(packed, position)
+        position += _I32.size
+        if not 0 < size <= end - position:  # or another stream follows
+            return None
+        block = packed[position : position + size]
+        position += size
+        try:
+            filled += cramjam.snappy.decompress_raw_into(block, room[filled:])
+        except cramjam.DecompressionError:
+            return None
+    return filled
+
+
 def chunks(
     packed: memoryview, chunk_bytes: int, scratch: memoryview | None = None
 ) -> Iterator[Buffer]:

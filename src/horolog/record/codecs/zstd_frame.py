@@ -52,6 +52,37 @@ class _ThreadLocal(threading.local):
 _local = _ThreadLocal()
 
 
+def into(packed: memoryview, room: memoryview) -> int | None:
+    """Decompress frames to the start of `room`; see `compression.decompress_into`."""
+    frames = _walk_frames(packed)
+    if (
+        frames.fault is not None
+        or frames.at_most > len(room)
+        or frames.window > _MAX_KEPT_WINDOW_BYTES
+    ):
+        return None
+    # Taken, as below.
+    decompressor, _local.decompressor = _local.decompressor, None
+    if decompressor is None:
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+    filled = 0
+    try:
+        if frames.is_one and zstandard.frame_content_size(packed) <= frames.at_most <= _BLOCK_BYTES:
+            # In one call, which is half of the time for so little.
+            data = decompressor.decompress(packed, max_output_size=frames.at_most)
+            filled = len(data)
+            room[:filled] = data
+        else:
+            with decompressor.stream_reader(packed, read_across_frames=True) as reader:
+                while size := reader.readinto(room[filled:]):
+                    filled += size
+    except zstandard.ZstdError:
+        return None
+    finally:
+        _local.decompressor = decompressor
+    return filled
+
+
 def chunks(
     packed: memoryview, chunk_bytes: int, scratch: memoryview | None = None
 ) -> Iterator[Buffer]:
@@ -94,16 +125,19 @@ class _Frames(NamedTuple):
     """The largest window that a frame asks for, in bytes."""
     at_most: int
     """Bytes that all of them can hold."""
+    is_one: bool
+    """Whether there is one, and nothing else."""
     fault: CorruptBatch | None
     """What is wrong with the framing."""
 
 
 def _walk_frames(packed: memoryview) -> _Frames:
-    window = at_most = position = 0
+    window = at_most = position = count = 0
     fault = None if len(packed) else ends_early(Codec.ZSTD)
     try:
         while position < len(packed):
             (magic,) = _U32.unpack_from(packed, position)
+            count += 1
             if magic == _MAGIC:
                 frame_window, blocks, position = _pass_frame(packed, position + _U32.size)
                 window = max(window, frame_window)
@@ -118,7 +152,9 @@ def _walk_frames(packed: memoryview) -> _Frames:
         fault = ends_early(Codec.ZSTD)
     if position > len(packed):
         fault = ends_early(Codec.ZSTD)
-    return _Frames(window, at_most if fault is None else sys.maxsize, fault)
+    if fault is not None:
+        at_most = sys.maxsize
+    return _Frames(window, at_most, count == 1 and magic == _MAGIC, fault)
 
 
 def _pass_frame(packed: memoryview, position: int) -> tuple[int, int, int]:
