@@ -25,6 +25,7 @@ from horolog.record.compression import (
     compress,
     decompress,
     decompress_chunks,
+    decompress_into,
     fleeting_chunks,
 )
 
@@ -274,10 +275,43 @@ _SEARCHED = [TEXT[:3000], TEXT[:150_000], _NOISE, b""]
 
 
 @with_each(PACKED)
+@pytest.mark.parametrize("data", _SEARCHED, ids=len)
+def test_what_clients_pack_is_decompressed_in_few_calls_where_it_fits(codec, data):
+    packed = compress(codec, data)
+    room = memoryview(bytearray(256 << 10))
+    assert decompress_into(codec, packed, room) == len(data)
+    assert room[: len(data)] == data
+    if data:
+        assert decompress_into(codec, packed, room[: len(data) - 1]) is None
+
+
+def tiny_blocks(count):
+    """A frame of lz4 of blocks of a byte each."""
+    frame = compress(Codec.LZ4, b"")
+    return frame[:7] + b"\x02\x00\x00\x00\x10x" * count + bytes(4)
+
+
+def test_a_frame_of_very_many_blocks_is_not_read_block_by_block(monkeypatch):
+    packed, calls = tiny_blocks(40_000), []
+    one_by_one = lz4.block.decompress
+
+    def noted(block, **how):
+        calls.append(block)
+        return one_by_one(block, **how)
+
+    monkeypatch.setattr("lz4.block.decompress", noted)
+    assert decompress_into(Codec.LZ4, packed, memoryview(bytearray(1 << 20))) is None
+    assert read(Codec.LZ4, packed, LIMIT, is_search=True) == (None, b"x" * 40_000)
+    assert len(calls) == 1
+
+
+@with_each(PACKED)
 @given(data=st.data())
-def test_a_search_reads_what_any_reader_reads_and_refuses_the_same(codec, data):
+def test_every_reader_reads_the_same_and_refuses_the_same(codec, data):
     plain = data.draw(st.sampled_from(_SEARCHED))
     packed = bytearray(compress(codec, plain))
+    if data.draw(st.booleans()) and data.draw(st.booleans()):
+        packed += compress(codec, plain[:100])
     if codec is Codec.LZ4 and data.draw(st.booleans()):
         options = {"block_size": data.draw(st.sampled_from([4, 5, 6, 7])), "block_linked": False}
         options["store_size"] = data.draw(st.booleans())
@@ -290,7 +324,11 @@ def test_a_search_reads_what_any_reader_reads_and_refuses_the_same(codec, data):
     cut = data.draw(st.sampled_from([len(packed), len(packed), len(packed) - 4, 7, 20]))
     limit = data.draw(st.sampled_from([LIMIT, 100_000, 65_536, 1000, 1]))
     wrong, seen = read(codec, packed[:cut], limit)
-    searched = read(codec, packed[:cut], limit, is_search=True)
+    packed = packed[:cut]
+    room = memoryview(bytearray(min(limit, 1 << 20)))
+    once = decompress_into(codec, packed, room)
+    assert once is None or (wrong is None and room[:once] == seen)
+    searched = read(codec, packed, limit, is_search=True)
     assert searched[0] == wrong
     if wrong is None:
         assert searched[1] == seen

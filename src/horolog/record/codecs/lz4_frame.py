@@ -138,8 +138,9 @@ def into(packed: memoryview, room: memoryview) -> int | None:
     if block_bytes is None:
         return None
     blocks: list[tuple[memoryview, bool]] = []
+    most_blocks = len(room) // block_bytes + 1  # all but the last are full, as a rule
     position, end = _DESCRIPTOR_END, len(packed)
-    while end - position >= _U32.size:
+    while end - position >= _U32.size and len(blocks) <= most_blocks:
         (size,) = _U32.unpack_from(packed, position)
         if size == _END_MARK:
             break
@@ -150,8 +151,6 @@ def into(packed: memoryview, room: memoryview) -> int | None:
             return None
         blocks.append((block, size > _SIZE_BITS))
     else:
-        return None
-    if (len(blocks) - 1) * block_bytes > len(room):  # all but the last are full, as a rule
         return None
     filled = 0
     for block, is_stored in blocks:
@@ -213,13 +212,18 @@ def blocks(packed: memoryview, chunk_bytes: int) -> Iterator[Buffer]:
         position += len(block)
         if len(block) > block_bytes:
             raise corrupt(Codec.LZ4, f"a block of {len(block)} bytes is larger than the frame says")
-        if size > _SIZE_BITS:
-            yield block  # as it is
-            continue
-        try:
-            yield lz4.block.decompress(block, uncompressed_size=block_bytes)
-        except lz4.block.LZ4BlockError as error:
-            raise corrupt(Codec.LZ4, error) from None
+        found: Buffer = block
+        if size <= _SIZE_BITS:
+            try:
+                found = lz4.block.decompress(block, uncompressed_size=block_bytes)
+            except lz4.block.LZ4BlockError as error:
+                raise corrupt(Codec.LZ4, error) from None
+        yield found
+        if len(found) < block_bytes and _U32.unpack_from(packed, position)[0] != _END_MARK:
+            # Clients fill all but the last. A hundred thousand blocks of a byte are read as one.
+            rest = b"".join((packed[:_DESCRIPTOR_END], packed[position:]))
+            yield from chunks(memoryview(rest), chunk_bytes)
+            return
 
 
 def _check_frame(packed: memoryview) -> bool:
