@@ -26,10 +26,10 @@ from hypothesis import strategies as st
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
 from horolog.record.batch_producers import TYPES as OF_PRODUCERS
+from horolog.record.batch_runs import next_offset_of
 from horolog.record.builder import Record, build_batch
 from horolog.record.columns import DEFAULT_COLUMNS, DecodeStatistics, batch_schema, decode
 from horolog.record.compression import Codec, compress
-from horolog.record.plain_batches import next_offset_of
 from horolog.record.timestamps import TimestampType
 
 pytestmark = pytest.mark.usefixtures("both")
@@ -451,6 +451,14 @@ def test_a_next_offset_beyond_64_bits_is_no_obstacle_to_producers(base_offset, d
     columns = ("offset", "producer_id")
     rows = rows_either_way(bytes(log), check_crcs=False, columns=columns)
     assert [row["offset"] for row in rows] == [base_offset, BASE_OFFSET]
+
+
+def test_a_batch_that_ends_before_it_begins_is_no_obstacle_to_producers():
+    log = bytearray(a_batch(1, base_offset=100).data + a_batch(2, base_offset=50).data)
+    log[23:27] = struct.pack(">i", -60)
+    columns = ("offset", "producer_id")
+    rows = rows_either_way(bytes(log), check_crcs=False, columns=columns, max_bytes=1)
+    assert [row["offset"] for row in rows] == [100, 50]
 
 
 def test_aborted_transactions_are_left_out_after_plain_batches_of_larger_offsets():

@@ -35,7 +35,8 @@ class BatchProducers:
         self._facts.extend(
             (header.base_offset, header.producer_id, header.producer_epoch, header.base_sequence)
         )
-        self.next_offset = header.next_offset
+        # A damaged header may say that its batch ends before it begins.
+        self.next_offset = max(header.base_offset, header.next_offset)
 
     def add_all(self, facts: Numbers, next_offset: int) -> None:
         """Take batches that follow one another from `next_offset` on.
