@@ -7,7 +7,7 @@
     scan         what validation and time lookups need to know of a batch's records
     old_format   messages of v0 and v1, read as records of v2 by all of these, and written
     conversion   batches of any format as batches of any other
-    columns      batches to Arrow tables; needs pyarrow (decoder, plain_batches, row_buffers)
+    columns      batches to Arrow tables; needs pyarrow (decoder, batch_runs, row_buffers)
     column_writer  the way back; needs pyarrow, too (row_columns)
 
 Below these, in `kernels`, the loops over records: numba kernels and their twins in plain Python.

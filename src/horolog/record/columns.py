@@ -20,8 +20,8 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch, RequestRefused
 from horolog.record.batch import MAGIC, iter_headers, verify_crc
 from horolog.record.batch_producers import TYPES as OF_PRODUCERS
+from horolog.record.batch_runs import BatchRunReader, may_be_read_in_runs
 from horolog.record.decoder import Decoder, DecodeStatistics, may_meet
-from horolog.record.plain_batches import PlainBatchReader, may_be_read_in_runs
 from horolog.record.row_buffers import INT64_MAX, INT64_MIN, RowBuffers, RowRange
 from horolog.record.transactions import AbortedTransactions
 
@@ -105,12 +105,12 @@ def decode(
     decoder = Decoder(view, rows, max_batch_bytes, statistics, as_created=as_created)
     reader = None
     if may_be_read_in_runs(wanted) and not as_created:
-        reader = PlainBatchReader(view, wanted)
-    position, least_offset, is_compressed = 0, 0, False
+        reader = BatchRunReader(view, wanted)
+    position, least_offset = 0, 0
     try:
         while True:
-            if reader is not None and not is_compressed:
-                end = yield from decoder.add_plain(position, reader, check_crcs)
+            if reader is not None:
+                end = yield from decoder.add_runs(position, reader, check_crcs)
                 if end > position:
                     position, least_offset = end, statistics.next_offset or 0
                     if transactions is not None:
@@ -121,11 +121,11 @@ def decode(
             _, header = found
             if header.magic != MAGIC:
                 position += yield from decoder.add_messages(position, header, wanted, check_crcs)
-                least_offset, is_compressed = statistics.next_offset or 0, False
+                least_offset = statistics.next_offset or 0
                 continue
             statistics.batches += 1
             least_offset = statistics.next_offset = header.next_offset
-            batch, is_compressed = view[position : position + header.size], header.codec_number != 0
+            batch = view[position : position + header.size]
             is_aborted = transactions is not None and transactions.drop(header, batch)
             is_hidden = is_aborted or (skip_control and header.is_control)
             if is_hidden or not may_meet(header, wanted):

@@ -11,10 +11,10 @@ import pyarrow as pa
 from horolog.buffers import Buffer
 from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc
+from horolog.record.batch_runs import BatchRun, BatchRunReader
 from horolog.record.compression import CHUNK_BYTES, Codec, decompress_chunks, decompress_into
 from horolog.record.kernels import layout
 from horolog.record.old_format.reading import OpenedBatch, open_message, open_run
-from horolog.record.plain_batches import PlainBatchReader
 from horolog.record.row_buffers import (
     EVERYTHING,
     INT64_MIN,
@@ -23,6 +23,7 @@ from horolog.record.row_buffers import (
     empty_array,
 )
 from horolog.record.scan import scan_batch
+from horolog.record.stretches import Numbers
 from horolog.record.timestamps import CREATE_TIME, TimestampType
 
 __all__ = ["DecodeStatistics", "Decoder", "may_meet"]
@@ -88,7 +89,7 @@ class Decoder:
             payload = self._buffer[start:end]
             if self._planned and not self._is_unpacked:
                 yield from self._gather_planned()
-            size = decompress_into(codec, payload, self._unpacked_room())
+            size = decompress_into(codec, payload, self._unpacked_room(self._planned_bytes))
             if size is None:
                 yield from self._gather_planned()
                 pieces = decompress_chunks(codec, payload, max_bytes=self._max_batch_bytes)
@@ -104,19 +105,26 @@ class Decoder:
         if self._planned_bytes >= _PLAN_BYTES:
             yield from self._gather_planned()
 
-    def add_plain(
-        self, position: int, reader: PlainBatchReader, check_crcs: bool
+    def add_runs(
+        self, position: int, reader: BatchRunReader, check_crcs: bool
     ) -> Generator[pa.RecordBatch, None, int]:
-        """Take the plain batches from a position on; where they end, or the first damaged one.
+        """Take the batches from a position on that need no decision; where they end.
 
-        Their offsets ascend. None is taken while something unpacked is to be gathered first.
+        Their offsets ascend. They end before the first that is damaged, large when decompressed,
+        or compressed where what is planned is not.
         """
         producers = self._rows.producers
         least = INT64_MIN if producers is None else producers.next_offset
-        while not self._is_unpacked:
+        while True:
             run = reader.read(position, _PLAN_BYTES - self._planned_bytes, least)
-            if check_crcs:
-                run = run.undamaged(self._buffer)
+            if self._planned and self._is_unpacked is (run.codec is Codec.NONE):
+                break  # what is planned is gathered first
+            if run.codec is Codec.NONE:
+                run = self._undamaged(run, check_crcs)
+                stretches, end = run.stretches, sum(run.ends) - sum(run.starts)
+                end += self._planned_bytes
+            else:
+                run, stretches, end = self._unpack(run, check_crcs)
             if not run.starts:
                 break
             positions = [start - HEADER_SIZE for start in run.starts]
@@ -125,13 +133,36 @@ class Decoder:
             self._statistics.next_offset = least
             if producers is not None:
                 producers.add_all(run.producers, least)
-            self._plan.frombytes(run.stretches.tobytes())
+            self._plan.frombytes(stretches.tobytes())
             self._planned.extend(positions)
-            self._planned_bytes += sum(run.ends) - sum(run.starts)
+            self._planned_bytes = end
             position = run.ends[-1]
             if self._planned_bytes >= _PLAN_BYTES:
                 yield from self._gather_planned()
         return position
+
+    def _undamaged(self, run: BatchRun, check_crcs: bool) -> BatchRun:
+        """Those of a run before the first damaged one."""
+        if check_crcs:
+            for index in range(len(run.starts)):
+                if run.is_damaged(self._buffer, index):
+                    return run.first(index)
+        return run
+
+    def _unpack(self, run: BatchRun, check_crcs: bool) -> tuple[BatchRun, Numbers, int]:
+        """Decompress behind what is planned: which of a run, their stretches, where they end."""
+        ends: list[int] = []
+        start = end = self._planned_bytes
+        for index, (first, last) in enumerate(zip(run.starts, run.ends, strict=True)):
+            if end >= _PLAN_BYTES or (check_crcs and run.is_damaged(self._buffer, index)):
+                break
+            size = decompress_into(run.codec, self._buffer[first:last], self._unpacked_room(end))
+            if size is None:
+                break
+            end += size
+            ends.append(end)
+        run = run.first(len(ends))
+        return run, run.placed(ends, start) if ends else run.stretches, end
 
     def add_messages(
         self, position: int, header: BatchHeader, wanted: RowRange, check_crcs: bool
@@ -169,7 +200,7 @@ class Decoder:
             yield from self._gather_planned()
         pieces = iter(opened.pieces)
         first, second = next(pieces, b""), next(pieces, None)
-        room = self._unpacked_room()
+        room = self._unpacked_room(self._planned_bytes)
         if second is not None or len(first) > len(room):
             yield from self._gather_planned()
             plan = array("q", _stretch(header, 0, 0, kind))
@@ -184,12 +215,11 @@ class Decoder:
         if self._planned_bytes >= _PLAN_BYTES:
             yield from self._gather_planned()
 
-    def _unpacked_room(self) -> memoryview:
-        """The memory behind what is unpacked already, for one more batch that is not large."""
+    def _unpacked_room(self, start: int) -> memoryview:
+        """The memory from `start` on, below _PLAN_BYTES, for a batch that is not large."""
         if self._room is None:
             self._room = memoryview(empty_array(_PLAN_BYTES + CHUNK_BYTES, np.uint8))
         self._is_unpacked = True
-        start = self._planned_bytes
         return self._room[start : start + max(0, min(CHUNK_BYTES, self._max_batch_bytes))]
 
     def _add_producer(self, header: BatchHeader) -> Iterator[pa.RecordBatch]:

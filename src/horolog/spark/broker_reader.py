@@ -15,7 +15,7 @@ from horolog.client import EARLIEST, LATEST, Client, Fetched
 from horolog.client.fetch_ahead import FetchAhead
 from horolog.client.fetching import FetchRequest
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.record.plain_batches import next_offset_of
+from horolog.record.batch_runs import next_offset_of
 from horolog.record.timestamps import RecordClock
 from horolog.spark.bounds import data_lost
 from horolog.spark.clocks import APPEND, decode_with_clocks

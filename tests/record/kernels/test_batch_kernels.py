@@ -20,14 +20,14 @@ FIELDS = (0, 8, 11, 16, 17, 21, 22, 23, 26, 27, 35, 57, 60)  # of a header: wher
 
 def batches(rng: random.Random) -> bytes:
     out, offset = bytearray(), rng.choice(OFFSETS)
-    broken = rng.choice((0.0, 0.1, 0.3))
+    broken, codec = rng.choice((0.0, 0.1, 0.3)), rng.choice((Codec.NONE, Codec.NONE, Codec.LZ4))
     for _ in range(rng.choice((0, 1, 3, 20))):
         records = [Record(rng.choice((-1, 5)), None, rng.randbytes(9))] * rng.choice((1, 2, 9))
         batch = bytearray(
             build_batch(
                 records,
                 base_offset=offset,
-                codec=Codec.GZIP if rng.random() < broken / 2 else Codec.NONE,
+                codec=rng.choice(list(Codec)) if rng.random() < broken else codec,
                 timestamp_type=rng.choice(list(TimestampType)),
             )
         )

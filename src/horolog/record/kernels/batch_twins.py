@@ -5,6 +5,7 @@ from typing import Any
 
 from horolog.record.kernels.layout import (
     FACTS_SIZE,
+    PLAN_CODEC,
     PLAN_COUNT,
     PLAN_FIRST_OFFSET,
     PLAN_LAST_OFFSET,
@@ -19,6 +20,8 @@ Ints = Any  # integers by position: array, memoryview or numpy array
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _OVERHEAD = 12  # bytes before what a batch's length counts
 _MAGIC = 2
+_CODEC_BITS = 7
+_MOST_CODEC = 4
 _LOG_APPEND_TIME_BIT = 8
 _LAST_SAFE_OFFSET = (1 << 63) - (1 << 32)  # sums with a delta stay below 64 bits
 
@@ -26,8 +29,8 @@ _LAST_SAFE_OFFSET = (1 << 63) - (1 << 32)  # sums with a delta stay below 64 bit
 def plan_batches(data: memoryview, state: Ints, plan: Ints, facts: Ints) -> None:
     """A stretch and facts of each batch, up to one that needs a decision.
 
-    That is any but an uncompressed batch of v2 with records, whole, within the wanted offsets and
-    after the batch before, and neither control nor transactional nor with a delete horizon.
+    That is any but a batch of v2 with records, whole, within the wanted offsets and after the batch
+    before, of its codec, and neither control nor transactional nor with a delete horizon.
     """
     position, left, count = state[PLAN_POSITION], state[PLAN_LEFT], 0
     room = min(len(facts) // FACTS_SIZE, len(plan) // STRETCH_SIZE)
@@ -48,7 +51,9 @@ def plan_batches(data: memoryview, state: Ints, plan: Ints, facts: Ints) -> None
         if (
             magic != _MAGIC
             or not _HEADER.size - _OVERHEAD <= length <= len(data) - position - _OVERHEAD
-            or attributes & ~_LOG_APPEND_TIME_BIT
+            or attributes & ~(_LOG_APPEND_TIME_BIT | _CODEC_BITS)
+            or attributes & _CODEC_BITS > _MOST_CODEC
+            or (count and attributes & _CODEC_BITS != state[PLAN_CODEC])
             or delta < 0
             or records <= 0
             or base_offset < max(state[PLAN_FIRST_OFFSET], state[PLAN_LEAST_OFFSET])
@@ -56,8 +61,9 @@ def plan_batches(data: memoryview, state: Ints, plan: Ints, facts: Ints) -> None
             or base_offset + delta > state[PLAN_LAST_OFFSET]
         ):
             break
+        state[PLAN_CODEC] = attributes & _CODEC_BITS
         start, end = position + _HEADER.size, position + _OVERHEAD + length
-        is_stamped = bool(attributes)
+        is_stamped = bool(attributes & _LOG_APPEND_TIME_BIT)
         time = max_time if is_stamped else base_time
         at = count * STRETCH_SIZE
         for index, number in enumerate((start, end, records, base_offset, time, is_stamped)):

@@ -117,7 +117,8 @@ PLAN_LEAST_OFFSET: Final = 2  # of the next batch
 PLAN_FIRST_OFFSET: Final = 3  # no batch that reaches beyond these
 PLAN_LAST_OFFSET: Final = 4
 PLAN_COUNT: Final = 5  # out: how many were planned
-PLAN_STATE_SIZE: Final = 6
+PLAN_CODEC: Final = 6  # out: the codec of all of them, if there are any
+PLAN_STATE_SIZE: Final = 7
 
 # The facts.
 FACT_CRC: Final = 0

@@ -1,7 +1,7 @@
 """Runs of batches that need no decision, whose headers a kernel reads for `gather`.
 
-Of most logs that is nearly every batch: uncompressed, outside transactions, wanted as a whole. Read
-one by one, their headers take longer in Python than their records do in `gather`.
+Of most logs that is nearly every batch: outside transactions, wanted as a whole. Read one by one,
+their headers take longer in Python than their records do in `gather`.
 """
 
 from array import array
@@ -13,20 +13,22 @@ import numpy as np
 
 from horolog.buffers import Buffer
 from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header
+from horolog.record.codecs.stream import Codec
 from horolog.record.kernels import batch_twins, layout
 from horolog.record.kernels.loading import COLUMN_KERNELS
 from horolog.record.row_buffers import EVERYTHING, INT64_MAX, INT64_MIN, RowRange
 from horolog.record.stretches import Numbers
 
-__all__ = ["PlainBatchReader", "PlainBatches", "may_be_read_in_runs", "next_offset_of"]
+__all__ = ["BatchRun", "BatchRunReader", "may_be_read_in_runs", "next_offset_of"]
 
 _MOST = 512  # batches planned at once
 _SUMMED_BEFORE = 40  # the bytes of a header that its checksum covers
 
 
-class PlainBatches(NamedTuple):
-    """Some batches that follow one another."""
+class BatchRun(NamedTuple):
+    """Some batches that follow one another, of one codec."""
 
+    codec: Codec
     stretches: Numbers
     """Of each, for `gather`: rows of `layout.STRETCH_SIZE`."""
     facts: Numbers
@@ -41,22 +43,36 @@ class PlainBatches(NamedTuple):
         offsets = self.stretches[:, [layout.STRETCH_BASE_OFFSET]]
         return np.hstack((offsets, self.facts[:, layout.FACT_PRODUCER_ID :]))
 
-    def undamaged(self, buffer: memoryview) -> Self:
-        """Those before the first whose checksum is another."""
-        named = self.facts[:, layout.FACT_CRC].tolist()
-        crc = crc32c.crc32c
-        for index, (start, end) in enumerate(zip(self.starts, self.ends, strict=True)):
-            if crc(buffer[start - _SUMMED_BEFORE : end]) != named[index]:
-                return self._replace(
-                    stretches=self.stretches[:index],
-                    facts=self.facts[:index],
-                    starts=self.starts[:index],
-                    ends=self.ends[:index],
-                )
-        return self
+    def is_damaged(self, buffer: memoryview, index: int) -> bool:
+        """Whether the checksum of one of them is another."""
+        covered = buffer[self.starts[index] - _SUMMED_BEFORE : self.ends[index]]
+        return bool(crc32c.crc32c(covered) != self.facts[index, layout.FACT_CRC])
+
+    def first(self, count: int) -> Self:
+        """So many of them."""
+        if count == len(self.starts):
+            return self
+        return self._replace(
+            stretches=self.stretches[:count],
+            facts=self.facts[:count],
+            starts=self.starts[:count],
+            ends=self.ends[:count],
+        )
+
+    def placed(self, ends: Sequence[int], start: int) -> Numbers:
+        """Their stretches where the records are elsewhere, one behind the other from `start` on.
+
+        Args:
+            ends: where the records of each end.
+            start: of the first.
+        """
+        stretches = self.stretches.copy()
+        stretches[:, layout.STRETCH_END] = ends
+        stretches[:, layout.STRETCH_START] = (start, *ends[:-1])
+        return stretches
 
 
-class PlainBatchReader:
+class BatchRunReader:
     """Reads the headers of such runs in a buffer."""
 
     def __init__(self, buffer: memoryview, wanted: RowRange) -> None:
@@ -69,7 +85,7 @@ class PlainBatchReader:
         self._plan = np.empty(_MOST * layout.STRETCH_SIZE, np.int64)
         self._facts = np.empty(_MOST * layout.FACTS_SIZE, np.int64)
 
-    def read(self, position: int, size: int, least_offset: int = INT64_MIN) -> PlainBatches:
+    def read(self, position: int, size: int, least_offset: int = INT64_MIN) -> BatchRun:
         """Those from a position on, so many that their records are of `size` bytes or more.
 
         Their offsets ascend, the first from `least_offset` on. They are valid until the next call.
@@ -85,7 +101,8 @@ class PlainBatchReader:
             kernels.plan_batches(self._bytes, self._numbers, self._plan, self._facts)
         count = self._state[layout.PLAN_COUNT]
         stretches = self._plan.reshape(_MOST, -1)[:count]
-        return PlainBatches(
+        return BatchRun(
+            Codec(self._state[layout.PLAN_CODEC]),
             stretches,
             self._facts.reshape(_MOST, -1)[:count],
             stretches[:, layout.STRETCH_START].tolist(),
@@ -100,7 +117,7 @@ def next_offset_of(buffer: Buffer, offset: int) -> int:
         CorruptBatch: what follows is no batch.
     """
     view = memoryview(buffer)
-    reader, position = PlainBatchReader(view, EVERYTHING), 0
+    reader, position = BatchRunReader(view, EVERYTHING), 0
     while (run := reader.read(position, len(view))).starts:
         offset = max(offset, parse_header(view, run.starts[-1] - HEADER_SIZE).next_offset)
         position = run.ends[-1]
