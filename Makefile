@@ -25,7 +25,7 @@ check-java:
 	  test "$${version:-0}" -ge 17 || { echo "Spark needs Java 17 or newer; 'java' is version $$version. Set JAVA_HOME and PATH to a newer one."; exit 1; }
 
 $(MARK): pyproject.toml constraints.txt | check-python
-	@test -d $(VENV) || { echo "Setting up $(VENV): about 600 MB to download the first time (Spark is most of it)."; $(PYTHON) -m venv $(VENV); }
+	@test -d $(VENV) || { echo "Setting up $(VENV): about 680 MB to download the first time (Spark is most of it)."; $(PYTHON) -m venv $(VENV); }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt \
 	  --editable '.[uvloop,arrow,spark,security,demo]' --group lint --group test

@@ -1,4 +1,4 @@
-"""The README's examples for polars, DuckDB and pandas, where those are installed."""
+"""The README's examples for polars, DuckDB and pandas."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,6 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 
 def run(name: str, broker: RunningBroker) -> dict[str, Any]:
-    pytest.importorskip(name)
     names: dict[str, Any] = {}
     exec(EXAMPLES[name].replace("127.0.0.1:9092", broker.address), names)
     return names
