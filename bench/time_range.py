@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from horolog.client import Client, Fetched
-from horolog.client.fetching import FetchRequest
+from horolog.client.fetching import PartitionFetch
 from horolog.record import scan
 from horolog.record.builder import Record, build_batch
 from horolog.record.kernels.loading import COLUMN_KERNELS
@@ -102,14 +102,14 @@ class Fetches:
 
     def __init__(self) -> None:
         self.bytes = 0
-        plain = FetchRequest.read
+        plain = PartitionFetch.read
 
-        def read(request: FetchRequest, body: object) -> Fetched:
+        def read(request: PartitionFetch, body: object) -> Fetched:
             fetched = plain(request, body)
             self.bytes += len(fetched.records)
             return fetched
 
-        FetchRequest.read = read
+        PartitionFetch.read = read
 
 
 def read(options: ReadOptions, wanted: Wanted, so_far: Callable[[], int]) -> Read:

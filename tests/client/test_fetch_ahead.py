@@ -10,7 +10,7 @@ from scripted_broker import HangUp, ScriptedBroker
 
 from horolog.client import LATEST, Client, NoAnswer
 from horolog.client.fetch_ahead import FetchAhead
-from horolog.client.fetching import FetchRequest
+from horolog.client.fetching import PartitionFetch
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.wire.api import ApiKey
@@ -39,8 +39,8 @@ def batch(number: int) -> bytes:
     return build_batch([Record(number, None, bytes([number]) * VALUE)])
 
 
-def request(offset: int, **options: int) -> FetchRequest:
-    return FetchRequest("t", 0, offset, max_bytes=1, max_wait_ms=0, **options)
+def request(offset: int, **options: int) -> PartitionFetch:
+    return PartitionFetch("t", 0, offset, max_bytes=1, max_wait_ms=0, **options)
 
 
 def values(client: FetchAhead, offset: int) -> list[int]:
@@ -94,7 +94,7 @@ def test_a_client_interrupted_while_it_waits_may_be_asked_other_things(client: C
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         with FetchAhead(client) as ahead, pytest.raises(KeyboardInterrupt):
-            ahead.fetch(FetchRequest("t", 0, 4, max_wait_ms=5_000))  # the end of the log
+            ahead.fetch(PartitionFetch("t", 0, 4, max_wait_ms=5_000))  # the end of the log
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -128,14 +128,14 @@ def test_a_broker_that_hangs_up_on_each_fetch_is_reported() -> None:
         Client(broker.bootstrap, timeout_ms=3_000) as client,
         FetchAhead(client) as ahead,
     ):
-        ahead.send(FetchRequest("t", 5, 0))
+        ahead.send(PartitionFetch("t", 5, 0))
         with pytest.raises(NoAnswer):
-            ahead.fetch(FetchRequest("t", 5, 0))
+            ahead.fetch(PartitionFetch("t", 5, 0))
         assert len(broker.asked(ApiKey.FETCH)) > 1
 
 
 def test_what_cannot_be_sent_is_refused_when_it_is_waited_for(client: Client) -> None:
-    unknown = FetchRequest("t", 7, 0, max_wait_ms=0)
+    unknown = PartitionFetch("t", 7, 0, max_wait_ms=0)
     with FetchAhead(client) as ahead:
         ahead.send(unknown)
         with pytest.raises(RequestRefused) as refused:

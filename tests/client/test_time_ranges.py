@@ -13,7 +13,7 @@ from scripted_broker import HangUp, Reply, ScriptedBroker
 
 from horolog.cli import reading
 from horolog.client import Client, OffsetSpan
-from horolog.client.fetching import FetchRequest
+from horolog.client.fetching import PartitionFetch
 from horolog.client.link import Link
 from horolog.errors import RequestRefused
 from horolog.record.builder import Record, build_batch
@@ -103,14 +103,14 @@ def test_consume_and_spark_read_the_same_rows_and_few_bytes(
     broker: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[int] = []
-    plain = FetchRequest.read
+    plain = PartitionFetch.read
 
     def counted(self, body):
         answer = plain(self, body)
         fetched.append(len(answer.records))
         return answer
 
-    monkeypatch.setattr(FetchRequest, "read", counted)
+    monkeypatch.setattr(PartitionFetch, "read", counted)
     first, last = NINE_MS + 600_000, NINE_MS + 660_000
     times = reading.TimeRange(first, last)
 

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, InputPartition, 
 from running_broker import RunningBroker
 
 from horolog.client import Client, NoAnswer
-from horolog.client.fetching import FetchRequest
+from horolog.client.fetching import PartitionFetch
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
@@ -240,16 +240,16 @@ def test_records_deleted_while_a_task_reads_do_not_come_back(
     broker.create_topic("orders", partitions=1)
     fill(client, "orders", 0, [NINE_MS + number for number in range(300)], each=100)
     lenient = load(broker, subscribe="orders", failOnDataLoss="false", kafka__fetch__max__bytes="1")
-    prepare = FetchRequest.prepare
+    prepare = PartitionFetch.prepare
     asked = []
 
-    def prepared(self: FetchRequest, *how: Any) -> Any:
+    def prepared(self: PartitionFetch, *how: Any) -> Any:
         if asked == [0]:
             broker.log("orders", 0).delete_records(230)
         asked.append(self.offset)
         return prepare(self, *how)
 
-    monkeypatch.setattr(FetchRequest, "prepare", prepared)
+    monkeypatch.setattr(PartitionFetch, "prepare", prepared)
     assert found(lenient) == [(0, offset) for offset in (*range(100), *range(230, 300))]
     assert set(asked) == {0, 100, 230}
 

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 from running_broker import RunningBroker
 
 from horolog.client import Client
-from horolog.client.fetching import FetchRequest
+from horolog.client.fetching import PartitionFetch
 from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
@@ -207,14 +207,14 @@ def test_a_range_of_append_times_fetches_the_blocks_that_may_hold_it(
                 client.produce("t", partition, build_batch([record]))
             clock.advance("1m")
     fetched: list[int] = []
-    plain = FetchRequest.read
+    plain = PartitionFetch.read
 
-    def counted(self: FetchRequest, body: Any) -> Any:
+    def counted(self: PartitionFetch, body: Any) -> Any:
         answer = plain(self, body)
         fetched.append(len(answer.records))
         return answer
 
-    monkeypatch.setattr(FetchRequest, "read", counted)
+    monkeypatch.setattr(PartitionFetch, "read", counted)
     to_broker = {"kafka.bootstrap.servers": broker.address, "subscribe": "t"}
     read = Read(**to_broker, schema=SCHEMA)
     for minute in (0, 30, 59):

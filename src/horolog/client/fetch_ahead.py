@@ -5,7 +5,7 @@ from typing import NamedTuple
 from horolog.client.closing import Closeable
 from horolog.client.connection import NoAnswer
 from horolog.client.deadline import Deadline
-from horolog.client.fetching import Fetched, FetchRequest
+from horolog.client.fetching import Fetched, PartitionFetch
 from horolog.client.link import Link
 from horolog.client.records import RecordCalls
 from horolog.errors import RequestRefused
@@ -18,7 +18,7 @@ __all__ = ["FetchAhead"]
 class _Sent(NamedTuple):
     """A request whose answer is to come."""
 
-    request: FetchRequest
+    request: PartitionFetch
     leader: Link
     version: int
 
@@ -41,7 +41,7 @@ class FetchAhead(Closeable):
         self._memory = bytearray()
         self._sent: _Sent | None = None  # at most one
 
-    def send(self, request: FetchRequest) -> None:
+    def send(self, request: PartitionFetch) -> None:
         """Send the request that the next `fetch` will be for."""
         self._drop()
         deadline = self._deadline(request)
@@ -54,7 +54,7 @@ class FetchAhead(Closeable):
             return  # `fetch` will see whether that lasts
         self._sent = _Sent(request, leader, version)
 
-    def fetch(self, request: FetchRequest) -> Fetched:
+    def fetch(self, request: PartitionFetch) -> Fetched:
         """What `Client.fetch` gives for these arguments.
 
         Raises:
@@ -83,7 +83,7 @@ class FetchAhead(Closeable):
             self._sent.leader.connection.close()
             self._sent = None
 
-    def _deadline(self, request: FetchRequest) -> Deadline:
+    def _deadline(self, request: PartitionFetch) -> Deadline:
         return Deadline.after_ms(self._client.config.timeout_ms + request.max_wait_ms)
 
     def _lend(self, size: int) -> memoryview:

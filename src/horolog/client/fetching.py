@@ -17,8 +17,8 @@ from horolog.wire.fetch import AbortedTransaction
 __all__ = [
     "AbortedTransaction",
     "AppendTimes",
-    "FetchRequest",
     "Fetched",
+    "PartitionFetch",
     "fetch_request",
     "highest_for",
     "only_partition",
@@ -51,7 +51,7 @@ class Fetched(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FetchRequest:
+class PartitionFetch:
     """One fetch of one partition, as `Client.fetch` describes it."""
 
     topic: str

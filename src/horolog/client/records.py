@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from horolog.client.deadline import Deadline
 from horolog.client.fetching import (
     Fetched,
-    FetchRequest,
+    PartitionFetch,
     fetch_request,
     highest_for,
     only_partition,
@@ -57,7 +57,7 @@ class RecordCalls(RetriedCalls):
             NoAnswer: the leader does not answer.
         """
         return self.answer_to(
-            FetchRequest(
+            PartitionFetch(
                 topic,
                 partition,
                 offset,
@@ -69,7 +69,7 @@ class RecordCalls(RetriedCalls):
             )
         )
 
-    def answer_to(self, request: FetchRequest) -> Fetched:
+    def answer_to(self, request: PartitionFetch) -> Fetched:
         """The same as `fetch` with these arguments."""
 
         def attempt(deadline: Deadline) -> Fetched:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from horolog.client import EARLIEST, LATEST, Client, Fetched
 from horolog.client.fetch_ahead import FetchAhead
-from horolog.client.fetching import FetchRequest
+from horolog.client.fetching import PartitionFetch
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.batch_runs import next_offset_of
 from horolog.record.timestamps import RecordClock
@@ -190,11 +190,11 @@ def _request(
     size: int | None,
     options: ReadOptions,
     with_append_times: bool,
-) -> FetchRequest:
+) -> PartitionFetch:
     """A fetch from an offset on, of no more than `size` bytes if that is known."""
     fetching = options.fetching
     most = fetching.max_bytes
-    return FetchRequest(
+    return PartitionFetch(
         *partition,
         offset,
         max_bytes=most if size is None else max(_LEAST_BYTES, min(size, most)),
