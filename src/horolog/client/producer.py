@@ -27,7 +27,7 @@ from horolog.client.row_batches import (
     METADATA,
     Batch,
     Chunk,
-    Group,
+    PartitionRows,
     choose_partitions,
     refused_partition,
 )
@@ -263,16 +263,15 @@ class Producer(Closeable):
             chunk = Chunk(topic, pieces, row, noted=metadata)
             row += chunk.num_rows
             chosen, self._turn = choose_partitions(chunk, partitions, self._turn, self._batch_bytes)
-            for sending in self._rounds(topic, chunk.grouped(chosen)):
+            for sending in self._rounds(topic, chunk.by_partition(chosen)):
                 yield chunk, sending
 
     def _rounds(
-        self, topic: str, groups: Mapping[int, Group]
+        self, topic: str, rows: Mapping[int, PartitionRows]
     ) -> Iterator[dict[TopicPartition, Batch]]:
         """At most a batch of each partition at a time: brokers take no more in a request."""
         writing = {
-            partition: self._batches((topic, partition), group)
-            for partition, group in groups.items()
+            partition: self._batches((topic, partition), its) for partition, its in rows.items()
         }
         while writing:
             sending: dict[TopicPartition, Batch] = {}
@@ -290,9 +289,9 @@ class Producer(Closeable):
             if sending:
                 yield sending
 
-    def _batches(self, partition: TopicPartition, group: Group) -> Iterator[Batch]:
+    def _batches(self, partition: TopicPartition, its: PartitionRows) -> Iterator[Batch]:
         sequence = -1 if self._id is None else self._sequences.get(partition, 0)
-        for batch in self._encoded(group.rows, sequence, group.start):
+        for batch in self._encoded(its.rows, sequence, its.start):
             if self._id is not None:
                 sequence = next_sequence(sequence, batch.rows)
                 self._sequences[partition] = sequence

@@ -28,7 +28,7 @@ METADATA: Final = pa.schema(
 """What `Producer.send` returns for each record: Java's RecordMetadata, as columns."""
 
 
-class Group(NamedTuple):
+class PartitionRows(NamedTuple):
     """The rows of one partition; `start` is where they begin in the sorted chunk."""
 
     rows: Sequence[PickedRows]
@@ -71,11 +71,11 @@ class Chunk:
             return None
         return pa.concat_arrays([piece.column(name) for piece in self.pieces])
 
-    def grouped(self, chosen: npt.NDArray[np.int32] | int) -> dict[int, Group]:
+    def by_partition(self, chosen: npt.NDArray[np.int32] | int) -> dict[int, PartitionRows]:
         """The rows by partition, in their order; the chunk keeps none of them."""
         pieces, self.pieces = [RowColumns(piece) for piece in self.pieces], []
         if isinstance(chosen, int):
-            return {chosen: Group([PickedRows(piece) for piece in pieces], 0)}
+            return {chosen: PartitionRows([PickedRows(piece) for piece in pieces], 0)}
         if chosen.max() <= _INT16_MAX:
             chosen = chosen.astype(np.int16)  # sorted by its digits, in less time
         self._order = np.argsort(chosen, kind="stable")
@@ -84,7 +84,9 @@ class Chunk:
         stops = [*starts[1:].tolist(), len(ordered)]
         ends = np.cumsum([len(piece) for piece in pieces])
         return {
-            int(ordered[start]): Group(_picked(pieces, ends, self._order[start:stop]), start)
+            int(ordered[start]): PartitionRows(
+                _picked(pieces, ends, self._order[start:stop]), start
+            )
             for start, stop in zip(starts.tolist(), stops, strict=True)
         }
 
