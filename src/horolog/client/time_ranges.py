@@ -16,7 +16,7 @@ from horolog.wire.api import ApiKey
 from horolog.wire.features import LOOKUP_WAY, RETENTION, TIME_RANGES, RangeClock
 from horolog.wire.malformed import MalformedResponse
 
-__all__ = ["LookupWay", "OffsetSpan", "RangeClock", "RetentionReport", "TimeRangeCalls"]
+__all__ = ["LookupReport", "OffsetSpan", "RangeClock", "RetentionReport", "TimeRangeCalls"]
 
 _TOPIC: Final = 2
 _MOST_NAMES: Final = 500  # in one request
@@ -31,7 +31,7 @@ class OffsetSpan(NamedTuple):
     size: int
 
 
-class LookupWay(NamedTuple):
+class LookupReport(NamedTuple):
     """How a broker finds an offset by timestamp."""
 
     segments: int
@@ -142,7 +142,7 @@ class TimeRangeCalls(RetriedCalls):
                     starts[each] = said_to
         return found
 
-    def lookup_way(self, topic: str, partition: int, timestamp_ms: int) -> LookupWay | None:
+    def lookup_way(self, topic: str, partition: int, timestamp_ms: int) -> LookupReport | None:
         """How the broker finds the offset of a time; None from one that does not report it.
 
         Raises:
@@ -194,13 +194,13 @@ class TimeRangeCalls(RetriedCalls):
 
     def _lookup_way(
         self, topic: str, partition: int, name: str, deadline: Deadline
-    ) -> LookupWay | None:
+    ) -> LookupReport | None:
         answer = self._answer_about(topic, partition, LOOKUP_WAY, name, deadline)
         if answer is None:
             return None
         try:
             entry = answer.pop("entry")
-            return LookupWay(**answer, entry=None if entry is None else (entry[0], entry[1]))
+            return LookupReport(**answer, entry=None if entry is None else (entry[0], entry[1]))
         except (TypeError, KeyError, IndexError):
             raise MalformedResponse(f"{LOOKUP_WAY} was described in another way") from None
 
