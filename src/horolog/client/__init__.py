@@ -12,7 +12,12 @@ from horolog.client.config import Address, ClientConfig
 from horolog.client.connection import AuthenticationFailed, NoAnswer
 from horolog.client.fetching import AbortedTransaction, AppendTimes, Fetched
 from horolog.client.groups import CommittedOffset
-from horolog.client.metadata import Broker, ClusterMetadata, PartitionMetadata, TopicMetadata
+from horolog.client.metadata import (
+    BrokerMetadata,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from horolog.client.offset_lookups import (
     EARLIEST,
     LATEST,
@@ -40,7 +45,7 @@ __all__ = [
     "Address",
     "AppendTimes",
     "AuthenticationFailed",
-    "Broker",
+    "BrokerMetadata",
     "Client",
     "ClientConfig",
     "ClusterMetadata",

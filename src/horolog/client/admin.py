@@ -7,7 +7,7 @@ from uuid import UUID
 
 from horolog.client.deadline import Deadline
 from horolog.client.link import Link, ResponseBody
-from horolog.client.metadata import Broker, ClusterMetadata, refuse
+from horolog.client.metadata import BrokerMetadata, ClusterMetadata, refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.wire.api import ApiKey
@@ -334,12 +334,12 @@ class AdminCalls(RetriedCalls):
                         return caught_up_ms if caught_up_ms >= 0 else None
         return None
 
-    def find_coordinator(self, group_id: str) -> Broker:
+    def find_coordinator(self, group_id: str) -> BrokerMetadata:
         """The broker that keeps a group's offsets."""
 
-        def attempt(deadline: Deadline) -> Broker:
+        def attempt(deadline: Deadline) -> BrokerMetadata:
             node_id, address = self.brokers.find_coordinator(group_id, deadline)
-            return Broker(node_id, address, None)
+            return BrokerMetadata(node_id, address, None)
 
         return self._persist(attempt)
 

@@ -8,7 +8,7 @@ from horolog.client.config import Address
 from horolog.errors import ErrorCode, RequestRefused
 
 __all__ = [
-    "Broker",
+    "BrokerMetadata",
     "ClusterMetadata",
     "PartitionMetadata",
     "TopicMetadata",
@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-class Broker(NamedTuple):
+class BrokerMetadata(NamedTuple):
     """One broker, where it says that it is reached."""
 
     node_id: int
@@ -52,7 +52,7 @@ class ClusterMetadata(NamedTuple):
 
     cluster_id: str | None
     controller_id: int | None
-    brokers: Mapping[int, Broker]
+    brokers: Mapping[int, BrokerMetadata]
     topics: Mapping[str, TopicMetadata]
 
 
@@ -85,7 +85,7 @@ def read_metadata(body: Any) -> ClusterMetadata:
         cluster_id=getattr(body, "cluster_id", None),
         controller_id=None if controller < 0 else controller,
         brokers={
-            each.node_id: Broker(
+            each.node_id: BrokerMetadata(
                 each.node_id, Address(each.host, each.port), getattr(each, "rack", None)
             )
             for each in body.brokers
