@@ -22,7 +22,7 @@ from horolog.client import Client, Transaction
 from horolog.spark import session
 from horolog.spark.sink import LogStreamWriter
 from horolog.spark.source import LogSource
-from horolog.spark.write_task import Appended
+from horolog.spark.write_task import TaskCommitMessage
 
 BATCH = 1  # whose driver or task is killed
 PATIENT: dict[str, str | int | bool] = {
@@ -49,7 +49,7 @@ class Hanging(LogStreamWriter):
             time.sleep(60)  # the driver is killed meanwhile
             os._exit(1)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Appended:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         appended = super().write(iterator)
         context = TaskContext.get()
         assert context is not None

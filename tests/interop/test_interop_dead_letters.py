@@ -15,7 +15,7 @@ from horolog.spark import write_task
 from horolog.spark.errors import RowsRefused
 from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.write_options import WriteOptions
-from horolog.spark.write_task import Appended, abort_batch, commit_batch, write_rows
+from horolog.spark.write_task import TaskCommitMessage, abort_batch, commit_batch, write_rows
 
 DAY_MS = 86_400_000
 ROWS = 1_200
@@ -63,7 +63,7 @@ class Writes:
     def is_refused(self, row: int) -> bool:
         return row % 7 == 3 or 400 < row < 700
 
-    def attempt(self, killed_at: int = ROWS, topic: str | None = None) -> Appended:
+    def attempt(self, killed_at: int = ROWS, topic: str | None = None) -> TaskCommitMessage:
         def batches() -> Iterator[pa.RecordBatch]:
             for start in range(0, ROWS, 100):
                 if start >= killed_at:
@@ -82,7 +82,7 @@ class Writes:
         columns = SinkColumns.of(fields, topic or self.topic)
         return write_rows(batches(), columns, self.options, "run")
 
-    def commit(self, done: Appended) -> None:
+    def commit(self, done: TaskCommitMessage) -> None:
         commit_batch([done], self.options)
 
     def seen(self) -> tuple[list[int], list[int]]:

@@ -16,7 +16,7 @@ from horolog.client import Client, scan
 from horolog.errors import HorologError
 from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.write_options import WriteOptions
-from horolog.spark.write_task import Appended, write_rows
+from horolog.spark.write_task import TaskCommitMessage, write_rows
 
 # The controller takes a broker for dead after this long without a heartbeat.
 SETTINGS = {
@@ -109,7 +109,7 @@ def test_a_task_that_writes_finishes_with_the_brokers_that_are_left(cluster: Clu
         assert numbers == sorted(numbers)
 
 
-def _write(cluster: Cluster, batches: Iterator[pa.RecordBatch]) -> Appended:
+def _write(cluster: Cluster, batches: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
     columns = SinkColumns.of([("key", "string"), ("value", "string")], "written")
     given = {
         "kafka.bootstrap.servers": cluster.address,

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from horolog.spark import session
 from horolog.spark.sink import LogWriter
 from horolog.spark.source import LogSource
-from horolog.spark.write_task import Appended, Attempt
+from horolog.spark.write_task import Attempt, TaskCommitMessage
 
 ROWS = 2_000
 TASKS = 4
@@ -41,7 +41,7 @@ class KillingWriter(LogWriter):
     fate: dict[tuple[int, int], str]
     directory: str
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Appended:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         context = TaskContext.get()
         assert context is not None
         attempt = Attempt.current()

@@ -16,7 +16,7 @@ from horolog.errors import ErrorCode
 from horolog.spark.errors import RowsRefused
 from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.write_options import WriteOptions
-from horolog.spark.write_task import Appended, commit_batch, write_rows
+from horolog.spark.write_task import TaskCommitMessage, commit_batch, write_rows
 from horolog.wire.api import ApiKey, Versions
 
 PAST_MS = 1_600_000_000_000
@@ -35,7 +35,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     running.stop()
 
 
-def write(broker: RunningBroker, times_ms: list[int | None], **options: str) -> Appended:
+def write(broker: RunningBroker, times_ms: list[int | None], **options: str) -> TaskCommitMessage:
     options = {"kafka.bootstrap.servers": broker.address, "topic": "t", **options}
     asked = WriteOptions.parse(options)
     columns = SinkColumns.of([("value", "string"), ("timestampMs", "bigint")], "t")
@@ -135,7 +135,7 @@ class OnceWrites:
             }
         )
 
-    def attempt(self, run: str, rows: int | None = None, written: int = 0) -> Appended:
+    def attempt(self, run: str, rows: int | None = None, written: int = 0) -> TaskCommitMessage:
         """One attempt; it is killed after some rows, when so many are written, if that is said."""
         columns = SinkColumns.of([("value", "string"), ("timestampMs", "bigint")], "t")
 
@@ -157,10 +157,10 @@ class OnceWrites:
 
         return write_rows(batches(), columns, self.options, run)
 
-    def commit(self, done: Appended) -> None:
+    def commit(self, done: TaskCommitMessage) -> None:
         commit_batch([done], self.options)
 
-    def check(self, done: Appended) -> None:
+    def check(self, done: TaskCommitMessage) -> None:
         """Every row is there once, in order, where it belongs."""
         for topic, kind in (("t", False), ("dead", True)):
             found = [int(value[:4]) for value in values(self.broker, topic)]

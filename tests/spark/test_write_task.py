@@ -13,7 +13,7 @@ from horolog.errors import RequestRefused
 from horolog.spark.errors import RowsRefused
 from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.write_options import WriteOptions
-from horolog.spark.write_task import Appended, write_rows
+from horolog.spark.write_task import TaskCommitMessage, write_rows
 
 TEXT = ("value", "string")
 TOPIC = ("topic", "string")
@@ -27,7 +27,7 @@ def client(broker: RunningBroker) -> Iterator[Client]:
 
 def write(
     address: str, fields: list[tuple[str, str]], *batches: pa.RecordBatch, **options: str
-) -> Appended:
+) -> TaskCommitMessage:
     asked = WriteOptions.parse({"kafka.bootstrap.servers": address, **options})
     return write_rows(iter(batches), SinkColumns.of(fields, asked.topic), asked, "run")
 

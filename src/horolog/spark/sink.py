@@ -24,7 +24,7 @@ from horolog.spark.errors import in_one_sentence
 from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.workers import SentToWorkers
 from horolog.spark.write_options import WriteOptions
-from horolog.spark.write_task import Appended, abort_batch, commit_batch, write_rows
+from horolog.spark.write_task import TaskCommitMessage, abort_batch, commit_batch, write_rows
 
 _logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class LogWriter(SentToWorkers, DataSourceArrowWriter):
         self.options = options
         self.run = uuid.uuid4().hex  # tasks get copies of this writer
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Appended:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Append the rows of one task."""
         with in_one_sentence():
             return write_rows(iterator, self.columns, self.options, self.run)
@@ -63,7 +63,7 @@ class LogStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
         self.options = options
         self.run = uuid.uuid4().hex  # tasks get copies of this writer
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Appended:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Append the rows of one task."""
         with in_one_sentence():
             return write_rows(iterator, self.columns, self.options, self.run)
@@ -91,7 +91,7 @@ class LogStreamWriter(SentToWorkers, DataSourceStreamArrowWriter):
 
 def _report(messages: Sequence[WriterCommitMessage | None], where: str = "") -> None:
     """What became of records whose time was refused, in the driver's log."""
-    done = [message for message in messages if isinstance(message, Appended)]
+    done = [message for message in messages if isinstance(message, TaskCommitMessage)]
     _logger.info("%d records written%s", sum(each.records for each in done), where)
     if nulled := sum(each.nulled for each in done):
         _logger.warning(

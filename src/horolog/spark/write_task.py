@@ -83,7 +83,7 @@ class OnceAttempt:
 
 
 @dataclass
-class Appended(WriterCommitMessage):
+class TaskCommitMessage(WriterCommitMessage):
     """What a task has appended.
 
     Attributes:
@@ -111,7 +111,7 @@ class Appended(WriterCommitMessage):
 
 def write_rows(
     batches: Iterator[pa.RecordBatch], columns: SinkColumns, options: WriteOptions, run: str
-) -> Appended:
+) -> TaskCommitMessage:
     """Append all rows of a task; `run` is the same for all attempts of one run of the write.
 
     Raises:
@@ -126,7 +126,7 @@ def write_rows(
             if client.keeps_batches():
                 return _write_once(client, batches, columns, options, attempt, run)
             return _write_in_transaction(client, batches, columns, options, attempt)
-    appended = Appended()
+    appended = TaskCommitMessage()
     with (
         client_of(options.producing) as client,
         policy_of(options, client_of) as rejected,
@@ -143,8 +143,8 @@ def _write_in_transaction(
     columns: SinkColumns,
     options: WriteOptions,
     attempt: Attempt,
-) -> Appended:
-    appended = Appended()
+) -> TaskCommitMessage:
+    appended = TaskCommitMessage()
     # Only letters need a producer that has nothing under way now and then.
     piece_bytes = _HELD_OF_BYTES if options.dead_letter_topic else sys.maxsize
     with (
@@ -213,8 +213,8 @@ def _write_once(
     options: WriteOptions,
     attempt: Attempt,
     run: str,
-) -> Appended:
-    producing, appended = options.producing, Appended()
+) -> TaskCommitMessage:
+    producing, appended = options.producing, TaskCommitMessage()
     query = _query_of(options, attempt)
 
     def open_attempt(
@@ -280,7 +280,7 @@ def abort_batch(messages: Sequence[WriterCommitMessage | None], options: WriteOp
 def _complete(
     messages: Sequence[WriterCommitMessage | None],
 ) -> tuple[list[OnceAttempt], list[TransactionAttempt]]:
-    attempts = [each.attempt for each in messages if isinstance(each, Appended)]
+    attempts = [each.attempt for each in messages if isinstance(each, TaskCommitMessage)]
     return (
         [each for each in attempts if isinstance(each, OnceAttempt)],
         [each for each in attempts if isinstance(each, TransactionAttempt)],
@@ -318,7 +318,7 @@ def _send_all(
     producer: Producer,
     columns: SinkColumns,
     batches: Iterator[pa.RecordBatch],
-    appended: Appended,
+    appended: TaskCommitMessage,
     without: str | None = None,
 ) -> None:
     for topic, runs in itertools.groupby(columns.runs(batches), itemgetter(0)):
@@ -335,7 +335,7 @@ def _refuse_rows_among_letters(topic: str, letters: str | None) -> None:
 
 
 def _send(
-    producer: Producer, topic: str, rows: Iterator[pa.RecordBatch], appended: Appended
+    producer: Producer, topic: str, rows: Iterator[pa.RecordBatch], appended: TaskCommitMessage
 ) -> None:
     first = next(rows)
     reader = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], rows))
