@@ -24,8 +24,8 @@ _CLOCKS = (APPEND, CREATE)
 _NEEDED = ("offset", "timestamp_ms", "timestamp_type")
 
 
-class Appended(Protocol):
-    """Records from `offset` on were appended at `ms`, if that is known."""
+class AppendTimeLike(Protocol):
+    """Records from `offset` on were appended at `ms`, if that is known: of a file or a fetch."""
 
     @property
     def offset(self) -> int:
@@ -40,7 +40,7 @@ class Appended(Protocol):
 
 def decode_with_clocks(
     buffer: Buffer,
-    append_times: Callable[[int, int], Sequence[Appended]],
+    append_times: Callable[[int, int], Sequence[AppendTimeLike]],
     *,
     columns: Sequence[str],
     **how: Any,
@@ -83,7 +83,7 @@ def appended_in(table: pa.RecordBatch, times_ms: Interval) -> pa.RecordBatch:
 
 
 def _append_column(
-    stretches: Sequence[Appended], offsets: npt.NDArray[np.int64], table: pa.RecordBatch
+    stretches: Sequence[AppendTimeLike], offsets: npt.NDArray[np.int64], table: pa.RecordBatch
 ) -> pa.Array:
     starts = np.fromiter((each.offset for each in stretches), np.int64, len(stretches))
     times = np.fromiter((each.ms or 0 for each in stretches), np.int64, len(stretches))

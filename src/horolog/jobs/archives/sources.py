@@ -10,7 +10,7 @@ from horolog.record.batch import BatchHeader
 from horolog.record.transactions import AbortedTransactions
 from horolog.spark.ahead import ahead
 from horolog.spark.broker_reader import FetchedPiece, fetches, task_client
-from horolog.spark.clocks import Appended
+from horolog.spark.clocks import AppendTimeLike
 from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange, SegmentRange
@@ -67,7 +67,9 @@ def _fetched(stack: ExitStack, coming: Iterator[FetchedPiece]) -> Iterator[Piece
         yield Piece(fetched.records, drops, _given(fetched.append_times))
 
 
-def _given(times: Sequence[Appended]) -> Callable[[int, int], Sequence[Appended]] | None:
+def _given(
+    times: Sequence[AppendTimeLike],
+) -> Callable[[int, int], Sequence[AppendTimeLike]] | None:
     return (lambda first, end: times) if times else None
 
 
