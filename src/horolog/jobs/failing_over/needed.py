@@ -27,8 +27,8 @@ Range = tuple[int, int]
 """From an offset to before another."""
 
 
-class Place(NamedTuple):
-    """What has to be known of what a group has not read of a partition."""
+class GroupLag(NamedTuple):
+    """What has to be known of the lag of a group in a partition: what it has not read."""
 
     since: int
     """From here on records are new to what is known."""
@@ -43,7 +43,7 @@ class Needed(NamedTuple):
 
     before: PartitionRead
     """What was read of it."""
-    places: Mapping[str, Place]
+    lags: Mapping[str, GroupLag]
     """Of the groups that read the topic."""
     marks: list[int]
     """The offsets from which on it is summed up; all others here are among them."""
@@ -63,22 +63,22 @@ def needed(recorded: Recorded, looked: Looked) -> dict[Key, Needed]:
         before = None if topic is None else topic.partitions.get(key[1])
         if before is None:
             before = PartitionRead(ends.earliest, ends.leader_epoch)
-        places = {
-            group: _place_of(recorded, looked, group, key, before)
+        lags = {
+            group: _lag_of(recorded, looked, group, key, before)
             for group in looked.commits
             if looked.reads(group, key[0])
         }
         step = max(LEAST_RECORDS, -(-(ends.end - before.end) // _CUTS))
         marks = {before.end, ends.end, *range(before.end, ends.end, step)}
-        ranges = [(before.end, ends.end), *((each.since, each.until) for each in places.values())]
-        marks.update(*((each.since, each.until) for each in places.values()))
-        found[key] = Needed(before, places, sorted(marks), _joined(ranges))
+        ranges = [(before.end, ends.end), *((each.since, each.until) for each in lags.values())]
+        marks.update(*((each.since, each.until) for each in lags.values()))
+        found[key] = Needed(before, lags, sorted(marks), _joined(ranges))
     return found
 
 
-def _place_of(
+def _lag_of(
     recorded: Recorded, looked: Looked, group: str, key: Key, before: PartitionRead
-) -> Place:
+) -> GroupLag:
     topic = recorded.groups.get(group, {}).get(key[0])
     then = None if topic is None else topic.partitions.get(key[1])
     if then is None or then.end is None or then.committed != looked.committed(group, key):
@@ -86,7 +86,7 @@ def _place_of(
     else:
         since = then.end
     starts = [each.start for each in before.stretches if each.start >= since]
-    return Place(since, min(starts, default=max(since, before.end)), then)
+    return GroupLag(since, min(starts, default=max(since, before.end)), then)
 
 
 def _joined(ranges: Iterable[Range]) -> list[Range]:

@@ -184,7 +184,7 @@ def _place(
     looked: Looked, group: str, key: Key, its: Needed, found: PartitionMarks
 ) -> GroupProgress:
     """How far a group is in a partition."""
-    since, until, then = its.places[group]
+    since, until, then = its.lags[group]
     parts: list[Between | ReadStretch] = [
         found.from_mark(its.place(since), its.place(until)),
         *(each for each in its.before.stretches if each.start >= until),
