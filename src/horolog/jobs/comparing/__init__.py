@@ -12,7 +12,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from horolog.errors import HorologError, Misconfigured, RequestRefused
-from horolog.jobs.comparing.walking import FIELDS, Difference, Side, Stretch, Walked, walk
+from horolog.jobs.comparing.walking import FIELDS, ComparedStretch, Difference, Side, Walked, walk
 from horolog.jobs.mirroring.batches import Rule
 from horolog.jobs.mirroring.ledger import Ledger
 from horolog.jobs.mirroring.offset_map import Point
@@ -189,7 +189,7 @@ class _Planner:
         self._renaming = renaming
         self.ignores_offsets = False
 
-    def plan(self) -> tuple[list[Stretch], list[Walked], int]:
+    def plan(self) -> tuple[list[ComparedStretch], list[Walked], int]:
         """The stretches, what is different without reading them, and how many partitions."""
         one, two = self._logs
         partitions = sorted(one.partitions())
@@ -208,7 +208,7 @@ class _Planner:
             if name.topic in named:
                 extra = Difference(*name, None, None, "partition", "missing", "there")
                 found.append(Walked(name, difference=extra))
-        units: list[Stretch] = []
+        units: list[ComparedStretch] = []
         ours = [partition for partition, _ in pairs]
         theirs = [name for _, name in pairs]
         starts, ends = one.earliest(ours), one.latest(ours)
@@ -237,9 +237,9 @@ class _Planner:
         name: TopicPartition,
         at_source: tuple[int, int],
         at_target: tuple[int, int],
-    ) -> Iterator[Stretch]:
+    ) -> Iterator[ComparedStretch]:
         for start, end, to_start, to_end, points in self._cuts(partition, at_source, at_target):
-            yield Stretch(
+            yield ComparedStretch(
                 partition=partition,
                 source=self._side(0, partition, start, end, at_source),
                 target=self._side(1, name, to_start, to_end, at_target),

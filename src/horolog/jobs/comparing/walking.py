@@ -17,7 +17,7 @@ from horolog.client import NoAnswer
 from horolog.errors import CorruptBatch, HorologError, RequestRefused
 from horolog.jobs.mirroring.batches import Drop, Rule
 from horolog.jobs.mirroring.offset_map import Point
-from horolog.jobs.mirroring.reading import Range, stretches
+from horolog.jobs.mirroring.reading import Range, source_batches
 from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader, iter_headers, verify_crc
 from horolog.record.columns import batch_schema, decode
 from horolog.record.identity import is_left_out
@@ -73,7 +73,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class ComparedStretch:
     """A stretch of a partition of the source, and where it is to be found at the target.
 
     `points` map offsets (`OffsetMap`); without any they are the same, or, if `ignores_offsets`,
@@ -99,7 +99,7 @@ class Walked:
     difference: Difference | None = None
 
 
-def walk(unit: Stretch) -> Walked:
+def walk(unit: ComparedStretch) -> Walked:
     """Compare a stretch up to its first difference; what cannot be read is one."""
     walked = Walked(unit.partition)
     try:
@@ -125,7 +125,7 @@ class _Batch(NamedTuple):
 class _Cursor:
     """The records of one side, batch by batch, or as rows."""
 
-    def __init__(self, side: Side, unit: Stretch, batches: Iterator[_Batch]) -> None:
+    def __init__(self, side: Side, unit: ComparedStretch, batches: Iterator[_Batch]) -> None:
         self._side = side
         self._columns = (*unit.columns, "offset")
         self._batches = batches
@@ -192,7 +192,7 @@ def _batches(side: Side) -> Iterator[_Batch]:
     Raises:
         CorruptBatch: one is damaged.
     """
-    with ahead(stretches(side.ranges, side.start, side.options)) as pieces:
+    with ahead(source_batches(side.ranges, side.start, side.options)) as pieces:
         for piece in pieces:
             yield from _batches_of(memoryview(piece.data), side, piece.start, piece.drop)
 
@@ -223,7 +223,7 @@ def _of_target(batches: Iterator[_Batch]) -> Iterator[_Batch]:
         raise _TargetError(str(error)) from error
 
 
-def _compare(unit: Stretch, walked: Walked) -> None:
+def _compare(unit: ComparedStretch, walked: Walked) -> None:
     one = _Cursor(unit.source, unit, _batches(unit.source))
     two = _Cursor(unit.target, unit, _of_target(_batches(unit.target)))
     expected = _Expected(unit)
@@ -251,7 +251,7 @@ def _compare(unit: Stretch, walked: Walked) -> None:
         two.pass_rows(count)
 
 
-def _is_same(first: _Batch, second: _Batch, unit: Stretch, expected: "_Expected") -> bool:
+def _is_same(first: _Batch, second: _Batch, unit: ComparedStretch, expected: "_Expected") -> bool:
     """Whether two batches hold the same records, by their bytes; False where that is not known."""
     ours, theirs = first.header, second.header
     if (
@@ -274,7 +274,7 @@ def _is_same(first: _Batch, second: _Batch, unit: Stretch, expected: "_Expected"
 class _Expected:
     """Where records of the source are to be found."""
 
-    def __init__(self, unit: Stretch) -> None:
+    def __init__(self, unit: ComparedStretch) -> None:
         self._points = np.array(unit.points, np.int64).reshape(-1, 2)
 
     def of(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -287,7 +287,7 @@ class _Expected:
 
 
 def _first_difference(
-    unit: Stretch, ours: pa.Table, theirs: pa.Table, expected: _Expected
+    unit: ComparedStretch, ours: pa.Table, theirs: pa.Table, expected: _Expected
 ) -> Difference | None:
     found: list[tuple[int, str]] = []
     offsets, there = (side["offset"].to_numpy() for side in (ours, theirs))
@@ -329,7 +329,7 @@ def _first_unequal(one: pa.ChunkedArray, two: pa.ChunkedArray) -> int | None:
     return low
 
 
-def _only_one(unit: Stretch, ours: pa.Table | None, theirs: pa.Table | None) -> Difference:
+def _only_one(unit: ComparedStretch, ours: pa.Table | None, theirs: pa.Table | None) -> Difference:
     if ours is not None:
         return _missing(unit, int(ours["offset"][0].as_py()), None, ours, 0)
     assert theirs is not None
@@ -337,13 +337,13 @@ def _only_one(unit: Stretch, ours: pa.Table | None, theirs: pa.Table | None) -> 
 
 
 def _missing(
-    unit: Stretch, offset: int, target_offset: int | None, rows: pa.Table, row: int
+    unit: ComparedStretch, offset: int, target_offset: int | None, rows: pa.Table, row: int
 ) -> Difference:
     shown = _record(rows, row)
     return Difference(*unit.partition, offset, target_offset, "record", shown, "missing")
 
 
-def _extra(unit: Stretch, target_offset: int, rows: pa.Table, row: int) -> Difference:
+def _extra(unit: ComparedStretch, target_offset: int, rows: pa.Table, row: int) -> Difference:
     shown = _record(rows, row)
     return Difference(*unit.partition, None, target_offset, "record", "missing", shown)
 

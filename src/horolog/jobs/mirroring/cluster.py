@@ -11,7 +11,7 @@ from horolog.client import LATEST, Client, ClusterMetadata
 from horolog.errors import Misconfigured
 from horolog.jobs.location import Location
 from horolog.jobs.mirroring.bundles import in_bundles
-from horolog.jobs.mirroring.destination import Stretch
+from horolog.jobs.mirroring.destination import StretchToMirror
 from horolog.jobs.mirroring.ledger import Ledger, Place
 from horolog.jobs.mirroring.moving import Move, Moved, Target, move
 from horolog.jobs.mirroring.topics import (
@@ -114,7 +114,7 @@ class ClusterDestination:
         found = self._client.list_offsets({to: LATEST})[to]
         return Place(start, target_offset=0 if found is None else found.offset)
 
-    def move(self, spark: SparkSession, units: Sequence[Stretch]) -> Iterator[list[Moved]]:
+    def move(self, spark: SparkSession, units: Sequence[StretchToMirror]) -> Iterator[list[Moved]]:
         """Mirror the stretches in tasks."""
         if self._ledger.producer is None:
             self._ledger.producer = self._client.init_producer_id()

@@ -17,7 +17,7 @@ from horolog.storage.names import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class StretchToMirror:
     """What is to be mirrored next of a partition."""
 
     partition: TopicPartition
@@ -54,7 +54,7 @@ class Destination(Protocol):
     def first_place(self, partition: TopicPartition, target: str, start: int) -> Place:
         """Where a partition begins."""
 
-    def move(self, spark: SparkSession, units: Sequence[Stretch]) -> Iterator[list[Moved]]:
+    def move(self, spark: SparkSession, units: Sequence[StretchToMirror]) -> Iterator[list[Moved]]:
         """Do the work in waves."""
 
     def finish(self, spark: SparkSession) -> Sequence[str]:

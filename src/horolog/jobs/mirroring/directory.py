@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from horolog.errors import HorologError, Misconfigured, StorageFailed
 from horolog.jobs.location import Location
 from horolog.jobs.mirroring.bundles import in_bundles
-from horolog.jobs.mirroring.destination import Stretch
+from horolog.jobs.mirroring.destination import StretchToMirror
 from horolog.jobs.mirroring.keeping import WHY, Finish, Keep, finish, keep
 from horolog.jobs.mirroring.ledger import Ledger, Place
 from horolog.jobs.mirroring.moving import Moved
@@ -130,7 +130,7 @@ class LogDirectory:
         """From the start of the source's log on."""
         return Place(start, target_offset=start)
 
-    def move(self, spark: SparkSession, units: Sequence[Stretch]) -> Iterator[list[Moved]]:
+    def move(self, spark: SparkSession, units: Sequence[StretchToMirror]) -> Iterator[list[Moved]]:
         """Copy the stretches in tasks."""
         keeps = []
         for each in units:

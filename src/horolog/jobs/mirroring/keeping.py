@@ -13,7 +13,7 @@ from uuid import UUID
 from horolog.errors import CorruptBatch, HorologError
 from horolog.jobs.mirroring.ledger import Place
 from horolog.jobs.mirroring.moving import MAX_BYTES, Moved, may_pass
-from horolog.jobs.mirroring.reading import Range, stretches
+from horolog.jobs.mirroring.reading import Range, source_batches
 from horolog.record.batch import iter_headers, verify_crc
 from horolog.spark.ahead import ahead
 from horolog.spark.options import ReadOptions
@@ -110,7 +110,9 @@ def finish(unit: Finish) -> Moved:
 
 def _append(unit: Keep, log: CopiedLog, moved: Moved) -> None:
     start = log.next_offset
-    coming = stretches(unit.ranges, start, unit.options, with_append_times=unit.with_append_times)
+    coming = source_batches(
+        unit.ranges, start, unit.options, with_append_times=unit.with_append_times
+    )
     with ahead(coming) as pieces:
         for piece in pieces:
             view = memoryview(piece.data)

@@ -28,7 +28,7 @@ from horolog.jobs.location import Location
 from horolog.jobs.mirroring.batches import Made, Rule, made_of
 from horolog.jobs.mirroring.ledger import Place
 from horolog.jobs.mirroring.offset_map import Point
-from horolog.jobs.mirroring.reading import Range, Stretch, stretches
+from horolog.jobs.mirroring.reading import Range, SourceBatches, source_batches
 from horolog.jobs.mirroring.sent_before import TargetLog, find_sent
 from horolog.jobs.selection import client_of
 from horolog.record.batch import BatchHeader, next_sequence
@@ -194,7 +194,7 @@ class _Attempt:
         )
         found, self._moved.place = find_sent(self._client, log, place)
         self._sequence = place.sequence
-        coming = stretches(unit.ranges, place.offset, unit.options)
+        coming = source_batches(unit.ranges, place.offset, unit.options)
         with ahead(coming) as pieces:
             try:
                 for made in self._made(pieces):
@@ -225,7 +225,7 @@ class _Attempt:
         if not is_full and self._moved.place.offset < unit.end:
             self._moved.place = replace(self._moved.place, offset=unit.end)
 
-    def _made(self, pieces: Iterator[Stretch]) -> Iterator[Made]:
+    def _made(self, pieces: Iterator[SourceBatches]) -> Iterator[Made]:
         for piece in pieces:
             yield from made_of(
                 piece.data, self._unit.rule, start=piece.start, end=piece.end, drop=piece.drop

@@ -28,7 +28,7 @@ from horolog.storage.names import TopicPartition
 Range = OffsetRange | SegmentRange
 
 
-class Stretch(NamedTuple):
+class SourceBatches(NamedTuple):
     """Batches that hold offsets from `start` to before `end`; the first may begin before that."""
 
     data: Buffer
@@ -70,9 +70,9 @@ def ranges_of(
     return tuple(log.ranges({partition: Bounds(start, end)}, wanted))
 
 
-def stretches(
+def source_batches(
     ranges: Sequence[Range], start: int, options: ReadOptions, *, with_append_times: bool = False
-) -> Iterator[Stretch]:
+) -> Iterator[SourceBatches]:
     """What is in the ranges from an offset on, as whole batches and in order.
 
     Raises:
@@ -91,18 +91,18 @@ def stretches(
 
 def _of_broker(
     wanted: OffsetRange, start: int, options: ReadOptions, with_append_times: bool
-) -> Iterator[Stretch]:
+) -> Iterator[SourceBatches]:
     is_from_earliest = wanted.is_from_earliest and start == wanted.start
     rest = replace(wanted, start=start, is_from_earliest=is_from_earliest)
     with closing(task_client(options)) as client:
         for offset, fetched in fetches(client, rest, options, with_append_times):
             drop = AbortedTransactions(fetched.aborted).drop
-            yield Stretch(fetched.records, offset, wanted.end, drop, fetched.append_times)
+            yield SourceBatches(fetched.records, offset, wanted.end, drop, fetched.append_times)
 
 
 def _of_segment(
     wanted: SegmentRange, start: int, options: ReadOptions, with_append_times: bool
-) -> Iterator[Stretch]:
+) -> Iterator[SourceBatches]:
     def drop(header: BatchHeader, _: memoryview) -> bool:
         return header.is_transactional and any(
             producer_id == header.producer_id and first <= header.base_offset <= last
@@ -121,6 +121,6 @@ def _of_segment(
                     if with_append_times
                     else ()
                 )
-                yield Stretch(bytes(buffer), start, wanted.end, drop, times)
+                yield SourceBatches(bytes(buffer), start, wanted.end, drop, times)
         except CorruptBatch as error:
             raise CorruptBatch(f"{wanted.path}: {error.reason}") from error

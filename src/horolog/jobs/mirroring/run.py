@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError, RequestRefused
-from horolog.jobs.mirroring.destination import Destination, Stretch
+from horolog.jobs.mirroring.destination import Destination, StretchToMirror
 from horolog.jobs.mirroring.groups import CarriedGroup, carry_over
 from horolog.jobs.mirroring.known_topics import KnownTopics
 from horolog.jobs.mirroring.ledger import Ledger
@@ -300,7 +300,7 @@ class Run:
 
     def _units(
         self, log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]
-    ) -> list[Stretch]:
+    ) -> list[StretchToMirror]:
         units = []
         for partition in partitions:
             if not self._is_open(partition):
@@ -330,7 +330,7 @@ class Run:
                 self._stopped[partition] = describe(error, [str(partition)])
                 continue
             units.append(
-                Stretch(
+                StretchToMirror(
                     partition=partition,
                     target_topic=known.target.name,
                     place=place,
