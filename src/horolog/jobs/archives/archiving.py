@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from horolog.clock import SystemClock
 from horolog.errors import CorruptBatch, HorologError, Misconfigured
-from horolog.jobs.archives.commits import Changes, UnitDone, Written
+from horolog.jobs.archives.commits import Changes, PlanProgress, UnitDone
 from horolog.jobs.archives.hours import Hours
 from horolog.jobs.archives.manifest import (
     Manifest,
@@ -242,7 +242,7 @@ class _Run:
             plan.with_append_times,
             {name: (topic.from_ms, topic.to_ms) for name, topic in plan.topics.items()},
         )
-        progress = Written(plan)
+        progress = PlanProgress(plan)
         done = 0
         waves = spread(self.spark, plan.units, task)
         for wave in _told(waves, plan.units, self.progress):

@@ -59,7 +59,7 @@ class Changes:
         return manifest
 
 
-class Written:
+class PlanProgress:
     """What has become of the units of a plan, in order."""
 
     def __init__(self, plan: Plan) -> None:
