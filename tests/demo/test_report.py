@@ -1,11 +1,11 @@
 from horolog.demo.questions import Disorder, Dot, Hour
-from horolog.demo.report import Report, Table, instant, late_table, span
+from horolog.demo.report import Report, ReportTable, instant, late_table, span
 
 NOW_MS = 1_763_700_000_000
 
 
 def test_the_page_escapes_record_values_and_has_both_pictures() -> None:
-    report = Report("<lead>", [Table("t", "text", ["a"], [["<script>"]])])
+    report = Report("<lead>", [ReportTable("t", "text", ["a"], [["<script>"]])])
     report.hours = [Hour("clicks", NOW_MS, 3), Hour("clicks", NOW_MS + 3_600_000, 5)]
     report.dots = [Dot("clicks", 0, offset, NOW_MS + offset) for offset in range(10)]
     page = report.page()

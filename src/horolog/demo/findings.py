@@ -9,7 +9,7 @@ from rich.table import Table as Grid
 
 from horolog.demo.producing import DemoEvent, SendCounts
 from horolog.demo.questions import Digest
-from horolog.demo.report import Report, Table, instant
+from horolog.demo.report import Report, ReportTable, instant
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class RangeRead:
             f"{self.lost_by_offsets:,} of them that came late."
         )
 
-    def table(self) -> Table:
+    def table(self) -> ReportTable:
         """The three readings, compared."""
         rows = [
             ("from the broker, by time", f"{self.broker.rows:,}", _hash(self.broker)),
@@ -55,10 +55,12 @@ class RangeRead:
             ),
         ]
         text = f"{self.topic}, {instant(self.from_ms)} to {instant(self.to_ms)} UTC."
-        return Table("One range of time, read three ways", text, ["how", "rows", "hash"], rows)
+        return ReportTable(
+            "One range of time, read three ways", text, ["how", "rows", "hash"], rows
+        )
 
 
-def produced_table(outcome: SendCounts) -> Table:
+def produced_table(outcome: SendCounts) -> ReportTable:
     """What the broker took, topic by topic."""
     rejected = Counter(event.topic for event in outcome.rejected)
     topics = sorted(outcome.accepted | rejected)
@@ -76,10 +78,10 @@ def produced_table(outcome: SendCounts) -> Table:
         "others of its batch were sent again, each alone."
     )
     columns = ["topic", "accepted", "rejected", "accepted only when sent again"]
-    return Table("What was produced", text, columns, rows)
+    return ReportTable("What was produced", text, columns, rows)
 
 
-def rejected_table(rejected: Sequence[DemoEvent], reasons: Mapping[DemoEvent, str]) -> Table:
+def rejected_table(rejected: Sequence[DemoEvent], reasons: Mapping[DemoEvent, str]) -> ReportTable:
     """What was rejected and why, one example for each kind of fault."""
     examples: dict[str, DemoEvent] = {}
     counts: Counter[str] = Counter()
@@ -93,7 +95,7 @@ def rejected_table(rejected: Sequence[DemoEvent], reasons: Mapping[DemoEvent, st
     notes = [f"The broker said: {reasons[event]}" for event in examples.values()]
     columns = ["fault", "records", "an example's time (ms)"]
     text = "Error 32, INVALID_TIMESTAMP."
-    return Table("What was rejected, and why", text, columns, rows, notes)
+    return ReportTable("What was rejected, and why", text, columns, rows, notes)
 
 
 def summarise(console: Console, report: Report, seconds: float) -> None:

@@ -31,7 +31,7 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums} img{width:100%;hei
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A heading, a sentence, column names and rows (numbers are set right), and notes below."""
 
     title: str
@@ -46,7 +46,7 @@ class Report:
     """All that the page shows."""
 
     lead: str
-    tables: list[Table] = field(default_factory=list)
+    tables: list[ReportTable] = field(default_factory=list)
     hours: list[Hour] = field(default_factory=list)
     dots: list[Dot] = field(default_factory=list)
 
@@ -103,7 +103,7 @@ class Report:
         return _png(figure)
 
 
-def late_table(found: Iterable[Disorder]) -> Table:
+def late_table(found: Iterable[Disorder]) -> ReportTable:
     """How late and out of order the records of each topic came."""
     rows = [
         (
@@ -118,7 +118,7 @@ def late_table(found: Iterable[Disorder]) -> Table:
     ]
     columns = ["topic", "records", "out of order", "over an hour late", "median", "most"]
     text = "A record is late by how far it is behind the latest time before it in its log."
-    return Table("How late records came", text, columns, rows)
+    return ReportTable("How late records came", text, columns, rows)
 
 
 def span(length_ms: int) -> str:
@@ -134,7 +134,7 @@ def instant(at_ms: int) -> str:
     return f"{_utc(at_ms):%Y-%m-%d %H:%M}" if _drawable(at_ms) else f"{at_ms:,} ms"
 
 
-def _table(table: Table) -> str:
+def _table(table: ReportTable) -> str:
     def cells(tag: str, values: Iterable[Any]) -> str:
         return "".join(f"<{tag}{_align(v)}>{html.escape(str(v))}</{tag}>" for v in values)
 
