@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from pyspark.sql import SparkSession
 
@@ -33,7 +32,7 @@ from horolog.jobs.archives.planning import Planner
 from horolog.jobs.archives.sources import COMMITTED, Unit, open_pieces, reader_of
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.selection import Moment, Selection
-from horolog.jobs.spread import Outcome, spread
+from horolog.jobs.spread import OnProgress, Outcome, spread
 from horolog.jobs.state import JobState
 from horolog.spark.object_stores import StoreOptions, shown
 from horolog.spark.options import ReadOptions
@@ -42,13 +41,6 @@ from horolog.spark.uris import absolute
 from horolog.times import parse_time
 
 _TRIES = 20
-
-
-class Progress(Protocol):
-    """Is called with how many units are done, of how many."""
-
-    def __call__(self, done: int, total: int) -> None:
-        """So many units are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +79,7 @@ def archive(
     target_bytes: int = TARGET_BYTES,
     accept_gaps: bool = False,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> Archived:
     """Archive committed records of topics, from where the archive ends to where the logs end.
 
@@ -209,7 +201,7 @@ class _Run:
     store: ArchiveStore
     hours: Hours
     target_bytes: int
-    progress: Progress | None
+    progress: OnProgress | None
 
     def planned(self) -> Archived:
         """What a run would do."""
@@ -287,7 +279,7 @@ class _Run:
 
 
 def _told(
-    waves: Iterator[list[Outcome[Unit, UnitDone]]], units: Sequence[Unit], tell: Progress | None
+    waves: Iterator[list[Outcome[Unit, UnitDone]]], units: Sequence[Unit], tell: OnProgress | None
 ) -> Iterator[list[Outcome[Unit, UnitDone]]]:
     done = 0
     if tell is not None:

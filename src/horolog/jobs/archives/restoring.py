@@ -12,7 +12,7 @@ are kept, and partitions that have their place are left alone.
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from horolog.jobs.archives.segment_plan import SegmentPlan, chosen_partitions, p
 from horolog.jobs.archives.segments import BuildSegment, BuiltSegment, SegmentUnit
 from horolog.jobs.archives.store import ArchiveStore
 from horolog.jobs.selection import Moment, Selection
-from horolog.jobs.spread import spread
+from horolog.jobs.spread import OnProgress, spread
 from horolog.jobs.state import JobState
 from horolog.spark.object_stores import StoreOptions, shown
 from horolog.spark.uris import absolute, local_path
@@ -44,8 +44,6 @@ from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
 _SPARE: Final = 1.2
-Progress = Callable[[int, int], None]
-"""Called with how many segments are done, of how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ def restore(
     settings: Mapping[str, str] | None = None,
     state: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> Restored:
     """Restore the logs of an archive, with the same records at the same offsets and times.
 
@@ -138,7 +136,7 @@ class _Run:
     options: StoreOptions
     target: Path
     chosen: Selection
-    progress: Progress | None
+    progress: OnProgress | None
     files: Files = field(default_factory=Files)
 
     def planned(self) -> Restored:

@@ -17,7 +17,8 @@ from horolog.config import TopicConfig
 from horolog.errors import Misconfigured
 from horolog.jobs.files.offline import locked_offline
 from horolog.jobs.files.parts import FileRequest, Part, find_parts, fingerprint_now, refuse_remote
-from horolog.jobs.files.work import Progress, Worked, work_on
+from horolog.jobs.files.work import Worked, work_on
+from horolog.jobs.spread import OnProgress
 from horolog.jobs.state import JobState
 from horolog.record.compression import Codec
 from horolog.record.conversion import Losses
@@ -70,7 +71,7 @@ def convert(
     interval_bytes: int = TopicConfig().index_interval_bytes,
     state: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
-    on_progress: Progress = lambda done, total: None,
+    on_progress: OnProgress = lambda done, total: None,
 ) -> ConvertReport:
     """Rewrite segments in a record format, many at a time; offsets and modification times stay.
 

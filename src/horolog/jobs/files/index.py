@@ -27,8 +27,8 @@ from horolog.jobs.files.parts import (
     fingerprint_now,
     refuse_remote,
 )
-from horolog.jobs.files.work import Progress, Worked, work_on
-from horolog.jobs.spread import spread
+from horolog.jobs.files.work import Worked, work_on
+from horolog.jobs.spread import OnProgress, spread
 from horolog.jobs.state import JobState
 from horolog.metadata.verify import check_store
 from horolog.spark.file_systems import Root
@@ -89,7 +89,7 @@ def index(
     settings: Mapping[str, str] | None = None,
     state: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
-    on_progress: Progress = lambda done, total: None,
+    on_progress: OnProgress = lambda done, total: None,
 ) -> IndexReport:
     """Verify every byte of logs, or rebuild their indexes and block maps where they are wrong.
 

@@ -8,12 +8,10 @@ from pyspark.sql import SparkSession
 
 from horolog.errors import HorologError
 from horolog.jobs.files.parts import FoundParts, Part, units_of
-from horolog.jobs.spread import Outcome, cores_of, spread
+from horolog.jobs.spread import OnProgress, Outcome, cores_of, spread
 from horolog.jobs.state import JobState
 from horolog.record.scan import load_kernels
 
-Progress = Callable[[int, int], None]
-"""Called with the bytes that are done, and with all."""
 _WORTH_KERNELS_BYTES: Final = 4 << 20
 
 
@@ -66,7 +64,7 @@ def work_on(
     work: Callable[[Part], Done],
     of_json: Callable[[Mapping[str, Any]], Done],
     kept: JobState | None,
-    on_progress: Progress,
+    on_progress: OnProgress,
 ) -> Worked[Done]:
     """Work on each part that is not done yet; what is done is on disk before the next wave.
 
@@ -76,7 +74,7 @@ def work_on(
         work: what a task does with one; it is pickled.
         of_json: what was kept of a part that is done.
         kept: the state; None to keep none.
-        on_progress: see `Progress`.
+        on_progress: is called with the bytes that are done, and with all.
     """
     done: dict[str, Done] = {}
     failed: dict[str, str] = {}
