@@ -11,7 +11,6 @@ from damage import DAMAGES
 
 from horolog.errors import Misconfigured
 from horolog.groups.rows import GroupChange, GroupRow, OffsetRow
-from horolog.metadata import salvage
 from horolog.metadata.rows import (
     BROKER_SCOPE,
     TOPIC_SCOPE,
@@ -22,7 +21,7 @@ from horolog.metadata.rows import (
     topics_text,
 )
 from horolog.metadata.salvage import open_store
-from horolog.metadata.store import FILE_NAME, MetadataStore
+from horolog.metadata.store import FILE_NAME, FIRST_SCHEMA_VERSION, MetadataStore
 from horolog.metadata.verify import check_store
 from horolog.storage.verify import Severity
 
@@ -427,4 +426,4 @@ def test_a_store_that_a_later_version_wrote_is_neither_read_nor_moved(path: Path
     with pytest.raises(Misconfigured, match="newer horolog"):
         open_store(path, FIRST, NOW_MS)
     assert path.read_bytes() == before
-    assert salvage.FIRST_SCHEMA_VERSION == 1
+    assert FIRST_SCHEMA_VERSION == 1

@@ -1,8 +1,8 @@
 """Opens the store and salvages a damaged file.
 
-The readable rows of a damaged file are copied to a new one. The damaged file is kept as
-`horolog-metadata.sqlite.<n>.set-aside`, with its write-ahead log unless SQLite has merged that
-already. Lost rows are handled conservatively:
+The readable rows of a damaged file (`damaged.py`) are copied to a new one. The damaged file is
+kept as `horolog-metadata.sqlite.<n>.set-aside`, with its write-ahead log unless SQLite has merged
+that already. Lost rows are handled conservatively:
 
 - If a topic or a setting may be lost, all topics are adopted (and salvaged: also with
   `horolog.adopt.defaults`): their records are kept until the topics get settings. A topic
@@ -18,38 +18,22 @@ already. Lost rows are handled conservatively:
 import logging
 import os
 import shutil
-import sqlite3
 import stat
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from horolog.errors import Misconfigured, StorageFailed
-from horolog.metadata.rows import (
-    COUNTERS,
-    GROUPS,
-    IS_SALVAGED,
-    NEXT_PRODUCER_ID,
-    OFFSETS,
-    QUERIES,
-    SETTINGS,
-    TABLES,
-    TOPICS,
-    Stored,
-    Table,
-    TopicRow,
-    checksum,
-    topic_values,
-)
+from horolog.metadata.damaged import ReadableRows, read_damaged
+from horolog.metadata.rows import GROUPS, OFFSETS, QUERIES, TABLES, Stored
 from horolog.metadata.store import (
-    FIRST_SCHEMA_VERSION,
-    SECOND_SCHEMA_VERSION,
-    SQLITE_ERRORS,
+    SHM,
+    WAL,
     MetadataStore,
     OldSchema,
     StoreDamaged,
     create_store,
+    remove_files,
     sync_directory,
 )
 from horolog.metadata.wal import check_wal
@@ -58,15 +42,8 @@ from horolog.storage.verify.findings import Severity
 
 _logger = logging.getLogger(__name__)
 
-_WAL: Final = "-wal"
-_SHM: Final = "-shm"
 _REBUILT: Final = ".rebuilt"
-_SCRATCH: Final = ".scratch"
 _PRODUCER_IDS_A_MS: Final = 1000  # more than any broker can allocate
-_HEADER_PAGES = slice(28, 32)
-_HEADER_CHANGES = slice(24, 28)
-_HEADER_VALID_FOR = slice(92, 96)
-_HEADER_PAGE_SIZE = slice(16, 18)
 
 
 def open_store(path: Path, first_producer_id: int, now_ms: int) -> tuple[MetadataStore, Stored]:
@@ -92,7 +69,7 @@ def open_store(path: Path, first_producer_id: int, now_ms: int) -> tuple[Metadat
             _logger.info("%s is taken over from an earlier horolog", path)
         except StoreDamaged as error:
             why = str(error)
-    found = _nothing() if was_irregular else _read_damaged(path)
+    found = ReadableRows.none() if was_irregular else read_damaged(path)
     if why is None and not found.is_damaged:
         _rebuild(path, found)
         return _opened(path)
@@ -107,19 +84,19 @@ def _check_wal(path: Path) -> None:
 
     A power failure also leaves such a log, so topics are not adopted because of it.
     """
-    wal = Path(f"{path}{_WAL}")
+    wal = Path(f"{path}{WAL}")
     for finding in check_wal(wal, str(wal), ""):
         if finding.severity is Severity.NOTE:
             continue
         aside = _free_name(str(path))
         try:
-            shutil.copyfile(wal, f"{aside}{_WAL}")
+            shutil.copyfile(wal, f"{aside}{WAL}")
         except OSError as error:
             raise StorageFailed(f"{wal} cannot be copied: {error}") from error
         _logger.error(
             "%s: %s. Topics, settings or committed offsets may be what they were before; a copy of "
             "the log is %s%s",
-            *(wal, finding.what, aside, _WAL),
+            *(wal, finding.what, aside, WAL),
         )
 
 
@@ -132,180 +109,7 @@ def _opened(path: Path) -> tuple[MetadataStore, Stored]:
         raise
 
 
-class _Found:
-    """The readable content of a damaged store."""
-
-    def __init__(self) -> None:
-        self.rows: dict[Table, dict[tuple[Any, ...], tuple[Any, ...]]] = {
-            table: {} for table in TABLES
-        }
-        """The values of each row, by key."""
-        self.lost: dict[Table, int] = {}
-        """The number of damaged rows by table."""
-        self.unread: set[Table] = set()
-        """Tables with damaged pages, where the number of lost rows is unknown."""
-        self.has_checksums = True
-
-    @property
-    def is_damaged(self) -> bool:
-        return bool(self.unread or self.lost)
-
-    @property
-    def count(self) -> int:
-        """The number of rows read."""
-        return sum(map(len, self.rows.values()))
-
-    @property
-    def may_lack_topics(self) -> bool:
-        """Whether a topic or a setting may be lost."""
-        return any(table in self.unread or table in self.lost for table in (TOPICS, SETTINGS))
-
-    def guard(self, next_producer_id: int) -> None:
-        """Make sure that lost rows cause no deletion and no reuse of producer ids."""
-        topics = self.rows[TOPICS]
-        for key, values in topics.items():
-            row: TopicRow = TOPICS.read(values)
-            if row.deleting and not self.has_checksums:
-                _logger.error("The deletion of %s may be a damaged row: it is adopted", row.name)
-                row = row._replace(deleting=False, adopted=True, is_salvaged=True)
-            if self.may_lack_topics and not row.deleting:
-                row = row._replace(adopted=True, is_salvaged=True)
-            topics[key] = topic_values(row)
-        if COUNTERS in self.unread or COUNTERS in self.lost or not self.rows[COUNTERS]:
-            known = self.rows[COUNTERS].get((NEXT_PRODUCER_ID,), (NEXT_PRODUCER_ID, 0))
-            first = max(known[1], next_producer_id)
-            self.rows[COUNTERS][NEXT_PRODUCER_ID,] = (NEXT_PRODUCER_ID, first)
-        if self.may_lack_topics:
-            self.rows[COUNTERS][IS_SALVAGED,] = (IS_SALVAGED, 1)
-
-
-def _nothing() -> _Found:
-    found = _Found()
-    found.unread = set(TABLES)
-    return found
-
-
-# --- reading --------------------------------------------------------------------------
-
-
-def _read_damaged(path: Path) -> _Found:
-    """Read all readable rows from a copy."""
-    scratch, best = f"{path}{_SCRATCH}", _nothing()
-    try:
-        for with_new_header in (False, True):
-            try:
-                found = _read_copy(path, scratch, with_new_header=with_new_header)
-            except (*SQLITE_ERRORS, StoreDamaged) as error:
-                what = "with a new first page" if with_new_header else "as it is"
-                _logger.warning("%s cannot be read %s: %s", path, what, error)
-                continue
-            if found.count > best.count or not found.is_damaged:
-                best = found
-            if not best.is_damaged:
-                break
-        return best
-    finally:
-        _remove(scratch, *(scratch + suffix for suffix in (_WAL, _SHM, "-journal", ".new")))
-
-
-def _read_copy(path: Path, scratch: str, *, with_new_header: bool) -> _Found:
-    try:
-        for suffix in ("", _WAL):
-            _remove(scratch + suffix)
-            if os.path.lexists(f"{path}{suffix}"):
-                shutil.copyfile(f"{path}{suffix}", scratch + suffix, follow_symlinks=False)
-        if with_new_header:
-            _put_first_page(Path(scratch))
-    except OSError as error:
-        raise StorageFailed(f"{path} cannot be copied: {error}") from error
-    with closing(sqlite3.connect(scratch, isolation_level=None)) as db:
-        db.text_factory = _text
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        present = {name for (name,) in db.execute("SELECT name FROM sqlite_schema")}
-        tables: tuple[Table, ...] = TABLES
-        if version in (FIRST_SCHEMA_VERSION, SECOND_SCHEMA_VERSION):
-            tables = tuple(table for table in TABLES if table is not QUERIES)
-        if not {table.name for table in tables} <= present:
-            raise StoreDamaged("tables are missing")
-        found = _Found()
-        found.has_checksums = version != FIRST_SCHEMA_VERSION
-        for table in tables:
-            _read_table(db, table, found)
-        if not found.is_damaged and not _has_sound_pages(db):
-            found.unread = set(TABLES)  # any number of rows may be lost
-    return found
-
-
-def _has_sound_pages(db: sqlite3.Connection) -> bool:
-    try:
-        (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
-    except SQLITE_ERRORS:
-        return False
-    return bool(found == "ok")
-
-
-def _read_table(db: sqlite3.Connection, table: Table, found: _Found) -> None:
-    """Read in both directions, because a damaged page ends each scan."""
-    lost: set[object] = set()
-    for backwards in (False, True):
-        try:
-            for values in db.execute(table.select_by_key(backwards=backwards)):
-                _take(table, values, found, lost)
-        except (*SQLITE_ERRORS, OverflowError) as error:
-            found.unread.add(table)
-            _logger.debug("%s, read %s: %s", table.name, "back" if backwards else "on", error)
-        else:
-            break
-    if lost:
-        found.lost[table] = len(lost)
-
-
-def _take(table: Table, values: Sequence[Any], found: _Found, lost: set[object]) -> None:
-    columns = tuple(values)
-    if found.has_checksums:
-        *read, stored_sum = values
-        columns = tuple(read)
-        is_sound = stored_sum == checksum(table.name, columns)
-    else:
-        is_sound = True
-    try:
-        if not is_sound:
-            raise ValueError
-        table.read(columns)
-        "".join(value for value in columns if isinstance(value, str)).encode()
-    except (ValueError, TypeError):
-        lost.add(repr(columns))
-        return
-    width = table.key.count(",") + 1
-    found.rows[table][columns[:width]] = columns
-
-
-def _text(data: bytes) -> str:
-    """Decode text; invalid UTF-8 is replaced and only fails the checksum of its row."""
-    return data.decode("utf-8", "surrogateescape")
-
-
-def _put_first_page(path: Path) -> None:
-    """Replace a damaged first page. It locates the tables and is the same in every store."""
-    fresh = Path(f"{path}.new")
-    _remove(str(fresh))
-    create_store(fresh, {})
-    page = bytearray(fresh.read_bytes())
-    size = int.from_bytes(page[_HEADER_PAGE_SIZE], "big")
-    size = 1 << 16 if size == 1 else size
-    del page[size:]
-    page[_HEADER_PAGES] = (path.stat().st_size // size).to_bytes(4, "big")
-    page[_HEADER_VALID_FOR] = page[_HEADER_CHANGES]
-    if os.path.lexists(f"{path}{_WAL}"):
-        page[18:20] = b"\2\2"  # with a write-ahead log
-    with path.open("r+b") as file:
-        file.write(page)
-
-
-# --- replacing ------------------------------------------------------------------------
-
-
-def _rebuild(path: Path, found: _Found) -> str | None:
+def _rebuild(path: Path, found: ReadableRows) -> str | None:
     """Replace the store by a new file with these rows; return the damaged file's new path."""
     rebuilt = Path(f"{path}{_REBUILT}")
     create_store(rebuilt, {table: rows.values() for table, rows in found.rows.items()})
@@ -338,12 +142,12 @@ def _clear_the_way(path: Path) -> bool:
             "remove the link, and topics are adopted from their directories"
         )
     try:
-        for suffix in (_WAL, _SHM, "-journal", names.TEMPORARY):
+        for suffix in (WAL, SHM, "-journal", names.TEMPORARY):
             if not _is_regular_or_absent(f"{path}{suffix}"):
                 aside = _free_name(f"{path}{suffix}")
                 os.replace(f"{path}{suffix}", aside)
                 _logger.error("%s is not a regular file and was set aside under this name", aside)
-        if not os.path.lexists(path) and os.path.lexists(f"{path}{_WAL}"):
+        if not os.path.lexists(path) and os.path.lexists(f"{path}{WAL}"):
             _set_aside(path)  # a leftover log of a moved file must not be applied to a new one
         return not _is_regular_or_absent(str(path))
     except OSError as error:
@@ -353,16 +157,16 @@ def _clear_the_way(path: Path) -> bool:
 def _set_aside(path: Path) -> str:
     """Rename the file and its write-ahead log so that they can be opened together later."""
     aside = _free_name(str(path))
-    for suffix in (_WAL, ""):  # a file without its log would be taken for the whole
+    for suffix in (WAL, ""):  # a file without its log would be taken for the whole
         with suppress(FileNotFoundError):
             os.replace(f"{path}{suffix}", f"{aside}{suffix}")
-    _remove(f"{path}{_SHM}")
+    remove_files(f"{path}{SHM}")
     return aside
 
 
 def _free_name(path: str) -> str:
     number = 1
-    while any(os.path.lexists(f"{path}.{number}{names.SET_ASIDE}{s}") for s in ("", _WAL)):
+    while any(os.path.lexists(f"{path}.{number}{names.SET_ASIDE}{s}") for s in ("", WAL)):
         number += 1
     return f"{path}.{number}{names.SET_ASIDE}"
 
@@ -374,13 +178,7 @@ def _is_regular_or_absent(path: str) -> bool:
         return True
 
 
-def _remove(*paths: str) -> None:
-    for path in paths:
-        with suppress(FileNotFoundError):
-            os.unlink(path)
-
-
-def _tell(path: Path, why: str | None, found: _Found, aside: str | None) -> None:
+def _tell(path: Path, why: str | None, found: ReadableRows, aside: str | None) -> None:
     read = ", ".join(f"{len(found.rows[table])} of {table.name}" for table in TABLES)
     _logger.error(
         "%s. A new file was made from the readable rows (%s); the damaged one is %s",

@@ -14,7 +14,7 @@ Not thread-safe. Never call it on the event loop, because a commit may sync.
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +41,9 @@ from horolog.metadata.rows import (
 from horolog.storage import names
 
 FILE_NAME = "horolog-metadata.sqlite"
+WAL: Final = "-wal"
+"""What SQLite adds to the name for the write-ahead log, and for its index in shared memory."""
+SHM: Final = "-shm"
 SCHEMA_VERSION = 3
 SECOND_SCHEMA_VERSION = 2
 """As 3, without queries."""
@@ -292,9 +295,7 @@ def create_store(path: Path, rows: Mapping[Table, Iterable[Sequence[Any]]]) -> N
     """
     temporary = f"{path}{names.TEMPORARY}"
     with _named(path):
-        for suffix in ("", "-journal"):
-            if os.path.lexists(temporary + suffix):
-                os.unlink(temporary + suffix)
+        remove_files(temporary, f"{temporary}-journal")
         with closing(sqlite3.connect(temporary, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
             create_schema(db)
@@ -323,6 +324,13 @@ def is_old_schema(version: int, again: int) -> bool:
     first = (FIRST_SCHEMA_VERSION, 0)
     second = (SECOND_SCHEMA_VERSION, application_id(SECOND_SCHEMA_VERSION))
     return (version, again) in (first, second)
+
+
+def remove_files(*paths: str) -> None:
+    """Remove those that are there."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def sync_directory(path: Path) -> None:
