@@ -9,7 +9,6 @@ were not closed cleanly is never marked as clean on their behalf.
 Opening and closing take as long as the disk does: never on an event loop.
 """
 
-import json
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +23,7 @@ from horolog.storage import names
 from horolog.storage.adoption.transaction_state import read_prepared_commits
 from horolog.storage.append_times.floor import AppendTimes
 from horolog.storage.directory.checkpoints import MetaProperties, read_topic_id, write_topic_id
+from horolog.storage.directory.clean_shutdown import CleanShutdownMarker
 from horolog.storage.directory.contents import Contents, clear_the_way, contents_of
 from horolog.storage.directory.identity import directory_identity
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir, still_locks
@@ -43,8 +43,6 @@ _logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_CLEAN_MARK = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
-_MAX_MARK_BYTES = 4096
 _AT_ONCE = -(1 << 63)  # before any monotonic time
 
 
@@ -80,7 +78,7 @@ class LogDir:
         self.recoveries: list[Recovery] = []
         """What was done to open each log that needed something."""
         self.was_clean = False
-        self._mark = _CLEAN_MARK
+        self._marker = CleanShutdownMarker(files, str(path))
         self._left_alone: set[TopicPartition] = set()  # there, and not opened
         self._failed: dict[TopicPartition, int] = {}  # not opened: their file.delete.delay.ms
         self._has_moved = False  # partitions that a Kafka moves, or has set aside
@@ -147,7 +145,7 @@ class LogDir:
         topic_id: Callable[[str], uuid.UUID | None],
         now_ms: int,
     ) -> None:
-        self._take_mark()
+        self.was_clean = self._marker.take()
         self._checkpoints.read()
         config_of = cache(topic_config)
 
@@ -208,18 +206,6 @@ class LogDir:
             prepared = read_prepared_commits(self._files, self.path)
             for key, log in unended.items():
                 log.take_as_committed(prepared.get(key, ()))
-
-    def _take_mark(self) -> None:
-        """Whether the last stop was clean; a crash from here on is one.
-
-        Kafka's mark names the epoch in which its broker stopped cleanly (KIP-966), and that
-        stays true however often the directory is served here meanwhile.
-        """
-        path = self._path(names.CLEAN_SHUTDOWN)
-        self.was_clean = self._files.exists(path)
-        if self.was_clean and self._files.size(path) <= _MAX_MARK_BYTES:
-            self._mark = self._files.read_whole(path, _MAX_MARK_BYTES) or b""
-        self._files.remove(path)
 
     def create(
         self,
@@ -413,7 +399,7 @@ class LogDir:
                 failures = self._finish_logs()
                 self.checkpoint()
                 if not failures and self._may_be_marked_clean:
-                    self._files.replace(self._path(names.CLEAN_SHUTDOWN), self._mark)
+                    self._marker.write()
             except StorageFailed as error:
                 failures.append(str(error))
         for log in self.logs.values():

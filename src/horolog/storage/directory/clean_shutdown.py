@@ -1,0 +1,45 @@
+"""The clean-shutdown marker of a log directory: `.kafka_cleanshutdown`."""
+
+import json
+from typing import Final
+
+from horolog.storage import names
+from horolog.storage.files import Files
+
+_OURS: Final = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
+_MAX_BYTES: Final = 4096
+
+
+class CleanShutdownMarker:
+    """Is there while the directory is closed, if every log was closed cleanly.
+
+    Kafka's marker names the epoch in which its broker stopped cleanly (KIP-966). That stays true
+    however often the directory is served here meanwhile, so its content is written back.
+    """
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._path = f"{directory}/{names.CLEAN_SHUTDOWN}"
+        self._content = _OURS
+
+    def take(self) -> bool:
+        """Read and remove the marker; return whether it was there.
+
+        A crash after this counts as unclean.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        was_clean = self._files.exists(self._path)
+        if was_clean and self._files.size(self._path) <= _MAX_BYTES:
+            self._content = self._files.read_whole(self._path, _MAX_BYTES) or b""
+        self._files.remove(self._path)
+        return was_clean
+
+    def write(self) -> None:
+        """Write the marker, once everything else is closed.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        self._files.replace(self._path, self._content)
