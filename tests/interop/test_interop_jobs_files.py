@@ -126,7 +126,7 @@ def test_a_table_is_loaded_into_kafka_once_although_the_load_is_stopped(
     told = jobs.bootstrap(spark, **asked, dry_run=True)
     assert f"retention will delete {count} of the {count} records" in told.warnings[0]
     asked |= {"topic_settings": {"retention.ms": "-1"}, "state": tmp_path / "state"}
-    module = sys.modules["horolog.jobs.loading"]
+    module = sys.modules["horolog.jobs.loading.run"]
     mirror = module.mirror
 
     def stopped(*arguments: Any, **named: Any) -> Any:

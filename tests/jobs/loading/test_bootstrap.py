@@ -340,7 +340,7 @@ def test_a_load_that_was_stopped_while_it_sent_goes_on_without_doubling(
 ) -> None:
     """Also where the table would have other rows by then."""
     broker = make_broker()
-    module = sys.modules["horolog.jobs.loading"]
+    module = sys.modules["horolog.jobs.loading.run"]
     real = module.mirror
 
     def killed_after_sending(*arguments: Any, **named: Any) -> Any:
