@@ -6,7 +6,8 @@ from golden import HIDDEN_FROM_KAFKA, GoldenPartition, partitions, text
 from horolog.record.batch import iter_headers, parse_header, restamp, verify_crc
 from horolog.record.builder import read_records
 from horolog.record.columns import decode
-from horolog.record.scan import find_at_or_after, find_equal, scan_batch, timestamps
+from horolog.record.scan import scan_batch, timestamps
+from horolog.record.search import find_at_or_after, find_equal
 from horolog.record.timestamps import TimestampType
 
 MAX_BYTES = 1 << 26

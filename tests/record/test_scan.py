@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.errors import CorruptBatch, ErrorCode, RequestRefused
-from horolog.record import scan
+from horolog.record import scan, walk
 from horolog.record.batch import HEADER_SIZE, pack_header, parse_header
 from horolog.record.builder import Record, build_batch, read_records
 from horolog.record.compression import Codec, compress, decompress_chunks
@@ -34,14 +34,13 @@ from horolog.record.scan import (
     TallyFields,
     add_up,
     fields_of,
-    find_at_or_after,
-    find_equal,
     find_faults,
     scan_batch,
     scan_plain,
     tally_of,
     timestamps,
 )
+from horolog.record.search import find_at_or_after
 from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
 
 pytestmark = pytest.mark.usefixtures("both")
@@ -128,26 +127,6 @@ def test_every_timestamp_comes_back_in_order(batch: GeneratedBatch):
 
 
 @given(batch=batches(), data=st.data())
-def test_a_lookup_finds_the_first_record_at_or_after(batch: GeneratedBatch, data: st.DataObject):
-    near = st.sampled_from(batch.timestamps).flatmap(
-        lambda time: st.integers(max(INT64_MIN, time - 1), min(INT64_MAX, time + 1))
-    )
-    target = data.draw(near | timestamps_ms())
-    min_offset = batch.base_offset + data.draw(st.integers(-2, len(batch.sent) + 1))
-    header = parse_header(batch.data)
-    later = [
-        r
-        for r in batch.records
-        if r.timestamp >= target and r.timestamp != NO_TIMESTAMP and r.offset >= min_offset
-    ]
-    equal = [r for r in batch.records if r.timestamp == target and r.offset >= min_offset]
-    found = find_at_or_after(batch.data, header, target, min_offset)
-    assert found == ((later[0].timestamp, later[0].offset) if later else None)
-    found = find_equal(batch.data, header, target, min_offset)
-    assert found == ((target, equal[0].offset) if equal else None)
-
-
-@given(batch=batches(), data=st.data())
 def test_a_scan_from_an_offset_on_counts_the_times_from_there(
     batch: GeneratedBatch, data: st.DataObject
 ):
@@ -187,15 +166,6 @@ def test_the_first_records_at_fault_are_found(
                 faults.append((position, record.timestamp, False))
     found = find_faults(batch.data, parse_header(batch.data), keys=keys, times=bounds, limit=limit)
     assert found == faults[:limit]
-
-
-def test_a_lookup_from_any_offset_at_all_is_answered():
-    batch = make_batch([Record(5, None, None)])
-    header = parse_header(batch.data)
-    assert find_at_or_after(batch.data, header, 5, -(1 << 70)) == (5, BASE_OFFSET)
-    assert find_at_or_after(batch.data, header, 5, 1 << 70) is None
-    with pytest.raises(ValueError, match="64-bit"):
-        find_at_or_after(batch.data, header, 1 << 63, 0)
 
 
 def test_offset_deltas_with_gaps_are_noticed_and_true():
@@ -463,7 +433,7 @@ def test_records_are_counted_across_pieces_of_any_size(rng, monkeypatch):
     header = parse_header(batch.data)
     whole = scanned(batch.data)
     for size in (1, 2, 10, 997):
-        monkeypatch.setattr(scan, "fleeting_chunks", _in_pieces(size))
+        monkeypatch.setattr(walk, "fleeting_chunks", _in_pieces(size))
         assert scanned(batch.data) == whole
         assert list(timestamps(batch.data, header, max_bytes=MAX_BYTES)) == batch.timestamps
         last = batch.records[-1].offset
@@ -476,7 +446,7 @@ def test_a_malformation_is_the_same_wherever_the_pieces_end(records, count, says
     with pytest.raises(CorruptBatch, match=says) as whole:
         scanned(data)
     for size in (1, 2, 5):
-        monkeypatch.setattr(scan, "fleeting_chunks", _in_pieces(size))
+        monkeypatch.setattr(walk, "fleeting_chunks", _in_pieces(size))
         with pytest.raises(CorruptBatch) as pieces:
             scanned(data)
         assert str(pieces.value) == str(whole.value)

@@ -1,9 +1,7 @@
-"""What validation and time lookups need to know of a batch's records.
+"""What validation and block maps need to know of a batch's records.
 
-A batch is walked once, in pieces, through its decompression; neither a bomb nor
-a record of a gigabyte is ever held. The walk itself is a numba kernel, or its
-plain-Python twin until the kernels are loaded: importing this module imports
-neither numba nor numpy.
+A batch is walked once, in pieces, through its decompression (`walk`); neither a bomb nor
+a record of a gigabyte is ever held. Importing this module imports neither numba nor numpy.
 
 Any malformation is a CorruptBatch that names the record and the byte. Header
 keys are not checked to be UTF-8: Kafka's readers replace what is not.
@@ -15,53 +13,29 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from horolog.buffers import Buffer
-from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader
-from horolog.record.compression import Codec, fleeting_chunks
 from horolog.record.kernels import layout, scan_twins
 from horolog.record.kernels.loading import SCAN_KERNELS
 from horolog.record.old_format.reading import open_message
-from horolog.record.timestamps import LOG_APPEND_TIME
-
-_INT64_MIN = -(1 << 63)
-_INT64_MAX = (1 << 63) - 1
+from horolog.record.walk import FRESH_STATE, INT64_MAX, new_state, opened_batch, walk_records
 
 _ANY_COUNT = (1 << 31) - 1  # of records in pieces: as many as there are
-_MUCH_FOR_A_TWIN = 4 << 20  # one batch with more is worth loading the kernels: seconds of work
-
-_WRONG = {
-    layout.LONG_VARINT: "a varint is too long",
-    layout.BAD_LENGTH: "its length is negative",
-    layout.BEYOND_RECORD: "a field runs past the record's end",
-    layout.BAD_HEADER_COUNT: "its number of headers is impossible",
-    layout.NULL_HEADER_KEY: "a header has no key",
-    layout.UNUSED_BYTES: "it is longer than its fields",
-}
 
 LATENCY_BOUNDS = layout.LATENCY_BOUNDS
 LATENCY_COUNT = layout.LATENCY_COUNT
 
-_FRESH_STATE = array("q", bytes(8 * layout.WALK_STATE_SIZE))
-_FRESH_STATE[layout.MIN_DELTA] = _INT64_MIN
-_FRESH_PLAIN_STATE = _FRESH_STATE[:]
+_FRESH_PLAIN_STATE = FRESH_STATE[:]
 _FRESH_PLAIN_STATE[layout.MEASURE] = 1
 
 # Looked up once, for what is done for each small batch.
 _RECORDS_LEFT: Final = layout.RECORDS_LEFT
 _BASE: Final = layout.BASE
 _NOW: Final = layout.NOW
-_MIN_DELTA: Final = layout.MIN_DELTA
-_POSITION: Final = layout.POSITION
 _DONE: Final = layout.DONE
-_FOUND: Final = layout.FOUND
-_SEARCH: Final = layout.SEARCH
-_TARGET: Final = layout.TARGET
-_TIMESTAMP: Final = layout.TIMESTAMP
-_DELTA: Final = layout.DELTA
 
 
 def load_kernels() -> None:
-    """Load or compile the kernels of this module; returns when they serve."""
+    """Load or compile the kernels of scans and searches; returns when they serve."""
     SCAN_KERNELS.load()
 
 
@@ -168,12 +142,12 @@ def scan_batch(
         opened = open_message(batch, header, max_bytes=max_bytes)
         shift = opened.header.base_offset - header.base_offset  # deltas count from the header given
         header, records = opened
-    state = _new_state(header, min_offset)
+    state = new_state(header, min_offset)
     if create_times:
         state[layout.APPEND_TIME], state[layout.BASE] = 0, header.base_timestamp
     if arrival_ms is not None:
         state[layout.MEASURE], state[layout.NOW] = 1, arrival_ms
-    _walk(batch, header, state, max_bytes, records=records)
+    walk_records(batch, header, state, max_bytes, records=records)
     return _facts(state, shift)
 
 
@@ -214,10 +188,10 @@ def scan_records(
         CorruptBatch: the records break the format; also from `records`.
     """
     header = header._replace(records_count=_ANY_COUNT, attributes=0)
-    state = _new_state(header)
+    state = new_state(header)
     if arrival_ms is not None:
         state[layout.MEASURE], state[layout.NOW] = 1, arrival_ms
-    _walk(b"", header, state, _INT64_MAX, records=records, is_counted=False)
+    walk_records(b"", header, state, INT64_MAX, records=records, is_counted=False)
     return _facts(state, 0)
 
 
@@ -251,8 +225,8 @@ _SEEN: Final = slice(layout.MAX_DELTA, layout.DISORDER + 1)
 def timestamps(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> "array[int]":
     """The timestamp of every record in order; raises as `scan_batch` does."""
     times = array("q")
-    header, records = _opened(batch, header, max_bytes)
-    _walk(batch, header, _new_state(header), max_bytes, times, records=records)
+    header, records = opened_batch(batch, header, max_bytes)
+    walk_records(batch, header, new_state(header), max_bytes, times, records=records)
     return times
 
 
@@ -289,261 +263,21 @@ def find_faults(
     """
     is_counted = records is None
     if records is None:
-        header, records = _opened(batch, header, _INT64_MAX)
+        header, records = opened_batch(batch, header, INT64_MAX)
     else:
         header = header._replace(records_count=_ANY_COUNT, attributes=0)
-    state = _new_state(header)
+    state = new_state(header)
     state[layout.CHECK] = (layout.CHECK_KEYS if keys else 0) | (
         layout.CHECK_TIMES if times is not None else 0
     )
     if times is not None:
         state[layout.NOW], state[layout.BEFORE_MAX], state[layout.AFTER_MAX] = times
     faults = array("q", bytes(8 * layout.FAULT_SIZE * limit))
-    _walk(batch, header, state, _INT64_MAX, faults=faults, records=records, is_counted=is_counted)
+    walk_records(
+        batch, header, state, INT64_MAX, faults=faults, records=records, is_counted=is_counted
+    )
     size = layout.FAULT_SIZE
     return [
         Fault(faults[at], faults[at + 1], faults[at + 2] != 0)
         for at in range(0, state[layout.FAULTS] * size, size)
     ]
-
-
-def find_at_or_after(
-    batch: Buffer,
-    header: BatchHeader,
-    timestamp_ms: int,
-    min_offset: int,
-    *,
-    max_bytes: int = _INT64_MAX,
-) -> tuple[int, int] | None:
-    """Timestamp and offset of the first record at or after both; None if there is none.
-
-    A record without a timestamp (-1) is never found.
-
-    Args:
-        batch: the whole batch.
-        header: its header.
-        timestamp_ms: the time.
-        min_offset: the offset.
-        max_bytes: what the records may decompress to.
-
-    Raises as `scan_batch` does, for what comes before that record.
-    """
-    return _find(batch, header, layout.AT_OR_AFTER, timestamp_ms, min_offset, max_bytes)
-
-
-def find_equal(
-    batch: Buffer,
-    header: BatchHeader,
-    timestamp_ms: int,
-    min_offset: int = 0,
-    *,
-    max_bytes: int = _INT64_MAX,
-) -> tuple[int, int] | None:
-    """Timestamp and offset of the first record with exactly this timestamp."""
-    return _find(batch, header, layout.EQUAL, timestamp_ms, min_offset, max_bytes)
-
-
-def _find(
-    batch: Buffer,
-    header: BatchHeader,
-    search: int,
-    timestamp_ms: int,
-    min_offset: int,
-    max_bytes: int,
-) -> tuple[int, int] | None:
-    header, records = _opened(batch, header, max_bytes)
-    looking = RecordSearch(header, timestamp_ms, min_offset, search)
-    if records is None:
-        records = _records(batch, header, max_bytes, is_search=True)
-    for piece in records:
-        found = looking.feed(piece)
-        if found is not None:
-            return found
-    looking.finish()
-    return None
-
-
-def _opened(
-    batch: Buffer, header: BatchHeader, max_bytes: int
-) -> tuple[BatchHeader, Iterable[Buffer] | None]:
-    """A message of v0 or v1 as a batch of v2, and its records; None for a batch of v2."""
-    if header.magic == MAGIC:
-        return header, None
-    return open_message(batch, header, max_bytes=max_bytes)
-
-
-def _new_state(header: BatchHeader, min_offset: int | None = None) -> "array[int]":
-    if header.records_count < 0:
-        raise CorruptBatch(f"Found invalid record count {header.records_count} in magic v2 batch")
-    state = _FRESH_STATE[:]
-    state[_RECORDS_LEFT] = header.records_count
-    if header.timestamp_type is LOG_APPEND_TIME:
-        state[layout.APPEND_TIME] = 1
-        state[_BASE] = header.max_timestamp
-    else:
-        state[_BASE] = header.base_timestamp
-    if min_offset is not None:
-        least = min_offset - header.base_offset
-        if not _INT64_MIN <= least <= _INT64_MAX:
-            least = _INT64_MIN if least < 0 else _INT64_MAX
-        state[_MIN_DELTA] = least
-    return state
-
-
-def _walk(
-    batch: Buffer,
-    header: BatchHeader,
-    state: "array[int]",
-    max_bytes: int,
-    times: "array[int] | None" = None,
-    faults: "array[int] | None" = None,
-    records: Iterable[Buffer] | None = None,
-    *,
-    is_counted: bool = True,
-) -> int:
-    """Feed the records to the walk, piece by piece, and judge how it ends."""
-    walk = _Walk(header, state)
-    for piece in _records(batch, header, max_bytes) if records is None else records:
-        status = walk.step(piece, times, faults)
-        if status != _DONE:
-            return status
-    walk.finish(is_counted=is_counted)
-    return _DONE
-
-
-class _Walk:
-    """A walk over the records of one batch, which come in pieces."""
-
-    __slots__ = ("_carry", "_header", "_passed", "_state")
-
-    def __init__(self, header: BatchHeader, state: "array[int]") -> None:
-        self._header = header
-        self._state = state
-        self._carry = b""
-        self._passed = 0
-
-    def step(
-        self,
-        piece: Buffer,
-        times: "array[int] | None" = None,
-        faults: "array[int] | None" = None,
-    ) -> int:
-        """Go through a piece; FOUND or ENOUGH end the walk.
-
-        Raises:
-            CorruptBatch: the records break the format.
-        """
-        state = self._state
-        module = SCAN_KERNELS.module
-        if module is None and self._passed >= _MUCH_FOR_A_TWIN:
-            SCAN_KERNELS.load()
-            module = SCAN_KERNELS.module
-        walk = scan_twins.walk if module is None else module.walk
-        if self._carry:
-            piece = self._carry + bytes(piece)
-        if times is None:
-            status: int = walk(piece, state, None, faults)
-        else:
-            count = state[layout.COUNT]
-            room = scan_twins.times_for(piece, state)
-            status = walk(piece, state, room, faults)
-            times += room[: state[layout.COUNT] - count]
-        if status == _FOUND:
-            return status
-        position = state[_POSITION]
-        if status == _DONE:
-            self._carry = bytes(piece[position:])
-            self._passed += position
-        elif status != layout.ENOUGH:
-            raise _malformed(self._header, state, status, self._passed + position)
-        return status
-
-    def finish(self, *, is_counted: bool = True) -> None:
-        """All pieces have come.
-
-        Raises:
-            CorruptBatch: they are not all that there must be.
-        """
-        state, header = self._state, self._header
-        if state[_RECORDS_LEFT] if is_counted else self._carry:
-            raise CorruptBatch(
-                "Incorrect declared batch size, premature EOF reached: "
-                f"{state[layout.COUNT]} of {header.records_count} records are there",
-                _place(header, self._passed + len(self._carry)),
-            )
-
-
-class RecordSearch(_Walk):
-    """A search for the first record at or after a time and an offset, in one batch of v2.
-
-    It is fed the records, decompressed and cut anywhere, as far as needed. A record without a
-    timestamp (-1) is never found.
-    """
-
-    __slots__ = ()
-
-    def __init__(
-        self,
-        header: BatchHeader,
-        timestamp_ms: int,
-        min_offset: int,
-        search: int = layout.AT_OR_AFTER,
-    ) -> None:
-        if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
-            raise ValueError(f"{timestamp_ms} is no 64-bit timestamp")
-        state = _new_state(header, min_offset)
-        state[_SEARCH] = search
-        state[_TARGET] = timestamp_ms
-        super().__init__(header, state)
-
-    def feed(self, piece: Buffer) -> tuple[int, int] | None:
-        """Timestamp and offset of the record, if it is in this piece.
-
-        Raises:
-            CorruptBatch: the records before it break the format.
-        """
-        if self.step(piece) != _FOUND:
-            return None
-        state = self._state
-        return state[_TIMESTAMP], self._header.base_offset + state[_DELTA]
-
-
-def _records(
-    batch: Buffer, header: BatchHeader, max_bytes: int, *, is_search: bool = False
-) -> Iterable[Buffer]:
-    """The records of a whole batch of v2, decompressed, in pieces."""
-    size = header.size
-    payload = memoryview(batch)[HEADER_SIZE:size]
-    if len(payload) != size - HEADER_SIZE:
-        raise CorruptBatch(
-            f"The batch at offset {header.base_offset} is {size} bytes long and only "
-            f"{len(batch)} are there"
-        )
-    if header.codec_number and header.records_count:  # else there is nothing to decompress
-        return fleeting_chunks(header.codec, payload, max_bytes=max_bytes, is_search=is_search)
-    return _pieces(payload)
-
-
-def _pieces(payload: memoryview) -> Iterable[Buffer]:
-    if SCAN_KERNELS.module is not None or len(payload) <= _MUCH_FOR_A_TWIN:
-        return (payload,)
-    return (
-        payload[start : start + _MUCH_FOR_A_TWIN]
-        for start in range(0, len(payload), _MUCH_FOR_A_TWIN)
-    )
-
-
-def _malformed(
-    header: BatchHeader, state: "array[int]", status: int, position: int
-) -> CorruptBatch:
-    if status == layout.LEFTOVER:
-        what = "Incorrect declared batch size, records still remaining in file"
-    else:
-        what = f"Record {state[layout.COUNT]} of the batch is malformed: {_WRONG[status]}"
-    if header.codec is not Codec.NONE:
-        what += f", at byte {position} of the decompressed records"
-    return CorruptBatch(what, _place(header, position))
-
-
-def _place(header: BatchHeader, position: int) -> int | None:
-    return HEADER_SIZE + position if header.codec is Codec.NONE else None

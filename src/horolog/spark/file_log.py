@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 
 from horolog.errors import CorruptBatch
 from horolog.record.batch import BatchHeader
-from horolog.record.scan import find_at_or_after
+from horolog.record.search import find_at_or_after
 from horolog.spark.bounds import Bounds, data_lost, first_time
 from horolog.spark.file_systems import Root
 from horolog.spark.limits import subscribed

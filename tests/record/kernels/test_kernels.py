@@ -11,7 +11,6 @@ from collections import Counter
 import numpy as np
 from batches import ALL_COLUMNS, BASE_OFFSET, generated_record
 
-from horolog.record import scan
 from horolog.record.batch import HEADER_SIZE, parse_header
 from horolog.record.builder import build_batch
 from horolog.record.columns import batch_schema, decode
@@ -24,6 +23,7 @@ from horolog.record.kernels import (
     scan_kernels,
     scan_twins,
 )
+from horolog.record.walk import new_state
 
 POISONS = (0x00, 0xFF, 0x81)
 MARGIN = 64
@@ -141,7 +141,7 @@ def test_the_walk_of_kernel_and_twin_is_the_same_step_by_step(rng):
 def test_the_walk_of_kernel_and_twin_is_the_same_over_many_records(rng):
     records = [generated_record(rng) for _ in range(2_000)]
     data = build_batch(records, base_offset=BASE_OFFSET)
-    fresh = scan._new_state(parse_header(data))
+    fresh = new_state(parse_header(data))
     fresh[layout.MEASURE], fresh[layout.NOW] = 1, records[0].timestamp + 1_000
     assert run_walk(scan_kernels.walk, data[HEADER_SIZE:], fresh, [], 0xFF) == run_walk(
         scan_twins.walk, data[HEADER_SIZE:], fresh, []
@@ -305,7 +305,7 @@ def test_scattering_by_kernel_and_twin_gives_the_same_bytes(rng):
 def test_kernels_take_buffers_that_cannot_be_written_and_ones_that_can(rng):
     data = build_batch([generated_record(rng) for _ in range(5)])
     for buffer in (data, bytearray(data), memoryview(data), memoryview(bytearray(data))):
-        state = scan._new_state(parse_header(data))
+        state = new_state(parse_header(data))
         assert scan_kernels.walk(buffer[HEADER_SIZE:], state) == layout.DONE
         assert state[layout.COUNT] == 5
         (table,) = decode(buffer, columns=ALL_COLUMNS)

@@ -15,7 +15,8 @@ from horolog.record.compression import Codec, compress
 from horolog.record.kernels.loading import MESSAGE_KERNELS
 from horolog.record.kernels.message_twins import message_bytes
 from horolog.record.old_format.fields import build_messages
-from horolog.record.scan import find_at_or_after, scan_batch, timestamps
+from horolog.record.scan import scan_batch, timestamps
+from horolog.record.search import find_at_or_after
 from horolog.record.timestamps import TimestampType
 
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)

@@ -24,7 +24,8 @@ from horolog.buffers import Buffer
 from horolog.errors import CorruptIndex, RequestRefused
 from horolog.record.batch import MAGIC, BatchHeader
 from horolog.record.compression import Codec
-from horolog.record.scan import RecordSearch, find_at_or_after, find_equal, scan_batch
+from horolog.record.scan import scan_batch
+from horolog.record.search import RecordSearch, find_at_or_after, find_equal
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.file_errors import FileMissing

@@ -1,0 +1,109 @@
+"""Finds the first record of a batch at or after a time and an offset.
+
+As in a scan, a batch is walked in pieces, and no further than to that record.
+"""
+
+from typing import Final
+
+from horolog.buffers import Buffer
+from horolog.record.batch import BatchHeader
+from horolog.record.kernels import layout
+from horolog.record.walk import INT64_MAX, INT64_MIN, Walk, new_state, opened_batch, records_of
+
+# Looked up once, for what is done for each small batch.
+_FOUND: Final = layout.FOUND
+_SEARCH: Final = layout.SEARCH
+_TARGET: Final = layout.TARGET
+_TIMESTAMP: Final = layout.TIMESTAMP
+_DELTA: Final = layout.DELTA
+
+
+class RecordSearch(Walk):
+    """A search for the first record at or after a time and an offset, in one batch of v2.
+
+    It is fed the records, decompressed and cut anywhere, as far as needed. A record without a
+    timestamp (-1) is never found.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        header: BatchHeader,
+        timestamp_ms: int,
+        min_offset: int,
+        search: int = layout.AT_OR_AFTER,
+    ) -> None:
+        if not INT64_MIN <= timestamp_ms <= INT64_MAX:
+            raise ValueError(f"{timestamp_ms} is no 64-bit timestamp")
+        state = new_state(header, min_offset)
+        state[_SEARCH] = search
+        state[_TARGET] = timestamp_ms
+        super().__init__(header, state)
+
+    def feed(self, piece: Buffer) -> tuple[int, int] | None:
+        """Timestamp and offset of the record, if it is in this piece.
+
+        Raises:
+            CorruptBatch: the records before it break the format.
+        """
+        if self.step(piece) != _FOUND:
+            return None
+        state = self.state
+        return state[_TIMESTAMP], self.header.base_offset + state[_DELTA]
+
+
+def find_at_or_after(
+    batch: Buffer,
+    header: BatchHeader,
+    timestamp_ms: int,
+    min_offset: int,
+    *,
+    max_bytes: int = INT64_MAX,
+) -> tuple[int, int] | None:
+    """Timestamp and offset of the first record at or after both; None if there is none.
+
+    A record without a timestamp (-1) is never found.
+
+    Args:
+        batch: the whole batch.
+        header: its header.
+        timestamp_ms: the time.
+        min_offset: the offset.
+        max_bytes: what the records may decompress to.
+
+    Raises as `scan_batch` does, for what comes before that record.
+    """
+    return _find(batch, header, layout.AT_OR_AFTER, timestamp_ms, min_offset, max_bytes)
+
+
+def find_equal(
+    batch: Buffer,
+    header: BatchHeader,
+    timestamp_ms: int,
+    min_offset: int = 0,
+    *,
+    max_bytes: int = INT64_MAX,
+) -> tuple[int, int] | None:
+    """Timestamp and offset of the first record with exactly this timestamp."""
+    return _find(batch, header, layout.EQUAL, timestamp_ms, min_offset, max_bytes)
+
+
+def _find(
+    batch: Buffer,
+    header: BatchHeader,
+    search: int,
+    timestamp_ms: int,
+    min_offset: int,
+    max_bytes: int,
+) -> tuple[int, int] | None:
+    header, records = opened_batch(batch, header, max_bytes)
+    looking = RecordSearch(header, timestamp_ms, min_offset, search)
+    if records is None:
+        records = records_of(batch, header, max_bytes, is_search=True)
+    for piece in records:
+        found = looking.feed(piece)
+        if found is not None:
+            return found
+    looking.finish()
+    return None

@@ -1,0 +1,201 @@
+"""The walk over the records of one batch, in pieces, through its decompression.
+
+A numba kernel walks, or its plain-Python twin until the kernels are loaded. What is looked for,
+and what was found, is in a state: an array that `kernels/layout.py` describes.
+"""
+
+from array import array
+from collections.abc import Iterable
+from typing import Final
+
+from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch
+from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader
+from horolog.record.compression import Codec, fleeting_chunks
+from horolog.record.kernels import layout, scan_twins
+from horolog.record.kernels.loading import SCAN_KERNELS
+from horolog.record.old_format.reading import open_message
+from horolog.record.timestamps import LOG_APPEND_TIME
+
+INT64_MIN: Final = -(1 << 63)
+INT64_MAX: Final = (1 << 63) - 1
+
+_MUCH_FOR_A_TWIN = 4 << 20  # one batch with more is worth loading the kernels: seconds of work
+
+_WRONG = {
+    layout.LONG_VARINT: "a varint is too long",
+    layout.BAD_LENGTH: "its length is negative",
+    layout.BEYOND_RECORD: "a field runs past the record's end",
+    layout.BAD_HEADER_COUNT: "its number of headers is impossible",
+    layout.NULL_HEADER_KEY: "a header has no key",
+    layout.UNUSED_BYTES: "it is longer than its fields",
+}
+
+FRESH_STATE: Final = array("q", bytes(8 * layout.WALK_STATE_SIZE))
+"""Of a walk that has not begun; to be copied."""
+FRESH_STATE[layout.MIN_DELTA] = INT64_MIN
+
+# Looked up once, for what is done for each small batch.
+_RECORDS_LEFT: Final = layout.RECORDS_LEFT
+_BASE: Final = layout.BASE
+_MIN_DELTA: Final = layout.MIN_DELTA
+_POSITION: Final = layout.POSITION
+_DONE: Final = layout.DONE
+_FOUND: Final = layout.FOUND
+
+
+def new_state(header: BatchHeader, min_offset: int | None = None) -> "array[int]":
+    """The state of a walk over a batch; records before `min_offset` do not count for times.
+
+    Raises:
+        CorruptBatch: the header has a negative number of records.
+    """
+    if header.records_count < 0:
+        raise CorruptBatch(f"Found invalid record count {header.records_count} in magic v2 batch")
+    state = FRESH_STATE[:]
+    state[_RECORDS_LEFT] = header.records_count
+    if header.timestamp_type is LOG_APPEND_TIME:
+        state[layout.APPEND_TIME] = 1
+        state[_BASE] = header.max_timestamp
+    else:
+        state[_BASE] = header.base_timestamp
+    if min_offset is not None:
+        least = min_offset - header.base_offset
+        if not INT64_MIN <= least <= INT64_MAX:
+            least = INT64_MIN if least < 0 else INT64_MAX
+        state[_MIN_DELTA] = least
+    return state
+
+
+def opened_batch(
+    batch: Buffer, header: BatchHeader, max_bytes: int
+) -> tuple[BatchHeader, Iterable[Buffer] | None]:
+    """A message of v0 or v1 as a batch of v2, and its records; None for a batch of v2."""
+    if header.magic == MAGIC:
+        return header, None
+    return open_message(batch, header, max_bytes=max_bytes)
+
+
+def walk_records(
+    batch: Buffer,
+    header: BatchHeader,
+    state: "array[int]",
+    max_bytes: int,
+    times: "array[int] | None" = None,
+    faults: "array[int] | None" = None,
+    records: Iterable[Buffer] | None = None,
+    *,
+    is_counted: bool = True,
+) -> int:
+    """Feed the records to the walk, piece by piece, and judge how it ends."""
+    walk = Walk(header, state)
+    for piece in records_of(batch, header, max_bytes) if records is None else records:
+        status = walk.step(piece, times, faults)
+        if status != _DONE:
+            return status
+    walk.finish(is_counted=is_counted)
+    return _DONE
+
+
+class Walk:
+    """A walk over the records of one batch, which come in pieces."""
+
+    __slots__ = ("_carry", "_passed", "header", "state")
+
+    def __init__(self, header: BatchHeader, state: "array[int]") -> None:
+        self.header = header
+        self.state = state
+        """What is looked for, and what was found so far."""
+        self._carry = b""
+        self._passed = 0
+
+    def step(
+        self,
+        piece: Buffer,
+        times: "array[int] | None" = None,
+        faults: "array[int] | None" = None,
+    ) -> int:
+        """Go through a piece; FOUND or ENOUGH end the walk.
+
+        Raises:
+            CorruptBatch: the records break the format.
+        """
+        state = self.state
+        module = SCAN_KERNELS.module
+        if module is None and self._passed >= _MUCH_FOR_A_TWIN:
+            SCAN_KERNELS.load()
+            module = SCAN_KERNELS.module
+        walk = scan_twins.walk if module is None else module.walk
+        if self._carry:
+            piece = self._carry + bytes(piece)
+        if times is None:
+            status: int = walk(piece, state, None, faults)
+        else:
+            count = state[layout.COUNT]
+            room = scan_twins.times_for(piece, state)
+            status = walk(piece, state, room, faults)
+            times += room[: state[layout.COUNT] - count]
+        if status == _FOUND:
+            return status
+        position = state[_POSITION]
+        if status == _DONE:
+            self._carry = bytes(piece[position:])
+            self._passed += position
+        elif status != layout.ENOUGH:
+            raise _malformed(self.header, state, status, self._passed + position)
+        return status
+
+    def finish(self, *, is_counted: bool = True) -> None:
+        """All pieces have come.
+
+        Raises:
+            CorruptBatch: they are not all that there must be.
+        """
+        state, header = self.state, self.header
+        if state[_RECORDS_LEFT] if is_counted else self._carry:
+            raise CorruptBatch(
+                "Incorrect declared batch size, premature EOF reached: "
+                f"{state[layout.COUNT]} of {header.records_count} records are there",
+                _place(header, self._passed + len(self._carry)),
+            )
+
+
+def records_of(
+    batch: Buffer, header: BatchHeader, max_bytes: int, *, is_search: bool = False
+) -> Iterable[Buffer]:
+    """The records of a whole batch of v2, decompressed, in pieces."""
+    size = header.size
+    payload = memoryview(batch)[HEADER_SIZE:size]
+    if len(payload) != size - HEADER_SIZE:
+        raise CorruptBatch(
+            f"The batch at offset {header.base_offset} is {size} bytes long and only "
+            f"{len(batch)} are there"
+        )
+    if header.codec_number and header.records_count:  # else there is nothing to decompress
+        return fleeting_chunks(header.codec, payload, max_bytes=max_bytes, is_search=is_search)
+    return _pieces(payload)
+
+
+def _pieces(payload: memoryview) -> Iterable[Buffer]:
+    if SCAN_KERNELS.module is not None or len(payload) <= _MUCH_FOR_A_TWIN:
+        return (payload,)
+    return (
+        payload[start : start + _MUCH_FOR_A_TWIN]
+        for start in range(0, len(payload), _MUCH_FOR_A_TWIN)
+    )
+
+
+def _malformed(
+    header: BatchHeader, state: "array[int]", status: int, position: int
+) -> CorruptBatch:
+    if status == layout.LEFTOVER:
+        what = "Incorrect declared batch size, records still remaining in file"
+    else:
+        what = f"Record {state[layout.COUNT]} of the batch is malformed: {_WRONG[status]}"
+    if header.codec is not Codec.NONE:
+        what += f", at byte {position} of the decompressed records"
+    return CorruptBatch(what, _place(header, position))
+
+
+def _place(header: BatchHeader, position: int) -> int | None:
+    return HEADER_SIZE + position if header.codec is Codec.NONE else None
