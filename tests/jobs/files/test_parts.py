@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,29 @@ def test_large_parts_are_alone_and_small_ones_together() -> None:
     assert [len(unit) for unit in units[:2]] == [1, 1]
     assert max(totals[2:]) <= parts.UNIT_BYTES
     assert sorted(part.size for unit in units for part in unit) == sorted(sizes)
+
+
+def test_a_file_that_goes_away_while_it_is_listed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = PartitionFiles(tmp_path)
+    for _ in range(3):
+        files.add([1])
+        files.roll()
+    (going,) = sorted(files.directory.glob("*.log"))[1:2]
+    scandir = os.scandir
+
+    @contextmanager
+    def scandir_then_remove(path: Path) -> Iterator[list[os.DirEntry[str]]]:
+        with scandir(path) as entries:
+            found = list(entries)
+        going.unlink(missing_ok=True)
+        yield found
+
+    size = going.stat().st_size
+    before = sum(log.stat().st_size for log in files.directory.glob("*.log"))
+    monkeypatch.setattr("os.scandir", scandir_then_remove)
+    assert find_parts(request(files.directory)).size == before - size
 
 
 def test_a_small_job_still_has_work_for_every_core() -> None:

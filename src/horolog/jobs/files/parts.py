@@ -8,6 +8,7 @@ several small ones.
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -230,9 +231,10 @@ def _files_in(directory: Path) -> list[File]:
         with os.scandir(directory) as entries:
             found = []
             for entry in entries:
-                if entry.is_file(follow_symlinks=False):
-                    status = entry.stat(follow_symlinks=False)
-                    found.append(File(entry.name, status.st_size, status.st_mtime_ns))
+                with suppress(FileNotFoundError):  # renamed or removed since: by a broker, a task
+                    if entry.is_file(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        found.append(File(entry.name, status.st_size, status.st_mtime_ns))
             return found
     except OSError as error:
         raise failed_to("list", str(directory), error) from error
