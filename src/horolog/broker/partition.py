@@ -11,7 +11,7 @@ from horolog.buffers import Buffer
 from horolog.clock import Clock
 from horolog.config import LONG_MAX, TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.storage.append_times.file import AppendTimeStretch
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.batches.slices import Slice
 from horolog.storage.directory.checkpoints import AppendTimeReset, EpochStart
 from horolog.storage.index.blocks import Window

@@ -10,7 +10,7 @@ from horolog.client.admin import ConfigEntry, ConfigResource, ResourceType
 from horolog.client.client import Client
 from horolog.client.config import Address, ClientConfig
 from horolog.client.connection import AuthenticationFailed, NoAnswer
-from horolog.client.fetching import AbortedTransaction, AppendTimes, Fetched
+from horolog.client.fetching import AbortedTransaction, AppendTimeStretch, Fetched
 from horolog.client.groups import CommittedOffset
 from horolog.client.metadata import (
     BrokerMetadata,
@@ -43,7 +43,7 @@ __all__ = [
     "MAX_TIMESTAMP",
     "AbortedTransaction",
     "Address",
-    "AppendTimes",
+    "AppendTimeStretch",
     "AuthenticationFailed",
     "BrokerMetadata",
     "Client",

@@ -10,13 +10,14 @@ from horolog.client.link import Link
 from horolog.client.metadata import refuse
 from horolog.client.offset_lookups import require_append_times
 from horolog.errors import ErrorCode
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.wire.api import ApiKey
 from horolog.wire.features import UNKNOWN_TIME, WITH_APPEND_TIMES
 from horolog.wire.fetch import AbortedTransaction
 
 __all__ = [
     "AbortedTransaction",
-    "AppendTimes",
+    "AppendTimeStretch",
     "Fetched",
     "PartitionFetch",
     "fetch_request",
@@ -26,13 +27,6 @@ __all__ = [
 ]
 
 _FIRST_WITH_TOPIC_IDS: Final = 13  # of produce and of fetch
-
-
-class AppendTimes(NamedTuple):
-    """Records from `offset` on, up to the next of these, were appended at `ms`, if it is known."""
-
-    offset: int
-    ms: int | None
 
 
 class Fetched(NamedTuple):
@@ -46,7 +40,7 @@ class Fetched(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     aborted: Sequence[AbortedTransaction]
-    append_times: Sequence[AppendTimes] = ()
+    append_times: Sequence[AppendTimeStretch] = ()
     """Of the records from the offset asked for on, if they were asked for."""
 
 
@@ -166,7 +160,7 @@ def _fetched_with_times(it: Any) -> Fetched:
     found = _fetched(it)
     count = found.aborted[0].producer_id if found.aborted else 0
     times = [
-        AppendTimes(offset, None if ms == UNKNOWN_TIME else ms)
+        AppendTimeStretch(offset, None if ms == UNKNOWN_TIME else ms)
         for ms, offset in found.aborted[1 + count :]
     ]
     return found._replace(aborted=found.aborted[1 : 1 + count], append_times=times)

@@ -1,7 +1,7 @@
 """What a record's timestamp means (KIP-32)."""
 
 from enum import IntEnum, StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 NO_TIMESTAMP: Final = -1
 """The timestamp of a record that has none."""
@@ -32,3 +32,11 @@ class RecordClock(StrEnum):
     """Its producer's, as the record carries it."""
     APPEND = "append"
     """Its broker's, when it was appended."""
+
+
+class AppendTimeStretch(NamedTuple):
+    """Records from `offset` on, up to the next stretch, that have one append time."""
+
+    offset: int
+    ms: int | None
+    """Milliseconds since the epoch; None where it is not known."""

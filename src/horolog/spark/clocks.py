@@ -6,7 +6,7 @@ batch leaves it, packing it anew loses it (KIP-32's rejected option 1)
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import pyarrow as pa
 from horolog.buffers import Buffer
 from horolog.record.columns import decode
 from horolog.record.stretches import stretch_of
-from horolog.record.timestamps import TimestampType
+from horolog.record.timestamps import AppendTimeStretch, TimestampType
 from horolog.spark.wanted import Interval
 
 APPEND = "append_ms"
@@ -24,23 +24,9 @@ _CLOCKS = (APPEND, CREATE)
 _NEEDED = ("offset", "timestamp_ms", "timestamp_type")
 
 
-class AppendTimeLike(Protocol):
-    """Records from `offset` on were appended at `ms`, if that is known: of a file or a fetch."""
-
-    @property
-    def offset(self) -> int:
-        """Of the first."""
-        ...
-
-    @property
-    def ms(self) -> int | None:
-        """Milliseconds since the epoch."""
-        ...
-
-
 def decode_with_clocks(
     buffer: Buffer,
-    append_times: Callable[[int, int], Sequence[AppendTimeLike]],
+    append_times: Callable[[int, int], Sequence[AppendTimeStretch]],
     *,
     columns: Sequence[str],
     **how: Any,
@@ -83,7 +69,7 @@ def appended_in(table: pa.RecordBatch, times_ms: Interval) -> pa.RecordBatch:
 
 
 def _append_column(
-    stretches: Sequence[AppendTimeLike], offsets: npt.NDArray[np.int64], table: pa.RecordBatch
+    stretches: Sequence[AppendTimeStretch], offsets: npt.NDArray[np.int64], table: pa.RecordBatch
 ) -> pa.Array:
     starts = np.fromiter((each.offset for each in stretches), np.int64, len(stretches))
     times = np.fromiter((each.ms or 0 for each in stretches), np.int64, len(stretches))

@@ -23,8 +23,7 @@ from horolog.record.columns import batch_schema, decode
 from horolog.record.conversion import convert_all, open_batch
 from horolog.record.markers import read_marker
 from horolog.record.old_format.sent import RUN_BYTES
-from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
-from horolog.spark.clocks import AppendTimeLike
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, AppendTimeStretch
 
 _DECODED: Final = ("key", "value", "headers", "offset", "timestamp_ms")
 SCHEMA: Final = pa.schema(
@@ -45,7 +44,7 @@ class Piece(NamedTuple):
     data: Buffer
     drops: Callable[[BatchHeader, memoryview], bool] | None
     """Whether a batch, the next in order, is of an aborted transaction; None where none is."""
-    append_times: Callable[[int, int], Sequence[AppendTimeLike]] | None
+    append_times: Callable[[int, int], Sequence[AppendTimeStretch]] | None
     """When records of these offsets were appended; None where nothing is known of it."""
 
 
@@ -323,7 +322,7 @@ def _appended(batches: list[_Batch], piece: Piece) -> list[_Batch]:
     A broker says those of records from the offset on that was asked for, which may be within the
     first batch; hence the last record of each is looked up.
     """
-    stretches: Sequence[AppendTimeLike] = ()
+    stretches: Sequence[AppendTimeStretch] = ()
     if piece.append_times is not None and batches:
         first, last = batches[0].header, batches[-1].header
         stretches = piece.append_times(first.base_offset, last.next_offset)

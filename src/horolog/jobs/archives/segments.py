@@ -24,9 +24,9 @@ from horolog.jobs.archives.rebuilding import Rebuilder, Rebuilt, filler_at
 from horolog.jobs.archives.rows import OrderedRows, read_facts
 from horolog.jobs.archives.sources import pieces_of
 from horolog.jobs.archives.store import ArchiveStore
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.spark.object_stores import StoreOptions
 from horolog.storage import names
-from horolog.storage.append_times.file import AppendTimeStretch
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.names import TopicPartition

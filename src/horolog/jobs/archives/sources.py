@@ -7,10 +7,10 @@ from typing import Final
 
 from horolog.jobs.archives.reading import Piece, RangeReader
 from horolog.record.batch import BatchHeader
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.record.transactions import AbortedTransactions
 from horolog.spark.ahead import ahead
 from horolog.spark.broker_reader import FetchedPiece, fetches, task_client
-from horolog.spark.clocks import AppendTimeLike
 from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange, SegmentRange
@@ -68,8 +68,8 @@ def _fetched(stack: ExitStack, coming: Iterator[FetchedPiece]) -> Iterator[Piece
 
 
 def _given(
-    times: Sequence[AppendTimeLike],
-) -> Callable[[int, int], Sequence[AppendTimeLike]] | None:
+    times: Sequence[AppendTimeStretch],
+) -> Callable[[int, int], Sequence[AppendTimeStretch]] | None:
     return (lambda first, end: times) if times else None
 
 

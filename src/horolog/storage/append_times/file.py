@@ -19,6 +19,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
 from horolog.storage.append_times.format import (
     BEFORE_ALL,
@@ -53,14 +54,6 @@ _logger = logging.getLogger(__name__)
 
 _MAX_BYTES = 1 << 62
 _MANY = 1 << 16  # entries read at once
-
-
-class AppendTimeStretch(NamedTuple):
-    """Records that were appended in one millisecond, or whose append time is unknown."""
-
-    offset: int
-    """Of the first; it ends where the next stretch begins."""
-    ms: int | None
 
 
 class FirstAppended(NamedTuple):

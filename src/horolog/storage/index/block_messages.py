@@ -15,7 +15,7 @@ from horolog.record.batch import HEADER_SIZE
 from horolog.record.old_format.plain import PlainMessages
 from horolog.record.old_format.reading import open_run
 from horolog.record.scan import Tally, scan_records
-from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, AppendTimeStretch
 from horolog.storage.index.blocks import (
     BLOCK_BYTES,
     HAS_APPEND_TIMES,
@@ -26,19 +26,10 @@ from horolog.storage.index.blocks import (
 )
 
 
-class _Stretch(Protocol):
-    """Records from an offset on that have one append time."""
-
-    @property
-    def offset(self) -> int: ...
-    @property
-    def ms(self) -> int | None: ...
-
-
 class AppendTimesOf(Protocol):
     """The append times of the records between two offsets, in order; None where unknown."""
 
-    def __call__(self, from_offset: int, to_offset: int, /) -> Sequence[_Stretch]:
+    def __call__(self, from_offset: int, to_offset: int, /) -> Sequence[AppendTimeStretch]:
         """The stretches, of which the first begins at `from_offset`."""
         ...
 

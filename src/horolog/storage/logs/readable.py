@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Container
 
 from horolog.errors import ErrorCode, RequestRefused
-from horolog.storage.append_times.file import AppendTimeStretch
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.batches.slices import Slice
 from horolog.storage.directory.checkpoints import AppendTimeReset
 from horolog.storage.index.abort import AbortedTxn

@@ -10,8 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from horolog.record.batch import BatchHeader
-from horolog.record.timestamps import LOG_APPEND_TIME
-from horolog.storage.append_times.file import AppendTimeStretch
+from horolog.record.timestamps import LOG_APPEND_TIME, AppendTimeStretch
 from horolog.storage.segments.reader import SegmentReader
 
 _FEW_BATCHES = 64  # more are not walked on the event loop

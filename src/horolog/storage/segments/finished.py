@@ -6,8 +6,8 @@ indexes, append times, and the seal. The block map is made when it is first need
 
 from collections.abc import Callable, Sequence
 
+from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage import names
-from horolog.storage.append_times.file import AppendTimeStretch
 from horolog.storage.append_times.format import IDENTITY_SIZE
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
