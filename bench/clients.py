@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench import raw
@@ -50,8 +50,7 @@ def librdkafka_produce(
     """As fast as librdkafka takes it, until every record is acknowledged."""
     from confluent_kafka import Producer
 
-    values = payloads(size)
-    chunk = [{"value": value} for value in values]
+    chunk = [{"value": value} for value in payloads(size)]
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -64,6 +63,12 @@ def librdkafka_produce(
     )
     producer.list_topics(topic)
     watch = Watch()
+    _produce_all(producer, topic, chunk, records)
+    return {**watch.numbers(), "records": records, "bytes": records * size}
+
+
+def _produce_all(producer: Any, topic: str, chunk: Sequence[dict[str, Any]], records: int) -> None:
+    """Send so many records, the values of `chunk` again and again, until all are acknowledged."""
     sent = 0
     while sent < records:
         want = min(len(chunk), records - sent)
@@ -82,7 +87,22 @@ def librdkafka_produce(
         sent += want
     left = producer.flush(120)
     assert left == 0, f"{left} records were not acknowledged"
-    return {**watch.numbers(), "records": records, "bytes": records * size}
+
+
+def librdkafka_on_demand(bootstrap: str, topic: str, size: int) -> dict[str, float]:
+    """As many records as each line of the input says, as fast as librdkafka takes them."""
+    from confluent_kafka import Producer
+
+    chunk = [{"value": value} for value in payloads(size)]
+    settings = {"bootstrap.servers": bootstrap, "acks": "1", "log_level": 0}
+    producer = Producer({**settings, "queue.buffering.max.messages": 1_000_000})
+    producer.list_topics(topic)
+    records = 0
+    for line in sys.stdin:
+        _produce_all(producer, topic, chunk, int(line))
+        records += int(line)
+        print(records, flush=True)
+    return {"records": records}
 
 
 def raw_produce(
@@ -399,6 +419,7 @@ CLIENTS: dict[str, Callable[..., dict[str, float]]] = {
     one.__name__: one
     for one in (
         librdkafka_produce,
+        librdkafka_on_demand,
         raw_produce,
         raw_on_demand,
         raw_latency,

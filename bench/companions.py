@@ -1,17 +1,18 @@
 """What do append times and block maps cost what is produced? CPU and time, no peer.
 
-    python -m bench.companions [--pairs N] [--sockets]
+    python -m bench.companions [--pairs N] [--client memory|raw|librdkafka]
 
-Without `--sockets` requests come from memory, which leaves out what a request costs any broker: the
-event loop's and the kernel's part. With it a client in a process of its own sends them, one record
-at a time, of batches five under way.
+By default requests come from memory, which leaves out what a request costs any broker: the event
+loop's and the kernel's part. `raw` is a client in a process of its own that does next to nothing:
+one record at a time, of batches five under way. `librdkafka` is what a Python user has.
 
 One broker in this process takes the same batch again and again, in short turns, with both files
 written and with neither. Turns come in pairs, whose order changes; the ratio is that of a pair, so
 that what else the machine does falls on both. Printed are the median of the ratios and where the
 true one is with a probability of 95 % (from their order alone, whatever their distribution), of
 CPU time and of time. What the check of a batch counts for the map, in the pass over the records
-that it makes anyway, is part of both. Reach: 1.05 for a request of one record, 1.03 for batches.
+that it makes anyway, is part of both. Reach, of time: 1.05 for a request of one record, 1.03 for
+batches.
 """
 
 import argparse
@@ -23,8 +24,9 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, Protocol, TypeAlias
 from unittest import mock
 
 from bench import raw
@@ -40,8 +42,31 @@ from horolog.storage.index.block_writer import BlockWriter
 from horolog.storage.index.blocks import Met
 
 TOPIC = "cost"
-# Records of 100 bytes in a request, requests of a turn (tens of milliseconds), the ratio to reach.
-WORKS = ((1, 300, 1.05), (150, 160, 1.03), (5000, 24, 1.03))
+
+
+class Work(NamedTuple):
+    """What a turn sends, in tens of milliseconds."""
+
+    name: str
+    records: int
+    """In a request."""
+    size: int
+    """Bytes of a record."""
+    count: int
+    """Requests of a turn."""
+    reach: float
+
+
+WORKS = (
+    Work("1 record", 1, 100, 300, 1.05),
+    Work("150 records", 150, 100, 160, 1.03),
+    Work("5,000 records", 5000, 100, 24, 1.03),
+)
+# Its requests have as many records as librdkafka packs into them; one counts as a request here.
+LIBRDKAFKA_WORKS = (
+    Work("100 B", 1, 100, 100_000, 1.03),
+    Work("1,000 B", 1, 1000, 40_000, 1.03),
+)
 SETTLING = 8  # a turn begins with so many-th of it, not counted: methods were replaced
 
 
@@ -76,6 +101,9 @@ class Send(Protocol):
         """Return when the last one is answered."""
 
 
+Connect: TypeAlias = Callable[[Service, str, Work], AbstractAsyncContextManager[Send]]
+
+
 def settling(count: int) -> int:
     """How many requests a turn begins with that are not counted."""
     return max(2, count // SETTLING)
@@ -90,9 +118,9 @@ async def turn(send: Send, count: int) -> Turn:
 
 
 @contextlib.asynccontextmanager
-async def from_memory(service: Service, topic: str, records: int) -> AsyncIterator[Send]:
+async def from_memory(service: Service, topic: str, work: Work) -> AsyncIterator[Send]:
     """A connection without a socket."""
-    body = raw.produce_request(topic, batch_of(100, records))
+    body = raw.produce_request(topic, batch_of(work.size, work.records))
     client = Client(service)
 
     async def send(count: int, /) -> None:
@@ -105,19 +133,27 @@ async def from_memory(service: Service, topic: str, records: int) -> AsyncIterat
     client.close()
 
 
+def from_raw(service: Service, topic: str, work: Work) -> AbstractAsyncContextManager[Send]:
+    """A client that does next to nothing."""
+    under_way = 1 if work.records == 1 else PIPELINE
+    more = {"records": work.records, "under_way": under_way}
+    return from_a_process(service, "raw_on_demand", {"topic": topic, "size": work.size, **more})
+
+
+def from_librdkafka(service: Service, topic: str, work: Work) -> AbstractAsyncContextManager[Send]:
+    """A client that users have."""
+    return from_a_process(service, "librdkafka_on_demand", {"topic": topic, "size": work.size})
+
+
 @contextlib.asynccontextmanager
-async def from_a_process(service: Service, topic: str, records: int) -> AsyncIterator[Send]:
+async def from_a_process(
+    service: Service, client: str, asked: Mapping[str, object]
+) -> AsyncIterator[Send]:
     """A client in a process of its own."""
     (endpoint, *_) = service.bound
-    asked = {
-        "bootstrap": f"{endpoint.host}:{endpoint.port}",
-        "topic": topic,
-        "size": 100,
-        "records": records,
-        "under_way": 1 if records == 1 else PIPELINE,
-    }
+    asked = {"bootstrap": f"{endpoint.host}:{endpoint.port}", **asked}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.clients", "raw_on_demand", json.dumps(asked)),
+        *(sys.executable, "-m", "bench.clients", client, json.dumps(asked)),
         cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -136,6 +172,13 @@ async def from_a_process(service: Service, topic: str, records: int) -> AsyncIte
     await process.wait()
 
 
+CLIENTS: Mapping[str, tuple[Connect, Sequence[Work]]] = {
+    "memory": (from_memory, WORKS),
+    "raw": (from_raw, WORKS),
+    "librdkafka": (from_librdkafka, LIBRDKAFKA_WORKS),
+}
+
+
 def median_of(ratios: list[float]) -> str:
     """The median, and the interval of 95 % that the order of the ratios gives."""
     ratios = sorted(ratios)
@@ -145,7 +188,7 @@ def median_of(ratios: list[float]) -> str:
     return f"{statistics.median(ratios):.3f} ({ratios[low]:.3f}-{ratios[high]:.3f})"
 
 
-async def measure(pairs: int, works: Sequence[int], *, sockets: bool) -> None:
+async def measure(pairs: int, connect: Connect, works: Sequence[Work]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         settings = Settings(
             {
@@ -156,27 +199,25 @@ async def measure(pairs: int, works: Sequence[int], *, sockets: bool) -> None:
         )
         service = await Service.start(settings, load_kernels=False)
         load_kernels()
-        print("| records | us of CPU without | with | ratio of CPU | ratio of time | to reach |")
+        print("| work | us of CPU without | with | ratio of CPU | ratio of time | to reach |")
         print("|---|---|---|---|---|---|")
-        connect = from_a_process if sockets else from_memory
-        for records, count, reach in WORKS:
-            if records not in works:
-                continue
-            topic = f"{TOPIC}-{records}"
+        for number, work in enumerate(works):
+            topic = f"{TOPIC}-{number}"
             await service.broker.controller.ensure_topic(topic)
-            async with connect(service, topic, records) as send:
-                await send(count)
-                taken = [await pair(send, count, number) for number in range(pairs)]
-            requests = count + 2 * pairs * (settling(count) + count)
+            async with connect(service, topic, work) as send:
+                await send(work.count)
+                taken = [await pair(send, work.count, number) for number in range(pairs)]
+            requests = work.count + 2 * pairs * (settling(work.count) + work.count)
             end_offset = service.broker.partition(topic, 0).high_watermark
-            assert end_offset == requests * records, "every request was appended"
+            assert end_offset == requests * work.records, "every request was appended"
             both, none = (
                 statistics.median(each.cpu for each in side) for side in zip(*taken, strict=True)
             )
             cpu = median_of([both.cpu / none.cpu for both, none in taken])
             wall = median_of([both.wall / none.wall for both, none in taken])
             print(
-                f"| {records:,} | {none:.1f} | {both:.1f} | {cpu} | {wall} | {reach} |", flush=True
+                f"| {work.name} | {none:.1f} | {both:.1f} | {cpu} | {wall} | {work.reach} |",
+                flush=True,
             )
         await service.stop()
 
@@ -193,13 +234,14 @@ async def pair(send: Send, count: int, number: int) -> tuple[Turn, Turn]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=200, help="of turns, for each size")
-    parser.add_argument(
-        "--records", type=int, nargs="*", default=[work[0] for work in WORKS], help="of a request"
-    )
-    parser.add_argument("--sockets", action="store_true", help="by a client of its own")
+    parser.add_argument("--client", choices=CLIENTS, default="memory")
+    parser.add_argument("--work", nargs="*", help="only these, by their first word")
     asked = parser.parse_args()
+    connect, works = CLIENTS[asked.client]
+    if asked.work:
+        works = [work for work in works if work.name.split()[0] in asked.work]
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(measure(asked.pairs, asked.records, sockets=asked.sockets))
+        runner.run(measure(asked.pairs, connect, works))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
 """The job mirror beside Spark's own Kafka source and sink, which copy the same topic.
 
     python -m bench.jobs_mirror [--quick] [--runs N] [--only KIND] [--json FILE]
-        [--batches NAME] [--line default|as-is|directory|mirror-maker]
+        [--batches NAME] [--line default|as-is|directory|mirror-maker|growth] [--gigabytes N]
 
 Both sides run in one Spark on two threads and copy a topic of four partitions, to a broker of the
 same kind: horolog, and Apache Kafka. Its batches are as large as a Java producer makes them by
 default (16 KiB), and as large as Arrow clients do (512 KiB). Spark's side reads and writes every
 record with key, value, headers and timestamp; the mirror keeps its state on disk. It joins small
 batches unless it is asked not to (`batch_bytes=0`), which is measured, too. A line of its own
-compares the mirror into a log directory with that into a broker. `--only` chooses the brokers.
+compares the mirror into a log directory with that into a broker. `--line growth` copies a topic
+and one of a quarter of its records: the cost of a record, and the memory of a task, have to stay.
+`--only` chooses the brokers.
 
 Between two Apache Kafkas MirrorMaker 2 is a peer, too, with two tasks and its defaults. It is a
 service: of its time only that from the first records at the target to the last is counted, and of
@@ -30,7 +32,7 @@ from typing import Any
 import pyarrow as pa
 from bench.harness import Numbers, Options, options
 from bench.sides import HOROLOG, KAFKA, Side, horolog
-from bench.spark_session import compare_rows, spark_with_kafka
+from bench.spark_session import compare_rows, spark_with_kafka, with_task_peak
 from tools.peers.kafka import Kafka
 from tools.peers.mirror_maker import has_mirror_maker, mirror_maker, mirror_maker_version
 
@@ -57,15 +59,20 @@ class Lines:
 
     batches: str | None
     line: str | None
+    size: int | None
+    """Bytes of values."""
 
     @classmethod
     def parse(cls, arguments: list[str]) -> "tuple[Lines, list[str]]":
         """What the command line asks for, and the rest of it."""
         parser = argparse.ArgumentParser(add_help=False)
         parser.add_argument("--batches", choices=BATCHES)
-        parser.add_argument("--line", choices=["default", "as-is", "directory", "mirror-maker"])
+        named = ["default", "as-is", "directory", "mirror-maker", "growth"]
+        parser.add_argument("--line", choices=named)
+        parser.add_argument("--gigabytes", type=float)
         asked, rest = parser.parse_known_args(arguments)
-        return cls(asked.batches, asked.line), rest
+        size = None if asked.gigabytes is None else int(asked.gigabytes * (1 << 30))
+        return cls(asked.batches, asked.line, size), rest
 
     def has(self, line: str) -> bool:
         """Whether a line is wanted."""
@@ -193,8 +200,12 @@ def rows(
     """The lines of one kind of broker."""
     asked = replace(asked, only=None)  # of the brokers; both copy
     source, target = (each.bootstrap for each in brokers)
-    size = QUICK_BYTES if asked.quick else BYTES
+    size = lines.size or (QUICK_BYTES if asked.quick else BYTES)
     count = size // VALUE_BYTES
+    if lines.has("growth") and kind == HOROLOG:
+        growth(spark, source, target, asked, count)
+    if lines.line == "growth":
+        return
     for name, batch_bytes in BATCHES.items():
         work = f"{kind}: a topic of {name} batches copied"
         if lines.batches is not None and lines.batches != name:
@@ -221,6 +232,18 @@ def rows(
             compare_rows(work, files | {"into a broker": ours}, names, asked, "-")
         with Client(source) as client:
             client.delete_topics([topic])
+
+
+def growth(spark: Any, source: str, target: str, asked: Options, count: int) -> None:
+    """The line of the same job on more data."""
+    sides = {}
+    for name, records in {"a quarter": count // 4, "all records": count}.items():
+        topic = f"growing-{records}"
+        fill(source, topic, records, max(BATCHES.values()))
+        work = partial(by_mirror, spark, source, target, topic, records)
+        sides[name] = partial(with_task_peak, work)
+    versions = dict.fromkeys(sides, "this tree")
+    compare_rows("mirror, a quarter of the records", sides, versions, asked, "1x")
 
 
 def main() -> None:
