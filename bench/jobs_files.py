@@ -30,6 +30,7 @@ from horolog import jobs
 from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.record.column_writer import encode_batches
+from horolog.record.scan import load_kernels
 from horolog.storage.files import Files
 from horolog.storage.offline.converting import Conversion
 from horolog.storage.segments.finished import write_companions
@@ -167,6 +168,7 @@ def sunk(spark: Any, table: Path, side: Side, records: int) -> Numbers:
 
 def on_files(spark: Any, base: Path, asked: Options, size: int, only: str | None) -> None:
     """The lines of `index` and `convert`."""
+    load_kernels()  # as tasks do, and the commands for logs that are not small
     logs = {}
     for factor in (1, 4):
         logs[factor] = base / f"log-{factor}"
