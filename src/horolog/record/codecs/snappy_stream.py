@@ -66,22 +66,29 @@ def packer() -> Packer:
 
 def into(packed: memoryview, room: memoryview) -> int | None:
     """Decompress a stream of xerial's framing to the start of `room`, as `decompress_into`."""
-    position, end, filled = len(_HEADER), len(packed), 0
+    position, end = len(_HEADER), len(packed)
     if end < position or bytes(packed[: len(_MAGIC)]) != _MAGIC:
         return None
-    while position < end:
-        if end - position < _I32.size:
-            return None
-        (size,) = _I32.unpack_from(packed, position)
-        position += _I32.size
-        if not 0 < size <= end - position:  # or another stream follows
-            return None
-        block = packed[position : position + size]
-        position += size
-        try:
+    blocks: list[memoryview] = []
+    claimed = filled = 0
+    try:
+        while position < end:
+            if end - position < _I32.size:
+                return None
+            (size,) = _I32.unpack_from(packed, position)
+            position += _I32.size
+            if not 0 < size <= end - position:  # or another stream follows
+                return None
+            block = packed[position : position + size]
+            position += size
+            claimed += cramjam.snappy.decompress_raw_len(block)
+            if claimed > len(room):
+                return None
+            blocks.append(block)
+        for block in blocks:
             filled += cramjam.snappy.decompress_raw_into(block, room[filled:])
-        except cramjam.DecompressionError:
-            return None
+    except cramjam.DecompressionError:
+        return None
     return filled
 
 
