@@ -228,23 +228,16 @@ def librdkafka_objects(bootstrap: str, topic: str, records: int, size: int) -> d
 
 
 def arrow_fetch(bootstrap: str, topic: str, records: int, size: int) -> dict[str, float]:
-    """Read `records` records from the start into Arrow tables, as a task of Spark does."""
+    """Read `records` records from the start into Arrow tables."""
+    from horolog.client import Client, scan
     from horolog.record.kernels.loading import COLUMN_KERNELS
-    from horolog.spark.broker_reader import read_offsets, task_client
-    from horolog.spark.options import ReadOptions
-    from horolog.spark.plan import OffsetRange
-    from horolog.spark.wanted import Wanted
 
     COLUMN_KERNELS.load()
-    options = ReadOptions.parse({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
-    columns = ("key", "value", "offset", "timestamp_ms", "timestamp_type")
-    with task_client(options) as client:
-        first = OffsetRange((topic, 0), 0, 1)
-        assert sum(t.num_rows for t in read_offsets(client, first, Wanted(), options, columns)) == 1
+    with Client(bootstrap) as client:
+        assert scan(client, topic, ending_offsets={0: 1}).read_all().num_rows == 1
         watch, used = Watch(), time.process_time()
         seen = value_bytes = 0
-        everything = OffsetRange((topic, 0), 0, records)
-        for table in read_offsets(client, everything, Wanted(), options, columns):
+        for table in scan(client, topic, ending_offsets={0: records}):
             seen += table.num_rows
             value_bytes += table.column("value").nbytes
         numbers = {**watch.numbers(), "cpu_s": time.process_time() - used}

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from patience import eventually
 from scripted_broker import ScriptedBroker
 
 from horolog.client import Client, NoAnswer, scan
-from horolog.client.offset_lookups import EARLIEST
+from horolog.client.offset_lookups import EARLIEST, LATEST
+from horolog.errors import CorruptBatch
 from horolog.record.batch import parse_header
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
@@ -52,6 +54,28 @@ def test_gaps_that_compaction_left_are_skipped() -> None:
         assert len(broker.asked(ApiKey.FETCH)) == 2
     assert table["offset"].to_pylist() == [7, 8, 400]
     assert table["partition"].to_pylist() == [5, 5, 5]
+
+
+def test_the_next_fetch_is_sent_before_a_table_is_given_and_the_client_is_free() -> None:
+    log = log_of(batch(0, 10), batch(1, 20), batch(2, 30), end=3)
+    with ScriptedBroker(log) as broker, Client(broker.bootstrap) as client:
+        tables = iter(scan(client, "clicks"))
+        assert next(tables)["offset"].to_pylist() == [0]
+        assert eventually(lambda: len(broker.asked(ApiKey.FETCH)) == 2)
+        assert client.list_offsets({("clicks", 5): LATEST})["clicks", 5].offset == 3
+        assert [table["timestamp_ms"].to_pylist() for table in tables] == [[20], [30]]
+        assert len(broker.asked(ApiKey.FETCH)) == 3
+
+
+def test_records_before_damage_are_given_before_it_is_named() -> None:
+    torn = bytearray(batch(1, 20))
+    torn[8:12] = bytes(4)  # its length
+    log = log_of(batch(0, 10) + torn, end=2)
+    with ScriptedBroker(log) as broker, Client(broker.bootstrap) as client:
+        tables = iter(scan(client, "clicks"))
+        assert next(tables)["timestamp_ms"].to_pylist() == [10]
+        with pytest.raises(CorruptBatch):
+            next(tables)
 
 
 def test_only_the_offsets_and_times_asked_for_are_given() -> None:

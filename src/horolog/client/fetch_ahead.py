@@ -41,6 +41,11 @@ class FetchAhead(Closeable):
         self._memory = bytearray()
         self._sent: _Sent | None = None  # at most one
 
+    @property
+    def timeout_ms(self) -> int:
+        """Of the client."""
+        return self._client.config.timeout_ms
+
     def send(self, request: PartitionFetch) -> None:
         """Send the request that the next `fetch` will be for."""
         self._drop()
@@ -84,7 +89,7 @@ class FetchAhead(Closeable):
             self._sent = None
 
     def _deadline(self, request: PartitionFetch) -> Deadline:
-        return Deadline.after_ms(self._client.config.timeout_ms + request.max_wait_ms)
+        return Deadline.after_ms(self.timeout_ms + request.max_wait_ms)
 
     def _lend(self, size: int) -> memoryview:
         if size > len(self._memory):

@@ -5,14 +5,19 @@ This module imports pyarrow; the rest of the client does not.
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 
 from horolog.client.client import Client
 from horolog.client.connection import NoAnswer
+from horolog.client.fetch_ahead import FetchAhead
+from horolog.client.fetching import PartitionFetch
 from horolog.client.offset_lookups import EARLIEST, LATEST
-from horolog.record.columns import DEFAULT_COLUMNS, DecodeStatistics, batch_schema, decode
+from horolog.errors import CorruptBatch
+from horolog.record.batch_runs import next_offset_of
+from horolog.record.columns import DEFAULT_COLUMNS, batch_schema, decode
 
 __all__ = ["scan"]
 
@@ -39,7 +44,8 @@ def scan(
     `starting_offsets` to before `ending_offsets`, where those name a partition. Gaps that
     compaction or transactions leave are skipped.
 
-    Reading happens as the reader is read; use the client for nothing else meanwhile.
+    Reading happens as the reader is read, over connections of its own, which end with it. The next
+    fetch is sent before what the last one gave is decoded.
 
     Raises:
         RequestRefused: the topic, a partition or an offset is not there, or not any more.
@@ -54,65 +60,59 @@ def scan(
     schema = pa.schema([pa.field("partition", pa.int32()), *batch_schema(columns)])
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for number in numbers:
-            start, end = starts[topic, number], ends[topic, number]
-            assert start is not None
-            assert end is not None
-            offset = (starting_offsets or {}).get(number, start.offset)
-            until = min(end.offset, (ending_offsets or {}).get(number, end.offset))
-            read = _Partition(client, topic, number, until, read_committed, max_wait_ms)
-            for batch in read.tables(offset, from_ms, to_ms, columns):
-                of_all = pa.repeat(pa.scalar(number, pa.int32()), len(batch))
-                yield pa.RecordBatch.from_arrays([of_all, *batch.columns], schema=schema)
+        with Client.of(client.config) as own, FetchAhead(own, reuses_memory=True) as fetcher:
+            for number in numbers:
+                start, end = starts[topic, number], ends[topic, number]
+                assert start is not None
+                assert end is not None
+                offset = (starting_offsets or {}).get(number, start.offset)
+                until = min(end.offset, (ending_offsets or {}).get(number, end.offset))
+                first = PartitionFetch(
+                    topic,
+                    number,
+                    offset,
+                    max_bytes=_FETCH_BYTES,
+                    max_wait_ms=max_wait_ms,
+                    read_committed=read_committed,
+                )
+                for batch in _tables(fetcher, first, until, from_ms, to_ms, columns):
+                    of_all = pa.repeat(pa.scalar(number, pa.int32()), len(batch))
+                    yield pa.RecordBatch.from_arrays([of_all, *batch.columns], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-class _Partition:
-    """One partition, read to an offset."""
-
-    def __init__(
-        self,
-        client: Client,
-        topic: str,
-        partition: int,
-        until: int,
-        read_committed: bool,
-        max_wait_ms: int,
-    ) -> None:
-        self._client, self._topic, self._partition = client, topic, partition
-        self._until, self._read_committed, self._max_wait_ms = until, read_committed, max_wait_ms
-
-    def tables(
-        self, offset: int, from_ms: int | None, to_ms: int | None, columns: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]:
-        """The records from `offset` on, each table of at least a row."""
-        quiet_since_s = time.monotonic()
-        while offset < self._until:
-            fetched = self._client.fetch(
-                self._topic,
-                self._partition,
-                offset,
-                max_bytes=_FETCH_BYTES,
-                max_wait_ms=self._max_wait_ms,
-                read_committed=self._read_committed,
+def _tables(
+    fetcher: FetchAhead,
+    request: PartitionFetch,
+    until: int,
+    from_ms: int | None,
+    to_ms: int | None,
+    columns: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """The records of one partition from those of a fetch on, each table of at least a row."""
+    offset, quiet_since_s = request.offset, time.monotonic()
+    while offset < until:
+        fetched = fetcher.fetch(replace(request, offset=offset))
+        try:
+            following = next_offset_of(fetched.records, offset)
+        except CorruptBatch:
+            following = offset  # `decode` gives what comes before the damage, and says what it is
+        if offset < following < until:
+            fetcher.send(replace(request, offset=following))
+        yield from decode(
+            fetched.records,
+            start_offset=offset,
+            end_offset=until,
+            from_ms=from_ms,
+            to_ms=to_ms,
+            columns=columns,
+            aborted=fetched.aborted if request.read_committed else None,
+        )
+        if following > offset:
+            offset, quiet_since_s = following, time.monotonic()
+        elif time.monotonic() - quiet_since_s > fetcher.timeout_ms / 1000:
+            raise NoAnswer(
+                f"{request.topic}-{request.partition} gives no batch at offset {offset}, though it "
+                f"goes on to {until}"
             )
-            statistics = DecodeStatistics()
-            yield from decode(
-                fetched.records,
-                start_offset=offset,
-                end_offset=self._until,
-                from_ms=from_ms,
-                to_ms=to_ms,
-                columns=columns,
-                aborted=fetched.aborted if self._read_committed else None,
-                statistics=statistics,
-            )
-            if statistics.next_offset is not None and statistics.next_offset > offset:
-                offset = statistics.next_offset
-                quiet_since_s = time.monotonic()
-            elif time.monotonic() - quiet_since_s > self._client.config.timeout_ms / 1000:
-                raise NoAnswer(
-                    f"{self._topic}-{self._partition} gives no batch at offset {offset}, though "
-                    f"it goes on to {self._until}"
-                )
