@@ -429,6 +429,7 @@ def test_batches_read_in_runs_are_what_they_are_one_by_one(data: st.DataObject):
         "check_crcs": data.draw(st.booleans()),
         "aborted": data.draw(st.sampled_from([None, [(7, 0)]])),
         "skip_control": data.draw(st.booleans()),
+        "as_created": data.draw(st.booleans()),
         "max_batch_bytes": 1 << 20,
         "columns": data.draw(st.sampled_from([DEFAULT_COLUMNS, ("offset", *OF_PRODUCERS)])),
         "max_bytes": data.draw(st.sampled_from([200, 8 << 20])),

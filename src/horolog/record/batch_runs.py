@@ -75,12 +75,13 @@ class BatchRun(NamedTuple):
 class BatchRunReader:
     """Reads the headers of such runs in a buffer."""
 
-    def __init__(self, buffer: memoryview, wanted: RowRange) -> None:
+    def __init__(self, buffer: memoryview, wanted: RowRange, *, as_created: bool = False) -> None:
         self._buffer = buffer
         self._bytes = np.frombuffer(buffer.toreadonly(), np.uint8)
         self._state = array("q", bytes(8 * layout.PLAN_STATE_SIZE))
         self._state[layout.PLAN_FIRST_OFFSET] = wanted.first_offset
         self._state[layout.PLAN_LAST_OFFSET] = wanted.last_offset
+        self._state[layout.PLAN_AS_CREATED] = as_created
         self._numbers = np.frombuffer(self._state, np.int64)
         self._plan = np.empty(_MOST * layout.STRETCH_SIZE, np.int64)
         self._facts = np.empty(_MOST * layout.FACTS_SIZE, np.int64)

@@ -104,8 +104,8 @@ def decode(
     rows = RowBuffers(schema, max_bytes, wanted)
     decoder = Decoder(view, rows, max_batch_bytes, statistics, as_created=as_created)
     reader = None
-    if may_be_read_in_runs(wanted) and not as_created:
-        reader = BatchRunReader(view, wanted)
+    if may_be_read_in_runs(wanted):
+        reader = BatchRunReader(view, wanted, as_created=as_created)
     position, least_offset = 0, 0
     try:
         while True:

@@ -52,6 +52,7 @@ def test_kernel_and_twin_plan_the_same_batches(rng: random.Random) -> None:
         state[layout.PLAN_LEAST_OFFSET] = rng.choice((*[INT64_MIN] * 5, 7, 8))
         state[layout.PLAN_FIRST_OFFSET] = rng.choice((*[INT64_MIN] * 5, 8))
         state[layout.PLAN_LAST_OFFSET] = rng.choice((*[INT64_MAX] * 5, 9, INT64_MIN))
+        state[layout.PLAN_AS_CREATED] = rng.choice((0, 0, 1))
         plan = array("q", bytes(8 * layout.STRETCH_SIZE * rng.choice((1, 4, 50, 50))))
         facts = array("q", bytes(8 * layout.FACTS_SIZE * rng.choice((1, 50, 50))))
         mine = [each[:] for each in (state, plan, facts)]

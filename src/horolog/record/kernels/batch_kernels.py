@@ -58,7 +58,7 @@ def _plan_batches(data, state, plan, facts):
         plan[row + np.uint64(layout.STRETCH_END)] = end
         plan[row + np.uint64(layout.STRETCH_RECORDS_LEFT)] = records
         plan[row + np.uint64(layout.STRETCH_BASE_OFFSET)] = base_offset
-        is_stamped = attributes & _LOG_APPEND_TIME_BIT != 0
+        is_stamped = attributes & _LOG_APPEND_TIME_BIT != 0 and state[layout.PLAN_AS_CREATED] == 0
         time = i64(data, position + 35) if is_stamped else i64(data, position + 27)
         plan[row + np.uint64(layout.STRETCH_BASE)] = time
         plan[row + np.uint64(layout.STRETCH_APPEND_TIME)] = np.int64(is_stamped)

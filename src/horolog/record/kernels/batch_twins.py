@@ -5,6 +5,7 @@ from typing import Any
 
 from horolog.record.kernels.layout import (
     FACTS_SIZE,
+    PLAN_AS_CREATED,
     PLAN_CODEC,
     PLAN_COUNT,
     PLAN_FIRST_OFFSET,
@@ -63,7 +64,7 @@ def plan_batches(data: memoryview, state: Ints, plan: Ints, facts: Ints) -> None
             break
         state[PLAN_CODEC] = attributes & _CODEC_BITS
         start, end = position + _HEADER.size, position + _OVERHEAD + length
-        is_stamped = bool(attributes & _LOG_APPEND_TIME_BIT)
+        is_stamped = bool(attributes & _LOG_APPEND_TIME_BIT) and not state[PLAN_AS_CREATED]
         time = max_time if is_stamped else base_time
         at = count * STRETCH_SIZE
         for index, number in enumerate((start, end, records, base_offset, time, is_stamped)):

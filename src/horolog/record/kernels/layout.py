@@ -116,9 +116,10 @@ PLAN_LEFT: Final = 1  # bytes of records to plan, before the last batch
 PLAN_LEAST_OFFSET: Final = 2  # of the next batch
 PLAN_FIRST_OFFSET: Final = 3  # no batch that reaches beyond these
 PLAN_LAST_OFFSET: Final = 4
-PLAN_COUNT: Final = 5  # out: how many were planned
-PLAN_CODEC: Final = 6  # out: the codec of all of them, if there are any
-PLAN_STATE_SIZE: Final = 7
+PLAN_AS_CREATED: Final = 5  # whether batches with an append time are to have their create times
+PLAN_COUNT: Final = 6  # out: how many were planned
+PLAN_CODEC: Final = 7  # out: the codec of all of them, if there are any
+PLAN_STATE_SIZE: Final = 8
 
 # The facts.
 FACT_CRC: Final = 0
