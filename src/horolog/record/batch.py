@@ -354,5 +354,6 @@ def next_sequence(sequence: int, records: int) -> int:
 
 def pack_header(header: BatchHeader, records: Buffer) -> bytes:
     """The 61 bytes of `header` with the CRC that these records give it; `header.crc` is ignored."""
+    *before, _ = header[:5]
     crc = crc32c.crc32c(records, crc32c.crc32c(_CRC_COVERED.pack(*header[5:])))
-    return _HEADER.pack(*header._replace(crc=crc))
+    return _HEADER.pack(*before, crc, *header[5:])

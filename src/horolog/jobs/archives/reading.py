@@ -334,7 +334,7 @@ def _appended(batches: list[_Batch], piece: Piece) -> list[_Batch]:
         ms = stretches[at].ms if at >= 0 else None
         if ms is None and header.timestamp_type is LOG_APPEND_TIME:
             ms = None if header.max_timestamp == NO_TIMESTAMP else header.max_timestamp
-        found.append(batch if ms is None else batch._replace(append_ms=ms))
+        found.append(batch if ms is None else _Batch(batch.position, header, batch.payload, ms))
     return found
 
 

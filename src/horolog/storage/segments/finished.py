@@ -50,7 +50,7 @@ def write_companions(
         files.write_at(files.create(reader.path_of(suffix)), [bytes(content)], 0)
     if append_times is not None:
         stretches = append_times(reader.base_offset, builder.next_offset)
-        _write_append_times(files, reader, builder.next_offset, stretches)
+        _write_append_times(reader, builder.next_offset, stretches)
     whole = builder.end, builder.next_offset
     seal = seal_of(files, reader.log.open(), reader.path_of(""), whole, builder.largest)
     write_seal(files, reader.path_of(names.SEAL), seal)
@@ -58,17 +58,18 @@ def write_companions(
 
 
 def _write_append_times(
-    files: Files, reader: SegmentReader, end_offset: int, stretches: Sequence[AppendTimeStretch]
+    reader: SegmentReader, end_offset: int, stretches: Sequence[AppendTimeStretch]
 ) -> None:
     start, size = reader.base_offset, reader.size
-    reader.end = SegmentEnd(size, end_offset)
     entries: list[tuple[int, int | None, bytes]] = []
+    batches, position = reader.log.batches(size), 0
     for stretch in stretches:
-        found = reader.locate(stretch.offset)
-        if found is not None:
-            position, header = found
-            first = files.read_at(reader.log.open(), IDENTITY_SIZE, position)
-            entries.append((max(stretch.offset, header.base_offset), stretch.ms, first))
+        found = batches.find(position, stretch.offset)
+        if found is None:
+            break
+        position, header = found
+        first = batches.start_of(position, IDENTITY_SIZE)
+        entries.append((max(stretch.offset, header.base_offset), stretch.ms, first))
     known = [ms for _, ms, _ in entries if ms is not None]
     if not known:
         return
