@@ -133,6 +133,7 @@ class Decoder:
             self._statistics.next_offset = least
             if producers is not None:
                 producers.add_all(run.producers, least)
+            self._is_unpacked = run.codec is not Codec.NONE
             self._plan.frombytes(stretches.tobytes())
             self._planned.extend(positions)
             self._planned_bytes = end
