@@ -168,7 +168,12 @@ def test_groups_fail_over_between_kafka_and_horolog(
     # were ten minutes old when they were appended, and Kafka does not.
     first = 400 if from_kafka else 0
     assert start.offsets == {0: first}
-    consumer = kafka_python.KafkaConsumer(name, bootstrap_servers=target, group_id=group)
+    consumer = kafka_python.KafkaConsumer(
+        name,
+        bootstrap_servers=target,
+        group_id=group,
+        metadata_max_age_ms=1_000,  # assigns nothing where its metadata lack the topic yet
+    )
     try:
         assert eventually(lambda: bool(consumer.poll(100) or consumer.assignment()))
         (refused,) = steps.apply(target=target)
