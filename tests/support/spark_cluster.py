@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pyspark
 from patience import PATIENCE_S
@@ -51,7 +52,8 @@ def cluster(directory: Path, python: str = sys.executable) -> Iterator[str]:
         while len(re.findall("Successfully registered with master", log.read_text())) < 2:
             assert time.monotonic() < until, log.read_text()[-3000:]
             time.sleep(0.2)
-        yield master
+        with mock.patch.dict(os.environ, PYSPARK_PYTHON=python):  # a driver says what tasks take
+            yield master
     finally:
         for process in processes:
             process.kill()
