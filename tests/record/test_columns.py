@@ -454,6 +454,18 @@ def test_a_next_offset_beyond_64_bits_is_no_obstacle_to_producers(base_offset, d
     assert [row["offset"] for row in rows] == [base_offset, BASE_OFFSET]
 
 
+@pytest.mark.parametrize("max_batch_bytes", [1 << 30, 100])
+def test_no_row_is_given_of_a_small_batch_that_its_codec_refutes(max_batch_bytes):
+    records = [Record(number, None, b"v" * 40) for number in range(9)]
+    batch = bytearray(build_batch(records, codec=Codec.GZIP))
+    if max_batch_bytes > 100:
+        batch[-8] ^= 1  # of gzip's checksum
+    log = a_batch(1).data + bytes(batch)
+    rows, _, error = outcome(log, {"check_crcs": False, "max_batch_bytes": max_batch_bytes})
+    assert len(rows) == 1
+    assert error
+
+
 def test_a_batch_that_ends_before_it_begins_is_no_obstacle_to_producers():
     log = bytearray(a_batch(1, base_offset=100).data + a_batch(2, base_offset=50).data)
     log[23:27] = struct.pack(">i", -60)

@@ -285,6 +285,14 @@ def test_what_clients_pack_is_decompressed_in_few_calls_where_it_fits(codec, dat
         assert decompress_into(codec, packed, room[: len(data) - 1]) is None
 
 
+def test_a_zstd_frame_that_claims_to_be_empty_is_read_to_its_end():
+    # A single segment of no bytes, and a raw block of five.
+    packed = bytes.fromhex("28b52ffd 20 00") + struct.pack("<I", 5 << 3 | 1)[:3] + b"hello"
+    with pytest.raises(CorruptBatch):
+        decompress(Codec.ZSTD, packed, max_bytes=LIMIT)
+    assert decompress_into(Codec.ZSTD, packed, memoryview(bytearray(1 << 20))) is None
+
+
 def tiny_blocks(count):
     """A frame of lz4 of blocks of a byte each."""
     frame = compress(Codec.LZ4, b"")

@@ -93,8 +93,7 @@ class Decoder:
             if size is None:
                 yield from self._gather_planned()
                 pieces = decompress_chunks(codec, payload, max_bytes=self._max_batch_bytes)
-                plan = array("q", _stretch(header, 0, 0, kind))
-                yield from self._gather_pieces(position, plan, chain((next(pieces, b""),), pieces))
+                yield from self._gather_opened(position, header, kind, pieces)
                 return
             start, end = self._planned_bytes, self._planned_bytes + size
         elif self._is_unpacked:
@@ -204,9 +203,8 @@ class Decoder:
         room = self._unpacked_room(self._planned_bytes)
         if second is not None or len(first) > len(room):
             yield from self._gather_planned()
-            plan = array("q", _stretch(header, 0, 0, kind))
-            rest = () if second is None else chain((second,), pieces)
-            yield from self._gather_pieces(position, plan, chain((first,), rest))
+            rest = () if second is None else (second,)
+            yield from self._gather_opened(position, header, kind, chain((first, *rest), pieces))
             return
         room[: len(first)] = first
         start, end = self._planned_bytes, self._planned_bytes + len(first)
@@ -262,6 +260,18 @@ class Decoder:
         status = yield from self._gather(data)
         if status != layout.DONE:
             raise self._malformed(planned[self._rows.stretch])
+
+    def _gather_opened(
+        self, position: int, header: BatchHeader, kind: int, pieces: Iterator[Buffer]
+    ) -> Iterator[pa.RecordBatch]:
+        """Gather a batch whose records come in pieces, if it is sound or large.
+
+        A codec's checksum follows the last piece: a small batch has none of its rows taken before.
+        """
+        first, second = next(pieces, b""), next(pieces, None)
+        rest = () if second is None else (second,)
+        plan = array("q", _stretch(header, 0, 0, kind))
+        yield from self._gather_pieces(position, plan, chain((first, *rest), pieces))
 
     def _gather_pieces(
         self, position: int, plan: "array[int]", pieces: Iterable[Buffer]

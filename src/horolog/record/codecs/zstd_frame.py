@@ -67,15 +67,16 @@ def into(packed: memoryview, room: memoryview) -> int | None:
         decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
     filled = 0
     try:
-        if frames.is_one and zstandard.frame_content_size(packed) <= frames.at_most <= _BLOCK_BYTES:
-            # In one call, which is half of the time for so little.
+        size = zstandard.frame_content_size(packed) if frames.is_one else 0
+        if size and size <= frames.at_most <= _BLOCK_BYTES:
+            # In one call, which is half of the time for so little; of no bytes it checks nothing.
             data = decompressor.decompress(packed, max_output_size=frames.at_most)
             filled = len(data)
             room[:filled] = data
         else:
             with decompressor.stream_reader(packed, read_across_frames=True) as reader:
-                while size := reader.readinto(room[filled:]):
-                    filled += size
+                while read := reader.readinto(room[filled:]):
+                    filled += read
     except zstandard.ZstdError:
         return None
     finally:

@@ -71,6 +71,7 @@ def _write_append_times(
         first = batches.start_of(position, IDENTITY_SIZE)
         entries.append((max(stretch.offset, header.base_offset), stretch.ms, first))
     known = [ms for _, ms, _ in entries if ms is not None]
+    reader.end = SegmentEnd(size, end_offset)
     if not known:
         return
     reader.end = SegmentEnd(0, start)  # as if each were appended now
