@@ -36,6 +36,8 @@ class BatchRun(NamedTuple):
     starts: Sequence[int]
     """Where the records of each start, after its header, and end."""
     ends: Sequence[int]
+    crcs: Sequence[int]
+    """The checksums that their headers name."""
 
     @property
     def producers(self) -> Numbers:
@@ -46,7 +48,7 @@ class BatchRun(NamedTuple):
     def is_damaged(self, buffer: memoryview, index: int) -> bool:
         """Whether the checksum of one of them is another."""
         covered = buffer[self.starts[index] - _SUMMED_BEFORE : self.ends[index]]
-        return bool(crc32c.crc32c(covered) != self.facts[index, layout.FACT_CRC])
+        return crc32c.crc32c(covered) != self.crcs[index]
 
     def first(self, count: int) -> Self:
         """So many of them."""
@@ -57,6 +59,7 @@ class BatchRun(NamedTuple):
             facts=self.facts[:count],
             starts=self.starts[:count],
             ends=self.ends[:count],
+            crcs=self.crcs[:count],
         )
 
     def placed(self, ends: Sequence[int], start: int) -> Numbers:
@@ -102,12 +105,14 @@ class BatchRunReader:
             kernels.plan_batches(self._bytes, self._numbers, self._plan, self._facts)
         count = self._state[layout.PLAN_COUNT]
         stretches = self._plan.reshape(_MOST, -1)[:count]
+        facts = self._facts.reshape(_MOST, -1)[:count]
         return BatchRun(
             Codec(self._state[layout.PLAN_CODEC]),
             stretches,
-            self._facts.reshape(_MOST, -1)[:count],
+            facts,
             stretches[:, layout.STRETCH_START].tolist(),
             stretches[:, layout.STRETCH_END].tolist(),
+            facts[:, layout.FACT_CRC].tolist(),
         )
 
 

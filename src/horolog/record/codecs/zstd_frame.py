@@ -52,6 +52,12 @@ class _ThreadLocal(threading.local):
 _local = _ThreadLocal()
 
 
+def _take_decompressor() -> zstandard.ZstdDecompressor:
+    """This thread's; a second reader on it, half-way through the first one, makes its own."""
+    decompressor, _local.decompressor = _local.decompressor, None
+    return decompressor or zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+
+
 def into(packed: memoryview, room: memoryview) -> int | None:
     """Decompress frames to the start of `room`; see `compression.decompress_into`."""
     frames = _walk_frames(packed)
@@ -61,11 +67,7 @@ def into(packed: memoryview, room: memoryview) -> int | None:
         or frames.window > _MAX_KEPT_WINDOW_BYTES
     ):
         return None
-    # Taken, as below.
-    decompressor, _local.decompressor = _local.decompressor, None
-    if decompressor is None:
-        decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
-    filled = 0
+    decompressor, filled = _take_decompressor(), 0
     try:
         size = zstandard.frame_content_size(packed) if frames.is_one else 0
         if size and size <= frames.at_most <= _BLOCK_BYTES:
@@ -94,10 +96,7 @@ def chunks(
             can be read, if it ends early.
     """
     frames = _walk_frames(packed)
-    # Taken: a second reader on this thread, half-way through this one, makes its own.
-    decompressor, _local.decompressor = _local.decompressor, None
-    if decompressor is None:
-        decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+    decompressor = _take_decompressor()
     # Few pieces are best: each call waits for the interpreter's lock when it returns.
     first_bytes = FIRST_CHUNK_BYTES if scratch is None else len(scratch)
     size = max(1, min(frames.at_most, chunk_bytes, first_bytes))
