@@ -1,6 +1,7 @@
 """How fast does a broker take records one by one? Requests a second, median and p99.
 
-`--floor` also measures a server that only writes requests to a file and answers them.
+`--floor` also measures a server that only writes requests to a file and answers them. `--poll-us 0`
+shows what busy polling gives; Apache Kafka passes over such a setting.
 """
 
 import contextlib
@@ -89,13 +90,15 @@ def print_floor(share: int, runs: int) -> None:
 def main() -> None:
     parser = harness.parser_of(__doc__ or "")
     parser.add_argument("--floor", action="store_true", help="measure the bare server as well")
+    parser.add_argument("--poll-us", type=int, default=100, help="horolog.busy.poll.us (100)")
     options = parser.parse_args()
     asked = harness.options_of(options)
     harness.require_peer()
     harness.machine()
     share = 3 if asked.quick else 1
+    polling = {"horolog.busy.poll.us": str(options.poll_us)}
     alone, many = latency(15_000 // share), 150_000 // share
-    with harness.both_sides(asked) as sides:
+    with harness.both_sides(asked, polling) as sides:
         taken = harness.take(alone, sides, asked)
         for figure in ("p50_ms", "p99_ms"):
             row = harness.Row(

@@ -20,6 +20,7 @@ from horolog.buffers import Buffer
 from horolog.config import Endpoint, Settings
 from horolog.network import mappings, turns
 from horolog.network.budget import ByteBudget
+from horolog.network.busy_polling import BusyPolling
 from horolog.network.connection import (
     IN_FLIGHT_REQUESTS,
     QUICK_BYTES,
@@ -144,6 +145,7 @@ class Stage:
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             mappings=Mappings(),
             turns=ConnectionTurns(loop),
+            polling=BusyPolling(loop, 0.0),
             config_now=lambda: config,
             admit=lambda connection: self.admits,
             forget=self._forget,

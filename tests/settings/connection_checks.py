@@ -10,6 +10,7 @@ from raw_connection import RawConnection, fetch_fields, produce_fields
 from setting_checks import REFUSED, of_broker
 from settings_lab import Lab
 
+from horolog.network.busy_polling import BEGIN_AFTER
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
 
@@ -141,6 +142,18 @@ def send_buffer(lab: Lab) -> int:
 )
 def receive_buffer(lab: Lab) -> int:
     return _of_an_accepted_connection(lab, socket.SO_RCVBUF)
+
+
+@of_broker("horolog.busy.poll.us", {"0": False, "10000": True})
+def whether_the_event_loop_polls_for_the_next_of_many_requests(lab: Lab) -> bool:
+    polling = lab.broker.service._server.shared.polling
+    seen = False
+    with lab.connect() as connection:
+        for _ in range(10 * BEGIN_AFTER):
+            assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == 0
+            seen = seen or polling.is_polling
+    assert eventually(lambda: not polling.is_polling)  # it ends by itself
+    return seen
 
 
 # --- limits ---------------------------------------------------------------------------------

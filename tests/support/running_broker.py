@@ -29,6 +29,9 @@ QUICK = {
     "log.initial.task.delay.ms": "86400000",
 }
 
+# The clients are in this process, and need its interpreter.
+SHARED = {"horolog.busy.poll.us": "0"}
+
 
 class RunningBroker:
     """A broker in this process; its state may be looked at through `call` and `run`."""
@@ -42,7 +45,7 @@ class RunningBroker:
     ) -> None:
         self.log_dir = log_dir
         self.clock = SystemClock() if clock is None else clock
-        self._settings = {"log.dir": str(log_dir), **QUICK, **(settings or {})}
+        self._settings = {"log.dir": str(log_dir), **QUICK, **SHARED, **(settings or {})}
         self._new_loop = new_loop
         self._start()
 

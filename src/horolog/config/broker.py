@@ -66,6 +66,7 @@ class BrokerConfig:
 
     # horolog's own.
     horolog_adopt_defaults: bool = False
+    horolog_busy_poll_us: int = 100
     horolog_group_max_bytes: int = 16 << 20
     horolog_groups_max_bytes: int = 128 << 20
     horolog_max_batch_uncompressed_bytes: int = 1 << 30

@@ -20,6 +20,7 @@ from horolog.buffers import Buffer
 from horolog.config import BrokerConfig, Endpoint
 from horolog.errors import HorologError
 from horolog.network.budget import SMALL_BYTES, ByteBudget
+from horolog.network.busy_polling import BusyPolling
 from horolog.network.dispatching import Dispatch, Hangup, anonymous
 from horolog.network.framing import Frames
 from horolog.network.lifecycle import Event, State, next_state
@@ -74,6 +75,7 @@ class Shared:
     scratch: memoryview
     mappings: Mappings
     turns: ConnectionTurns
+    polling: BusyPolling
     config_now: Callable[[], BrokerConfig]
     admit: "Callable[[ServerConnection], bool]"
     forget: "Callable[[ServerConnection], None]"
@@ -185,6 +187,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` have been received into the buffer."""
         self.last_active = self._loop.time()
+        self._shared.polling.received()
         self._receiving = True
         self._has_begun = False
         try:
@@ -196,6 +199,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._receive_in_turn()
         self._pump()
         self._steer_reading()
+        if not self._in_flight and nbytes <= QUICK_BYTES:
+            self._shared.polling.answered()
 
     def eof_received(self) -> None:
         """The client has shut down its side: close, as Kafka does."""

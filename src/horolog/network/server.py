@@ -14,6 +14,7 @@ from horolog.config import BrokerConfig, Endpoint
 from horolog.errors import Misconfigured
 from horolog.network.accepting import Acceptor
 from horolog.network.budget import ByteBudget
+from horolog.network.busy_polling import BusyPolling, worth_polling_s
 from horolog.network.connection import ServerConnection, Shared
 from horolog.network.dispatching import Dispatch
 from horolog.network.file_records import FileSlots
@@ -60,6 +61,7 @@ class Server:
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             mappings=Mappings(),
             turns=ConnectionTurns(self._loop),
+            polling=BusyPolling(self._loop, worth_polling_s(config.horolog_busy_poll_us)),
             config_now=config_now,
             admit=self._admit,
             forget=self._forget,

@@ -11,6 +11,8 @@ QUIET: Final[Mapping[str, str]] = {
     # INVALID_TIMESTAMP (32), nor fill the log with warnings.
     "log.message.timestamp.after.max.ms": _ANY_TIME_MS,
     "horolog.timestamp.warn.ahead.ms": _ANY_TIME_MS,
+    # The client is in the same process, and needs its interpreter.
+    "horolog.busy.poll.us": "0",
     # Kafka waits three seconds for more members. Nothing at all would be too short: kafka-python
     # asks for metadata 100 ms after it subscribes, and shares out what it knows until then.
     "group.initial.rebalance.delay.ms": "150",

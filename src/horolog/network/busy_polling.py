@@ -1,0 +1,93 @@
+"""Asks for the next request, instead of sleeping, while clients ask one thing after the other.
+
+A client that waits for each response sends its next request some 50 µs after it. An event loop
+that sleeps meanwhile pays for a processor that has to be woken, and for caches that have lost the
+broker's code: together more than the request. So while requests follow responses so soon, the loop
+polls its sockets for a moment (`horolog.busy.poll.us`) before it sleeps, as Linux does for halted
+virtual machines.
+
+What this may cost is bounded: it begins after several responses in turn were followed so soon, ends
+with the first that is not, and rests where somebody else needs the processor. Idle connections,
+large requests and requests in flight do not poll.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final
+
+BEGIN_AFTER: Final = 8
+"""Responses that are followed soon before the loop polls."""
+REST: Final = 1_000
+"""Responses before it polls again where the processor was taken away from it."""
+
+
+class BusyPolling:
+    """The polling of one event loop. For its thread only.
+
+    `seconds` is how long the loop polls after a response; with 0 it never does. `now` counts
+    seconds.
+    """
+
+    __slots__ = ("_answered_at", "_looked_at", "_loop", "_now", "_score", "_seconds", "is_polling")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        seconds: float,
+        now: Callable[[], float] = perf_counter,
+    ) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._now = now
+        self._score = 0  # responses in turn that were followed soon; below 0 while it rests
+        self._answered_at = 0.0  # of the last response; 0.0 once a request has followed
+        self._looked_at = 0.0
+        self.is_polling = False
+
+    def received(self) -> None:
+        """Bytes have arrived from a client."""
+        if not self._answered_at:
+            return
+        now = self._looked_at = self._now()
+        # To wake up takes about as long as it is worth to poll.
+        soon = self._seconds if self.is_polling else 2 * self._seconds
+        if now - self._answered_at > soon:
+            self._score = min(self._score, 0)
+        elif self._score < BEGIN_AFTER:
+            self._score += 1
+        self._answered_at = 0.0
+
+    def answered(self) -> None:
+        """A client that has just been served has been answered all that it asked."""
+        if not self._seconds:
+            return
+        self._answered_at = self._looked_at = self._now()
+        if self._score >= BEGIN_AFTER and not self.is_polling:
+            self.is_polling = True
+            self._loop.call_soon(self._poll)
+
+    def _poll(self) -> None:
+        """Once an iteration of the event loop, which does not sleep while this is scheduled."""
+        now = self._now()
+        if now - self._looked_at > self._seconds:
+            self._score = -REST  # an iteration takes a few µs, unless others work
+        elif self._answered_at and now - self._answered_at > self._seconds:
+            self._score = 0
+        self._looked_at = now
+        self.is_polling = self._answered_at > 0.0 and self._score >= BEGIN_AFTER
+        if self.is_polling:
+            self._loop.call_soon(self._poll)
+
+
+def worth_polling_s(asked_us: int) -> float:
+    """How long to poll, of so many microseconds; nothing where there is only one processor.
+
+    There a client would not get it before the broker sleeps.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        processors = len(os.sched_getaffinity(0))
+    else:
+        processors = os.cpu_count() or 1
+    return asked_us / 1e6 if processors > 1 else 0.0
