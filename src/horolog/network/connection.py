@@ -397,6 +397,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         exchange.reply = done.result()
         self._go_on()
+        if not self._in_flight and exchange.size <= QUICK_BYTES:
+            self._shared.polling.answered()
 
     def _settle(self, size: int, reply: Reply | None) -> None:
         """Complete a request: release its bytes and send its reply."""

@@ -37,6 +37,23 @@ def test_lookup(index: OffsetIndex, offset: int, expected: OffsetPosition) -> No
     assert index.lookup(offset) == expected
 
 
+@pytest.mark.parametrize(
+    ("offset", "expected"), [(45, 4096), (51, 4096), (52, 8200), (59, 8200), (60, None), (99, None)]
+)
+def test_the_entry_after_an_offset(index: OffsetIndex, offset: int, expected: int | None) -> None:
+    assert index.position_after(offset) == expected
+
+
+def test_the_entry_after_an_offset_is_not_read_from_another_block(tmp_path: Path) -> None:
+    index = OffsetIndex(Files(), str(tmp_path / "00000000000000000000.index"), 0, 300 * 8)
+    index.entries.create()
+    for number in range(200):
+        index.append(number, 10 * number)
+    assert index.position_after(126) == 1270
+    assert index.position_after(127) is None
+    assert index.position_after(128) == 1290
+
+
 def test_an_empty_index_points_to_the_beginning(tmp_path: Path) -> None:
     index = OffsetIndex(Files(), str(tmp_path / "00000000000000000045.index"), 45, 80)
     index.entries.create()

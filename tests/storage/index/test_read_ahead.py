@@ -61,6 +61,8 @@ def test_a_lookup_that_may_block_waits_for_each_file_once(
                 suffix == name and first <= start and end <= last
                 for name, first, last in files.asked
             ), "everything that is read was announced"
+        (log_bytes,) = (last - first for name, first, last in files.asked if name == ".log")
+        assert log_bytes <= 8_500 + (8 << 10), "a batch, and what is behind the next entry"
 
 
 def test_a_lookup_in_blocks_of_indexes_that_were_searched_reads_the_log_alone(

@@ -95,6 +95,12 @@ class Entries:
         index = bisect_right(first, value) - 1
         return (first[index], second[index]) if index >= 0 else None
 
+    def first_behind(self, value: int) -> tuple[int, int] | None:
+        """The first entry whose first column is above `value`; None if it is in another block."""
+        _, (first, second) = self._block(value)
+        index = bisect_right(first, value)
+        return (first[index], second[index]) if index < len(first) else None
+
     def _block(self, value: int) -> tuple[int, Columns]:
         """The block to search by the first column, and the number of its first entry."""
         content = self._content  # before their number: what is read now is not kept for others

@@ -40,7 +40,9 @@ from horolog.storage.index.time import TimeEntry, TimeIndex
 _logger = logging.getLogger(__name__)
 
 _NEAR_BYTES = 8 << 20  # farther from the last offset entry there is one missing
-_SEARCHED_BYTES = 128 << 10  # of a log, behind an index entry
+# Of a log, behind an index entry: at most, and behind the next entry that is known.
+_SEARCHED_BYTES = 128 << 10
+_BEHIND_NEXT_BYTES = 8 << 10
 _MOST_HEADERS = 50_000  # read to prove an entry, before a scan by a task is the better way
 ANY_SIZE: Final = 1 << 31
 """Of an index that is only read."""
@@ -305,9 +307,19 @@ class Indexes:
         start = self._entry_before(entry.offset, log.size).position
         if not self._files.is_nonblocking:
             # The search begins here and goes on behind: one wait for the disk instead of two.
-            log.will_need(start, _SEARCHED_BYTES)
+            log.will_need(start, self._searched_bytes(entry.offset, start))
         within = None if self.is_checked else _NEAR_BYTES
         return batch_of_time_entry(log, entry, start, within)
+
+    def _searched_bytes(self, offset: int, start: int) -> int:
+        """How much of the log a search from this entry on may read; pages cost time, too."""
+        try:
+            after = self.offsets.position_after(offset)
+        except (FileMissing, CorruptIndex):
+            after = None
+        if after is None or after < start:
+            return _SEARCHED_BYTES
+        return min(_SEARCHED_BYTES, after - start + _BEHIND_NEXT_BYTES)
 
     def adopt(self, facts: IndexBuilder) -> None:
         """Take over what a walk over all headers found, and write the indexes it built."""

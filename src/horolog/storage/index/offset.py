@@ -63,6 +63,11 @@ class OffsetIndex:
             return OffsetPosition(self.base_offset, 0)
         return OffsetPosition(self.base_offset + found[0], found[1])
 
+    def position_after(self, offset: int) -> int | None:
+        """Where the batch of the next entry begins, if it is known without another read."""
+        found = self.entries.first_behind(offset - self.base_offset)
+        return None if found is None else found[1]
+
     def last_before(self, position: int) -> OffsetPosition:
         """The last entry of a batch that begins before `position`."""
         return self[self.entries.search(1, position - 1) - 1]
