@@ -45,12 +45,12 @@ UNKNOWN_COUNT = -1
 """Count of records of a compressed message of v0 or v1, of which only the header was read."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_SIZE_TO_MAGIC = struct.Struct(">iib")  # from byte 8: batch_length, leader_epoch, magic
-_CRC_START = 21
+SIZE_TO_MAGIC = struct.Struct(">iib")  # from byte 8: batch_length, leader_epoch, magic
+CRC_START = 21
 _ATTRIBUTES_LOW_BYTE = 22
 _CRC_COVERED = struct.Struct(">hiqqqhii")  # the header from byte 21
 _SMALLEST_LENGTH = 14  # of any format: an empty message of v0
-_SMALLEST_V2_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+SMALLEST_V2_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 
 _MESSAGE = struct.Struct(">qiIbB")  # offset, size, CRC-32, magic, attributes
 _MESSAGE_TIMESTAMP = struct.Struct(">q")
@@ -66,10 +66,10 @@ _ZSTD = 4
 _CODECS = tuple(Codec)
 _TIMESTAMP_TYPES = tuple(TimestampType)
 
-_CODEC_BITS = 0x07
-_LOG_APPEND_TIME_BIT = 0x08
+CODEC_BITS = 0x07
+LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
-_CONTROL_BIT = 0x20
+CONTROL_BIT = 0x20
 _DELETE_HORIZON_BIT = 0x40
 _KNOWN_BITS = 0x7F
 _SEQUENCES = 1 << 31  # after 2147483647 comes 0
@@ -110,7 +110,7 @@ class BatchHeader(NamedTuple):
     @property
     def codec_number(self) -> int:
         """The codec as the header gives it, 0 to 7; Kafka has 0 (none) to 4."""
-        return self.attributes & _CODEC_BITS
+        return self.attributes & CODEC_BITS
 
     @property
     def codec(self) -> Codec:
@@ -146,7 +146,7 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         """Holds markers that no consumer is shown."""
-        return bool(self.attributes & _CONTROL_BIT)
+        return bool(self.attributes & CONTROL_BIT)
 
     @property
     def has_delete_horizon(self) -> bool:
@@ -177,7 +177,7 @@ def parse_header(buffer: Buffer, position: int = 0, least_offset: int = 0) -> Ba
     if position < 0 or len(buffer) - position < HEADER_SIZE:
         return _short_header(buffer, position, least_offset)
     fields = _HEADER.unpack_from(buffer, position)
-    if fields[3] != MAGIC or fields[1] < _SMALLEST_V2_LENGTH:
+    if fields[3] != MAGIC or fields[1] < SMALLEST_V2_LENGTH:
         _check_size_and_magic(fields[1], fields[3], position)
         return _message_header(buffer, position, least_offset)
     header: BatchHeader = _new_header(fields)
@@ -187,7 +187,7 @@ def parse_header(buffer: Buffer, position: int = 0, least_offset: int = 0) -> Ba
 def _short_header(buffer: Buffer, position: int, least_offset: int) -> BatchHeader:
     left = 0 if position < 0 else max(0, len(buffer) - position)
     if left > MAGIC_POSITION:
-        length, _, magic = _SIZE_TO_MAGIC.unpack_from(buffer, position + 8)
+        length, _, magic = SIZE_TO_MAGIC.unpack_from(buffer, position + 8)
         if magic in (0, 1) and left >= _MESSAGE_HEADS[magic]:
             _check_size_and_magic(length, magic, position)
             return _message_header(buffer, position, least_offset)
@@ -205,7 +205,7 @@ def _message_header(buffer: Buffer, position: int, least_offset: int) -> BatchHe
     timestamp = NO_TIMESTAMP
     if magic:
         (timestamp,) = _MESSAGE_TIMESTAMP.unpack_from(buffer, position + _MESSAGE.size)
-    is_compressed = attributes & _CODEC_BITS
+    is_compressed = attributes & CODEC_BITS
     base_offset = min(least_offset, offset) if is_compressed else offset
     return BatchHeader(
         base_offset=base_offset,
@@ -229,7 +229,7 @@ def codec_number_of(batch: Buffer) -> int:
     if len(batch) <= _ATTRIBUTES_LOW_BYTE:
         return 0
     at = _ATTRIBUTES_LOW_BYTE if batch[MAGIC_POSITION] == MAGIC else _MESSAGE_ATTRIBUTES
-    return batch[at] & _CODEC_BITS
+    return batch[at] & CODEC_BITS
 
 
 def iter_headers(
@@ -246,8 +246,8 @@ def iter_headers(
     end = len(buffer)
     position = start
     while end - position > MAGIC_POSITION:
-        length, _, magic = _SIZE_TO_MAGIC.unpack_from(buffer, position + 8)
-        if magic != MAGIC or length < _SMALLEST_V2_LENGTH:
+        length, _, magic = SIZE_TO_MAGIC.unpack_from(buffer, position + 8)
+        if magic != MAGIC or length < SMALLEST_V2_LENGTH:
             _check_size_and_magic(length, magic, position)
         if end - position < length + LOG_OVERHEAD:
             return
@@ -275,7 +275,7 @@ def _check_size_and_magic(length: int, magic: int, position: int) -> None:
             f"format v{magic}, {_SMALLEST_MESSAGES[magic]})",
             position,
         )
-    if magic == MAGIC and length < _SMALLEST_V2_LENGTH:
+    if magic == MAGIC and length < SMALLEST_V2_LENGTH:
         raise CorruptBatch(
             f"Record batch is corrupt (the size {length + LOG_OVERHEAD} is smaller than the "
             f"minimum allowed overhead {HEADER_SIZE})",
@@ -298,7 +298,7 @@ def verify_crc(buffer: Buffer, position: int = 0, header: BatchHeader | None = N
             position,
         )
     if header.magic == MAGIC:
-        computed = crc32c.crc32c(memoryview(buffer)[position + _CRC_START : end])
+        computed = crc32c.crc32c(memoryview(buffer)[position + CRC_START : end])
     else:
         computed = zlib.crc32(memoryview(buffer)[position + _MESSAGE_CRC_START : end])
     if computed != header.crc:
@@ -324,7 +324,7 @@ def restamp(
     """
     attributes = header.attributes
     if timestamp_type is not None and timestamp_type != header.timestamp_type:
-        attributes = (attributes & ~_LOG_APPEND_TIME_BIT) | (timestamp_type << 3)
+        attributes = (attributes & ~LOG_APPEND_TIME_BIT) | (timestamp_type << 3)
     if max_timestamp is None:
         max_timestamp = header.max_timestamp
     crc = header.crc

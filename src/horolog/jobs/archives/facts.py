@@ -9,15 +9,14 @@ A row for each batch, in offset order, of format v2 (batches of v0 and v1 are co
     payload             of a control batch, its records as they are, uncompressed; else null
 """
 
-from array import array
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from horolog.record.batch import BatchHeader
 from horolog.record.compression import Codec
+from horolog.record.header_table import HeaderTable
 
 NUMBERS: Final = (
     "base_offset",
@@ -43,42 +42,28 @@ _LARGEST_INT32 = (1 << 31) - 1
 Numbers = npt.NDArray[np.int64]
 
 
-class BatchFacts:
-    """The facts of batches in offset order, as they come."""
-
-    def __init__(self) -> None:
-        self._numbers = array("q")
-        self._payloads: dict[int, bytes] = {}
-
-    def __len__(self) -> int:
-        return len(self._numbers) // len(NUMBERS)
-
-    def add(self, header: BatchHeader, payload: bytes | None = None) -> None:
-        """Take a batch; of a control batch with its records, uncompressed."""
-        if payload is not None:
-            self._payloads[len(self)] = payload
-        self._numbers.extend(
-            (
-                header.base_offset,
-                header.last_offset,
-                header.base_timestamp,
-                header.max_timestamp,
-                header.attributes & _KNOWN_BITS,
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.leader_epoch,
-                header.records_count,
-            )
+def of_headers(headers: HeaderTable) -> Numbers:
+    """The rows of numbers of batches."""
+    numbers = np.empty((len(headers), len(NUMBERS)), np.int64)
+    for place, name in enumerate(NUMBERS):
+        field = "records_count" if name == "records" else name
+        numbers[:, place] = (
+            headers.last_offsets if name == "last_offset" else headers.columns[field]
         )
+    numbers[:, ATTRIBUTES] &= _KNOWN_BITS
+    return numbers
 
-    def numbers(self) -> Numbers:
-        """A row of numbers for each batch; a copy."""
-        return np.array(self._numbers, np.int64).reshape(-1, len(NUMBERS))
 
-    def payloads(self, kept: npt.NDArray[np.bool_]) -> list[bytes | None]:
-        """The payloads of the batches that are kept."""
-        return [self._payloads.get(place) for place in np.flatnonzero(kept).tolist()]
+def headers_of(numbers: Numbers) -> HeaderTable:
+    """The headers that rows of numbers describe; they have no lengths and checksums yet."""
+    headers = HeaderTable.empty(len(numbers))
+    for place, name in enumerate(NUMBERS):
+        if name == "last_offset":
+            delta = numbers[:, LAST_OFFSET] - numbers[:, BASE_OFFSET]
+            headers.columns["last_offset_delta"] = delta
+        else:
+            headers.columns["records_count" if name == "records" else name] = numbers[:, place]
+    return headers
 
 
 def table_of(numbers: Numbers, payloads: list[bytes | None]) -> pa.RecordBatch:

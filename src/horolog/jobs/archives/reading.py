@@ -5,7 +5,6 @@ each batch once, wherever they were cut. Aborted transactions are left out with 
 and leave gaps in the offsets as a compaction does; markers of commits are kept.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -16,14 +15,22 @@ import pyarrow as pa
 from horolog.buffers import Buffer
 from horolog.jobs.archives import facts as of_batches
 from horolog.jobs.archives.digests import NO_APPEND_TIME, BatchDigest, RecordDigest
-from horolog.jobs.archives.facts import BatchFacts
 from horolog.jobs.archives.ranges import MOST_OFFSETS, Range
-from horolog.record.batch import MAGIC, BatchHeader, iter_headers, verify_crc
+from horolog.record.batch import (
+    CONTROL_BIT,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    BatchHeader,
+    iter_headers,
+    parse_header,
+    verify_crc,
+)
 from horolog.record.columns import batch_schema, decode
 from horolog.record.conversion import convert_all, open_batch
+from horolog.record.header_table import HeaderTable, Numbers, positions_of
 from horolog.record.markers import read_marker
 from horolog.record.old_format.sent import RUN_BYTES
-from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, AppendTimeStretch
+from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch
 
 _DECODED: Final = ("key", "value", "headers", "offset", "timestamp_ms")
 SCHEMA: Final = pa.schema(
@@ -48,13 +55,24 @@ class Piece(NamedTuple):
     """When records of these offsets were appended; None where nothing is known of it."""
 
 
-class _Batch(NamedTuple):
-    position: int
-    header: BatchHeader
-    payload: bytes | None
-    """Of a control batch."""
-    append_ms: int = NO_APPEND_TIME
-    """When it was appended, as a whole."""
+class _Batches(NamedTuple):
+    """Batches in offset order."""
+
+    positions: Numbers
+    headers: HeaderTable
+    payloads: list[bytes | None]
+    """Of control batches."""
+    append_ms: Numbers
+    """When each was appended, as a whole; `NO_APPEND_TIME` if that is unknown."""
+
+    def between(self, first: int, end: int) -> "_Batches":
+        """Some that follow one another."""
+        return _Batches(
+            self.positions[first:end],
+            self.headers[first:end],
+            self.payloads[first:end],
+            self.append_ms[first:end],
+        )
 
 
 class RangeReader:
@@ -110,51 +128,73 @@ class RangeReader:
     # Batches.
 
     def _piece(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        view, headers = self._in_v2(memoryview(piece.data), piece)
-        batches: list[_Batch] = []
-        for position, header in headers:
-            batch = view[position : position + header.size]
-            is_dropped = piece.drops is not None and piece.drops(header, batch)
-            last_offset = header.last_offset
-            if last_offset < self._start:
-                continue
-            if last_offset >= self._end:
-                self._stop_at(header.base_offset)
-                break
-            if self._begun is None:
-                self._begun = max(self._floor, min(self._start, header.base_offset))
-            if is_dropped or self._is_too_early(header):
-                continue
-            payload = None
-            if header.is_control:
-                verify_crc(view, position, header)
-                marker = read_marker(batch)
-                if marker is not None and marker.is_abort:
-                    continue
-                payload = b"".join(bytes(part) for part in open_batch(batch, header).pieces)
-            elif header.records_count == 0:
-                verify_crc(view, position, header)
-            batches.append(_Batch(position, header, payload))
-        for cut, group in self._groups(_appended(batches, piece)):
+        view, positions = self._in_v2(memoryview(piece.data), piece)
+        batches = self._wanted(view, positions, piece)
+        for cut, group in self._groups(batches):
             if cut is not None:
                 self._finish(cut)
                 self._begun = cut
             yield from self._group(view, group)
 
-    def _in_v2(
-        self, view: memoryview, piece: Piece
-    ) -> tuple[memoryview, Iterable[tuple[int, BatchHeader]]]:
-        """The batches, and position and header of each.
+    def _wanted(self, view: memoryview, positions: Sequence[int], piece: Piece) -> _Batches:
+        """The batches that are kept of those at some positions."""
+        headers = HeaderTable.read(view, positions)
+        last_offsets = headers.last_offsets
+        inside = last_offsets >= self._start
+        beyond = np.flatnonzero(inside & (last_offsets >= self._end))
+        count = int(beyond[0]) if len(beyond) else len(headers)
+        is_dropped = np.zeros(count, np.bool_)
+        if piece.drops is not None:  # of every batch in order
+            for place, header in enumerate(headers[:count].headers()):
+                at = positions[place]
+                is_dropped[place] = piece.drops(header, view[at : at + header.size])
+        is_kept, base_offsets = inside[:count], headers.numbers("base_offset")
+        if self._begun is None and is_kept.any():
+            first = int(base_offsets[int(np.argmax(is_kept))])
+            self._begun = max(self._floor, min(self._start, first))
+        if count < len(headers):
+            self._stop_at(int(base_offsets[count]))
+        headers = headers[:count]
+        is_control = headers.numbers("attributes") & CONTROL_BIT != 0
+        is_kept &= ~is_dropped
+        if self._from_ms is not None:
+            is_kept &= is_control | (headers.numbers("max_timestamp") >= self._from_ms)
+        payloads: list[bytes | None] = [None] * count
+        is_empty = headers.numbers("records_count") == 0
+        for place in np.flatnonzero(is_kept & (is_control | is_empty)).tolist():
+            position = positions[place]
+            header = parse_header(view, position)
+            verify_crc(view, position, header)
+            if header.is_control:
+                batch = view[position : position + header.size]
+                payloads[place] = _payload_of(batch, header)
+                is_kept[place] = payloads[place] is not None
+        places = np.flatnonzero(is_kept)
+        headers = headers[places]
+        return _Batches(
+            np.array(positions, np.int64)[places],
+            headers,
+            [payloads[place] for place in places.tolist()],
+            _append_times(headers, piece),
+        )
+
+    def _in_v2(self, view: memoryview, piece: Piece) -> tuple[memoryview, Sequence[int]]:
+        """The batches, and the position of each.
 
         Those of older formats are converted; what is not wanted of these is left out.
         """
-        headers: list[tuple[int, BatchHeader]] = []  # of batches that are in v2
+        positions = positions_of(view)
+        if positions is None:
+            return self._converted(view, piece)
+        if positions:
+            self._least_offset = parse_header(view, positions[-1]).next_offset
+        return view, positions
+
+    def _converted(self, view: memoryview, piece: Piece) -> tuple[memoryview, Sequence[int]]:
         first, end, is_old, least_offset = 0, 0, False, self._least_offset
         following = least_offset
         for position, header in iter_headers(view, 0, least_offset):
             is_old |= header.magic != MAGIC
-            if not is_old:
-                headers.append((position, header))
             end = position + header.size
             if header.last_offset < self._start:
                 first, following = end, header.next_offset
@@ -165,13 +205,11 @@ class RangeReader:
                     end = position
                     self._is_done = True
                 break
-        if not is_old:
-            return view, headers
         # Append times are of each plain message, and those of a batch are one.
         run_bytes = RUN_BYTES if piece.append_times is None else 0
         parts = convert_all(view[first:end], MAGIC, least_offset=following, run_bytes=run_bytes)
         converted = memoryview(b"".join(part.data for part in parts))
-        return converted, iter_headers(converted)
+        return converted, positions_of(converted) or ()
 
     def _stop_at(self, base_offset: int) -> None:
         """End before a batch that is the next stretch's."""
@@ -180,38 +218,33 @@ class RangeReader:
         if self._begun is None:  # all of the stretch is within that batch
             self._begun = min(self._start, self._end)
 
-    def _is_too_early(self, header: BatchHeader) -> bool:
-        from_ms = self._from_ms
-        return from_ms is not None and header.max_timestamp < from_ms and not header.is_control
-
-    def _groups(self, batches: list[_Batch]) -> Iterator[tuple[int | None, list[_Batch]]]:
+    def _groups(self, batches: _Batches) -> Iterator[tuple[int | None, _Batches]]:
         """The batches, cut where a range has to end; the offset of the cut before each group."""
-        group: list[_Batch] = []
-        cut: int | None = None
-        for batch in batches:
-            header, ms = batch.header, batch.append_ms
-            begun = self._start if self._begun is None else self._begun
-            began = cut if cut is not None else begun
-            is_far = header.last_offset - began > MOST_OFFSETS and header.base_offset > began
+        base_offsets = batches.headers.numbers("base_offset")
+        last_offsets, append_ms = batches.headers.last_offsets, batches.append_ms
+        began = self._start if self._begun is None else self._begun
+        first, cut = 0, None
+        for place in _may_be_cut(last_offsets, append_ms, self._last_append, began):
+            base_offset, ms = int(base_offsets[place]), int(append_ms[place])
+            is_far = last_offsets[place] - began > MOST_OFFSETS and base_offset > began
             if (ms != NO_APPEND_TIME and ms < self._last_append) or is_far:
-                yield cut, group
-                cut, group = max(header.base_offset, began), []
+                yield cut, batches.between(first, place)
+                cut = began = max(base_offset, began)
+                first = place
             if ms != NO_APPEND_TIME:
                 self._last_append = ms
-            group.append(batch)
-        yield cut, group
+        known = append_ms[append_ms != NO_APPEND_TIME]
+        if len(known):
+            self._last_append = int(known[-1])
+        yield cut, batches.between(first, len(base_offsets))
 
     # Rows.
 
-    def _group(self, view: memoryview, group: list[_Batch]) -> Iterator[pa.RecordBatch]:
-        if not group:
+    def _group(self, view: memoryview, group: _Batches) -> Iterator[pa.RecordBatch]:
+        if not len(group.headers):
             return
-        found = BatchFacts()
-        for batch in group:
-            found.add(batch.header, batch.payload)
-            self._bytes += batch.header.size
-        numbers = found.numbers()
-        appended = np.array([batch.append_ms for batch in group], np.int64)
+        numbers = of_batches.of_headers(group.headers)
+        self._bytes += int(group.headers.sizes.sum())
         counted = np.zeros(len(numbers), np.int64)
         largest = np.full(len(numbers), NO_TIMESTAMP, np.int64)
         floor = self._floor if self._floor > numbers[0, of_batches.BASE_OFFSET] else None
@@ -223,7 +256,7 @@ class RangeReader:
                 max_bytes=self._max_bytes,
                 as_created=True,
             ):
-                rows, place = self._shaped(table, numbers, appended)
+                rows, place = self._shaped(table, numbers, group.append_ms)
                 counted += np.bincount(place, minlength=len(numbers))
                 if not rows.num_rows:
                     continue
@@ -231,7 +264,7 @@ class RangeReader:
                     raise_largest(largest, place, rows.column("create_ms").to_numpy())
                 self._digest.add(rows)
                 yield rows
-        self._keep(found, numbers, counted, largest)
+        self._keep(group.payloads, numbers, counted, largest)
 
     def _shaped(
         self,
@@ -278,7 +311,7 @@ class RangeReader:
 
     def _keep(
         self,
-        found: BatchFacts,
+        payloads: list[bytes | None],
         numbers: of_batches.Numbers,
         counted: npt.NDArray[np.int64],
         largest: npt.NDArray[np.int64],
@@ -293,7 +326,7 @@ class RangeReader:
         numbers[restamped, of_batches.MAX_TIMESTAMP] = largest[restamped]
         counts[changed] = counted[changed]
         numbers = numbers[kept]
-        payloads = found.payloads(kept)
+        payloads = [payloads[place] for place in np.flatnonzero(kept).tolist()]
         self._batch_digest.add(numbers, [each for each in payloads if each is not None])
         self.facts.append(of_batches.table_of(numbers, payloads))
 
@@ -316,37 +349,54 @@ class RangeReader:
         self._begin()
 
 
-def _appended(batches: list[_Batch], piece: Piece) -> list[_Batch]:
-    """The batches with their append times, as far as they are known.
+def _payload_of(batch: memoryview, header: BatchHeader) -> bytes | None:
+    """The records of a control batch, uncompressed; None of a marker of an abort."""
+    marker = read_marker(batch)
+    if marker is not None and marker.is_abort:
+        return None
+    return b"".join(bytes(part) for part in open_batch(batch, header).pieces)
+
+
+def _append_times(headers: HeaderTable, piece: Piece) -> Numbers:
+    """The append times of batches, as far as they are known.
 
     A broker says those of records from the offset on that was asked for, which may be within the
     first batch; hence the last record of each is looked up.
     """
-    stretches: Sequence[AppendTimeStretch] = ()
-    if piece.append_times is not None and batches:
-        first, last = batches[0].header, batches[-1].header
-        stretches = piece.append_times(first.base_offset, last.next_offset)
-    starts = [each.offset for each in stretches]
-    found = []
-    for batch in batches:
-        header = batch.header
-        at = bisect_right(starts, header.last_offset) - 1
-        ms = stretches[at].ms if at >= 0 else None
-        if ms is None and header.timestamp_type is LOG_APPEND_TIME:
-            ms = None if header.max_timestamp == NO_TIMESTAMP else header.max_timestamp
-        found.append(batch if ms is None else _Batch(batch.position, header, batch.payload, ms))
-    return found
+    found = np.full(len(headers), NO_APPEND_TIME, np.int64)
+    if not len(headers):
+        return found
+    last_offsets = headers.last_offsets
+    if piece.append_times is not None:
+        first = int(headers.columns["base_offset"][0])
+        stretches = piece.append_times(first, int(last_offsets[-1]) + 1)
+        starts = np.array([each.offset for each in stretches], np.int64)
+        known = [NO_APPEND_TIME if each.ms is None else each.ms for each in stretches]
+        times = np.array([NO_APPEND_TIME, *known], np.int64)
+        found = times[np.searchsorted(starts, last_offsets, side="right")]
+    stamped = headers.numbers("attributes") & LOG_APPEND_TIME_BIT != 0
+    stamps = headers.numbers("max_timestamp")
+    is_stamp = (found == NO_APPEND_TIME) & stamped & (stamps != NO_TIMESTAMP)
+    return np.where(is_stamp, stamps, found)
 
 
-def _runs(group: list[_Batch]) -> Iterator[tuple[int, int]]:
+def _may_be_cut(
+    last_offsets: Numbers, append_ms: Numbers, last_append: int, began: int
+) -> Iterable[int]:
+    """The places before which a range may have to end: mostly none, or else all."""
+    known = append_ms[append_ms != NO_APPEND_TIME]
+    is_ordered = not len(known) or (known[0] >= last_append and (known[1:] >= known[:-1]).all())
+    if is_ordered and (not len(last_offsets) or last_offsets.max() - began <= MOST_OFFSETS):
+        return ()
+    return range(len(last_offsets))
+
+
+def _runs(group: _Batches) -> Iterator[tuple[int, int]]:
     """Where batches are next to each other."""
-    begin = end = group[0].position
-    for batch in group:
-        if batch.position != end:
-            yield begin, end
-            begin = batch.position
-        end = batch.position + batch.header.size
-    yield begin, end
+    starts, ends = group.positions, group.positions + group.headers.sizes
+    breaks = np.flatnonzero(starts[1:] != ends[:-1])
+    firsts, lasts = np.append(0, breaks + 1), np.append(breaks, len(starts) - 1)
+    return zip(starts[firsts].tolist(), ends[lasts].tolist(), strict=True)
 
 
 def raise_largest(

@@ -7,15 +7,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from horolog.buffers import Buffer
 from horolog.errors import CorruptFile
 from horolog.jobs.archives import facts as of_batches
 from horolog.jobs.archives.digests import NO_APPEND_TIME, BatchDigest, RecordDigest
 from horolog.jobs.archives.parts import rows_of
 from horolog.jobs.archives.reading import raise_largest
 from horolog.jobs.archives.rows import OrderedRows, one_table
-from horolog.record.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, pack_header
+from horolog.record.batch import CODEC_BITS
 from horolog.record.column_writer import RecordsEncoder
 from horolog.record.compression import Codec, compress
+from horolog.record.header_table import HeaderTable
 from horolog.record.timestamps import NO_TIMESTAMP
 
 _CHUNK_RECORDS: Final = 16_384
@@ -25,11 +27,11 @@ _CODECS = tuple(Codec)
 class Rebuilt(NamedTuple):
     """Batches that follow each other; valid until the next are asked for."""
 
-    parts: list[bytes | memoryview]
+    parts: list[Buffer]
     """Their bytes: of each the header and the records."""
-    headers: list[BatchHeader]
-    append_ms: list[int | None]
-    """When the first record of each was appended."""
+    headers: HeaderTable
+    append_ms: npt.NDArray[np.int64]
+    """When the first record of each was appended; `NO_APPEND_TIME` if that is unknown."""
 
 
 class Rebuilder:
@@ -155,9 +157,9 @@ class Rebuilder:
         counts: npt.NDArray[np.int64],
     ) -> Rebuilt:
         data, ends = memoryview(b""), [0] * len(numbers)
-        appends: list[int | None] = [None] * len(numbers)
+        append_ms = np.full(len(numbers), NO_APPEND_TIME, np.int64)
         if rows is not None and rows.num_rows:
-            appends = _first_of_each(rows.column("append_ms"), counts)
+            append_ms = _first_of_each(rows.column("append_ms"), counts)
             written = rows.select(["key", "value", "headers", "create_ms"]).rename_columns(
                 ["key", "value", "headers", "timestamp_ms"]
             )
@@ -167,63 +169,36 @@ class Rebuilder:
             except ValueError as error:
                 first = numbers[0, of_batches.BASE_OFFSET]
                 raise CorruptFile(f"The rows from offset {first} on: {error}") from None
-        parts: list[bytes | memoryview] = []
-        headers = []
-        start = 0
-        for fields, payload, end in zip(numbers.tolist(), payloads, ends, strict=True):
-            records: bytes | memoryview = data[start:end] if payload is None else payload
-            start = end
-            codec = _CODECS[fields[of_batches.ATTRIBUTES] & 7]
-            if not fields[of_batches.RECORDS]:
-                records = b""
-            elif codec is not Codec.NONE:
-                records = compress(codec, records)
-            header = header_of(fields, len(records))
-            headers.append(header)
-            parts += (pack_header(header, records), records)
-        return Rebuilt(parts, headers, appends)
+        records: list[Buffer] = [
+            data[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)
+        ]
+        codecs = numbers[:, of_batches.ATTRIBUTES] & CODEC_BITS
+        for place, payload in enumerate(payloads):
+            if payload is not None:
+                records[place] = payload
+        for place in np.flatnonzero(numbers[:, of_batches.RECORDS] == 0).tolist():
+            records[place] = b""
+            codecs[place] = Codec.NONE
+        for place in np.flatnonzero(codecs != Codec.NONE).tolist():
+            records[place] = compress(_CODECS[codecs[place]], records[place])
+        headers = of_batches.headers_of(numbers)
+        return Rebuilt(headers.packed(records), headers, append_ms)
 
 
 _NOTHING = np.empty(0, np.int64)
 
 
-def _first_of_each(column: pa.Array, counts: npt.NDArray[np.int64]) -> list[int | None]:
-    """The value of the first row of each batch; None where there is none."""
+def _first_of_each(column: pa.Array, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The value of the first row of each batch; `NO_APPEND_TIME` where there is none."""
     if column.null_count == len(column):
-        return [None] * len(counts)
+        return np.full(len(counts), NO_APPEND_TIME, np.int64)
     values = column.fill_null(NO_APPEND_TIME).to_numpy()
     firsts = np.cumsum(counts) - counts
-    of_each = values[np.minimum(firsts, len(values) - 1)]
-    known = (counts > 0) & (of_each != NO_APPEND_TIME)
-    return [
-        ms if is_known else None
-        for ms, is_known in zip(of_each.tolist(), known.tolist(), strict=True)
-    ]
-
-
-def header_of(fields: list[int], payload_bytes: int) -> BatchHeader:
-    """The header that a row of facts describes."""
-    base_offset, last_offset, base_timestamp, max_timestamp, attributes, *rest = fields
-    producer_id, producer_epoch, base_sequence, leader_epoch, records = rest
-    return BatchHeader(
-        base_offset=base_offset,
-        batch_length=HEADER_SIZE - LOG_OVERHEAD + payload_bytes,
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=last_offset - base_offset,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        records_count=records,
-    )
+    return np.where(counts > 0, values[np.minimum(firsts, len(values) - 1)], NO_APPEND_TIME)
 
 
 def filler_at(offset: int, leader_epoch: int) -> Rebuilt:
     """An empty batch that makes a log end behind an offset, so that it is not given out again."""
     fields = [offset, offset, NO_TIMESTAMP, NO_TIMESTAMP, 0, -1, -1, -1, leader_epoch, 0]
-    header = header_of(fields, 0)
-    return Rebuilt([pack_header(header, b"")], [header], [None])
+    headers = of_batches.headers_of(np.array([fields], np.int64))
+    return Rebuilt(headers.packed([b""]), headers, np.array([NO_APPEND_TIME], np.int64))

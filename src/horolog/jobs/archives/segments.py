@@ -16,7 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
+import numpy as np
+
 from horolog.errors import StorageFailed
+from horolog.jobs.archives.digests import NO_APPEND_TIME
 from horolog.jobs.archives.manifest import ArchivedFile
 from horolog.jobs.archives.ranges import Range
 from horolog.jobs.archives.reading import RangeReader
@@ -24,9 +27,11 @@ from horolog.jobs.archives.rebuilding import Rebuilder, Rebuilt, filler_at
 from horolog.jobs.archives.rows import OrderedRows, read_facts
 from horolog.jobs.archives.sources import pieces_of
 from horolog.jobs.archives.store import ArchiveStore
-from horolog.record.timestamps import AppendTimeStretch
+from horolog.record.batch import CONTROL_BIT
 from horolog.spark.object_stores import StoreOptions
 from horolog.storage import names
+from horolog.storage.append_times.file import AppendTimeEntry
+from horolog.storage.append_times.format import IDENTITY_SIZE
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
 from horolog.storage.names import TopicPartition
@@ -173,7 +178,7 @@ class _Log:
         self.leader_epoch = -1
         self._files = files
         self._file = files.create(stem + names.LOG)
-        self._stretches: list[AppendTimeStretch] = []
+        self._appended: list[AppendTimeEntry] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="horolog-sync")
         self._syncs: list[Future[None]] = []
         self._sync_begun = 0
@@ -186,15 +191,20 @@ class _Log:
 
     def add(self, rebuilt: Rebuilt) -> None:
         """Write batches behind those before."""
-        position, stretches = self.size, self._stretches
-        known = stretches[-1].ms if stretches else None
-        for header, append_ms in zip(rebuilt.headers, rebuilt.append_ms, strict=True):
+        headers, position = rebuilt.headers, self.size
+        for header in headers.headers():
             self.builder.add(position, header)
             position += header.size
-            if append_ms != known and header.records_count and not header.is_control:
-                stretches.append(AppendTimeStretch(header.base_offset, append_ms))
-                known = append_ms
-            self.leader_epoch = max(self.leader_epoch, header.leader_epoch)
+        for place in _changes(rebuilt, self._appended[-1].ms if self._appended else None):
+            ms = int(rebuilt.append_ms[place])
+            self._appended.append(
+                AppendTimeEntry(
+                    int(headers.columns["base_offset"][place]),
+                    None if ms == NO_APPEND_TIME else ms,
+                    bytes(rebuilt.parts[2 * place][:IDENTITY_SIZE]),
+                )
+            )
+        self.leader_epoch = max(self.leader_epoch, int(headers.columns["leader_epoch"].max()))
         self._files.write_at(self._file, rebuilt.parts, self.size)
         self.size = position
         if self.size - self._sync_begun >= _SYNC_BYTES:
@@ -208,8 +218,19 @@ class _Log:
         for each in self._syncs:  # each: the kernel reports a failure once
             each.result()
 
-    def append_times(self, start: int, end: int) -> list[AppendTimeStretch]:
-        return self._stretches
+    def append_times(self, end: int) -> list[AppendTimeEntry]:
+        return self._appended
+
+
+def _changes(rebuilt: Rebuilt, before: int | None) -> list[int]:
+    """The places of batches whose append time is another than that of the records before."""
+    headers = rebuilt.headers
+    is_control = headers.numbers("attributes") & CONTROL_BIT != 0
+    places = np.flatnonzero((headers.numbers("records_count") != 0) & ~is_control)
+    append_ms = rebuilt.append_ms[places]
+    first = NO_APPEND_TIME if before is None else before
+    changed: list[int] = places[append_ms != np.append(first, append_ms[:-1])].tolist()
+    return changed
 
 
 def _read(reader: SegmentReader, start: int, end: int) -> Iterator[Range]:

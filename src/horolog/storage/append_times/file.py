@@ -16,6 +16,7 @@ unknown.
 
 import logging
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -62,6 +63,17 @@ class FirstAppended(NamedTuple):
     offset: int
     ms: int | None
     """None where append times are unknown and this is the first record that may be the one."""
+
+
+class AppendTimeEntry(NamedTuple):
+    """That a record was appended at another time than the one before."""
+
+    offset: int
+    """Of its batch's first record, or after it."""
+    ms: int | None
+    """None where append times are unknown from here on."""
+    batch: bytes | memoryview
+    """The first bytes of its batch, `IDENTITY_SIZE` or more."""
 
 
 class AppendTimeFile:
@@ -436,6 +448,28 @@ class AppendTimeFile:
         before = self.last_ms if self.last_ms is not None else earliest_for(self._middle_ms)
         self._add_entry(offset, before, identity_of(batch), is_unknown=True)
 
+    def add_all(self, entries: Sequence[AppendTimeEntry]) -> None:
+        """Say when the batches of a log were appended that is made as a whole, by no appends.
+
+        A time farther from the first one than the file can say is written as unknown.
+
+        Args:
+            entries: in order, of all of the log.
+
+        Raises:
+            StorageFailed: the disk refused.
+        """
+        first_ms = next((each.ms for each in entries if each.ms is not None), None)
+        if first_ms is None:
+            return
+        self.make_ready(first_ms)
+        last_ms, found = earliest_for(self._middle_ms), []
+        for offset, ms, batch in entries:
+            is_unknown = ms is None or not self.fits(ms)
+            last_ms = last_ms if ms is None or is_unknown else ms
+            found.append(self._entry(offset, last_ms, identity_of(batch), is_unknown=is_unknown))
+        self._entries.append_all(found)
+
     def take_back(self) -> None:
         """The batch of the last entry was refused by the disk: its entry is overwritten."""
         self._entries.keep(len(self._entries) - 1)
@@ -476,8 +510,11 @@ class AppendTimeFile:
         self._marker.remove()
 
     def _add_entry(self, offset: int, ms: int, identity: int, *, is_unknown: bool = False) -> None:
+        self._entries.append(*self._entry(offset, ms, identity, is_unknown=is_unknown))
+
+    def _entry(self, offset: int, ms: int, identity: int, *, is_unknown: bool) -> tuple[int, int]:
         delta_ms, delta = ms - self._middle_ms, offset - self._segment.base_offset
-        self._entries.append(*entry_of(delta_ms, delta, identity, is_unknown=is_unknown))
+        return entry_of(delta_ms, delta, identity, is_unknown=is_unknown)
 
     def _cover(self, proof: Proof) -> None:
         """Write what is proved into the header."""

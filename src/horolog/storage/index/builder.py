@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 
 from horolog.errors import CorruptBatch
-from horolog.record.batch import BatchHeader
+from horolog.record.batch import LOG_APPEND_TIME_BIT, BatchHeader
 from horolog.record.old_format.plain import PlainMessages, largest_of
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
 from horolog.storage.directory.checkpoints import EpochStart
@@ -80,6 +80,7 @@ class IndexBuilder:
         self.time_entries = bytearray()
         self._found_offsets = FoundEntries(found_offsets, _OFFSET_ENTRY, offset_column=0)
         self._found_times = FoundEntries(found_times, _TIME_ENTRY, offset_column=1)
+        self._has_found = bool(found_offsets or found_times)
         self._base_offset = base_offset
         self._interval_bytes = interval_bytes
         self._last_time = NO_TIMESTAMP
@@ -103,14 +104,16 @@ class IndexBuilder:
         is_largest = is_later(timestamp, self.largest)
         if is_largest:
             self.largest = TimeEntry(timestamp, last_offset)
-        if self._found_times.take(first, last, lambda e: is_largest and e[0] == timestamp):
-            self._add_time()
-        is_found = self._found_offsets.take(first, last, lambda entry: entry[1] == position)
+        is_found = False
+        if self._has_found:
+            if self._found_times.take(first, last, lambda e: is_largest and e[0] == timestamp):
+                self._add_time()
+            is_found = self._found_offsets.take(first, last, lambda entry: entry[1] == position)
         if is_found or position - self.last_entry_position > self._interval_bytes:
             self.offset_entries += _OFFSET_ENTRY.pack(last, position)
             self._add_time()
             self.last_entry_position = position
-        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if header.attributes & LOG_APPEND_TIME_BIT:
             self.last_append_time = max(timestamp, self.last_append_time or timestamp)
         self.has_markers |= header.is_control
         if header.leader_epoch > (self.epochs[-1].epoch if self.epochs else -1):

@@ -12,6 +12,7 @@ One thread appends; any number may search what was there when they began.
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import count
 from struct import Struct
 
@@ -78,11 +79,16 @@ class Entries:
 
     def append(self, *values: int) -> None:
         """Write one more entry at the end of those in use."""
+        self.append_all([values])
+
+    def append_all(self, entries: Sequence[tuple[int, ...]]) -> None:
+        """As `append`, of each, in one write."""
         count = len(self)
         file = self._files.get(self.path)
         position = self._start + count * self._layout.size
-        self._files.write_at(file, [self._layout.pack(*values)], position)
-        self._count = count + 1
+        data = b"".join(self._layout.pack(*values) for values in entries)
+        self._files.write_at(file, [data], position)
+        self._count = count + len(entries)
 
     def search(self, column: int, value: int) -> int:
         """How many entries, from the first on, have `column` at or below `value`."""

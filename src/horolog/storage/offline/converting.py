@@ -20,6 +20,7 @@ import stat
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from horolog.buffers import Buffer
@@ -30,11 +31,12 @@ from horolog.record.conversion import Losses, as_plain_messages, convert_all
 from horolog.record.old_format.plain import list_messages
 from horolog.record.old_format.sent import RUN_BYTES
 from horolog.storage import names
+from horolog.storage.append_times.file import AppendTimeEntry
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.directory.lock import lock_against_others, lock_offline, share_offline
 from horolog.storage.files import Files, OpenFile
 from horolog.storage.removal.leftovers import base_offsets, tidy
-from horolog.storage.segments.finished import write_companions
+from horolog.storage.segments.finished import entries_of, write_companions
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify import VerifyTarget
 from horolog.storage.verify.findings import Checked, Steps
@@ -316,6 +318,10 @@ class _Segment:
 
     # Companion files of the new log.
 
+    def _append_times(self, reader: SegmentReader, end_offset: int) -> list[AppendTimeEntry]:
+        stretches = self._old.append_times.stretches(reader.base_offset, end_offset)
+        return entries_of(reader, stretches)
+
     def _put_beside(self) -> None:
         if len(self._new) > 1 and self._old.has_aborted:
             raise StorageFailed(_ABORTED_AND_LARGE)
@@ -326,7 +332,7 @@ class _Segment:
                 self._files,
                 reader,
                 self._conversion.interval_bytes,
-                self._old.append_times.stretches if self._old.has_append_times else None,
+                partial(self._append_times, reader) if self._old.has_append_times else None,
             )
         for suffix in _CARRIED:
             source = self._old.path_of(suffix)

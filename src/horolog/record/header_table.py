@@ -1,0 +1,143 @@
+"""Headers of many batches of format v2 as a numpy table, to be read and written at once.
+
+    table = HeaderTable.read(buffer, positions_of(buffer))
+    table.last_offsets[table.columns["max_timestamp"] < 0]
+
+A header in Python costs more than the records of a small batch do in `gather`.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from horolog.buffers import Buffer
+from horolog.record.batch import (
+    CRC_START,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    SIZE_TO_MAGIC,
+    SMALLEST_V2_LENGTH,
+    BatchHeader,
+    iter_headers,
+)
+
+_LAYOUT: Final = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("batch_length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("records_count", ">i4"),
+    ]
+)
+_WITHIN: Final = np.arange(HEADER_SIZE)
+_FARTHEST: Final = (1 << 63) - (1 << 31) - 1  # a delta away from the last int64
+
+Numbers = npt.NDArray[np.int64]
+
+# Its fields are the table's, in the same order.
+_new_header = partial(tuple.__new__, BatchHeader)
+
+
+def positions_of(buffer: Buffer) -> list[int] | None:
+    """Where each whole batch in a buffer begins; None if one is of an older format.
+
+    Ends before a batch that the buffer holds only in part.
+
+    Raises:
+        CorruptBatch: what follows is no batch.
+    """
+    end, position, found = len(buffer), 0, []
+    while end - position > MAGIC_POSITION:
+        length, _, magic = SIZE_TO_MAGIC.unpack_from(buffer, position + 8)
+        if magic != MAGIC or length < SMALLEST_V2_LENGTH:
+            if next(iter_headers(buffer, position), None) is None:  # or it says what is wrong
+                break
+            return None
+        if end - position < length + LOG_OVERHEAD:
+            break
+        found.append(position)
+        position += length + LOG_OVERHEAD
+    return found
+
+
+class HeaderTable:
+    """Headers of batches in the order of a log."""
+
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: npt.NDArray[Any]) -> None:
+        self.columns = columns
+        """By the names of `BatchHeader`'s fields, big-endian."""
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __getitem__(self, wanted: "slice | npt.NDArray[Any]") -> "HeaderTable":
+        """Some of them."""
+        return HeaderTable(self.columns[wanted])
+
+    @classmethod
+    def read(cls, buffer: Buffer, positions: Sequence[int]) -> "HeaderTable":
+        """The headers at positions where there is one as a whole, of v2."""
+        data = np.frombuffer(memoryview(buffer).toreadonly(), np.uint8)
+        starts = np.array(positions, np.int64).reshape(-1, 1)
+        return cls(np.ascontiguousarray(data[starts + _WITHIN]).view(_LAYOUT).reshape(-1))
+
+    @classmethod
+    def empty(cls, count: int) -> "HeaderTable":
+        """So many headers of v2, to be filled in."""
+        columns = np.zeros(count, _LAYOUT)
+        columns["magic"] = MAGIC
+        return cls(columns)
+
+    def numbers(self, name: str) -> Numbers:
+        """A field of each."""
+        return self.columns[name].astype(np.int64)
+
+    @property
+    def sizes(self) -> Numbers:
+        """Bytes of each whole batch, header included."""
+        return self.numbers("batch_length") + LOG_OVERHEAD
+
+    @property
+    def last_offsets(self) -> Numbers:
+        """Offset of the last record of each; of headers that no log holds some very large one."""
+        base = np.clip(self.numbers("base_offset"), -_FARTHEST, _FARTHEST)
+        return base + self.numbers("last_offset_delta")
+
+    def headers(self) -> list[BatchHeader]:
+        """Each as a `BatchHeader`."""
+        return [_new_header(fields) for fields in self.columns.tolist()]
+
+    def packed(self, records: Sequence[Buffer]) -> list[Buffer]:
+        """Header and records of each batch, one after the other, with their checksums.
+
+        Those in `columns`, and their lengths, become the ones that these records give.
+        """
+        columns = self.columns
+        columns["batch_length"] = [HEADER_SIZE - LOG_OVERHEAD + len(each) for each in records]
+        data = memoryview(columns.tobytes())
+        columns["crc"] = [
+            crc32c.crc32c(each, crc32c.crc32c(data[start + CRC_START : start + HEADER_SIZE]))
+            for start, each in zip(range(0, len(data), HEADER_SIZE), records, strict=True)
+        ]
+        data = memoryview(columns.tobytes())
+        parts: list[Buffer] = []
+        for start, each in zip(range(0, len(data), HEADER_SIZE), records, strict=True):
+            parts += (data[start : start + HEADER_SIZE], each)
+        return parts
