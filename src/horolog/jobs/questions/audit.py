@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.jobs.questions.groups import Flags, Groups, Numbers, Pending
-from horolog.jobs.questions.late import IN_ORDER, InOrder, counted_in, with_late_across
+from horolog.jobs.questions.late import IN_ORDER, InOrder, with_late_across
 from horolog.jobs.questions.scan import (
     KEYS,
     NO_HOUR,
@@ -183,7 +183,7 @@ class AuditSummary:
         """Records that are in order at the start of a run, each alone, and the sums of all."""
         created, timed = times.created_ms, times.is_timed
         units = units_of(created)
-        counted = counted_in(times)
+        counted = timed & (units == 0)
         late_ms, alone = order.add(created, counted)
         is_late = counted & (late_ms > 0)
         in_order = counted & ~is_late
@@ -198,17 +198,18 @@ class AuditSummary:
             **self._distances(times, timed, counted),
         }
         keys = keys_of(times)
+        has_all_times = bool(timed.all())
         one = Groups(
             keys,
             {name: flags[name] for name in _SUMS},
             {
-                "min_ms": np.where(timed, created, _NO_MIN),
+                "min_ms": created if has_all_times else np.where(timed, created, _NO_MIN),
                 "late_min_ms": np.where(is_late, created, _NO_MIN),
                 "in_order_min_ms": np.where(in_order, created, _NO_MIN),
                 "in_order_from": np.where(in_order, times.offsets, _NO_MIN),
             },
             {
-                "max_ms": np.where(timed, created, _NO_MAX),
+                "max_ms": created if has_all_times else np.where(timed, created, _NO_MAX),
                 "late_max_ms": np.where(is_late, late_ms, 0),
                 "in_order_max_ms": np.where(in_order, created, _NO_MAX),
                 "in_order_to": np.where(in_order, times.offsets, _NO_MAX),
@@ -238,17 +239,22 @@ class AuditSummary:
     def _distances(self, times: Times, timed: Flags, counted: Flags) -> dict[str, Numbers | Flags]:
         """Which records are too far ahead and behind, by the bounds and by the steps."""
         bounds = self.bounds
-        clock = np.where(times.is_appended, times.appended_ms, bounds.now_ms)
+        clock: Numbers | int = min(max(-_FAR_MS, bounds.now_ms), _FAR_MS)
+        if times.is_appended.any():
+            clock = np.where(times.is_appended, times.appended_ms, clock)
+            clock = np.clip(clock, -_FAR_MS, _FAR_MS)
         # Limited, so that no difference leaves 64 bits; every bound is as far away.
-        ahead = np.clip(times.created_ms, -_FAR_MS, _FAR_MS) - np.clip(clock, -_FAR_MS, _FAR_MS)
-        ahead = np.where(timed, ahead, 0)
+        ahead = np.clip(times.created_ms, -_FAR_MS, _FAR_MS) - clock
+        if not timed.all():
+            ahead = np.where(timed, ahead, 0)
         nothing = np.zeros(len(ahead), np.bool_)
         after, before = bounds.after_max_ms, bounds.before_max_ms
         found: dict[str, Numbers | Flags] = {
             "future": nothing if after is None else ahead > after,
             "past": nothing if before is None else ahead < -before,
         }
-        ahead = np.where(counted, ahead, 0)
+        if not counted.all():
+            ahead = np.where(counted, ahead, 0)
         most, least = (ahead.max(), ahead.min()) if len(ahead) else (0, 0)
         for step, name, other in zip(STEPS_MS, _AHEAD, _BEHIND, strict=True):
             found[name] = ahead > step if most > step else nothing

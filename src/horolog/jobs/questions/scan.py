@@ -99,7 +99,13 @@ class Times:
 
     def hours(self) -> Numbers:
         """The start of the hour in which each was appended or, unknown, created."""
-        known = np.where(self.is_appended, self.appended_ms, self.created_ms)
+        known = self.created_ms
+        if self.is_appended.any():
+            known = np.where(self.is_appended, self.appended_ms, known)
+        first, last = (int(known.min()), int(known.max())) if len(known) else (NO_TIMESTAMP, 0)
+        is_plain = first > NO_TIMESTAMP and last <= columns.LAST_TIMESTAMP_MS
+        if is_plain and first // HOUR_MS == last // HOUR_MS:
+            return np.full(len(known), first - first % HOUR_MS)
         is_shown = (known >= columns.FIRST_TIMESTAMP_MS) & (known <= columns.LAST_TIMESTAMP_MS)
         is_shown &= self.is_appended | self.is_timed
         return np.where(is_shown, known - known % HOUR_MS, NO_HOUR)
