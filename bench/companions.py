@@ -39,7 +39,6 @@ from horolog.config import Settings
 from horolog.record.scan import load_kernels
 from horolog.storage.append_times.file import AppendTimeFile
 from horolog.storage.index.block_writer import BlockWriter
-from horolog.storage.index.blocks import Met
 
 TOPIC = "cost"
 
@@ -77,7 +76,7 @@ def neither() -> Iterator[None]:
     def is_now(self: AppendTimeFile, offset: int, ms: int, batch: bytes) -> None:
         self.last_ms = ms
 
-    def is_nothing(self: BlockWriter, met: Met) -> None:
+    def is_nothing(self: BlockWriter, row: bytes, size: int) -> None:
         pass
 
     with (

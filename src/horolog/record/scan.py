@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from horolog.buffers import Buffer
 from horolog.record.batch import HEADER_SIZE, MAGIC, BatchHeader
 from horolog.record.kernels import layout, scan_twins
-from horolog.record.kernels.loading import SCAN_KERNELS
+from horolog.record.kernels.loading import BLOCK_KERNELS, SCAN_KERNELS
 from horolog.record.old_format.reading import open_message
 from horolog.record.walk import FRESH_STATE, INT64_MAX, new_state, opened_batch, walk_records
 
@@ -35,8 +35,9 @@ _DONE: Final = layout.DONE
 
 
 def load_kernels() -> None:
-    """Load or compile the kernels of scans and searches; returns when they serve."""
+    """Load or compile the kernels of scans, searches and block maps; returns when they serve."""
     SCAN_KERNELS.load()
+    BLOCK_KERNELS.load()
 
 
 def kernels_ready() -> bool:

@@ -312,7 +312,10 @@ def test_a_gap_may_hold_anything(tmp_path: Path) -> None:
 # -- kills, full disks, deletion ----------------------------------------------------------
 
 
-def test_other_processes_see_all_but_the_last_block_of_a_live_log(tmp_path: Path) -> None:
+def test_other_processes_see_all_but_the_last_batches_of_a_live_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_writer, "_FOLDED_AT_ONCE", 4)
     with new_log(tmp_path, CONFIG) as log:
         for times in STEADY:
             append(log, *times)
@@ -386,7 +389,8 @@ def expect_every_window(log: Log, last: int = len(STEADY) - 1) -> None:
         assert any(s.base_offset <= 2 * number < (s.next_offset or 1 << 60) for s in found)
 
 
-def test_a_removed_map_is_begun_again(tmp_path: Path) -> None:
+def test_a_removed_map_is_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_writer, "_FOLDED_AT_ONCE", 4)
     with new_log(tmp_path, CONFIG) as log:
         for number, times in enumerate(STEADY):
             append(log, *times)

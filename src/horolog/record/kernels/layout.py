@@ -249,3 +249,42 @@ JOIN_STATE_SIZE: Final = 4
 
 FARTHEST_TIME_DELTA: Final = 1 << 61
 """Of timestamps that are joined: neither a delta nor the sum of two overflows."""
+
+# --- block maps: batches, a sum of them, and entries --------------------------------------
+
+# A row of 64-bit integers for each batch: numbers, its tally, and its header, padded with zeros.
+BATCH_POSITION: Final = 0
+BATCH_SIZE: Final = 1
+BATCH_HEADER_SIZE: Final = 2  # bytes: of a message of an older format fewer than others
+BATCH_BASE_OFFSET: Final = 3
+BATCH_LAST_OFFSET: Final = 4
+BATCH_FLAGS: Final = 5
+BATCH_APPEND_TIME: Final = 6  # with HAS_APPEND_TIMES
+BATCH_TALLY: Final = 7
+BATCH_HEADER: Final = BATCH_TALLY + TALLY_SIZE
+BATCH_HEADER_ROOM: Final = 64  # bytes
+BATCH_ROW_SIZE: Final = BATCH_HEADER + BATCH_HEADER_ROOM // 8
+
+# The sum of the batches of the block that has room left.
+SUM_BEGUN: Final = 0  # whether there is one
+SUM_POSITION: Final = 1
+SUM_BASE_OFFSET: Final = 2
+SUM_END: Final = 3  # a position
+SUM_LAST_POSITION: Final = 4
+SUM_BATCHES: Final = 5
+SUM_NEXT_OFFSET: Final = 6
+SUM_CONTROL_RECORDS: Final = 7
+SUM_APPEND_MIN: Final = 8
+SUM_APPEND_MAX: Final = 9
+SUM_FLAGS: Final = 10
+SUM_LAST_HEADER_CRC: Final = 11
+SUM_HEADERS_CRC: Final = 12
+SUM_TALLY: Final = 13
+SUM_SIZE: Final = SUM_TALLY + TALLY_SIZE
+
+ENTRY_SIZE: Final = 152
+
+# Flags of batches and of entries; what they mean is in storage/index/blocks.py.
+HAS_CREATE_TIMES: Final = 1
+HAS_APPEND_TIMES: Final = 2
+IS_CONTROL: Final = 64

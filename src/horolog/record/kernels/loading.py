@@ -42,6 +42,7 @@ class LazyKernels:
 
 
 SCAN_KERNELS: Final = LazyKernels("horolog.record.kernels.scan_kernels")
+BLOCK_KERNELS: Final = LazyKernels("horolog.record.kernels.block_kernels")
 COLUMN_KERNELS: Final = LazyKernels("horolog.record.kernels.column_kernels")
 MESSAGE_KERNELS: Final = LazyKernels("horolog.record.kernels.message_kernels")
 PLAIN_KERNELS: Final = LazyKernels("horolog.record.kernels.plain_kernels")

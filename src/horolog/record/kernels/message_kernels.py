@@ -12,7 +12,15 @@ import numpy as np
 
 from horolog.record.kernels import layout
 from horolog.record.kernels.cache import compile_kernel, helper
-from horolog.record.kernels.record_kernels import byte_at, i32, i64, put_varint, varint_size
+from horolog.record.kernels.record_kernels import (
+    byte_at,
+    i32,
+    i64,
+    put_i32,
+    put_i64,
+    put_varint,
+    varint_size,
+)
 from horolog.record.kernels.scan_kernels import (
     BYTES_IN,
     INT64S,
@@ -45,20 +53,6 @@ def _crc_tables() -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
 
 
 _TABLES = _crc_tables()
-
-
-@helper
-def put_i32(out, position, value):
-    """Write a 32-bit number."""
-    for index in range(4):
-        out[np.uint64(position + index)] = (value >> (24 - 8 * index)) & 0xFF
-
-
-@helper
-def put_i64(out, position, value):
-    """Write a 64-bit number."""
-    for index in range(8):
-        out[np.uint64(position + index)] = (value >> (56 - 8 * index)) & 0xFF
 
 
 @helper

@@ -11,8 +11,8 @@ import numpy as np
 
 from horolog.record.kernels import layout
 from horolog.record.kernels.cache import compile_kernel
-from horolog.record.kernels.message_kernels import crc32, put_i32, put_i64
-from horolog.record.kernels.record_kernels import byte_at, i32, i64
+from horolog.record.kernels.message_kernels import crc32
+from horolog.record.kernels.record_kernels import byte_at, i32, i64, put_i32, put_i64
 from horolog.record.kernels.scan_kernels import BYTES_IN, INT64S
 from horolog.record.timestamps import NO_TIMESTAMP
 

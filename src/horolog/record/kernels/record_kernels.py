@@ -59,6 +59,20 @@ def i64(data, position):
 
 
 @helper
+def put_i32(out, position, value):
+    """Write a 32-bit number."""
+    for index in range(4):
+        out[np.uint64(position + index)] = (value >> (24 - 8 * index)) & 0xFF
+
+
+@helper
+def put_i64(out, position, value):
+    """Write a 64-bit number."""
+    for index in range(8):
+        out[np.uint64(position + index)] = (value >> (56 - 8 * index)) & 0xFF
+
+
+@helper
 def varint_size(value):
     """Bytes of a zigzag number."""
     raw = (value << 1) ^ (value >> 63)

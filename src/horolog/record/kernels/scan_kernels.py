@@ -379,27 +379,32 @@ def _walk(data, position, state, times, faults):
     return status
 
 
+@helper
+def add_tally(numbers, at, total, to):
+    """Add the tally of a batch at one place to that of those before it at another."""
+    first, sums = at - layout.TALLY, to - layout.TALLY
+    if numbers[first + layout.TIMED] > 0:
+        largest, smallest = numbers[first + layout.MAX], numbers[first + layout.MIN]
+        earliest = numbers[first + layout.FIRST_TIME]
+        if total[sums + layout.TIMED] == 0:
+            total[sums + layout.MAX] = largest
+            total[sums + layout.MIN] = smallest
+            total[sums + layout.FIRST_TIME] = earliest
+        else:
+            total[sums + layout.MAX] = max(total[sums + layout.MAX], largest)
+            total[sums + layout.MIN] = min(total[sums + layout.MIN], smallest)
+            if earliest < total[sums + layout.LAST_TIME]:
+                total[sums + layout.SETBACKS] += 1
+        total[sums + layout.LAST_TIME] = numbers[first + layout.LAST_TIME]
+    total[sums + layout.COUNT] += numbers[first + layout.COUNT]
+    total[sums + layout.TIMED] += numbers[first + layout.TIMED]
+    for counter in range(layout.SETBACKS, layout.LATENCIES + layout.LATENCY_COUNT):
+        total[sums + counter] += numbers[first + counter]
+
+
 def _add_tallies(tallies, total):
-    start = layout.TALLY
     for row in range(0, len(tallies) - layout.TALLY_SIZE + 1, layout.TALLY_SIZE):
-        first = row - start
-        if tallies[first + layout.TIMED] > 0:
-            largest, smallest = tallies[first + layout.MAX], tallies[first + layout.MIN]
-            earliest = tallies[first + layout.FIRST_TIME]
-            if total[layout.TIMED - start] == 0:
-                total[layout.MAX - start] = largest
-                total[layout.MIN - start] = smallest
-                total[layout.FIRST_TIME - start] = earliest
-            else:
-                total[layout.MAX - start] = max(total[layout.MAX - start], largest)
-                total[layout.MIN - start] = min(total[layout.MIN - start], smallest)
-                if earliest < total[layout.LAST_TIME - start]:
-                    total[layout.SETBACKS - start] += 1
-            total[layout.LAST_TIME - start] = tallies[first + layout.LAST_TIME]
-        total[layout.COUNT - start] += tallies[first + layout.COUNT]
-        total[layout.TIMED - start] += tallies[first + layout.TIMED]
-        for counter in range(layout.SETBACKS, layout.LATENCIES + layout.LATENCY_COUNT):
-            total[counter - start] += tallies[first + counter]
+        add_tally(tallies, row, total, 0)
     return 0
 
 

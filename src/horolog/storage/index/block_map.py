@@ -29,6 +29,7 @@ from horolog.storage import names
 from horolog.storage.batches.log_file import LogFile
 from horolog.storage.batches.reader import EVERYTHING, MAX_HELD_BYTES, BatchReader
 from horolog.storage.index.block_messages import AppendTimesOf, sets_of
+from horolog.storage.index.block_rows import row_of
 from horolog.storage.index.block_writer import BlockWriter
 from horolog.storage.index.blocks import (
     BLOCK_BYTES,
@@ -149,7 +150,10 @@ class BlockMap:
                 offset = unpack(entries, len(entries) - ENTRY_SIZE).next_offset if entries else 0
                 offset = max(offset, self._base_offset)
                 for met in self._met(covered, size, offset, append_times):
-                    writer.add_set(met) if isinstance(met, MetSet) else writer.add(met)
+                    if isinstance(met, MetSet):
+                        writer.add_set(met)
+                    else:
+                        writer.add(row_of(*met), met[1])
         self._writer = writer
         return writer
 

@@ -1,31 +1,28 @@
 """The block map of the segment that is appended to.
 
-What an append costs here is a tuple: up to sixteen batches are summed up at once. The entry of a
-block is written when the next one begins; of batches that are blocks alone, those of 2 MiB are
-written together, so that for all but the first the code and data are in the processor's caches,
-which large batches empty. Where the file must be opened for that and the append may not wait, or
-the disk refuses, entries are written with later ones. Readers in this process have what is not in
-the file yet from `published` and `open_blocks`; other processes read that end of the log, and so
-does a start after a kill.
+What an append costs here is a row of bytes (index/block_rows.py): up to 40 batches, or 8 MiB, are
+summed up at once, and the entries of their blocks written together. Where the file must be opened
+for that and the append may not wait, or the disk refuses, entries are written with later ones.
+Readers in this process have what is not in the file yet from `published` and `open_blocks`; other
+processes read that end of the log, and so does a start after a kill.
 """
 
 import logging
+from array import array
 from typing import NamedTuple
 
 from horolog.errors import StorageFailed
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
+from horolog.storage.index.block_rows import folded, known_of, sum_with
 from horolog.storage.index.blocks import (
     BLOCK_BYTES,
     ENTRY_SIZE,
     HEADER_SIZE,
     NOTHING,
     Block,
-    Met,
     MetSet,
-    Sum,
     add_set,
-    add_up,
     block_of,
     pack_header,
     sum_of,
@@ -34,8 +31,9 @@ from horolog.storage.index.blocks import (
 
 _logger = logging.getLogger(__name__)
 
-_FOLDED_AT_ONCE = 16
-_FOLDED_BYTES = 2 << 20
+_FOLDED_AT_ONCE = 40  # 12 kB in memory
+_FOLDED_BYTES = 8 << 20
+_NO_BLOCK = sum_with(None, NOTHING)
 _MOST_UNWRITTEN = 128 * ENTRY_SIZE
 
 
@@ -49,11 +47,9 @@ class Published(NamedTuple):
 class _Open(NamedTuple):
     """What no entry says yet, as one value: another takes its place, only `pending` grows."""
 
-    begin: tuple[int, int] | None
-    """Position and base offset of the block that has room left; None before its first batch."""
-    known: Sum
-    """Of that block, without what is pending."""
-    pending: list[Met]
+    total: "array[int]"
+    """Of the block that has room left, without what is pending; not changed any more."""
+    pending: list[bytes]
     """Batches that follow: of that block, and of blocks behind it."""
 
 
@@ -66,7 +62,7 @@ class BlockWriter:
         "_open",
         "_path",
         "_pending",
-        "_used",
+        "_pending_bytes",
         "is_ready",
         "published",
     )
@@ -79,63 +75,67 @@ class BlockWriter:
         self._base_offset = base_offset
         self._files = files
         self._path = path
-        self._pending: list[Met]
-        self._used = 0  # bytes of the block that has room left, and of what is pending
-        self._begin_with(None, NOTHING)
+        self._pending: list[bytes]
+        self._pending_bytes = 0  # of those batches in the log
+        self._go_on_with(_NO_BLOCK)
 
     def resume(self, last: bytes) -> None:
         """Take back the last entry of the file, of a block that has room left."""
         block = unpack(last, 0)
         if block.size < BLOCK_BYTES:
             self.published = self.published._replace(in_file=self.published.in_file - 1)
-            self._begin_with((block.position, block.base_offset), sum_of(block))
+            self._go_on_with(sum_with((block.position, block.base_offset), sum_of(block)))
 
-    def add(self, met: Met) -> None:
-        """Take the batch that was written after the one before; never fails."""
-        pending, size = self._pending, met[1]
-        pending.append(met)
-        self._used += size
-        most = BLOCK_BYTES if size < BLOCK_BYTES else _FOLDED_BYTES
-        if len(pending) == _FOLDED_AT_ONCE or self._used > most:
+    def add(self, row: bytes, size: int) -> None:
+        """Take the batch that was written after the one before, as `row_of` makes it; never fails.
+
+        Args:
+            row: the batch.
+            size: its bytes in the log.
+        """
+        pending = self._pending
+        pending.append(row)
+        self._pending_bytes += size
+        if len(pending) == _FOLDED_AT_ONCE or self._pending_bytes > _FOLDED_BYTES:
             self._fold()
 
     def add_set(self, added: MetSet) -> None:
         """Take batches that were written together: their block may be larger than others."""
         self._fold()
-        begin, known, _ = self._open
+        begin, known = known_of(self._open.total)
         if begin is not None and known.end - begin[0] + added.met[1] > BLOCK_BYTES:
-            self._publish([block_of(*begin, known)])
+            self._publish(block_of(*begin, known).pack())
             begin, known = None, NOTHING
         begin = (added.met[0], added.met[3]) if begin is None else begin
-        self._begin_with(begin, add_set(known, added))
+        self._go_on_with(sum_with(begin, add_set(known, added)))
 
     def open_blocks(self) -> list[Block]:
         """The blocks that are not published, as of some moment of this call.
 
         Any thread may ask; what it finds in `published` afterwards is not to be taken twice.
         """
-        open_now = self._open
-        complete, begin, known = _summed(open_now, list(open_now.pending))
-        return complete if begin is None else [*complete, block_of(*begin, known)]
+        total, pending = self._open
+        entries, _ = folded(total, list(pending), BLOCK_BYTES, closing=True)
+        return [unpack(entries, place) for place in range(0, len(entries), ENTRY_SIZE)]
 
-    def _fold(self) -> None:
-        if self._pending:
-            complete, begin, known = _summed(self._open, self._pending)
-            if complete:
-                self._publish(complete)  # first: a reader who misses them here finds them there
-            self._begin_with(begin, known)
+    def _fold(self, *, closing: bool = False) -> None:
+        if self._pending or closing:
+            total = self._open.total
+            entries, total = folded(total, self._pending, BLOCK_BYTES, closing=closing)
+            if entries:
+                self._publish(entries)  # first: a reader who misses them here finds them there
+            self._go_on_with(total)
 
-    def _begin_with(self, begin: tuple[int, int] | None, known: Sum) -> None:
+    def _go_on_with(self, total: "array[int]") -> None:
         self._pending = []
-        self._used = known.end - begin[0] if begin is not None else 0
-        self._open = _Open(begin, known, self._pending)
+        self._pending_bytes = 0
+        self._open = _Open(total, self._pending)
 
-    def _publish(self, blocks: list[Block]) -> None:
+    def _publish(self, entries: bytes) -> None:
         in_file, unwritten = self.published
         if len(unwritten) >= _MOST_UNWRITTEN:
             unwritten = b""  # the disk is full: readers read that stretch of the log
-        unwritten += b"".join([block.pack() for block in blocks])
-        self.published = Published(in_file, unwritten)
+        self.published = Published(in_file, unwritten + entries)
         if self._files.is_open(self._path):
             self.write()
         else:
@@ -165,26 +165,5 @@ class BlockWriter:
 
     def finish(self) -> None:
         """Write all, the block that has room left as well; the segment is finished."""
-        self._fold()
-        begin, known, _ = self._open
-        if begin is not None:
-            self._publish([block_of(*begin, known)])
-            self._begin_with(None, NOTHING)
+        self._fold(closing=True)
         self.write()
-
-
-def _summed(before: _Open, pending: list[Met]) -> tuple[list[Block], tuple[int, int] | None, Sum]:
-    """The blocks that batches complete, and the one that has room left: its begin, and its sum."""
-    begin, known, _ = before
-    size = known.end - begin[0] if begin is not None else 0
-    complete: list[Block] = []
-    part: list[Met] = []
-    for met in pending:
-        if size + met[1] > BLOCK_BYTES and begin is not None:
-            complete.append(block_of(*begin, add_up(known, part) if part else known))
-            begin, known, size, part = None, NOTHING, 0, []
-        if begin is None:
-            begin = met[0], met[3]
-        part.append(met)
-        size += met[1]
-    return complete, begin, add_up(known, part) if part else known

@@ -42,14 +42,15 @@ import crc32c
 
 from horolog.buffers import Buffer
 from horolog.record import scan
+from horolog.record.kernels import layout
 from horolog.record.scan import NO_TALLY, Tally
 
 BLOCK_BYTES: Final = 256 << 10
 """A block ends before a batch that would make it larger; a larger batch is a block alone."""
 
-HAS_CREATE_TIMES: Final = 1
+HAS_CREATE_TIMES: Final = layout.HAS_CREATE_TIMES
 """A record has a create time."""
-HAS_APPEND_TIMES: Final = 2
+HAS_APPEND_TIMES: Final = layout.HAS_APPEND_TIMES
 """The append time of a batch is known."""
 LACKS_APPEND_TIMES: Final = 4
 """The append time of a batch is not known: that of another broker's CreateTime batch."""
@@ -60,7 +61,7 @@ OF_APPEND_TIME: Final = 16
 UNREADABLE: Final = 32
 """The records of a batch cannot be read: nothing is known of the block's times."""
 
-IS_CONTROL: Final = 64
+IS_CONTROL: Final = layout.IS_CONTROL
 """A batch's records are markers; not in entries."""
 
 _FLAGS: Final = 63
@@ -82,7 +83,7 @@ HEADER_SIZE: Final = _HEADER.size + _CRC.size
 # every batch: position, size, header (61 bytes, or a whole message of an older format that is
 # shorter), base offset, last offset, flags, append time (only with HAS_APPEND_TIMES), and the tally
 # of create times; None where the records cannot be read.
-Met: TypeAlias = "tuple[int, int, Buffer, int, int, int, int, Tally | None]"
+Met: TypeAlias = "tuple[int, int, bytes | bytearray, int, int, int, int, Tally | None]"
 
 
 class MetSet(NamedTuple):

@@ -18,6 +18,7 @@ from horolog.record.scan import RecordFacts
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.files import Files
+from horolog.storage.index.block_rows import row_of
 from horolog.storage.index.block_writer import BlockWriter
 from horolog.storage.index.blocks import HAS_APPEND_TIMES, OF_APPEND_TIME, OF_CREATE_TIME, MetSet
 from horolog.storage.index.growing import IndexWriter
@@ -183,9 +184,9 @@ class ActiveSegment:
             self._take_back(position)
             raise
         flags = _STAMPED if is_stamped else _WITH_CREATE_TIMES
-        blocks.add(
-            (position, size, stamped, base_offset, last_offset, flags, append_ms, facts.tally)
-        )
+        tally = facts.tally
+        row = row_of(position, size, stamped, base_offset, last_offset, flags, append_ms, tally)
+        blocks.add(row, size)
         if position == 0:
             segment.set_first(max_timestamp)
         segment.end = _new_end((position + size, last_offset + 1, position, base_offset, largest))
