@@ -3,10 +3,12 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from horolog.network import busy_polling
 from horolog.network.busy_polling import BEGIN_AFTER, REST, BusyPolling, worth_polling_s
 
 POLL_S = 100e-6
@@ -122,9 +124,30 @@ def test_zero_never_polls(loop: Loop) -> None:
     assert not polling.is_polling
 
 
-@pytest.mark.parametrize(("processors", "expected"), [(1, 0.0), (2, POLL_S)])
-def test_a_single_processor_is_left_to_the_clients(
-    monkeypatch: pytest.MonkeyPatch, processors: int, expected: float
+@pytest.mark.parametrize(
+    ("processors", "quota", "expected"),
+    [
+        (1, None, 0.0),
+        (2, None, POLL_S),
+        (8, "max 100000", POLL_S),
+        (8, "200000 100000", POLL_S),
+        (8, "150000 100000\n", 0.0),
+        (8, "50000 100000", 0.0),
+        (1, "max 100000", 0.0),
+        (8, "", POLL_S),
+        (8, "nonsense", POLL_S),
+        (8, "1 0", POLL_S),
+    ],
+)
+def test_less_than_two_processors_are_left_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    processors: int,
+    quota: str | None,
+    expected: float,
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(processors)), raising=False)
+    monkeypatch.setattr(busy_polling, "QUOTA", tmp_path / "cpu.max")
+    if quota is not None:
+        (tmp_path / "cpu.max").write_text(quota)
     assert worth_polling_s(100) == expected

@@ -115,17 +115,15 @@ def test_a_log_with_a_batch_of_an_older_format_has_no_positions() -> None:
     assert positions_of(batch) == [0]
 
 
-def test_last_offsets_at_the_edge_of_their_type_do_not_wrap() -> None:
+@pytest.mark.parametrize("delta", [-(1 << 31), -1, 0, 1, (1 << 31) - 1])
+@pytest.mark.parametrize("from_edge", [0, 1, 99, 1 << 31, 1 << 40])
+def test_last_offsets_at_the_edge_of_their_type_do_not_wrap(delta: int, from_edge: int) -> None:
     largest = (1 << 63) - 1
-    batch = build_batch([Record(1, b"k", b"v")] * 3)
-    one = HeaderTable.read(batch, [0])
-    for base, expected in ((0, 2), (largest - (1 << 31) - 2, largest - (1 << 31))):
-        one.columns["base_offset"] = base
-        assert one.last_offsets.tolist() == [expected]
-    one.columns["base_offset"] = largest
-    assert one.last_offsets[0] > largest - (1 << 32)
-    one.columns["base_offset"], one.columns["last_offset_delta"] = -largest - 1, -(1 << 31)
-    assert one.last_offsets[0] < 0
+    table = HeaderTable.empty(2)
+    bases = (largest - from_edge, -largest - 1 + from_edge)
+    table.columns["base_offset"], table.columns["last_offset_delta"] = bases, delta
+    expected = [min(max(-largest - 1, base + delta), largest) for base in bases]
+    assert table.last_offsets.tolist() == expected
 
 
 @pytest.mark.parametrize("count", [0, 1])

@@ -10,7 +10,7 @@ from raw_connection import RawConnection, fetch_fields, produce_fields
 from setting_checks import REFUSED, of_broker
 from settings_lab import Lab
 
-from horolog.network.busy_polling import BEGIN_AFTER
+from horolog.network.busy_polling import BEGIN_AFTER, worth_polling_s
 from horolog.record.builder import Record, build_batch
 from horolog.wire.api import ApiKey
 
@@ -144,7 +144,7 @@ def receive_buffer(lab: Lab) -> int:
     return _of_an_accepted_connection(lab, socket.SO_RCVBUF)
 
 
-@of_broker("horolog.busy.poll.us", {"0": False, "10000": True})
+@of_broker("horolog.busy.poll.us", {"0": False, "10000": worth_polling_s(10_000) > 0})
 def whether_the_event_loop_polls_for_the_next_of_many_requests(lab: Lab) -> bool:
     polling = lab.broker.service._server.shared.polling
     seen = False

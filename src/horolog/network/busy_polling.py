@@ -12,8 +12,10 @@ large requests and requests in flight do not poll.
 """
 
 import asyncio
+import math
 import os
 from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter
 from typing import Final
 
@@ -21,6 +23,9 @@ BEGIN_AFTER: Final = 8
 """Responses that are followed soon before the loop polls."""
 REST: Final = 1_000
 """Responses before it polls again where the processor was taken away from it."""
+LEAST_PROCESSORS: Final = 2
+QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
+"""The limit of a container, as version 2 of Linux' control groups shows it inside."""
 
 
 class BusyPolling:
@@ -82,12 +87,22 @@ class BusyPolling:
 
 
 def worth_polling_s(asked_us: int) -> float:
-    """How long to poll, of so many microseconds; nothing where there is only one processor.
+    """How long to poll, of so many microseconds; nothing with fewer than two processors.
 
-    There a client would not get it before the broker sleeps.
+    On a single one a client would not get it before the broker sleeps, and a broker whose
+    processor time is limited has none to spare.
     """
     if hasattr(os, "sched_getaffinity"):
-        processors = len(os.sched_getaffinity(0))
+        processors = float(len(os.sched_getaffinity(0)))
     else:
-        processors = os.cpu_count() or 1
-    return asked_us / 1e6 if processors > 1 else 0.0
+        processors = float(os.cpu_count() or 1)
+    return asked_us / 1e6 if min(processors, _granted(QUOTA)) >= LEAST_PROCESSORS else 0.0
+
+
+def _granted(quota: Path) -> float:
+    """How many processors the control group grants; microseconds of so many, or "max"."""
+    try:
+        granted, _, period = quota.read_text().strip().partition(" ")
+        return math.inf if granted == "max" else int(granted) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):  # there is no such limit
+        return math.inf

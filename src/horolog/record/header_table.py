@@ -45,7 +45,7 @@ _LAYOUT: Final = np.dtype(
     ]
 )
 _WITHIN: Final = np.arange(HEADER_SIZE)
-_FARTHEST: Final = (1 << 63) - (1 << 31) - 1  # a delta away from the last int64
+_LARGEST: Final = (1 << 63) - 1
 
 Numbers = npt.NDArray[np.int64]
 
@@ -116,9 +116,12 @@ class HeaderTable:
 
     @property
     def last_offsets(self) -> Numbers:
-        """Offset of the last record of each; of headers that no log holds some very large one."""
-        base = np.clip(self.numbers("base_offset"), -_FARTHEST, _FARTHEST)
-        return base + self.numbers("last_offset_delta")
+        """Offset of the last record of each; where it is beyond 64 bits, the last that is not."""
+        base, delta = self.numbers("base_offset"), self.numbers("last_offset_delta")
+        last = base + delta  # wraps
+        last[(delta > 0) & (last < base)] = _LARGEST
+        last[(delta < 0) & (last > base)] = -_LARGEST - 1
+        return last
 
     def headers(self) -> list[BatchHeader]:
         """Each as a `BatchHeader`."""

@@ -47,7 +47,9 @@ def test_append_times_are_those_that_were_given(reader: SegmentReader) -> None:
 
 
 def test_append_times_may_begin_unknown(reader: SegmentReader) -> None:
-    assert written(reader, (2, NOW), (4, NOW + 1)) == [(0, None), (2, NOW), (4, NOW + 1)]
+    expected = [(0, None), (2, NOW), (4, NOW + 1)]
+    assert written(reader, (2, NOW), (4, NOW + 1)) == expected
+    assert written(reader, (0, None), (2, NOW), (4, NOW + 1)) == expected
 
 
 def test_no_file_is_written_where_no_append_time_is_known(reader: SegmentReader) -> None:
@@ -55,9 +57,12 @@ def test_no_file_is_written_where_no_append_time_is_known(reader: SegmentReader)
     assert not reader.has_append_times
 
 
-def test_a_time_farther_away_than_the_file_can_say_is_unknown(reader: SegmentReader) -> None:
-    found = written(reader, (0, NOW), (2, NOW + 900 * YEAR), (6, NOW + 7))
-    assert found == [(0, NOW), (2, None), (6, NOW + 7)]
+def test_times_before_one_that_is_too_far_away_for_the_file_are_unknown(
+    reader: SegmentReader,
+) -> None:
+    far = NOW + 900 * YEAR
+    found = written(reader, (0, NOW), (2, far), (4, None), (6, far + 7))
+    assert found == [(0, None), (2, far), (4, None), (6, far + 7)]
 
 
 def test_stretches_are_entries_of_the_batches_that_they_begin_in(reader: SegmentReader) -> None:

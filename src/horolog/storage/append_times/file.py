@@ -451,7 +451,8 @@ class AppendTimeFile:
     def add_all(self, entries: Sequence[AppendTimeEntry]) -> None:
         """Say when the batches of a log were appended that is made as a whole, by no appends.
 
-        A time farther from the first one than the file can say is written as unknown.
+        Where a time is farther from the first one than the file can say, those before it are left
+        out: stamped batches still say theirs.
 
         Args:
             entries: in order, of all of the log.
@@ -459,16 +460,18 @@ class AppendTimeFile:
         Raises:
             StorageFailed: the disk refused.
         """
-        first_ms = next((each.ms for each in entries if each.ms is not None), None)
-        if first_ms is None:
-            return
-        self.make_ready(first_ms)
-        last_ms, found = earliest_for(self._middle_ms), []
+        last_ms: int | None = None
+        found: list[tuple[int, int]] = []
         for offset, ms, batch in entries:
-            is_unknown = ms is None or not self.fits(ms)
-            last_ms = last_ms if ms is None or is_unknown else ms
-            found.append(self._entry(offset, last_ms, identity_of(batch), is_unknown=is_unknown))
-        self._entries.append_all(found)
+            if ms is not None and (last_ms is None or not self.fits(ms)):
+                self._open(ms)
+                found = []
+            last_ms = last_ms if ms is None else ms
+            if last_ms is not None:
+                identity, is_unknown = identity_of(batch), ms is None
+                found.append(self._entry(offset, last_ms, identity, is_unknown=is_unknown))
+        if found:
+            self._entries.append_all(found)
 
     def take_back(self) -> None:
         """The batch of the last entry was refused by the disk: its entry is overwritten."""
