@@ -8,7 +8,7 @@ virtual machines.
 
 What this may cost is bounded: it begins after several responses in turn were followed so soon, ends
 with the first that is not, and rests where somebody else needs the processor. Idle connections,
-large requests and requests in flight do not poll.
+large requests, several at once and requests in flight do not poll.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from typing import Final
 
 BEGIN_AFTER: Final = 8
 """Responses that are followed soon before the loop polls."""
-REST: Final = 1_000
+REST: Final = 100
 """Responses before it polls again where the processor was taken away from it."""
 LEAST_PROCESSORS: Final = 2
 QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")

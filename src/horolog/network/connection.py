@@ -136,7 +136,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._waits_for_turn = False  # a large request is received only at its turn
         self._reading_paused = False
         self._receiving = False
-        self._has_begun = False  # a request, since the event loop called
+        self._begun = 0  # requests, since the event loop called
         self._waits_for_slice = False  # other connections receive and start requests first
         self._is_its_turn = False
 
@@ -189,7 +189,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.last_active = self._loop.time()
         self._shared.polling.received()
         self._receiving = True
-        self._has_begun = False
+        self._begun = 0
         try:
             self._frames.received(nbytes)
         except (MalformedRequest, MemoryError) as error:
@@ -199,7 +199,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._receive_in_turn()
         self._pump()
         self._steer_reading()
-        if not self._in_flight and nbytes <= QUICK_BYTES:
+        if self._begun == 1 and not self._in_flight and nbytes <= QUICK_BYTES:
             self._shared.polling.answered()
 
     def eof_received(self) -> None:
@@ -335,7 +335,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._waits_for_slice:
             return False
         if (
-            self._has_begun or (size > QUICK_BYTES and not self._is_its_turn)
+            self._begun or (size > QUICK_BYTES and not self._is_its_turn)
         ) and self._shared.turns.is_over():
             self._waits_for_slice = True
             self._shared.turns.wait(self._on_turn)
@@ -357,7 +357,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _begin(self, frame: Buffer, is_accounted: bool) -> None:
         """Start a request; one that is answered immediately is not charged here."""
         size = held = len(frame)
-        self._has_begun = True
+        self._begun += 1
         is_produce = frame[:2] == _PRODUCE_KEY
         dispatch = self._shared.dispatch
         answer: Reply | asyncio.Future[Reply | None] | None
@@ -410,7 +410,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     # --- responses --------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        self._has_begun = False
+        self._begun = 0
         self._pump()
         self._steer_reading()
 
