@@ -1,7 +1,7 @@
 """How fast does a broker take records one by one? Requests a second, median and p99.
 
 `--floor` also measures a server that only writes requests to a file and answers them. `--poll-us 0`
-shows what busy polling gives; Apache Kafka passes over such a setting.
+shows what busy polling gives; Apache Kafka ignores that setting.
 """
 
 import contextlib

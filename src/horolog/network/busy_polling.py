@@ -7,7 +7,7 @@ polls its sockets for a moment (`horolog.busy.poll.us`) before it sleeps, as Lin
 virtual machines.
 
 What this may cost is bounded: it begins after several responses in turn were followed so soon, ends
-with the first that is not, and rests where somebody else needs the processor. Idle connections,
+with the first that is not, and rests where other processes need the processor. Idle connections,
 large requests, several at once and requests in flight do not poll.
 """
 

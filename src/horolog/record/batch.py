@@ -45,12 +45,12 @@ UNKNOWN_COUNT = -1
 """Count of records of a compressed message of v0 or v1, of which only the header was read."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-SIZE_TO_MAGIC = struct.Struct(">iib")  # from byte 8: batch_length, leader_epoch, magic
+_SIZE_TO_MAGIC = struct.Struct(">iib")  # from byte 8: batch_length, leader_epoch, magic
 CRC_START = 21
 _ATTRIBUTES_LOW_BYTE = 22
 _CRC_COVERED = struct.Struct(">hiqqqhii")  # the header from byte 21
 _SMALLEST_LENGTH = 14  # of any format: an empty message of v0
-SMALLEST_V2_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+_SMALLEST_V2_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 
 _MESSAGE = struct.Struct(">qiIbB")  # offset, size, CRC-32, magic, attributes
 _MESSAGE_TIMESTAMP = struct.Struct(">q")
@@ -162,7 +162,7 @@ class BatchHeader(NamedTuple):
 
 
 # `_make` would check once more how many fields there are.
-_new_header = partial(tuple.__new__, BatchHeader)
+new_header = partial(tuple.__new__, BatchHeader)
 
 
 def parse_header(buffer: Buffer, position: int = 0, least_offset: int = 0) -> BatchHeader:
@@ -177,17 +177,17 @@ def parse_header(buffer: Buffer, position: int = 0, least_offset: int = 0) -> Ba
     if position < 0 or len(buffer) - position < HEADER_SIZE:
         return _short_header(buffer, position, least_offset)
     fields = _HEADER.unpack_from(buffer, position)
-    if fields[3] != MAGIC or fields[1] < SMALLEST_V2_LENGTH:
+    if fields[3] != MAGIC or fields[1] < _SMALLEST_V2_LENGTH:
         _check_size_and_magic(fields[1], fields[3], position)
         return _message_header(buffer, position, least_offset)
-    header: BatchHeader = _new_header(fields)
+    header: BatchHeader = new_header(fields)
     return header
 
 
 def _short_header(buffer: Buffer, position: int, least_offset: int) -> BatchHeader:
     left = 0 if position < 0 else max(0, len(buffer) - position)
     if left > MAGIC_POSITION:
-        length, _, magic = SIZE_TO_MAGIC.unpack_from(buffer, position + 8)
+        length, _, magic = _SIZE_TO_MAGIC.unpack_from(buffer, position + 8)
         if magic in (0, 1) and left >= _MESSAGE_HEADS[magic]:
             _check_size_and_magic(length, magic, position)
             return _message_header(buffer, position, least_offset)
@@ -246,14 +246,14 @@ def iter_headers(
     end = len(buffer)
     position = start
     while end - position > MAGIC_POSITION:
-        length, _, magic = SIZE_TO_MAGIC.unpack_from(buffer, position + 8)
-        if magic != MAGIC or length < SMALLEST_V2_LENGTH:
+        length, _, magic = _SIZE_TO_MAGIC.unpack_from(buffer, position + 8)
+        if magic != MAGIC or length < _SMALLEST_V2_LENGTH:
             _check_size_and_magic(length, magic, position)
         if end - position < length + LOG_OVERHEAD:
             return
         header: BatchHeader
         if magic == MAGIC:
-            header = _new_header(_HEADER.unpack_from(buffer, position))
+            header = new_header(_HEADER.unpack_from(buffer, position))
         else:
             header = _message_header(buffer, position, least_offset)
         yield position, header
@@ -275,7 +275,7 @@ def _check_size_and_magic(length: int, magic: int, position: int) -> None:
             f"format v{magic}, {_SMALLEST_MESSAGES[magic]})",
             position,
         )
-    if magic == MAGIC and length < SMALLEST_V2_LENGTH:
+    if magic == MAGIC and length < _SMALLEST_V2_LENGTH:
         raise CorruptBatch(
             f"Record batch is corrupt (the size {length + LOG_OVERHEAD} is smaller than the "
             f"minimum allowed overhead {HEADER_SIZE})",

@@ -7,7 +7,6 @@ A header in Python costs more than the records of a small batch do in `gather`.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final
 
 import crc32c
@@ -20,13 +19,13 @@ from horolog.record.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
-    MAGIC_POSITION,
-    SIZE_TO_MAGIC,
-    SMALLEST_V2_LENGTH,
     BatchHeader,
     iter_headers,
+    new_header,
 )
+from horolog.record.stretches import Numbers
 
+# The fields of `BatchHeader`, in the same order.
 _LAYOUT: Final = np.dtype(
     [
         ("base_offset", ">i8"),
@@ -47,11 +46,6 @@ _LAYOUT: Final = np.dtype(
 _WITHIN: Final = np.arange(HEADER_SIZE)
 _LARGEST: Final = (1 << 63) - 1
 
-Numbers = npt.NDArray[np.int64]
-
-# Its fields are the table's, in the same order.
-_new_header = partial(tuple.__new__, BatchHeader)
-
 
 def positions_of(buffer: Buffer) -> list[int] | None:
     """Where each whole batch in a buffer begins; None if one is of an older format.
@@ -61,17 +55,11 @@ def positions_of(buffer: Buffer) -> list[int] | None:
     Raises:
         CorruptBatch: what follows is no batch.
     """
-    end, position, found = len(buffer), 0, []
-    while end - position > MAGIC_POSITION:
-        length, _, magic = SIZE_TO_MAGIC.unpack_from(buffer, position + 8)
-        if magic != MAGIC or length < SMALLEST_V2_LENGTH:
-            if next(iter_headers(buffer, position), None) is None:  # or it says what is wrong
-                break
+    found = []
+    for position, header in iter_headers(buffer):
+        if header.magic != MAGIC:
             return None
-        if end - position < length + LOG_OVERHEAD:
-            break
         found.append(position)
-        position += length + LOG_OVERHEAD
     return found
 
 
@@ -125,7 +113,7 @@ class HeaderTable:
 
     def headers(self) -> list[BatchHeader]:
         """Each as a `BatchHeader`."""
-        return [_new_header(fields) for fields in self.columns.tolist()]
+        return [new_header(fields) for fields in self.columns.tolist()]
 
     def packed(self, records: Sequence[Buffer]) -> list[Buffer]:
         """Header and records of each batch, one after the other, with their checksums.

@@ -35,6 +35,12 @@ SCHEMA: Final = pa.schema(
 )
 BASE_OFFSET, LAST_OFFSET, BASE_TIMESTAMP, MAX_TIMESTAMP, ATTRIBUTES = range(5)
 PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE, LEADER_EPOCH, RECORDS = range(5, 10)
+_FIELDS: Final = {
+    place: "records_count" if place == RECORDS else name
+    for place, name in enumerate(NUMBERS)
+    if place != LAST_OFFSET
+}
+"""The field of a header that each number is; it has a delta in place of the last offset."""
 _KNOWN_BITS = 0x7F
 _LAST_CODEC = max(Codec)
 _LARGEST_INT32 = (1 << 31) - 1
@@ -45,11 +51,9 @@ Numbers = npt.NDArray[np.int64]
 def of_headers(headers: HeaderTable) -> Numbers:
     """The rows of numbers of batches."""
     numbers = np.empty((len(headers), len(NUMBERS)), np.int64)
-    for place, name in enumerate(NUMBERS):
-        field = "records_count" if name == "records" else name
-        numbers[:, place] = (
-            headers.last_offsets if name == "last_offset" else headers.columns[field]
-        )
+    for place, field in _FIELDS.items():
+        numbers[:, place] = headers.columns[field]
+    numbers[:, LAST_OFFSET] = headers.last_offsets
     numbers[:, ATTRIBUTES] &= _KNOWN_BITS
     return numbers
 
@@ -57,12 +61,10 @@ def of_headers(headers: HeaderTable) -> Numbers:
 def headers_of(numbers: Numbers) -> HeaderTable:
     """The headers that rows of numbers describe; they have no lengths and checksums yet."""
     headers = HeaderTable.empty(len(numbers))
-    for place, name in enumerate(NUMBERS):
-        if name == "last_offset":
-            delta = numbers[:, LAST_OFFSET] - numbers[:, BASE_OFFSET]
-            headers.columns["last_offset_delta"] = delta
-        else:
-            headers.columns["records_count" if name == "records" else name] = numbers[:, place]
+    for place, field in _FIELDS.items():
+        headers.columns[field] = numbers[:, place]
+    delta = numbers[:, LAST_OFFSET] - numbers[:, BASE_OFFSET]
+    headers.columns["last_offset_delta"] = delta
     return headers
 
 

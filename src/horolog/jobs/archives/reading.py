@@ -27,9 +27,10 @@ from horolog.record.batch import (
 )
 from horolog.record.columns import batch_schema, decode
 from horolog.record.conversion import convert_all, open_batch
-from horolog.record.header_table import HeaderTable, Numbers, positions_of
+from horolog.record.header_table import HeaderTable, positions_of
 from horolog.record.markers import read_marker
 from horolog.record.old_format.sent import RUN_BYTES
+from horolog.record.stretches import Numbers
 from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch
 
 _DECODED: Final = ("key", "value", "headers", "offset", "timestamp_ms")

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 from horolog.jobs.questions.groups import Flags, Groups, Numbers, Pending
-from horolog.jobs.questions.late import IN_ORDER, InOrder, with_late_across
+from horolog.jobs.questions.late import IN_ORDER, InOrder, counted_in, with_late_across
 from horolog.jobs.questions.scan import (
     KEYS,
     NO_HOUR,
@@ -183,7 +183,7 @@ class AuditSummary:
         """Records that are in order at the start of a run, each alone, and the sums of all."""
         created, timed = times.created_ms, times.is_timed
         units = units_of(created)
-        counted = timed & (units == 0)
+        counted = counted_in(times)
         late_ms, alone = order.add(created, counted)
         is_late = counted & (late_ms > 0)
         in_order = counted & ~is_late

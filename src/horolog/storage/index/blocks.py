@@ -75,7 +75,7 @@ _MAGIC: Final = b"hbm1"
 _TIMES: Final = Struct(">II8xqI4xqqqq16xI4xI60x")
 _SOUND: Final = Struct(">II8xqI60xI56xI")  # position, size, offsets, flags, and the check
 
-ENTRY_SIZE: Final = _ENTRY.size + _CRC.size
+ENTRY_SIZE: Final = layout.ENTRY_SIZE
 HEADER_SIZE: Final = _HEADER.size + _CRC.size
 
 
