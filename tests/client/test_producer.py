@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import pandas
 import pyarrow as pa
 import pytest
 from patience import PATIENCE_S
@@ -195,6 +196,18 @@ def test_a_larger_table_than_a_chunk_is_sent_whole(
     told = written.metadata.to_pylist()
     sent = [each["value"] for each in table.to_pylist()]
     assert [found[row["partition"], row["offset"]] for row in told] == sent
+
+
+def test_a_filtered_pandas_frame_is_sent_without_its_index(client: Client, topic: str) -> None:
+    frame = pandas.DataFrame({"key": ["a", "b", "b"], "value": ["1", "2", "3"]})
+    labelled = frame.set_index([["x", "y", "z"], [1, 2, 3]])
+    with producer_of(client) as producer:
+        producer.send(topic, frame[frame.key == "b"])
+        producer.send(topic, labelled)
+        with pytest.raises(ValueError, match=r"No record has the columns \['named'\]"):
+            producer.send(topic, frame[frame.key == "b"].rename_axis("named"))
+    values = [row["value"] for row in rows_of(client, topic)]
+    assert sorted(values) == [b"1", b"2", b"2", b"3", b"3"]
 
 
 @pytest.mark.parametrize(

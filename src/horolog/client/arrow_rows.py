@@ -3,6 +3,7 @@
 This module imports pyarrow.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ _APART_BYTES: Final = 512 << 10  # beyond, to copy rows takes longer than to loo
 _OVERHEAD_BYTES: Final = 8  # about, of a record or a header in addition to its bytes
 _TAKEN: Final = frozenset({"key", "value", "headers", "partition", "timestamp", "timestamp_ms"})
 _IGNORED: Final = frozenset({"topic", "offset", "timestamp_type", "timestampType"})
+_INDEX: Final = re.compile(r"__index_level_\d+__")  # pandas' row labels, as pyarrow calls them
 
 
 def reader_of(data: Any) -> pa.RecordBatchReader:
@@ -45,7 +47,7 @@ def check_columns(schema: pa.Schema) -> None:
     names = set(schema.names)
     if "value" not in names:
         raise ValueError(f"To write records, a table needs the column value; it has {schema.names}")
-    unknown = names - _TAKEN - _IGNORED
+    unknown = {name for name in names - _TAKEN - _IGNORED if not _INDEX.fullmatch(name)}
     if unknown:
         raise ValueError(
             f"No record has the columns {sorted(unknown)}; written are {sorted(_TAKEN)}"
