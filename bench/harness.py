@@ -238,7 +238,7 @@ class Watch:
     def _used() -> dict[str, float]:
         used = {}
         for stat in Path("/proc/self/task").glob("*/stat"):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # a thread may end before, or while, it is read
                 fields = stat.read_text().rpartition(")")[2].split()
                 used[stat.parent.name] = (int(fields[11]) + int(fields[12])) / TICKS_PER_S
         return used
