@@ -1,6 +1,7 @@
 """Topics to Parquet by date and hour, and what a manifest says of them."""
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
@@ -18,6 +19,7 @@ from log_reading import Read
 from partition_files import PartitionFiles, Row
 from running_broker import RunningBroker
 
+from horolog.buffers import Buffer
 from horolog.client import Client
 from horolog.errors import CorruptFile, Misconfigured, StorageFailed
 from horolog.jobs import archive
@@ -29,6 +31,7 @@ from horolog.jobs.spread import spread
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
+from horolog.record.conversion import convert_all
 
 NINE_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 HOUR_MS = 3_600_000
@@ -149,38 +152,51 @@ def test_every_time_has_an_hour_with_a_name(times: list[int]) -> None:
         assert directory_of(name_of(hour)).startswith("date=")
 
 
-@given(cuts=st.lists(st.integers(1_000, 1_020), max_size=6))
-def test_stretches_cut_anywhere_read_each_batch_once(
-    tmp_path_factory: pytest.TempPathFactory, cuts: list[int]
-) -> None:
-    files = PartitionFiles(tmp_path_factory.mktemp("cut"))
-    for count in (3, 1, 5, 2, 4):
-        files.add([NINE_MS] * count, codec=Codec.GZIP)
-    log = files.log.read_bytes()
-    ends = [position + header.size for position, header in iter_headers(log)]
-    starts = [0, *ends]
+@st.composite
+def logs_of_any_formats(draw: st.DrawFn) -> list[bytes]:
+    """Batches that follow one another from offset 1,000 on; v0 and v1 where a format changed."""
+    batches, offset = [], 1_000
+    kinds = st.tuples(
+        st.integers(0, 2), st.sampled_from([Codec.NONE, Codec.GZIP]), st.integers(1, 5)
+    )
+    for magic, codec, count in draw(st.lists(kinds, min_size=2, max_size=6)):
+        made = batch(count, base_offset=offset, codec=codec)
+        for part in convert_all(made, magic, least_offset=offset):
+            batches += [bytes(part.data)[at : at + size] for at, size in wholes(part.data)]
+        offset += count
+    return batches
+
+
+def wholes(data: Buffer) -> list[tuple[int, int]]:
+    return [(position, header.size) for position, header in iter_headers(data)]
+
+
+@given(log=logs_of_any_formats(), together=st.sampled_from([1, 3, 100]))
+def test_stretches_cut_anywhere_read_each_batch_once(log: list[bytes], together: int) -> None:
+    last_offsets = []
+    for each in log:
+        (_, header), *_ = iter_headers(each)
+        last_offsets.append(header.last_offset)
+    end = last_offsets[-1] + 1
 
     def pieces(from_offset: int) -> Iterator[Piece]:
-        """As a broker gives them: from the batch that holds an offset on, in pieces."""
-        for start, end in zip(starts, ends, strict=False):
-            (_, header), *_ = iter_headers(log[start:end])
-            if header.last_offset >= from_offset:
-                yield Piece(log[start:end], None, None)
+        """As a broker gives them: from the batch that holds an offset on, some at a time."""
+        first = bisect_left(last_offsets, from_offset)
+        for at in range(first, len(log), together):
+            yield Piece(b"".join(log[at : at + together]), None, None)
 
-    bounds = [1_000, *sorted(set(cuts) - {1_000}), files.next_offset + 10]
-    bounds = [each for each in bounds if each <= files.next_offset] + [files.next_offset]
-    position, offsets = 1_000, []
-    for start, end in pairwise(bounds):
-        if start == end:
-            continue
-        reader = RangeReader(start, end, floor=1_000)
-        for rows in reader.rows(pieces(start)):
-            offsets += rows.column("offset").to_pylist()
-        (found,) = reader.ranges
-        assert found.start == position
-        position = found.end
-    assert offsets == list(range(1_000, files.next_offset))
-    assert position == files.next_offset
+    inside = range(1_001, end)
+    for cuts in [(cut,) for cut in inside] + [(cut, cut + 1) for cut in inside[:-1]] + [inside]:
+        position, offsets = 1_000, []
+        for start, stop in pairwise((1_000, *cuts, end)):
+            reader = RangeReader(start, stop, floor=1_000)
+            for rows in reader.rows(pieces(start)):
+                offsets += rows.column("offset").to_pylist()
+            (found,) = reader.ranges
+            assert found.start == position
+            position = found.end
+        assert offsets == list(range(1_000, end))
+        assert position == end
 
 
 def test_a_second_run_goes_on_where_the_archive_ends(

@@ -201,8 +201,9 @@ class RangeReader:
                 first, following = end, header.next_offset
             self._least_offset = header.next_offset
             if is_old and header.last_offset >= self._end:
-                # Plain messages would become one batch with those before.
-                if not header.codec_number:
+                # Plain messages would become one batch with those before. What may begin before
+                # the end stays, and `_wanted` stops where it does.
+                if header.magic != MAGIC and not header.codec_number:
                     end = position
                     self._is_done = True
                 break
