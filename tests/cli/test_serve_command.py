@@ -71,6 +71,21 @@ def test_a_broker_reports_that_it_is_ready_and_stops_cleanly(
     assert (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size > 0
 
 
+def test_settings_that_nobody_knows_are_named_in_the_log_where_they_are_ignored(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text("confluent.telemetry.enabled=true\nconfluent.balancer.enable=true\n")
+    given = ("--config", config, "--port", 0, "--log-dir", tmp_path / "data")
+    refused = run_command("serve", *given)
+    assert refused.code == 2
+    assert all(name in refused.err for name in ("telemetry", "balancer"))
+    with serving(*given, "--set", "horolog.ignore.unknown.settings=true") as (process, _):
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert said.count("ignored: Unknown broker config name: confluent.") == 2
+
+
 def test_settings_come_from_a_file_and_from_the_command_line_and_topics_survive(
     tmp_path: Path,
 ) -> None:

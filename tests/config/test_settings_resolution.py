@@ -218,6 +218,32 @@ def test_a_broker_does_not_start_with_what_it_cannot_obey(
         Settings(static).broker_config()
 
 
+def test_all_that_a_broker_cannot_start_with_is_named_at_once() -> None:
+    static = {
+        "num.partitions": "0",
+        "confluent.telemetry.enabled": "true",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "segment.ms": "5",
+        "listener.name.out.max.connections": "5",
+    }
+    with pytest.raises(Misconfigured) as refused:
+        Settings(static).broker_config()
+    assert all(name in str(refused.value) for name in static)
+    assert str(refused.value).endswith("ignores unknown names, as Apache Kafka does)")
+
+
+def test_unknown_settings_are_ignored_on_request_and_wrong_values_are_not() -> None:
+    ignoring = {"horolog.ignore.unknown.settings": "true", "confluent.telemetry.enabled": "true"}
+    settings = Settings({**ignoring, "segment.ms": "5", "num.partitions": "3"})
+    assert settings.broker_config().num_partitions == 3
+    assert settings.unknown() == [
+        "Unknown broker config name: confluent.telemetry.enabled",
+        "Unknown broker config name: segment.ms. Did you mean log.roll.ms?",
+    ]
+    with pytest.raises(Misconfigured, match=r"num.partitions: allowed is an int, at least 1$"):
+        Settings({**ignoring, "num.partitions": "0"}).broker_config()
+
+
 # What Apache Kafka ships as config/server.properties, without its comments.
 KAFKA_4_FILE = {
     "process.roles": "broker,controller",

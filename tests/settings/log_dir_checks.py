@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 from patience import eventually
-from setting_checks import of_broker
+from setting_checks import REFUSED, of_broker
 from settings_lab import Lab
 
 from horolog.clock import DAY_MS, HOUR_MS
@@ -103,6 +103,15 @@ def whether_a_start_opens_two_logs_at_a_time(lab: Lab) -> bool:
         lab.restart()
     assert {TopicPartition("a", 0), TopicPartition("b", 0)} <= set(lab.broker.broker.partitions)
     return bool(met)
+
+
+@of_broker(
+    "horolog.ignore.unknown.settings",
+    {"true": True, "false": REFUSED},
+    beside={"confluent.telemetry.enabled": "true"},
+)
+def whether_an_unknown_setting_is_ignored(lab: Lab) -> bool:
+    return bool(lab.client.metadata().brokers)
 
 
 @of_broker("horolog.adopt.defaults", {"true": 1, "false": 0})

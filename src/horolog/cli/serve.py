@@ -91,6 +91,9 @@ def serve(
         _LOG.warning("any client can set the clock of this broker and make its records expire")
     settings = Settings(static=given if turnable is None else for_tests(given))
     resolved = settings.broker_config()
+    if resolved.horolog_ignore_unknown_settings:
+        for complaint in settings.unknown():
+            _LOG.warning("ignored: %s", complaint)
 
     def on_ready(bound: Sequence[Endpoint]) -> None:
         typer.echo(ready_line(bound, resolved.advertised_listeners, resolved.log_dir))

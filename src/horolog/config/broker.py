@@ -69,6 +69,7 @@ class BrokerConfig:
     horolog_busy_poll_us: int = 100
     horolog_group_max_bytes: int = 16 << 20
     horolog_groups_max_bytes: int = 128 << 20
+    horolog_ignore_unknown_settings: bool = False
     horolog_max_batch_uncompressed_bytes: int = 1 << 30
     horolog_max_buffered_bytes: int = 512 << 20
     horolog_timestamp_warn_ahead_ms: int = 3_600_000

@@ -20,10 +20,11 @@ still contain, and horolog's own (`horolog.*`). Each has one of three statuses:
   given.
 - **refused**: ignoring the setting would be dangerous, so every value but the default is an error.
 
-Unknown names and invalid values are errors; the message names the setting, the value and the
-allowed values. Topic settings are set at creation or later (`horolog topics alter`, or any Kafka
-admin client). Broker settings are set in a file (`horolog serve --config server.properties`), on
-the command line (`--set NAME=VALUE`, which overrides the file), or, unless read-only, while the
+Unknown names and invalid values are errors; the message names each setting, the value and the
+allowed values. A broker with `horolog.ignore.unknown.settings=true` logs unknown names and starts,
+as Apache Kafka does. Topic settings are set at creation or later (`horolog topics alter`, or any
+Kafka admin client). Broker settings are set in a file (`horolog serve --config server.properties`),
+on the command line (`--set NAME=VALUE`, which overrides the file), or, unless read-only, while the
 broker runs.
 
 The value of a topic setting is, in this order: the topic's own; that of the broker settings it

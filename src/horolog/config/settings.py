@@ -11,7 +11,7 @@ given 2^63-1. Kafka 4's default of one hour for `after` would hide every differe
 as given.)
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from ipaddress import ip_address
@@ -32,6 +32,7 @@ _BEFORE = "message.timestamp.before.max.ms"
 _AFTER = "message.timestamp.after.max.ms"
 _FORMAT = "message.format.version"
 _PROTOCOL = "inter.broker.protocol.version"
+_IGNORE_UNKNOWN = "horolog.ignore.unknown.settings"
 _ZSTD = "may_store_zstd"
 _DIFFERENCE = "message.timestamp.difference.max.ms"
 
@@ -84,11 +85,20 @@ class Settings:
         return TopicConfig(**values)
 
     def broker_config(self) -> BrokerConfig:
-        """The effective settings of the broker; `Misconfigured` if they are invalid."""
+        """The effective settings of the broker; `Misconfigured` names all that are invalid."""
         try:
+            self._check_given()
             return self._broker_config()
         except ValueError as cause:
             raise Misconfigured(str(cause)) from None
+
+    def unknown(self) -> list[str]:
+        """A sentence for each given name that no broker setting has."""
+        return [
+            complaint
+            for name, _ in self._given()
+            if (complaint := _complaint(broker_setting, name))
+        ]
 
     def given_for_topic(
         self, setting: Setting, overrides: Mapping[str, str]
@@ -174,10 +184,25 @@ class Settings:
             return value
         return setting.read(setting.default) if setting.default is not None else None
 
-    def _broker_config(self) -> BrokerConfig:
+    def _given(self) -> Iterator[tuple[str, str]]:
         for layer in (self.static, self.dynamic_default, self.dynamic_broker):
-            for name, text in layer.items():
-                broker_setting(name).read(text, name)
+            yield from layer.items()
+
+    def _check_given(self) -> None:
+        """Check each name and value, and raise a `ValueError` with all that is wrong."""
+        wrong = [
+            complaint
+            for name, text in self._given()
+            if not _complaint(broker_setting, name)
+            and (complaint := _complaint(broker_setting(name).read, text, name))
+        ]
+        unknown = [] if self._broker_value(_IGNORE_UNKNOWN) else self.unknown()
+        if unknown:
+            unknown[-1] += f" ({_IGNORE_UNKNOWN}=true ignores unknown names, as Apache Kafka does)"
+        if unknown or wrong:
+            raise ValueError("; ".join((*wrong, *unknown)))
+
+    def _broker_config(self) -> BrokerConfig:
         self.topic_config()
         special = {
             "listeners",
@@ -210,6 +235,15 @@ class Settings:
                 "run one broker for each, or join the disks below one file system"
             )
         return str(directories[0])
+
+
+def _complaint(check: Callable[..., object], *arguments: str) -> str | None:
+    """The message of the `ValueError` that a call raises."""
+    try:
+        check(*arguments)
+    except ValueError as cause:
+        return str(cause)
+    return None
 
 
 def _in_ms(value: Value, name: str) -> Value:
