@@ -71,6 +71,21 @@ def test_a_broker_reports_that_it_is_ready_and_stops_cleanly(
     assert (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size > 0
 
 
+def test_a_broker_goes_on_after_sighup_and_after_sigquit_which_prints_its_stacks(
+    tmp_path: Path,
+) -> None:
+    with serving("--port", 0, "--log-dir", tmp_path) as (process, address):
+        assert process.stderr is not None
+        process.send_signal(signal.SIGHUP)
+        assert any("SIGHUP is ignored" in line for line in process.stderr)
+        process.send_signal(signal.SIGQUIT)
+        assert any("in serve" in line for line in process.stderr)
+        assert run_command("topics", "list", "-b", address).code == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
 def test_settings_that_nobody_knows_are_named_in_the_log_where_they_are_ignored(
     tmp_path: Path,
 ) -> None:

@@ -8,8 +8,10 @@ await service.stop()
 """
 
 import asyncio
+import faulthandler
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -148,12 +150,16 @@ def serve(
 ) -> None:
     """Run a broker in the foreground until SIGTERM or SIGINT.
 
+    SIGHUP is ignored; SIGQUIT writes the stacks of all threads to stderr, as in a JVM.
+
     Raises:
         Misconfigured: a directory, a port or a setting that cannot be used.
         StorageFailed: the disk refused.
     """
     raise_limit()
     sys.setswitchinterval(SWITCH_SECONDS)
+    stacks = sys.__stderr__ or os.open(os.devnull, os.O_WRONLY)
+    faulthandler.register(signal.SIGQUIT, stacks)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(settings, clock, on_ready))
 
@@ -165,6 +171,7 @@ async def _serve(
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGHUP, _LOG.info, "SIGHUP is ignored; SIGTERM stops the broker")
     service = await Service.start(settings, clock, owns_process=True)
     on_ready(service.bound)
     await stopping.wait()

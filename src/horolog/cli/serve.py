@@ -77,7 +77,8 @@ def serve(
     """Run a broker in the foreground.
 
     Once it accepts connections it prints a line that starts with "ready" and has host:port.
-    SIGTERM and Ctrl-C stop it cleanly. docs/settings.md has all settings.
+    SIGTERM and Ctrl-C stop it cleanly, SIGHUP is ignored, and SIGQUIT prints the stacks of all
+    threads. docs/settings.md has all settings.
     """
     given = ({} if config is None else read_properties(config)) | pairs(assignments, "--set")
     given |= listener_settings(host, port, listen or (), advertise or (), given)
