@@ -4,6 +4,7 @@ import logging
 import os
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -196,6 +197,25 @@ def test_zstd_and_old_consumers_do_not_go_together(broker: RunningBroker) -> Non
     assert rows(fetch(broker, 2).records) == expected()  # up to the batch that has no old form
     assert fetch(broker, 2, 3).error_code == 76
     assert fetch(broker, 4, 3).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("convert", "codec", "error_code"), [("true", Codec.ZSTD, 76), ("false", Codec.NONE, 35)]
+)
+def test_an_old_fetch_ends_before_what_its_version_cannot_have(
+    tmp_path: Path, make_broker: MakeBroker, convert: str, codec: Codec, error_code: int
+) -> None:
+    newer = build_batch(ROWS, base_offset=len(ROWS), codec=codec)
+    (tmp_path / "log" / "t-0").mkdir(parents=True)
+    path = tmp_path / "log" / "t-0" / f"{0:020d}.log"
+    path.write_bytes(build_messages(ROWS, 1) + newer)
+    broker = make_broker(log_dir=tmp_path / "log", log_message_downconversion_enable=convert)
+    for version in (2, 3):
+        readable = fetch(broker, version)
+        assert readable.error_code == 0
+        assert (set(formats(readable.records)), rows(readable.records)) == ({1}, expected())
+        refused = fetch(broker, version, len(ROWS))
+        assert (refused.error_code, refused.records) == (error_code, b"")
 
 
 def test_a_topic_in_zstd_is_refused_before_version_10(broker: RunningBroker) -> None:

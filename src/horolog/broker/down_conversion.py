@@ -62,8 +62,8 @@ def read_converted(
         at_least_one: whether the first batch is read whole, however large it is.
 
     Raises:
-        RequestRefused: `message.downconversion.enable` is off and a batch would be converted (35),
-            or the first one is compressed with zstd (76) or too large (10).
+        RequestRefused: the first batch would be converted and `message.downconversion.enable` is
+            off (35), or it is compressed with zstd (76) or too large (10).
         CorruptBatch: the first batch is damaged.
         StorageFailed: a read failed.
     """
@@ -75,7 +75,7 @@ def read_converted(
             break
         data = found.read()
         pieces: list[Buffer] = []
-        converted, next_offset, is_untouched = 0, at, True
+        converted, next_offset = 0, at
         seen = False
         conversion = down_convert(
             data, magic, start_offset=offset, max_batch_bytes=_MAX_BATCH_BYTES
@@ -83,6 +83,8 @@ def read_converted(
         while True:
             try:
                 batch = next(conversion, None)
+                if batch is not None and not batch.is_untouched:
+                    _check_enabled(partition, magic)
             except (RequestRefused, CorruptBatch):
                 if pieces:  # what is before it can be had; the client meets it with its next fetch
                     break
@@ -90,18 +92,13 @@ def read_converted(
             if batch is None:
                 break
             seen = True
-            if not batch.is_untouched:
-                _check_enabled(partition, magic)
-                is_untouched = False
             converted += batch.records
             next_offset = batch.next_offset
             if len(batch.data):
                 pieces.append(batch.data)
         if not seen:  # part of a batch, and it need not be of a format that the client reads
             break
-        if is_untouched:
-            return DownConverted(data, 0)
-        if pieces:
+        if pieces:  # `data` may go on behind them, in a format that the client does not read
             return DownConverted(b"".join(pieces), converted)
         at = next_offset
     return DownConverted(b"", 0)
