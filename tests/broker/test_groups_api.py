@@ -12,6 +12,7 @@ from running_broker import RunningBroker
 from stepped_loop import SteppedLoop
 
 from horolog.clock import DAY_MS, ManualClock
+from horolog.metadata.verify import check_store
 from horolog.wire.api import ApiKey
 
 
@@ -377,6 +378,8 @@ def test_whatever_fits_the_protocol_is_kept_as_it_was_sent(
             for p in topic.partitions
         ]
     assert kept == ([] if code else [(offset, epoch, metadata)])
+    broker.stop()
+    assert list(check_store(broker.log_dir, is_clean=True)) == []
 
 
 def test_offsets_of_a_deleted_topic_do_not_come_back(broker: RunningBroker) -> None:

@@ -273,15 +273,12 @@ def _wrong_group(row: tuple[object, ...], known: PartitionCounts) -> str | None:
 
 
 def _wrong_offset(row: tuple[object, ...], known: PartitionCounts) -> str | None:
-    _, topic, partition, committed, leader_epoch, _, commit_ms, expire_ms = row
+    # Any offset and leader epoch may be committed, as in Kafka: readers take -1 for none.
+    _, topic, partition, _, _, _, commit_ms, expire_ms = row
     assert isinstance(partition, int)
-    assert isinstance(committed, int)
-    assert isinstance(leader_epoch, int)
     partitions = known.get(str(topic), AS_FOUND)
     if not 0 <= partition <= (partitions - 1 if partitions > 0 else names.MAX_PARTITION):
         return f"{topic} has no partition {partition}"
-    if committed < 0 or leader_epoch < -1:
-        return f"offset {committed} in leader epoch {leader_epoch} cannot be committed"
     times = (commit_ms, expire_ms)
     return "it has a time below 0" if any(isinstance(t, int) and t < -1 for t in times) else None
 
