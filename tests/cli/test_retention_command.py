@@ -242,10 +242,17 @@ def test_a_question_of_another_form_is_refused(broker: RunningBroker, question: 
         )
 
 
-def test_an_answer_of_many_segments_comes_in_parts(
-    explain: Run, monkeypatch: pytest.MonkeyPatch
+def test_a_log_of_ten_answers_is_explained_as_its_files_are(
+    explain: Run, broker: RunningBroker, clock: ManualClock
 ) -> None:
-    whole = explain("clicks", "--json").json
-    monkeypatch.setattr("horolog.broker.retention_control.MOST_SEGMENTS", 1)
-    parts = explain("clicks", "--json").json
-    assert parts[0]["segments"] == whole[0]["segments"]
+    """A string of the protocol holds some hundred segments."""
+
+    at, data = clock.now_ms(), build_batch([Record(FAR, b"k", b"v")])
+    with Client(broker.address) as client:
+        for _ in range(1_200):
+            client.produce("clicks", 1, data)
+            broker.call(lambda: broker.log("clicks", 1).roll(at))
+    (of_broker,) = explain("clicks", "-p", 1, "--json").json
+    (of_files,) = explain(broker.log_dir / "clicks-1", "--at", f"{at}ms", "--json").json
+    assert len(of_broker["segments"]) == 1_201
+    assert bare(of_broker) == bare(of_files)

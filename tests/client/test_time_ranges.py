@@ -17,6 +17,7 @@ from horolog.client.fetching import PartitionFetch
 from horolog.client.link import Link
 from horolog.errors import RequestRefused
 from horolog.record.builder import Record, build_batch
+from horolog.storage.lookup.time_ranges import CandidateRange, TimeRanges
 from horolog.wire.api import SUPPORTED, ApiKey
 from horolog.wire.features import TIME_RANGES, RangeClock
 
@@ -79,6 +80,23 @@ def test_an_answer_of_many_ranges_comes_in_parts(
     assert client.time_ranges("orders", 0, NINE_MS - 5_000_000, NINE_MS + 60_000, end=END) == whole
     assert whole is not None
     assert len(whole) > 1
+
+
+def test_ranges_of_any_offsets_and_sizes_fit_an_answer(
+    client: Client, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ten thousand ranges, as the log of some terabytes has them."""
+    first = (1 << 63) - 50_000
+    ranges = [CandidateRange(first + 5 * i, first + 5 * i + 2, 1 << 60) for i in range(10_000)]
+
+    def stored(self: object, window: object, offset: int, limit: int) -> TimeRanges:
+        these = [each for each in ranges if each.start >= offset]
+        end = these[limit].start if len(these) > limit else first + 50_000
+        return TimeRanges(these[:limit], end, False)
+
+    monkeypatch.setattr("horolog.broker.partition.Partition.time_ranges", stored)
+    found = client.time_ranges("orders", 0, None, None, end=(1 << 63) - 1)
+    assert found == [OffsetSpan(*each) for each in ranges]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """One partition for request handlers: ordered writes, reads, and listeners for growth."""
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Executor
 from typing import Final, Protocol, TypeVar
 
@@ -147,10 +147,10 @@ class Partition:
         return self.run(lambda: self._log.apply_retention(clock.now_ms(), clock.monotonic_ms()))
 
     def retention_report(
-        self, now_ms: int, config: TopicConfig | None, first_offset: int, most: int
-    ) -> list[SegmentRetention]:
-        """See `Log.retention_report`; any thread may call it, it may wait for the disk."""
-        return self._log.retention_report(now_ms, config, first_offset=first_offset, most=most)
+        self, now_ms: int, config: TopicConfig | None, first_offset: int
+    ) -> Iterator[SegmentRetention]:
+        """See `Log.retention_report`; any thread may iterate it, it may wait for the disk."""
+        return self._log.retention_report(now_ms, config, first_offset=first_offset)
 
     @property
     def is_retention_exempt(self) -> bool:

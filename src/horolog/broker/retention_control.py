@@ -8,19 +8,15 @@ advertises it as a feature. No setting is stored under that name, and none that 
 
 import json
 from collections.abc import Collection, Mapping
-from functools import partial
 from typing import Any, Final, TypeGuard
 
-from horolog.broker.answers import answer_to
+from horolog.broker.answers import answer_to, as_many_as_fit
 from horolog.broker.broker import Broker
 from horolog.config import DescribedSetting, TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
 from horolog.storage.removal.retention_report import settings_of
 from horolog.wire.features import RETENTION
-
-MOST_SEGMENTS: Final = 500
-"""In one answer."""
 
 _LONGEST_NAME: Final = 8_192
 _INT64 = range(-(1 << 63), 1 << 63)
@@ -46,15 +42,18 @@ async def _answer(broker: Broker, peer: Peer, topic: str, name: str) -> dict[str
     log = broker.partition(topic, partition)
     config = _config(broker, topic, tried) if tried else None
     at_ms = broker.clock.now_ms() if now_ms is None else now_ms
-    page = partial(log.retention_report, at_ms, config, first_offset, MOST_SEGMENTS + 1)
-    segments = await broker.searchers.run(peer, page)
-    shown, following = segments[:MOST_SEGMENTS], segments[MOST_SEGMENTS:]
+
+    def page() -> tuple[list[Any], int | None]:
+        found = log.retention_report(at_ms, config, first_offset)
+        return as_many_as_fit((each.base_offset, each.as_json()) for each in found)
+
+    segments, following = await broker.searchers.run(peer, page)
     return {
         "now": at_ms,
         "settings": settings_of(log.config if config is None else config),
         "is_exempt": log.is_retention_exempt and config is None,
-        "segments": [each.as_json() for each in shown],
-        "next": following[0].base_offset if following else None,
+        "segments": segments,
+        "next": following,
     }
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection
 from typing import Any, Final
 
-from horolog.broker.answers import answer_to
+from horolog.broker.answers import answer_to, as_many_as_fit
 from horolog.broker.broker import Broker
 from horolog.config import DescribedSetting
 from horolog.errors import ErrorCode, RequestRefused
@@ -20,7 +20,7 @@ from horolog.storage.index.blocks import Window
 from horolog.wire.features import LOOKUP_WAY, TIME_RANGES, RangeClock
 
 MOST_RANGES: Final = 1_000
-"""In one answer."""
+"""In one answer, if they fit."""
 
 _NAME: Final = re.compile(
     rf"{re.escape(TIME_RANGES)}/([0-9]{{1,10}})/([a-z-]+)/(-?[0-9]{{1,19}})/(-?[0-9]{{1,19}})"
@@ -76,7 +76,8 @@ async def _ranges(broker: Broker, peer: Peer, topic: str, name: str) -> dict[str
         with_untimed=clocks[0] is RangeClock.RECORD_OR_NONE,
     )
     found = await broker.searchers.run(peer, lambda: log.time_ranges(window, offset, MOST_RANGES))
-    return {"end": found.end, "ranges": found.ranges}
+    ranges, following = as_many_as_fit((each.start, each) for each in found.ranges)
+    return {"end": found.end if following is None else following, "ranges": ranges}
 
 
 def _refusal(text: str) -> RequestRefused:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -23,6 +24,10 @@ CONFIG = TopicConfig(
 )
 
 
+def reported(log: Log, *args: Any, **more: Any) -> list[SegmentRetention]:
+    return list(log.retention_report(*args, **more))
+
+
 def three_segments(log: Log, *times: int) -> None:
     """Segments of one record each with these create times, appended a day apart."""
     for day, time in enumerate(times):
@@ -34,7 +39,7 @@ def three_segments(log: Log, *times: int) -> None:
 def test_every_segment_has_the_time_of_its_deletion(tmp_path: Path) -> None:
     with new_log(tmp_path, CONFIG) as log:
         three_segments(log, NOW, NOW + DAY, NOW + 2 * DAY)
-        found = log.retention_report(NOW + 2 * DAY + 1)
+        found = reported(log, NOW + 2 * DAY + 1)
         assert [each.because for each in found] == [Because.EXPIRED, Because.YOUNG, Because.YOUNG]
         assert [each.goes_now for each in found] == [True, False, False]
         assert [each.goes_ms for each in found][1:] == [NOW + 3 * DAY + 1, NOW + 4 * DAY + 1]
@@ -60,7 +65,7 @@ def test_a_record_of_the_future_is_named_with_the_segments_it_keeps(tmp_path: Pa
         )
         log.roll(NOW)
         append(log, NOW, now=NOW + DAY)
-        first, second = log.retention_report(NOW + 9 * DAY)
+        first, second = reported(log, NOW + 9 * DAY)
         assert first.because is Because.AHEAD
         assert first.holder == Holder(2, FAR, NOW + 5, 77, 3)
         assert first.goes_ms == FAR + 2 * DAY + 1
@@ -69,13 +74,13 @@ def test_a_record_of_the_future_is_named_with_the_segments_it_keeps(tmp_path: Pa
         assert second.goes_ms == first.goes_ms
         assert not second.goes_now
         by_append = replace(CONFIG, horolog_retention_by="append-time")
-        assert all(each.goes_now for each in log.retention_report(NOW + 9 * DAY, by_append))
+        assert all(each.goes_now for each in reported(log, NOW + 9 * DAY, by_append))
 
 
 def test_a_record_little_ahead_is_no_finding(tmp_path: Path) -> None:
     with new_log(tmp_path, CONFIG) as log:
         append(log, NOW + 1_000)
-        (only,) = log.retention_report(NOW)
+        (only,) = reported(log, NOW)
         assert only.because is Because.AHEAD
         assert not only.is_odd(NOW)
 
@@ -85,14 +90,14 @@ def test_what_is_appended_behind_a_limit_of_size_is_counted(tmp_path: Path) -> N
         three_segments(log, NOW, NOW, NOW)
         size = log.segments[0].size
         tried = replace(CONFIG, retention_ms=-1, retention_bytes=2 * size + 10)
-        assert [each.bytes_to_go for each in log.retention_report(NOW, tried)] == [
+        assert [each.bytes_to_go for each in reported(log, NOW, tried)] == [
             10,
             size + 10,
             2 * size + 10,
         ]
-        assert {each.goes_ms for each in log.retention_report(NOW, tried)} == {None}
+        assert {each.goes_ms for each in reported(log, NOW, tried)} == {None}
         tried = replace(tried, retention_bytes=2 * size)
-        found = log.retention_report(NOW, tried)
+        found = reported(log, NOW, tried)
         assert [each.goes_now for each in found] == [True, False, False]
         assert found[0].because is Because.BEYOND_SIZE
         assert found[1].bytes_to_go == size
@@ -105,7 +110,7 @@ def test_an_unknown_append_time_is_said_to_keep_its_segment(tmp_path: Path) -> N
     for path in partition_dir(tmp_path / "log").glob("00000000000000000000.append*"):
         path.unlink()
     with reopened(tmp_path / "log", config) as (_, log):
-        first, second = log.retention_report(NOW + 90 * DAY)
+        first, second = reported(log, NOW + 90 * DAY)
         assert (first.because, first.goes_ms) == (Because.UNKNOWN_TIME, None)
         assert first.is_odd(NOW)
         assert (second.kept_by, second.goes_ms) == (0, None)
@@ -115,17 +120,17 @@ def test_of_an_adopted_log_nothing_goes_until_settings_are_tried(tmp_path: Path)
     with new_log(tmp_path, CONFIG) as log:
         three_segments(log, NOW, NOW)
         log.retention_exempt = True
-        found = log.retention_report(NOW + 90 * DAY)
+        found = reported(log, NOW + 90 * DAY)
         assert {each.because for each in found} == {Because.EXEMPT}
         assert {each.goes_ms for each in found} == {None}
-        assert all(each.goes_now for each in log.retention_report(NOW + 90 * DAY, CONFIG))
+        assert all(each.goes_now for each in reported(log, NOW + 90 * DAY, CONFIG))
 
 
 def test_an_empty_active_segment_is_never_due(tmp_path: Path) -> None:
     with new_log(tmp_path, CONFIG) as log:
         append(log, NOW)
         log.roll(NOW)
-        first, active = log.retention_report(NOW + 90 * DAY)
+        first, active = reported(log, NOW + 90 * DAY)
         assert first.goes_now
         assert (active.because, active.goes_ms, active.largest_ms) == (Because.EMPTY, None, None)
 
@@ -133,7 +138,7 @@ def test_an_empty_active_segment_is_never_due(tmp_path: Path) -> None:
 def test_json_has_everything(tmp_path: Path) -> None:
     with new_log(tmp_path, CONFIG) as log:
         append(log, FAR)
-        found = log.retention_report(NOW)
+        found = reported(log, NOW)
         assert [SegmentRetention.from_json(each.as_json()) for each in found] == found
         assert found[0].holder is not None
 
@@ -180,7 +185,7 @@ def test_at_any_time_the_report_equals_what_retention_deletes(
             log.reset_append_time(NOW - DAY)
         log.delete_records(min(start, log.log_end_offset))
         for now in (NOW - DAY, NOW, NOW + DAY, NOW + 2 * DAY + 1, NOW + 6 * DAY, FAR + 3 * DAY):
-            found = log.retention_report(now)
+            found = reported(log, now)
             deleted = len(log.deletable(now))
             assert [each.goes_now for each in found] == [n < deleted for n in range(len(found))]
             read_only = PartitionReader(Files(read_only=True), partition_dir(path))
@@ -225,15 +230,13 @@ def test_pages_of_a_report_are_the_whole_and_read_the_segments_that_they_show(
     files = CountedFiles()
     with new_log(tmp_path, CONFIG, files=files) as log:
         three_segments(log, NOW, FAR, NOW + 1)
-        whole = log.retention_report(NOW + 9 * DAY)
+        whole = reported(log, NOW + 9 * DAY)
         starts = [each.base_offset for each in whole]
         assert len(starts) == 3
-        pages = [
-            log.retention_report(NOW + 9 * DAY, first_offset=start, most=1) for start in starts
-        ]
-        assert [each for page in pages for each in page] == whole
+        pages = [next(log.retention_report(NOW + 9 * DAY, first_offset=start)) for start in starts]
+        assert pages == whole
         files.read.clear()
-        log.retention_report(NOW + 9 * DAY, first_offset=starts[1], most=1)
+        next(log.retention_report(NOW + 9 * DAY, first_offset=starts[1]))
         shown = f"{starts[1]:020d}"
         assert files.read
         assert {Path(name).stem for name in files.read} == {shown}

@@ -5,7 +5,7 @@ is returned to the caller: the removal of files after a deletion.
 """
 
 import os
-from itertools import islice
+from collections.abc import Iterator
 
 from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
@@ -124,23 +124,21 @@ class Log(AppendableLog):
         config: TopicConfig | None = None,
         *,
         first_offset: int = 0,
-        most: int | None = None,
-    ) -> list[SegmentRetention]:
+    ) -> Iterator[SegmentRetention]:
         """What retention does about each segment; see removal/retention_report.py.
 
-        May run during appends.
+        May be iterated during appends; a segment is read when it is its turn.
 
         Args:
             now_ms: the clock.
             config: settings to be tried, as if the topic had them.
             first_offset: only segments with this base offset, or a later one.
-            most: how many of them at most.
 
         Raises:
             StorageFailed: the disk refused.
             CorruptBatch: the log is damaged where it has to be read.
         """
-        found = report(
+        return report(
             self.segments,
             self.config if config is None else config,
             self.log_start_offset,
@@ -150,7 +148,6 @@ class Log(AppendableLog):
             is_exempt=self.retention_exempt and config is None,
             first_offset=first_offset,
         )
-        return list(islice(found, most))
 
     def apply_retention(self, now_ms: int, monotonic_ms: int) -> list[DeletedSegment]:
         """Delete the segments that retention no longer keeps; which, and why.
