@@ -5,7 +5,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from horolog.buffers import Buffer
 from horolog.client.config import Address
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["AuthenticationFailed", "Connection", "NoAnswer", "ResponseFrame"]
 
+# Before the broker is known to be the right one, its claim of a length alone takes no more memory
+# than what `sasl.server.max.receive.size` grants a client of Apache Kafka.
+_MAX_BYTES_BEFORE_AUTHENTICATION: Final = 512 << 10
+_BEFORE_AUTHENTICATION: Final = frozenset(
+    {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+)
 _TLS_ALERT = b"\x15\x03"  # what a TLS listener answers to anything else
 
 
@@ -169,7 +175,10 @@ class Connection:
         if self._socket is None:
             raise NoAnswer(f"{self.address} did not answer {api_key.title} (closed)", sent=True)
         try:
-            frame = self._receive_frame(deadline, memory or _own_memory)
+            max_bytes = self._max_response_bytes
+            if api_key in _BEFORE_AUTHENTICATION:
+                max_bytes = min(max_bytes, _MAX_BYTES_BEFORE_AUTHENTICATION)
+            frame = self._receive_frame(max_bytes, deadline, memory or _own_memory)
             correlation_id, position = parse_response_header(frame, api_key, version)
             if correlation_id != expected_id:
                 raise MalformedResponse(
@@ -217,17 +226,19 @@ class Connection:
             self.close()
             raise
 
-    def _receive_frame(self, deadline: Deadline, memory: Callable[[int], memoryview]) -> memoryview:
+    def _receive_frame(
+        self, max_bytes: int, deadline: Deadline, memory: Callable[[int], memoryview]
+    ) -> memoryview:
         prefix = self._receive(_own_memory(LENGTH_BYTES), deadline)
         if prefix[:2] == _TLS_ALERT:
             raise MalformedResponse(
                 f"{self.address} answered in TLS: set security.protocol to SSL or SASL_SSL"
             )
         length = int.from_bytes(prefix, "big", signed=True)
-        if not 4 <= length <= self._max_response_bytes:
+        if not 4 <= length <= max_bytes:
             raise MalformedResponse(
                 f"{self.address} announced an answer of {length} bytes; from 4 to "
-                f"{self._max_response_bytes} are read. Is it a Kafka broker's plaintext port?"
+                f"{max_bytes} are read. Is it a Kafka broker's plaintext port?"
             )
         return self._receive(memory(length), deadline)
 

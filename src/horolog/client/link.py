@@ -106,7 +106,7 @@ class Link:
                 f"{', '.join(map(str, body.mechanisms)) or 'none'}"
             )
         version = self.version(ApiKey.SASL_AUTHENTICATE)
-        exchange = sasl.exchange()
+        exchange = sasl.exchange(deadline)
         try:
             message = next(exchange)
             while True:

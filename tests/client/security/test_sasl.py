@@ -1,18 +1,19 @@
 """SASL mechanisms, message by message, and their exchange with a scripted broker."""
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 from patience import PATIENCE_S
-from scripted_broker import HangUp, ScriptedBroker
+from scripted_broker import HangUp, Raw, ScriptedBroker
 
 from horolog.client import AuthenticationFailed, Client, NoAnswer
 from horolog.client.security import NoToken
@@ -56,6 +57,9 @@ def test_scram_sha_256_is_that_of_rfc_7677() -> None:
         (b"r=mine2,s=,i=4096", "does not answer this client's"),
         (b"r=mine2,s=W22Z,i=4095", "4095 iterations"),
         (b"r=mine2,s=W22Z,i=99999999999999999999999", "iterations"),
+        (b"r=mine2,s=W22Z,i=00000040969999", "00000040969999 iterations"),
+        (b"r=mine2,s=W22Z,i=1000001", "1000001 iterations"),
+        ("r=mine2,s=W22Z,i=٤٠٩٦".encode(), "iterations"),
         (b"r=mine2,s=W22Z", "no iterations"),
         (b"\xff\xfe", "does not answer this client's"),
     ],
@@ -240,10 +244,13 @@ def test_an_unsecured_token_carries_the_claims_of_its_options() -> None:
 
 
 class Endpoint:
-    """A token endpoint: each answer is (status, body); what it was asked is kept."""
+    """A token endpoint: each answer is (status, body); what it was asked is kept.
+
+    Where the status is 0 the body is all that is sent.
+    """
 
     def __init__(self) -> None:
-        self.answers: list[tuple[int, bytes]] = []
+        self.answers: list[tuple[int, bytes | Iterable[bytes]]] = []
         self.asked: list[tuple[str, bytes]] = []
 
 
@@ -256,9 +263,12 @@ def endpoint() -> Iterator[tuple[str, Endpoint]]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             state.asked.append((self.headers["Authorization"], body))
             status, answer = state.answers.pop(0)
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(answer)
+            if status:
+                self.send_response(status)
+                self.end_headers()
+            for piece in [answer] if isinstance(answer, bytes) else answer:
+                self.wfile.write(piece)
+                self.wfile.flush()
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -306,6 +316,15 @@ def test_a_token_endpoint_is_asked_with_client_credentials_once_for_its_life(
         ((200, b"no json"), "no access_token"),
         ((200, b'{"token": 1}'), "no access_token"),
         ((200, b"[]"), "no access_token"),
+        ((200, b'{"access_token": null}'), "no access_token"),
+        ((200, b'{"access_token": "a", "expires_in": 1' + b"0" * 400 + b"}"), "no access_token"),
+        ((200, b'{"access_token": "a", "expires_in": NaN}'), "no access_token"),
+        ((200, b'{"access_token": "a", "expires_in": 1e999}'), "no access_token"),
+        ((200, b"[" * 100_000), "no access_token"),
+        ((0, b"hush"), "breaks HTTP"),
+        ((0, b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhu"), "breaks HTTP"),
+        ((0, b"HTTP/1.0 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n"), "breaks HTTP"),
+        ((0, b""), "does not answer"),
     ],
 )
 def test_an_endpoint_without_a_token_is_reported_without_the_secret(
@@ -320,6 +339,77 @@ def test_an_endpoint_without_a_token_is_reported_without_the_secret(
     ):
         client.metadata()
     assert "hush" not in str(absent.value)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_the_secret_is_not_sent_where_a_redirect_leads(
+    endpoint: tuple[str, Endpoint], status: int
+) -> None:
+    url, state = endpoint
+    leads_to = url.replace("127.0.0.1", "localhost")
+    state.answers = [
+        (0, f"HTTP/1.0 {status} Elsewhere\r\nLocation: {leads_to}\r\n\r\n".encode()),
+        (200, b'{"access_token": "a.b.c"}'),
+    ]
+    with (
+        sasl(lambda _: {"auth_bytes": b""}) as broker,
+        Client(broker.bootstrap, security=credentials(url)) as client,
+        pytest.raises(NoToken, match="redirects are not followed"),
+    ):
+        client.metadata()
+    assert len(state.asked) == 1
+
+
+@pytest.mark.parametrize("start", [b"", b"HTTP/1.0 200 OK\r\n\r\n"])
+def test_an_endpoint_that_answers_byte_by_byte_is_left_when_the_clients_time_is_over(
+    endpoint: tuple[str, Endpoint], start: bytes
+) -> None:
+    url, state = endpoint
+    is_over = threading.Event()
+
+    def drip() -> Iterator[bytes]:
+        yield start
+        with contextlib.suppress(OSError):
+            while not is_over.wait(0.02):
+                yield b"HTTP/1.0 100 Continue\r\n\r\n" if not start else b" "
+
+    state.answers = [(0, drip())]
+    try:
+        with (
+            sasl(lambda _: {"auth_bytes": b""}) as broker,
+            Client(broker.bootstrap, security=credentials(url), timeout_ms=300) as client,
+            pytest.raises(NoToken, match="does not answer"),
+        ):
+            client.metadata()
+    finally:
+        is_over.set()
+
+
+def test_a_password_in_the_url_of_an_endpoint_is_neither_used_nor_shown() -> None:
+    with sasl(lambda _: {"auth_bytes": b""}) as broker:
+        url = "https://me:hush@nowhere.invalid/token?key=hush"
+        with Client(broker.bootstrap, security=credentials(url)) as client:
+            assert "hush" not in repr(client.config)
+            with pytest.raises(Misconfigured, match=r"https://nowhere\.invalid/token") as refused:
+                client.metadata()
+            assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize("claimed_by", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
+def test_a_peer_cannot_claim_a_large_answer_before_it_has_authenticated(
+    claimed_by: ApiKey,
+) -> None:
+    script = {
+        ApiKey.SASL_HANDSHAKE: {"error_code": 0, "mechanisms": ()},
+        ApiKey.SASL_AUTHENTICATE: {"auth_bytes": b""},
+        claimed_by: Raw((512 << 20).to_bytes(4, "big")),
+    }
+    with (
+        ScriptedBroker(script) as broker,
+        Client(broker.bootstrap, security=settings("PLAIN")) as client,
+        pytest.raises(NoAnswer, match="announced an answer of 536870912 bytes"),
+    ):
+        client.metadata()
 
 
 def test_a_token_in_a_file_is_read_again_for_each_connection(tmp_path: Any) -> None:
@@ -346,9 +436,20 @@ def test_a_token_in_a_file_is_read_again_for_each_connection(tmp_path: Any) -> N
             settings("OAUTHBEARER", None, **{"sasl.oauthbearer.token.endpoint.url": "http://h"}),
             "client.credentials.client.id",
         ),
-        (
-            settings("OAUTHBEARER", None, **{"sasl.oauthbearer.token.endpoint.url": "ftp://h"}),
-            "expected https",
+        *(
+            (
+                settings("OAUTHBEARER", None, **{"sasl.oauthbearer.token.endpoint.url": url}),
+                "expected https",
+            )
+            for url in (
+                "ftp://h",
+                "https:me:hush@h",
+                "https:///token",
+                "https://h:99999/",
+                "https://[::1/",
+                "https://h/a b",
+                "https://h/é",
+            )
         ),
         (
             settings("OAUTHBEARER", USER, **{"sasl.login.callback.handler.class": "my.Handler"}),
@@ -360,9 +461,10 @@ def test_a_source_of_tokens_that_is_none_is_refused(security: dict[str, str], sa
     with (
         sasl(lambda _: {"auth_bytes": b""}) as broker,
         Client(broker.bootstrap, security=security) as client,
-        pytest.raises(Misconfigured, match=said),
+        pytest.raises(Misconfigured, match=said) as refused,
     ):
         client.metadata()
+    assert "hush" not in str(refused.value)
 
 
 def test_a_client_without_sasl_gets_an_error_that_names_what_may_be_required() -> None:

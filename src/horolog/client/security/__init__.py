@@ -6,8 +6,9 @@
 - tls: the `ssl.SSLContext` that the settings ask for, and what failures mean
 - sasl: PLAIN, SCRAM and OAUTHBEARER, message by message
 - tokens: where OAUTHBEARER takes its token from
+- token_endpoint: the request to a token endpoint
 
-`tls`, `stores`, `sasl` and `tokens` are imported when the settings require them.
+`tls`, `stores`, `sasl`, `tokens` and `token_endpoint` are imported when the settings require them.
 """
 
 from horolog.client.security.errors import AuthenticationFailed, NoToken

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from horolog.client.deadline import Deadline
 from horolog.client.security.errors import AuthenticationFailed
 from horolog.client.security.jaas import parse_jaas
 from horolog.client.security.settings import Security
@@ -43,14 +44,14 @@ class Sasl:
         else:
             self._options = parse_jaas(security.get("sasl.jaas.config") or "").options
 
-    def exchange(self) -> Exchange:
+    def exchange(self, deadline: Deadline) -> Exchange:
         """What to send for a new connection.
 
         Raises:
-            NoToken: OAUTHBEARER, and its token cannot be had.
+            NoToken: OAUTHBEARER, and its token cannot be had by the deadline.
         """
         if self.mechanism == "OAUTHBEARER":
-            return oauthbearer(self._tokens.current())
+            return oauthbearer(self._tokens.current(deadline))
         username, password = self._options["username"], self._options["password"]
         if self.mechanism == "PLAIN":
             return plain(username, password)
@@ -87,18 +88,12 @@ def scram(
     first_bare = f"n={name},r={nonce}{more}"
     server_first = _text((yield f"n,,{first_bare}".encode()))
     fields = _fields(server_first)
-    their_nonce, salt, iterations = fields.get("r", ""), _decoded(fields.get("s")), fields.get("i")
+    their_nonce, salt = fields.get("r", ""), _decoded(fields.get("s"))
     if not their_nonce.startswith(nonce) or their_nonce == nonce or not salt:
         raise AuthenticationFailed("the broker's first SCRAM message does not answer this client's")
-    if not (iterations and iterations.isascii() and iterations.isdigit()) or not (
-        _MIN_ITERATIONS <= int(iterations[:10]) <= _MAX_ITERATIONS
-    ):
-        raise AuthenticationFailed(
-            f"the broker asks for SCRAM with {(iterations or 'no')[:20]} iterations; accepted are "
-            f"{_MIN_ITERATIONS} to {_MAX_ITERATIONS}"
-        )
+    iterations = _iterations(fields.get("i", "no"))
     digest = algorithm.lower()
-    salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, int(iterations))
+    salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", digest)
     final_bare = f"c=biws,r={their_nonce}"
     signed = f"{first_bare},{server_first},{final_bare}".encode()
@@ -124,6 +119,16 @@ def oauthbearer(token: "Token") -> Exchange:
     if answer:
         yield b"\x01"  # an error in JSON waits for this, and the failure follows
         raise AuthenticationFailed(f"the broker refused the token: {_text(answer)[:500]}")
+
+
+def _iterations(text: str) -> int:
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(_MAX_ITERATIONS))
+    if not is_number or not _MIN_ITERATIONS <= int(text) <= _MAX_ITERATIONS:
+        raise AuthenticationFailed(
+            f"the broker asks for SCRAM with {text[:20]} iterations; accepted are "
+            f"{_MIN_ITERATIONS} to {_MAX_ITERATIONS}"
+        )
+    return int(text)
 
 
 def _fields(message: str) -> dict[str, str]:

@@ -117,6 +117,7 @@ _SECRET: Final = frozenset(
     {
         "sasl.jaas.config",
         "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.token.endpoint.url",  # which may have a password or a key in it
         "ssl.key.password",
         "ssl.keystore.key",
         "ssl.keystore.password",

@@ -6,22 +6,27 @@ A token is asked for when a connection is made and kept until four fifths of its
 import base64
 import json
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from horolog.client.deadline import Deadline
 from horolog.client.security.errors import NoToken
 from horolog.client.security.jaas import parse_jaas
 from horolog.client.security.settings import Security
+from horolog.client.security.token_endpoint import (
+    SETTING,
+    ask_endpoint,
+    checked_url,
+    without_secrets,
+)
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
 
 __all__ = ["Token", "Tokens"]
 
-_TIMEOUT_S: Final = 10.0
-_MAX_ANSWER_BYTES: Final = 1 << 20
+_MAX_FILE_BYTES: Final = 1 << 20
 _KEPT: Final = 0.8
 _HOUR_S: Final = 3600
 # RFC 6750's b64token; anything else could smuggle fields into the message.
@@ -30,6 +35,9 @@ _TOKEN_CHARACTERS: Final = frozenset(
 )
 _SECURED_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
 _UNSECURED_HANDLER: Final = "OAuthBearerUnsecuredLoginCallbackHandler"
+
+
+_Source: TypeAlias = Callable[[Deadline], "Token"]
 
 
 class Token(NamedTuple):
@@ -56,28 +64,28 @@ class Tokens:
         self._token: Token | None = None
         self._until_s = 0.0
 
-    def current(self) -> Token:
+    def current(self, deadline: Deadline) -> Token:
         """A token that is valid for a while.
 
         Raises:
-            NoToken: there is none to be had.
+            NoToken: there is none to be had by the deadline.
         """
         now_s = time.monotonic()
         if self._token is None or now_s >= self._until_s:
-            token = self._ask()
+            token = self._ask(deadline)
             if not token.value or not _TOKEN_CHARACTERS.issuperset(token.value):
                 raise NoToken("what should be a bearer token holds other characters, or nothing")
             self._token, self._until_s = token, now_s + _KEPT * token.lifetime_s
         return self._token
 
 
-def _source_of(security: Security, callback: Callable[[], str] | None) -> Callable[[], Token]:
+def _source_of(security: Security, callback: Callable[[], str] | None) -> _Source:
     if callback is not None:
-        return lambda: Token(callback(), 0, {})
+        return lambda _: Token(callback(), 0, {})
     jaas = security.get("sasl.jaas.config")
     options = {} if jaas is None else parse_jaas(jaas).options
     handler = (security.get("sasl.login.callback.handler.class") or "").rpartition(".")[2]
-    url = security.get("sasl.oauthbearer.token.endpoint.url")
+    url = security.get(SETTING)
     if handler not in {"", _SECURED_HANDLER, _UNSECURED_HANDLER}:
         raise Misconfigured(
             "sasl.login.callback.handler.class names a class of the JVM, which this client does "
@@ -86,16 +94,11 @@ def _source_of(security: Security, callback: Callable[[], str] | None) -> Callab
     if handler == _UNSECURED_HANDLER or (not handler and url is None):
         return _unsecured(options)
     if url is None:
-        raise Misconfigured(f"{_SECURED_HANDLER} needs sasl.oauthbearer.token.endpoint.url")
+        raise Misconfigured(f"{_SECURED_HANDLER} needs {SETTING}")
     extensions = _prefixed(options, "extension_")
-    scheme = urllib.parse.urlsplit(url).scheme.lower()
-    if scheme == "file":
-        return lambda: _from_file(url, extensions)
-    if scheme not in {"http", "https"}:
-        raise Misconfigured(
-            f"sasl.oauthbearer.token.endpoint.url={url}: expected https://..., http://... or "
-            "file:///..."
-        )
+    parts = checked_url(url)
+    if parts.scheme == "file":
+        return lambda _: _from_file(parts.path, extensions)
     client_id = security.get("sasl.oauthbearer.client.credentials.client.id")
     secret = security.get("sasl.oauthbearer.client.credentials.client.secret")
     client_id, secret = client_id or options.get("clientId"), secret or options.get("clientSecret")
@@ -112,37 +115,21 @@ def _source_of(security: Security, callback: Callable[[], str] | None) -> Callab
         data=urllib.parse.urlencode(fields).encode(),
         headers={"Authorization": f"Basic {basic}", "Accept": "application/json"},
     )
-    return lambda: _from_endpoint(request, url, extensions)
+    shown = without_secrets(parts)
+    return lambda deadline: Token(*ask_endpoint(request, shown, deadline), extensions)
 
 
-def _from_endpoint(
-    request: urllib.request.Request, url: str, extensions: Mapping[str, str]
-) -> Token:
-    """OAuth's client credentials grant (RFC 6749, section 4.4)."""
-    try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - as well
-            found = json.loads(answer.read(_MAX_ANSWER_BYTES))
-        return Token(str(found["access_token"]), float(found.get("expires_in", 0)), extensions)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise NoToken(f"{url} answered {error.code} {error.reason}") from None
-    except OSError as error:
-        raise NoToken(f"{url} does not answer ({getattr(error, 'reason', error)})") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise NoToken(f"{url} answered with no access_token in JSON") from None
-
-
-def _from_file(url: str, extensions: Mapping[str, str]) -> Token:
-    path = urllib.request.url2pathname(urllib.parse.urlsplit(url).path)
+def _from_file(url_path: str, extensions: Mapping[str, str]) -> Token:
+    path = urllib.request.url2pathname(url_path)
     try:
         with open(path, encoding="ascii") as file:
-            return Token(file.read(_MAX_ANSWER_BYTES).strip(), 0, extensions)
+            return Token(file.read(_MAX_FILE_BYTES).strip(), 0, extensions)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "not a token"
-        raise NoToken(f"sasl.oauthbearer.token.endpoint.url={url}: {why}") from None
+        raise NoToken(f"{SETTING}=file://{url_path}: {why}") from None
 
 
-def _unsecured(options: Mapping[str, str]) -> Callable[[], Token]:
+def _unsecured(options: Mapping[str, str]) -> _Source:
     """An unsigned token for tests, as Kafka's handler of that name makes it."""
     strings = _prefixed(options, "unsecuredLoginStringClaim_")
     principal = options.get("unsecuredLoginPrincipalClaimName", "sub")
@@ -162,7 +149,7 @@ def _unsecured(options: Mapping[str, str]) -> Callable[[], Token]:
         )
     extensions = _prefixed(options, "unsecuredLoginExtension_")
 
-    def make() -> Token:
+    def make(_: Deadline) -> Token:
         now_s = SystemClock().now_ms() / 1000
         times = {"iat": now_s, "exp": now_s + lifetime_s}
         parts = (_json({"alg": "none"}), _json({**times, **claims}), "")
