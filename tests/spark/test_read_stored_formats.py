@@ -8,9 +8,11 @@ from log_reading import Read, schema_of
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 from raw_connection import RawConnection, produce_fields
 from running_broker import RunningBroker
+from streaming_query import Query, all_of
 
 from horolog.client import Client, ResourceType
 from horolog.clock import ManualClock
+from horolog.errors import Misconfigured
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.old_format.fields import build_messages
@@ -119,3 +121,72 @@ def test_ranges_of_either_clock_are_exact(
     for read in sources(broker):
         found = read.rows(*filters)
         assert [row for row in found if low <= row[column] < high] == wanted
+
+
+@pytest.fixture
+def neighbours(make_broker: MakeBroker) -> RunningBroker:
+    """Topic `new`, and topic `old`, which has stored v0 since its fourth record."""
+    broker = make_broker(clock=ManualClock(NOW_MS), inter_broker_protocol_version="2.8")
+    with Client(broker.address) as client:
+        for topic in ("new", "old"):
+            broker.create_topic(topic)
+            fill(client, topic, range(4))
+        lowered = {"message.format.version": "0.9.0"}
+        client.alter_configs({(ResourceType.TOPIC, "old"): lowered})
+        for topic in ("new", "old"):
+            fill(client, topic, range(4, 6))
+    return broker
+
+
+def fill(client: Client, topic: str, times: range) -> None:
+    client.produce(topic, 0, build_batch([Record(NOW_MS + ms, b"k", b"v") for ms in times]))
+
+
+def both(new: list[int], old: list[int]) -> list[tuple[str, int, int]]:
+    return [("new", 0, offset) for offset in new] + [("old", 0, offset) for offset in old]
+
+
+def test_a_range_of_time_is_read_beside_a_topic_that_stores_v0(neighbours: RunningBroker) -> None:
+    """Its broker finds no offset by time there, whatever times the topic holds."""
+    given = {"kafka.bootstrap.servers": neighbours.address, "subscribePattern": "new|old"}
+
+    def read(*filters: Any, **options: Any) -> list[tuple[str, int, int]]:
+        rows = Read(**given, **options).rows(*filters)
+        return [(row["topic"], row["partition"], row["offset"]) for row in rows]
+
+    found = both([2, 3, 4, 5], [2, 3])
+    assert read(GreaterThanOrEqual(("timestampMs",), NOW_MS + 2)) == found
+    assert read(fromTimestamp=NOW_MS + 2) == found
+    assert read(toTimestamp=NOW_MS + 2) == both([0, 1], [0, 1])
+    assert read(endingTimestamp=NOW_MS + 2) == both([0, 1], [0, 1, 2, 3, 4, 5])
+    latest = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert read(startingTimestamp=NOW_MS + 2, **latest) == both([2, 3, 4, 5], [])
+    with pytest.raises(Misconfigured, match="No offset of old-0 is known to have a timestamp at"):
+        read(startingTimestamp=NOW_MS + 2)
+
+
+@pytest.mark.usefixtures("eager_streams")
+@pytest.mark.parametrize("option", ["fromTimestamp", "backfillFromTimestamp"])
+def test_a_stream_from_a_time_is_read_beside_a_topic_that_stores_v0(
+    neighbours: RunningBroker, option: str
+) -> None:
+    start = {"startingOffsets": "earliest"} if option == "fromTimestamp" else {}
+    query = Query(
+        neighbours, subscribe=None, subscribePattern="new|old", **start, **{option: NOW_MS + 2}
+    )
+    assert all_of(query) == both([2, 3, 4, 5], [2, 3])
+
+
+@pytest.mark.usefixtures("eager_streams")
+def test_late_records_are_counted_beside_a_topic_that_stores_v0(neighbours: RunningBroker) -> None:
+    query = Query.of(
+        {
+            "kafka.bootstrap.servers": neighbours.address,
+            "subscribePattern": "new|old",
+            "startingOffsets": "earliest",
+            "includeLateness": "true",
+        }
+    )
+    query.schema = schema_of(["topic", "partition", "offset", columns.LATE_BY_MS])
+    query.reader = query._reader()
+    assert len(query.next() or []) == 12

@@ -125,10 +125,10 @@ def plan(
     elif times.from_ms is not None and clock is RecordClock.APPEND:
         by_clock = client.find_records({(topic, n): times.from_ms for n in numbers}, clock)
         starts = {tp[1]: each.offset if each else ends[tp[1]] for tp, each in by_clock.items()}
-    elif times.from_ms is not None and times.from_ms >= 0:
-        first = client.list_offsets({(topic, number): times.from_ms for number in numbers})
-        starts = {tp[1]: each.offset if each else ends[tp[1]] for tp, each in first.items()}
-    else:  # the protocol cannot look up times before 1970
+    elif times.from_ms is not None:
+        first = client.none_before(times.from_ms, [(topic, number) for number in numbers])
+        starts = {n: max(earliest[n], first.get((topic, n), ends[n])) for n in numbers}
+    else:
         starts = earliest
     return ReadPlan([PartitionSpan(n, starts[n], max(starts[n], ends[n])) for n in numbers], ends)
 

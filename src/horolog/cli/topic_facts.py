@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from horolog.client import EARLIEST, LATEST, MAX_TIMESTAMP, Client
+from horolog.client import EARLIEST, LATEST, Client
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.timestamps import NO_TIMESTAMP
 
@@ -69,12 +69,7 @@ def partition_facts(
 
 
 def _latest(client: Client, topic: str, numbers: list[int]) -> dict[int, tuple[int, int]]:
-    try:
-        found = client.list_offsets({(topic, number): MAX_TIMESTAMP for number in numbers})
-    except RequestRefused as refusal:
-        if refusal.code != ErrorCode.unsupported_version:  # brokers before Kafka 3.0
-            raise
-        return {}
+    found = client.largest([(topic, number) for number in numbers])
     return {
         tp[1]: (each.timestamp, each.offset)
         for tp, each in found.items()

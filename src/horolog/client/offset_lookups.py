@@ -1,7 +1,7 @@
 """Offsets by time: ListOffsets, by either clock of a record."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from horolog.client.deadline import Deadline
@@ -55,18 +55,70 @@ class OffsetLookups(RetriedCalls):
     """Lookups at the leaders of partitions."""
 
     def list_offsets(
-        self, targets: Mapping[TopicPartition, int], *, read_committed: bool = False
+        self,
+        targets: Mapping[TopicPartition, int],
+        *,
+        read_committed: bool = False,
+        may_lack_times: bool = False,
     ) -> dict[TopicPartition, FoundOffset | None]:
         """The first offset whose record's time is at or after a target, for each partition.
 
         Targets are milliseconds, or `EARLIEST`, `LATEST` or `MAX_TIMESTAMP`. Partitions without
-        such a record are None.
+        such a record are None. So are those that store format v0, where they `may_lack_times`:
+        brokers search no times in them (UNSUPPORTED_FOR_MESSAGE_FORMAT), whatever they hold.
 
         Raises:
             RequestRefused: for one partition, which it names.
             NoAnswer: a leader does not answer.
         """
-        return self._list_offsets(targets, int(read_committed))
+        return self._list_offsets(targets, int(read_committed), may_lack_times=may_lack_times)
+
+    def none_before(
+        self, from_ms: int, partitions: Collection[TopicPartition], *, read_committed: bool = False
+    ) -> dict[TopicPartition, int]:
+        """An offset of each before which all is earlier; not of those where everything is.
+
+        Offset 0 where brokers do not know: of a time before 1970, which Kafka's requests cannot
+        ask for, and in format v0. "None" may mean that Kafka looked into a segment without times
+        and no further: only the largest time of all proves that there is nothing.
+
+        Raises:
+            RequestRefused: for one partition, which it names.
+            NoAnswer: a leader does not answer.
+        """
+        if from_ms < 0:
+            return dict.fromkeys(partitions, 0)
+        found = self.list_offsets(
+            dict.fromkeys(partitions, from_ms), read_committed=read_committed, may_lack_times=True
+        )
+        starts = {partition: answer.offset for partition, answer in found.items() if answer}
+        unproven = [partition for partition in partitions if partition not in starts]
+        for partition, largest in self.largest(unproven, read_committed=read_committed).items():
+            if largest is None or largest.timestamp >= from_ms:
+                starts[partition] = 0
+        return starts
+
+    def largest(
+        self, partitions: Collection[TopicPartition], *, read_committed: bool = False
+    ) -> dict[TopicPartition, FoundOffset | None]:
+        """The record with the largest time of each; None where there is none, or it is unknown.
+
+        Unknown it is in format v0, and at brokers before Kafka 3.0 and some others (KIP-734).
+
+        Raises:
+            RequestRefused: for one partition, which it names.
+            NoAnswer: a leader does not answer.
+        """
+        try:
+            return self.list_offsets(
+                dict.fromkeys(partitions, MAX_TIMESTAMP),
+                read_committed=read_committed,
+                may_lack_times=True,
+            )
+        except RequestRefused as error:
+            if error.code != ErrorCode.unsupported_version:
+                raise
+            return dict.fromkeys(partitions)
 
     def find_records(
         self,
@@ -98,9 +150,15 @@ class OffsetLookups(RetriedCalls):
         }
 
     def _list_offsets(
-        self, targets: Mapping[TopicPartition, int], level: int, *, lowest: int = 1
+        self,
+        targets: Mapping[TopicPartition, int],
+        level: int,
+        *,
+        lowest: int = 1,
+        may_lack_times: bool = False,
     ) -> dict[TopicPartition, FoundOffset | None]:
         found: dict[TopicPartition, FoundOffset | None] = {}
+        unknown = {ErrorCode.unsupported_for_message_format} if may_lack_times else set[int]()
 
         def attempt(deadline: Deadline) -> None:
             missing = {tp: target for tp, target in targets.items() if tp not in found}
@@ -111,7 +169,7 @@ class OffsetLookups(RetriedCalls):
             for leader, its_targets in by_leader.items():
                 if lowest > 1:
                     require_append_times(leader)
-                self._list_offsets_at(leader, its_targets, level, lowest, found, deadline)
+                self._list_offsets_at(leader, its_targets, level, lowest, found, unknown, deadline)
 
         self._persist(attempt)
         for topic, partition in targets.keys() - found.keys():
@@ -126,6 +184,7 @@ class OffsetLookups(RetriedCalls):
         level: int,
         lowest: int,
         found: dict[TopicPartition, FoundOffset | None],
+        unknown: Container[int],
         deadline: Deadline,
     ) -> None:
         by_topic: dict[str, list[dict[str, int]]] = defaultdict(list)
@@ -146,6 +205,8 @@ class OffsetLookups(RetriedCalls):
             for it in topic.partitions:
                 if it.error_code == ErrorCode.none:
                     found[topic.name, it.partition_index] = _found_offset(it)
+                elif it.error_code in unknown:
+                    found[topic.name, it.partition_index] = None
                 elif first_failure is None:
                     first_failure = it.error_code, f"offsets of {topic.name}-{it.partition_index}"
         if first_failure is not None:

@@ -255,7 +255,7 @@ def _unmatched_start(
     if isinstance(starting, TimeByPartition):
         moment = starting.times_ms[partition]
     raise Misconfigured(
-        f"No offset of {partition} has a timestamp at or after {moment}. Set "
+        f"No offset of {partition} is known to have a timestamp at or after {moment}. Set "
         "startingOffsetsByTimestampStrategy to latest to read nothing of such a partition"
     )
 

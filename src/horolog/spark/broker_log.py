@@ -8,7 +8,6 @@ from functools import partial
 from typing import TypeVar
 
 from horolog.client import (
-    MAX_TIMESTAMP,
     Client,
     CommittedOffset,
     FoundOffset,
@@ -16,7 +15,7 @@ from horolog.client import (
     OffsetSpan,
     RangeClock,
 )
-from horolog.errors import ErrorCode, Misconfigured, RequestRefused
+from horolog.errors import Misconfigured, RequestRefused
 from horolog.record.batch import iter_headers
 from horolog.spark.bounds import Bounds, first_time
 from horolog.spark.limits import EARLIEST, LATEST, Assigned, Topics, subscribed
@@ -214,34 +213,21 @@ class BrokerLog:
     ) -> dict[TopicPartition, int]:
         """An offset of each before which all is earlier; not of those where everything is.
 
-        Of a time before 1970, which Kafka's requests cannot ask for, 0.
-
-        The earliest offset with a time at or after `from_ms` is exact. "None" may mean
-        that Kafka looked into a segment without times and no further: only the largest
-        time of all proves that there is nothing.
+        Offset 0 where the brokers do not know: see `Client.none_before`.
         """
-        if from_ms < 0:
-            return dict.fromkeys(partitions, 0)
-        found = self._list(dict.fromkeys(partitions, from_ms))
-        starts = {partition: answer.offset for partition, answer in found.items() if answer}
-        unproven = [partition for partition in partitions if partition not in starts]
-        for partition, largest in self.largest(unproven).items():
-            if largest is None or largest.timestamp >= from_ms:
-                starts[partition] = 0
-        return starts
+        committed = self._options.read_committed
+        found = self._persist(
+            lambda: self._client.none_before(from_ms, partitions, read_committed=committed)
+        )
+        return {partition: found[partition] for partition in partitions if partition in found}
 
     def largest(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, FoundOffset | None]:
         """The record with the largest time of each; None where it is unknown."""
-        if not partitions:
-            return {}
-        try:
-            return self._list(dict.fromkeys(partitions, MAX_TIMESTAMP))
-        except RequestRefused as error:  # from brokers before Kafka 3.0, and from some others
-            if error.code != ErrorCode.unsupported_version:
-                raise
-            return dict.fromkeys(partitions)
+        committed = self._options.read_committed
+        found = self._persist(lambda: self._client.largest(partitions, read_committed=committed))
+        return {partition: found[partition] for partition in partitions}
 
     # Details.
 
@@ -256,11 +242,11 @@ class BrokerLog:
     def _list(
         self, targets: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, FoundOffset | None]:
-        if not targets:
-            return {}
         committed = self._options.read_committed
         asked = {(each.topic, each.partition): target for each, target in targets.items()}
-        found = self._persist(lambda: self._client.list_offsets(asked, read_committed=committed))
+        found = self._persist(
+            lambda: self._client.list_offsets(asked, read_committed=committed, may_lack_times=True)
+        )
         return {partition: found[partition] for partition in targets}
 
     def _persist(self, ask: Callable[[], _Answer]) -> _Answer:

@@ -1,0 +1,65 @@
+"""Offsets by time where brokers do not know them: in topics that store format v0."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from running_broker import RunningBroker
+
+from horolog.cli.reading import TimeRange, plan, read_span
+from horolog.cli.topic_facts import partition_facts
+from horolog.client import Client, ResourceType
+from horolog.clock import ManualClock
+from horolog.errors import ErrorCode, RequestRefused
+from horolog.record.builder import Record, build_batch
+
+NOW_MS = 1_700_000_000_000
+NEW, OLD = ("new", 0), ("old", 0)
+
+
+@pytest.fixture
+def client(make_broker: Callable[..., RunningBroker]) -> Iterator[Client]:
+    """Asks about topic `new`, and about `old`, which stores v0 since it has four records."""
+    broker = make_broker(clock=ManualClock(NOW_MS), inter_broker_protocol_version="2.8")
+    with Client(broker.address) as client:
+        for topic in ("new", "old"):
+            broker.create_topic(topic)
+            client.produce(
+                topic, 0, build_batch([Record(NOW_MS + ms, None, b"") for ms in range(4)])
+            )
+        client.alter_configs({(ResourceType.TOPIC, "old"): {"message.format.version": "0.9.0"}})
+        yield client
+
+
+def test_a_format_without_times_is_refused_unless_it_may_be(client: Client) -> None:
+    targets = {OLD: NOW_MS + 2, NEW: NOW_MS + 2}
+    with pytest.raises(RequestRefused, match="offsets of old-0") as refused:
+        client.list_offsets(targets)
+    assert refused.value.code is ErrorCode.unsupported_for_message_format
+    found = client.list_offsets(targets, may_lack_times=True)
+    assert (found[OLD], found[NEW] and found[NEW].offset) == (None, 2)
+
+
+def test_what_cannot_be_searched_may_hold_any_time(client: Client) -> None:
+    assert client.none_before(NOW_MS + 2, [OLD, NEW]) == {OLD: 0, NEW: 2}
+    assert client.none_before(NOW_MS + 9, [OLD, NEW]) == {OLD: 0}
+    assert client.none_before(-1, [OLD, NEW]) == {OLD: 0, NEW: 0}
+    largest = client.largest([OLD, NEW])
+    assert (largest[OLD], largest[NEW] and largest[NEW].timestamp) == (None, NOW_MS + 3)
+
+
+def test_commands_show_and_read_such_a_topic(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [(each.end, each.latest_ms) for each in partition_facts(client, "old")] == [(4, None)]
+    # As Apache Kafka answers.
+    monkeypatch.setattr("horolog.client.time_ranges.TIME_RANGES", "not.announced")
+    for topic in ("new", "old"):
+        times = TimeRange(from_ms=NOW_MS + 2)
+        spans = plan(client, topic, times=times).spans
+        read = [
+            record.offset
+            for span in spans
+            for _, records in read_span(client, topic, span, times)
+            for record in records
+        ]
+        assert read == [2, 3]
