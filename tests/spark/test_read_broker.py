@@ -254,6 +254,41 @@ def test_records_deleted_while_a_task_reads_do_not_come_back(
     assert set(asked) == {0, 100, 230}
 
 
+@pytest.fixture
+def striped(broker: RunningBroker, client: Client) -> RunningBroker:
+    """Ten segments of ten records; those of every other one are from `NINE_MS` on."""
+    broker.create_topic("orders", segment_bytes="300", index_interval_bytes="0")
+    for start in range(0, 100, 10):
+        early = 50_000 * (start // 10 % 2)
+        fill(client, "orders", 0, [NINE_MS + start + each - early for each in range(10)])
+    return broker
+
+
+LATE = GreaterThanOrEqual(TIME, moment(NINE_MS))
+
+
+@pytest.mark.parametrize("start", [5, 10, 25, 45, 70, 85, 100])
+def test_a_filtered_read_begins_where_the_log_does_by_then(
+    striped: RunningBroker, client: Client, start: int
+) -> None:
+    """As one without a filter, whatever its plan leaves out in between."""
+    _, partitions = plan = load(striped, subscribe="orders").plan(LATE)
+    assert len(partitions[0].value) >= 5
+    fill(client, "orders", 0, [NINE_MS + 100 + each for each in range(10)])
+    striped.log("orders", 0).delete_records(start)
+    left = [offset for offset in range(start, 110) if offset >= 100 or offset // 10 % 2 == 0]
+    assert rows_of(plan) == [(0, offset) for offset in left]
+
+
+def test_what_a_filtered_read_misses_amid_its_rows_is_lost_data(striped: RunningBroker) -> None:
+    reader, partitions = load(striped, subscribe="orders").plan(LATE)
+    tables = iter(reader.read(partitions[0]))
+    assert next(tables).column("offset").to_pylist() == list(range(10))
+    striped.log("orders", 0).delete_records(85)
+    with pytest.raises(DataLost, match=r"orders-0 was to be read from offset .*, and starts at 85"):
+        list(tables)
+
+
 def test_a_log_that_ends_before_the_wanted_offset_is_lost_data(
     broker: RunningBroker, client: Client
 ) -> None:

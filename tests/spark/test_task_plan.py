@@ -128,12 +128,31 @@ def test_the_edges_of_a_log_stay_open_and_no_others() -> None:
     zero, one, two = (TopicPartition("t", number) for number in range(3))
     ends = {zero: offsets(0, 90, 90, until=100), two: offsets(2, 7, 7, until=100)}
     assert left_open(tasks, [zero, two], ends) == [
-        (offsets(0, 0, 50, is_from_earliest=True), offsets(2, 7, 7, until=100)),
+        (
+            offsets(0, 0, 50, is_from_earliest=True),
+            offsets(2, 7, 7, until=100, is_from_earliest=True),
+        ),
         (offsets(0, 50, 90, until=100), offsets(1, 5, 9)),
     ]
-    assert left_open([], [two], {two: ends[two]}) == [(ends[two],)]
+    assert left_open([], [], {two: ends[two]}) == [(ends[two],)]
     assert left_open(tasks, [], {}) == tasks
     assert left_open(tasks, [one], {})[1][1].is_from_earliest
+
+
+def test_what_comes_first_of_a_partition_may_be_any_stretch_of_its_first_task() -> None:
+    zero, one = TopicPartition("t", 0), TopicPartition("t", 1)
+    tasks = [(offsets(0, 0, 5), offsets(0, 7, 9), offsets(1, 3, 4)), (offsets(0, 11, 12),)]
+    ends = {zero: offsets(0, 20, 20, until=100), one: offsets(1, 6, 6, until=100)}
+    first = {"is_from_earliest": True}
+    assert left_open(tasks, [zero, one], ends) == [
+        (
+            offsets(0, 0, 5, **first),
+            offsets(0, 7, 9, **first),
+            offsets(1, 3, 4, **first),
+            offsets(1, 6, 6, until=100, **first),
+        ),
+        (offsets(0, 11, 12), offsets(0, 20, 20, until=100)),
+    ]
 
 
 def test_options_that_ask_for_many_tiny_tasks_are_said_to_cost(

@@ -11,7 +11,7 @@ and never more than four a core unless `minPartitions` or `maxRecordsPerPartitio
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, cycle, pairwise
 from typing import NamedTuple, TypeVar
 
 from horolog.spark.wanted import EVERYTHING, Interval
@@ -29,8 +29,9 @@ class OffsetRange:
     """A stretch of one partition, `start` to before `end`, to be fetched from a broker.
 
     A plan may be executed again, and then sees the log as it is by then, as with Spark's
-    Kafka source: where `is_from_earliest`, `start` was the log start offset; where `until`
-    is set, `end` was the log end, and the task reads up to the log end, but not past `until`.
+    Kafka source: where `is_from_earliest`, the log began at `start` or held nothing wanted before
+    it, and may begin later by then; where `until` is set, `end` was the log end, and the task reads
+    up to the log end, but not past `until`.
     `times_ms` are the times of its rows, exactly; of no record without a timestamp, if limited.
     `largest_ms` is the largest time before `start` as far as it is known, for `lateByMs`.
     """
@@ -112,7 +113,11 @@ def left_open(
     open_starts: Collection[TopicPartition],
     open_ends: Mapping[TopicPartition, OffsetRange],
 ) -> list[tuple[OffsetRange, ...]]:
-    """The same tasks; the first and the last stretch of a partition follow the log's ends.
+    """The same tasks; the first and the last stretches of a partition follow the log's ends.
+
+    Nothing but what is read of a partition shows that it begins later than planned, so that all
+    of its stretches in its first task are first ones until one has given a row. Another task does
+    not know whether that one did.
 
     Args:
         tasks: what `share_out` gave.
@@ -120,23 +125,29 @@ def left_open(
         open_ends: partitions that are read up to the log end; of each an empty stretch at its
             present end, for where nothing is read up to there.
     """
-    starts, ends = set(open_starts), dict(open_ends)
+    starts = set(open_starts)
     opened = [list(task) for task in tasks]
-    for task in opened:
-        for place, stretch in enumerate(task):
-            if stretch.partition in starts:
-                starts.discard(stretch.partition)
-                task[place] = replace(stretch, is_from_earliest=True)
-    for task in reversed(opened):
-        for place in reversed(range(len(task))):
-            end = ends.get(task[place].partition)
-            if end is not None and task[place].end >= end.start:
-                task[place] = replace(task[place], until=end.until)
-                del ends[task[place].partition]
-    if ends and not opened:
+    last_in = {stretch.partition: task for task in opened for stretch in task}
+    if open_ends and not opened:
         opened.append([])
-    for place, empty in enumerate(ends.values()):
-        opened[place % len(opened)].append(empty)
+    unread = cycle(opened)
+    for partition, end in open_ends.items():
+        task = last_in.get(partition)
+        if task is None:
+            next(unread).append(end)
+            continue
+        last = max(place for place, each in enumerate(task) if each.partition == partition)
+        if task[last].end >= end.start:
+            task[last] = replace(task[last], until=end.until)
+        else:
+            task.append(end)
+    for task in opened:
+        first_here = starts & {stretch.partition for stretch in task}
+        starts -= first_here
+        task[:] = [
+            replace(stretch, is_from_earliest=True) if stretch.partition in first_here else stretch
+            for stretch in task
+        ]
     return [tuple(task) for task in opened]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from horolog.spark.row_times import narrowed
 from horolog.spark.rows import TIMES, RowShaper, decoded_columns, with_times_in
 from horolog.spark.wanted import EVERYTHING, Wanted
 from horolog.spark.workers import prepare_for_tasks
+from horolog.storage.names import TopicPartition
 
 
 def read_task(
@@ -29,6 +31,7 @@ def read_task(
     prepare_for_tasks()
     shaper = RowShaper(names, nullable)
     decoded = decoded_columns(names)
+    begun = set[TopicPartition]()
     with ExitStack() as stack:
         roots: dict[str, Root] = {}
         client = None
@@ -54,6 +57,8 @@ def read_task(
                     tables = read_segment(roots[stretch.root], stretch, what, options, needed)
                 case OffsetRange():
                     assert client is not None
+                    if stretch.partition in begun:  # what is missing from here on is lost
+                        stretch = replace(stretch, is_from_earliest=False)
                     tables = read_offsets(client, stretch, what, options, needed)
             for table in tables:
                 if is_checked:
@@ -61,4 +66,5 @@ def read_task(
                 if appends_ms is not None:
                     table = appended_in(table, appends_ms)
                 if table.num_rows:
+                    begun.add(stretch.partition)
                     yield shaper.shape(table)
