@@ -62,7 +62,10 @@ def open_partitions(path: Path, partitions: Sequence[int] | None = None) -> list
             partitions and partition.partition not in partitions
         ):
             continue
-        found.append(PartitionReader(files, directory, segment=target.segment, cache=cache))
+        log = PartitionReader(files, directory, segment=target.segment, cache=cache)
+        for note in log.notes:
+            say(note)
+        found.append(log)
     missing = set(partitions or ()).difference(log.partition.partition for log in found)
     if missing:
         raise RequestRefused(

@@ -10,7 +10,8 @@ Kafka is about to delete or has set aside have other names and are skipped.
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from functools import lru_cache
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from horolog.errors import CorruptBatch, CorruptFile, Misconfigured
@@ -19,10 +20,17 @@ from horolog.spark.merge import EpochSpan
 from horolog.spark.segments import ListedSegment
 from horolog.storage import names
 from horolog.storage.batches.reader import FEWEST_BYTES
-from horolog.storage.directory.checkpoints import EpochStart, read_epochs, read_offsets
+from horolog.storage.directory.checkpoint_ids import LogStarts
+from horolog.storage.directory.checkpoints import (
+    EpochStart,
+    read_epochs,
+    read_offsets,
+    topic_id_in,
+)
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
+from horolog.storage.offline.partition_reader import log_end
 
 _logger = logging.getLogger(__name__)
 
@@ -76,8 +84,10 @@ def find_replicas(root: Root, *, may_miss: bool = False) -> list[Replica]:
         base_offset = names.base_offset_of(name, names.LOG)
         if base_offset is not None:
             by_directory[directory].append(ListedSegment(path, base_offset, size))
-    log_starts = _checkpointed(root, by_directory, names.LOG_START_OFFSETS)
-    cleaned = _checkpointed(root, by_directory, names.CLEANER_OFFSETS)
+    log_dirs = {directory.rpartition("/")[0] for directory in by_directory}
+    starts = {log_dir: LogStarts(root.files, log_dir) for log_dir in log_dirs}
+    cleaned = _cleaned(root, log_dirs)
+    notes: list[str] = []
     is_segment = root.path.endswith(names.LOG)
 
     def replica_in(directory: str) -> Replica | None:
@@ -89,7 +99,9 @@ def find_replicas(root: Root, *, may_miss: bool = False) -> list[Replica]:
         end = _end_of(root.files, segments)
         if end is None:
             return None
-        start = max(log_starts.get((above, partition), 0), segments[0].base_offset)
+        topic_id = topic_id_in(root.files, directory, notes)
+        ends_at = log_end(root.files, directory) if is_segment else end
+        start = starts[above].of(partition, topic_id, segments[0].base_offset, ends_at)
         is_dense = not is_segment and (above, partition) not in cleaned
         return Replica(
             root.uri, directory, partition, tuple(segments), start, max(end, start), is_dense
@@ -97,6 +109,8 @@ def find_replicas(root: Root, *, may_miss: bool = False) -> list[Replica]:
 
     found = root.map(replica_in, by_directory)
     replicas = [replica for replica in found if replica is not None]
+    for note in chain(notes, *(each.notes for each in starts.values())):
+        _warn_once(note)
     if not replicas and not may_miss:
         raise Misconfigured(_nothing_found(root, by_directory))
     return replicas
@@ -115,21 +129,23 @@ def _nothing_found(root: Root, directories: Iterable[str]) -> str:
     )
 
 
-def _checkpointed(
-    root: Root, directories: Iterable[str], name: str
-) -> dict[tuple[str, TopicPartition], int]:
-    """From a checkpoint of each log directory; one that cannot be read counts as none."""
-    found: dict[tuple[str, TopicPartition], int] = {}
-    for log_dir in {directory.rpartition("/")[0] for directory in directories}:
-        path = f"{log_dir}/{name}"
+def _cleaned(root: Root, log_dirs: Iterable[str]) -> set[tuple[str, TopicPartition]]:
+    """Log directory and partition of those that a Kafka has compacted, so far as can be read."""
+    found: set[tuple[str, TopicPartition]] = set()
+    for log_dir in log_dirs:
         try:
-            offsets = read_offsets(root.files, path)
+            offsets = read_offsets(root.files, f"{log_dir}/{names.CLEANER_OFFSETS}")
         except CorruptFile as error:
-            _logger.warning("%s; reading as if there were none", error)
+            _warn_once(f"{error}; reading as if there were none")
             continue
-        for partition, offset in offsets.items():
-            found[log_dir, TopicPartition(*partition)] = offset
+        found |= {(log_dir, partition) for partition in offsets}
     return found
+
+
+@lru_cache(maxsize=1 << 10)
+def _warn_once(note: str) -> None:
+    """Log a sentence: a stream opens its files again and again."""
+    _logger.warning("%s", note)
 
 
 def _end_of(files: Files, segments: list[ListedSegment]) -> int | None:

@@ -389,6 +389,21 @@ def test_a_log_start_that_delete_records_moved_is_lawful(tmp_path: Path) -> None
     assert any("5 offsets before it were deleted" in each.what for each in found(tmp_path / "data"))
 
 
+@pytest.mark.parametrize("start", [3, 15])
+def test_a_copy_begins_with_the_whole_batch_that_holds_its_start(
+    tmp_path: Path, start: int
+) -> None:
+    made = PartitionFiles(tmp_path / "data", base_offset=0)
+    for number in range(2):
+        made.add([NOW + number] * 10)
+    made.write_indexes()
+    (made.directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (made.log_dir / "log-start-offset-checkpoint").write_text(f"0\n1\norders 0 {start}\n")
+    findings = [each.what for each in wrong(made.log_dir)]
+    assert any("no client reads offsets 0 to 14" in each for each in findings) == (start == 15)
+    assert len(findings) == (start == 15)
+
+
 def test_a_bomb_is_not_unpacked_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("horolog.storage.verify.judging.MAX_UNCOMPRESSED_BYTES", 1 << 20)
     made = PartitionFiles(tmp_path / "data", base_offset=0)

@@ -21,8 +21,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from horolog.errors import CorruptFile
-from horolog.storage.directory.checkpoints import decode_uuid, kafka_uuid
+from horolog.errors import CorruptFile, StorageFailed
+from horolog.storage import names
+from horolog.storage.directory.checkpoints import decode_uuid, kafka_uuid, read_offsets
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 
@@ -39,6 +40,14 @@ class CheckpointId(NamedTuple):
 
     topic_id: UUID
     log_start_offset: int
+
+
+class LogStart(NamedTuple):
+    """Where a log starts, so far as the checkpoints say."""
+
+    offset: int
+    ignored: int | None = None
+    """What Kafka's line says, where that is beyond the log's end and does not count."""
 
 
 class Checkpointed(NamedTuple):
@@ -63,6 +72,19 @@ class Checkpointed(NamedTuple):
             return self._replace(written_for=None)
         return Checkpointed(log_start_offset=None if self.is_ours else self.log_start_offset)
 
+    def log_start(self, end: int | None) -> LogStart:
+        """Where the log starts that ends before the offset `end`; None if it has no segment.
+
+        A start beyond the log's end is used only if we have written it for this topic: then
+        the directory is older than the checkpoint, and what it holds was deleted. Any other is an
+        error of its writer; obeying it would lose all records.
+        """
+        ours = 0 if self.written_for is None else self.written_for.log_start_offset
+        line = self.log_start_offset or 0
+        if ours < line and (ours if end is None else end) < line:
+            return LogStart(ours, line)
+        return LogStart(max(line, ours))
+
 
 class CheckpointIds(NamedTuple):
     """What the file says."""
@@ -70,6 +92,10 @@ class CheckpointIds(NamedTuple):
     entries: Mapping[TopicPartition, CheckpointId]
     starts_written_ns: int
     """When the log starts that belong to it were written, by their file's time."""
+
+    def are_of(self, files: Files, log_starts: str) -> bool:
+        """Whether a `log-start-offset-checkpoint` is as it was written with these."""
+        return files.modified_ns(log_starts) == self.starts_written_ns
 
 
 NO_IDS = CheckpointIds({}, -1)
@@ -101,6 +127,49 @@ def read_checkpoint_ids(files: Files, path: str) -> CheckpointIds:
             found[TopicPartition(topic, int(partition))] = entry
     is_time = written_ns.isascii() and written_ns.isdigit() and len(written_ns) < 20
     return CheckpointIds(found, int(written_ns) if is_time else -1)
+
+
+class LogStarts:
+    """Where the logs of a log directory start, as its broker sees it; for readers of its files."""
+
+    def __init__(self, files: Files, log_dir: str) -> None:
+        """Read the checkpoints; of a damaged one the lines count that can be read."""
+        path = f"{log_dir}/{names.LOG_START_OFFSETS}"
+        self.notes: list[str] = []
+        """What is wrong with them."""
+        self._lines: Mapping[TopicPartition, int] = {}
+        self._ids = NO_IDS
+        try:
+            self._lines = read_offsets(files, path, self.notes)
+            self._ids = read_checkpoint_ids(files, f"{log_dir}/{names.CHECKPOINT_IDS}")
+        except StorageFailed as error:
+            self.notes.append(str(error))
+        self._are_ours = self._ids.are_of(files, path)
+
+    def of(self, partition: TopicPartition, topic_id: UUID | None, first: int, end: int) -> int:
+        """The first offset that consumers read.
+
+        Beyond the log's end where a broker would set aside all that is there.
+
+        Args:
+            partition: whose log it is.
+            topic_id: in its `partition.metadata`, None if there is none.
+            first: the base offset of its first segment.
+            end: the offset after its last record.
+        """
+        line, ours = self._lines.get(partition), self._ids.entries.get(partition)
+        start = Checkpointed(None, line, ours, self._are_ours).for_topic(topic_id).log_start(end)
+        if start.ignored is not None:
+            self.notes.append(
+                f"{names.LOG_START_OFFSETS} says that {partition} starts at offset "
+                f"{start.ignored}, and its log ends at {end}: the line is ignored"
+            )
+        elif start.offset > end:
+            self.notes.append(
+                f"{partition} started at offset {start.offset} when it was last served, and this "
+                f"log ends at {end}: it is an older state, whose records were deleted since"
+            )
+        return max(start.offset, first)
 
 
 def write_checkpoint_ids(

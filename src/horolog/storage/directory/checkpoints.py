@@ -20,7 +20,8 @@ from itertools import pairwise
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from horolog.errors import CorruptFile
+from horolog.errors import CorruptFile, StorageFailed
+from horolog.storage import names
 from horolog.storage.files import Files
 from horolog.storage.names import MAX_BASE_OFFSET, MAX_OFFSET, MAX_PARTITION, TopicPartition
 
@@ -149,6 +150,15 @@ def read_topic_id(files: Files, path: str) -> UUID | None:
         return decode_uuid(encoded)
     except ValueError:
         raise CorruptFile(f"{path} holds no topic id: {text[:80]!r}") from None
+
+
+def topic_id_in(files: Files, directory: str, notes: list[str]) -> UUID | None:
+    """The topic id in a partition's directory; None, and a note if it is damaged, without one."""
+    try:
+        return read_topic_id(files, f"{directory}/{names.PARTITION_METADATA}")
+    except (CorruptFile, StorageFailed) as error:
+        notes.append(str(error))
+        return None
 
 
 def write_topic_id(files: Files, path: str, topic_id: UUID, *, sync: bool = False) -> None:

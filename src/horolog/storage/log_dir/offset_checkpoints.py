@@ -59,8 +59,8 @@ class OffsetCheckpoints:
         except StorageFailed as error:
             _logger.warning("Checkpoints count for any topic of their name: %s", error)
         self._ids_on_disk = self._found_ids.entries.keys()
-        written_ns = self._files.modified_ns(self._path(names.LOG_START_OFFSETS))
-        self._starts_are_ours = written_ns == self._found_ids.starts_written_ns
+        starts = self._path(names.LOG_START_OFFSETS)
+        self._starts_are_ours = self._found_ids.are_of(self._files, starts)
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         """Every line that can be read; of a damaged file a copy is kept next to it."""

@@ -6,15 +6,17 @@ is written in the directory; block maps that it lacks go to the user's cache (in
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 from horolog.errors import CorruptFile
 from horolog.storage import names
+from horolog.storage.directory.checkpoint_ids import LogStarts
 from horolog.storage.directory.checkpoints import (
     AppendTimeReset,
     read_append_time_resets,
-    read_offsets,
+    topic_id_in,
 )
 from horolog.storage.directory.contents import files_of
 from horolog.storage.file_errors import FileMissing
@@ -73,10 +75,13 @@ class PartitionReader:
         self.segments: tuple[SegmentReader, ...] = tuple(readers)
         """Oldest first; that of the last ends with its last whole batch."""
         first = readers[0].base_offset if readers else 0
-        self.log_start_offset = min(
-            max(first, self._checkpointed()), max(first, self.log_end_offset)
-        )
+        end = self.log_end_offset if segment is None else log_end(files, str(directory))
+        starts = LogStarts(files, str(directory.parent))
+        topic_id = topic_id_in(files, str(directory), self.notes)
+        start = starts.of(self.partition, topic_id, first, end)
+        self.log_start_offset = min(start, max(first, self.log_end_offset))
         """The first offset that consumers read."""
+        self.notes += starts.notes
 
     @property
     def log_end_offset(self) -> int:
@@ -97,10 +102,15 @@ class PartitionReader:
             self.notes.append(f"where append times were reset is unknown: {error}")
             return ()
 
-    def _checkpointed(self) -> int:
-        path = str(self.directory.parent / names.LOG_START_OFFSETS)
-        try:
-            return read_offsets(self._files, path).get(self.partition, 0)
-        except CorruptFile as error:
-            self.notes.append(f"the log start offset is unknown: {error}")
-            return 0
+
+def log_end(files: Files, directory: str) -> int:
+    """The offset after the last record in a partition's directory, whatever of it is read.
+
+    Raises:
+        StorageFailed: the disk refused.
+    """
+    for base_offset in reversed(base_offsets(files.names_in(directory), names.LOG)):
+        path = f"{directory}/{names.segment_file(base_offset, names.LOG)}"
+        with suppress(FileMissing):  # retention has deleted it since the directory was listed
+            return SegmentReader.at(files, path, base_offset).whole_end().next_offset
+    return 0

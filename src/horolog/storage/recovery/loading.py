@@ -133,24 +133,18 @@ class _Loader:
     def _log_start(
         self, partition: TopicPartition, segments: Sequence[Segment], checkpointed: Checkpointed
     ) -> int:
-        """Where the log starts, so far as the checkpoints say.
-
-        A start beyond the log's end is used only if we have written it for this topic: then
-        the directory is older than the checkpoint, and what it holds was deleted. Any other is an
-        error of its writer; obeying it would lose all records.
-        """
-        written_for = None if self.plan.is_adopted else checkpointed.written_for
-        ours = 0 if written_for is None else written_for.log_start_offset
-        line = checkpointed.log_start_offset or 0
-        end = segments[-1].end.next_offset if segments else ours
-        if ours < line and end < line:
+        """Where the log starts, so far as the checkpoints say."""
+        if self.plan.is_adopted:
+            checkpointed = checkpointed._replace(written_for=None)
+        start = checkpointed.log_start(segments[-1].end.next_offset if segments else None)
+        if start.ignored is not None:
+            end = segments[-1].end.next_offset if segments else start.offset
             self.report.warnings.append(
-                f"{names.LOG_START_OFFSETS} says that {partition} starts at offset {line}, and its "
-                f"log ends at {end}: the line is ignored, and no record is removed. Correct it if "
-                "records were deleted that are there again"
+                f"{names.LOG_START_OFFSETS} says that {partition} starts at offset "
+                f"{start.ignored}, and its log ends at {end}: the line is ignored, and no record "
+                "is removed. Correct it if records were deleted that are there again"
             )
-            return ours
-        return max(line, ours)
+        return start.offset
 
     def _find_last_append_time(self, segments: Sequence[Segment]) -> None:
         """Let the floor be at least the last append time that a companion file of a segment has."""

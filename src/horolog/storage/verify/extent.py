@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from uuid import UUID
 
-from horolog.errors import CorruptFile, StorageFailed
+from horolog.errors import CorruptBatch, CorruptFile, StorageFailed
 from horolog.storage import names
-from horolog.storage.directory.checkpoints import read_epochs, read_topic_id
+from horolog.storage.batches.reader import BatchReader
+from horolog.storage.directory.checkpoints import read_epochs, topic_id_in
 from horolog.storage.files import Files
 from horolog.storage.names import TopicPartition
 from horolog.storage.removal.leftovers import base_offsets
@@ -81,17 +81,17 @@ def check_start(
     """What is known about where the log started when it was last written to.
 
     DeleteRecords and retention let the first leader epoch begin where the log starts. Until
-    the first clean stop a line of ours may lag behind retention.
+    the first clean stop a line of ours may lag behind retention. A copy of a log begins with the
+    whole batch that holds its start, and so may its epochs.
     """
     partition = names.partition_of(directory.name)
     if partition is None or around.is_live:
         return
     first, end = segments[0].base_offset, segments[-1].next_offset
     by_epochs = _first_epoch_start(files, directory)
-    topic_id = _topic_id(files, directory)
-    ours = around.checkpoint_ids.get(partition)
-    by_ours = ours.log_start_offset if ours is not None and ours.topic_id == topic_id else None
-    line = around.log_starts.get(partition, 0)
+    checkpointed = around.checkpointed(partition, topic_id_in(files, str(directory), []))
+    ours, line = checkpointed.written_for, checkpointed.log_start_offset or 0
+    by_ours = None if ours is None else ours.log_start_offset
     known = by_epochs
     if known is None and around.is_clean:
         known = by_ours if by_ours is not None else line or None
@@ -108,7 +108,8 @@ def check_start(
     path = str(directory.parent / names.LOG_START_OFFSETS)
     if not first < line <= end:
         return
-    if known is not None and known < line:
+    is_known = by_ours == line or line < _end_of_first_batch(files, segments[0])
+    if known is not None and known < line and not is_known:
         hidden = max(known, first)
         yield fault(
             path,
@@ -127,16 +128,16 @@ def check_start(
         )
 
 
+def _end_of_first_batch(files: Files, segment: SegmentFacts) -> int:
+    with suppress(StorageFailed, CorruptBatch):  # reported with the segment
+        return BatchReader.of_file(files, segment.path).header(0).next_offset
+    return segment.base_offset
+
+
 def _first_epoch_start(files: Files, directory: Path) -> int | None:
     with suppress(StorageFailed, CorruptFile, ValueError):  # reported with the epochs
         entries = read_epochs(files, str(directory / names.LEADER_EPOCHS))
         return entries[0].start_offset if entries else None
-    return None
-
-
-def _topic_id(files: Files, directory: Path) -> UUID | None:
-    with suppress(StorageFailed, CorruptFile):  # reported with the partition
-        return read_topic_id(files, str(directory / names.PARTITION_METADATA))
     return None
 
 
@@ -165,24 +166,25 @@ def check_ends(
             "restore the end of the log from a replica or a backup; a broker lowers this itself",
             offset=end,
         )
-    topic_id = _topic_id(files, directory)
-    ours, start = around.checkpoint_ids.get(partition), around.log_starts.get(partition, 0)
+    checkpointed = around.checkpointed(partition, topic_id_in(files, str(directory), []))
+    start = checkpointed.log_start(end)
     line = f"the line of {partition.topic} {partition.partition}"
-    if ours is not None and ours.topic_id == topic_id and ours.log_start_offset > end:
+    if start.offset > end:
         yield damage(
             str(log_dir / names.CHECKPOINT_IDS),
-            f"{partition} began at offset {ours.log_start_offset} when it was last served, and its "
+            f"{partition} began at offset {start.offset} when it was last served, and its "
             f"log ends before {end}: it is an older state. A broker that starts sets it aside and "
-            f"begins at {ours.log_start_offset}, so that no offset is given out twice",
+            f"begins at {start.offset}, so that no offset is given out twice",
             f"to have this state served, remove {line} here and in {names.LOG_START_OFFSETS} "
             "before a broker starts",
             offset=end,
         )
-    elif start > end:
+    elif start.ignored is not None:
         yield damage(
             str(log_dir / names.LOG_START_OFFSETS),
-            f"It says that {partition} begins at offset {start}, and its log ends before {end}: a "
-            "broker that starts ignores it, and records that were deleted may be there again",
+            f"It says that {partition} begins at offset {start.ignored}, and its log ends before "
+            f"{end}: a broker that starts ignores it, and records that were deleted may be there "
+            "again",
             f"correct {line}, or restore the end of the log from a replica or a backup",
             offset=end,
         )

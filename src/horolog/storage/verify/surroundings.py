@@ -4,10 +4,16 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
+from uuid import UUID
 
 from horolog.errors import CorruptFile, StorageFailed
 from horolog.storage import names
-from horolog.storage.directory.checkpoint_ids import NO_IDS, CheckpointId, read_checkpoint_ids
+from horolog.storage.directory.checkpoint_ids import (
+    NO_IDS,
+    Checkpointed,
+    CheckpointId,
+    read_checkpoint_ids,
+)
 from horolog.storage.directory.checkpoints import MetaProperties, read_meta_properties, read_offsets
 from horolog.storage.directory.lock import is_locked
 from horolog.storage.files import Files
@@ -36,6 +42,18 @@ class Surroundings(NamedTuple):
     checkpoint_ids: Mapping[TopicPartition, CheckpointId] = {}
     cleaner_offsets: Mapping[TopicPartition, int] = {}
     """Of partitions that a Kafka has compacted."""
+    are_ours: bool = False
+    """The file of log starts is as it was written with the ids."""
+
+    def checkpointed(self, partition: TopicPartition, topic_id: UUID | None) -> Checkpointed:
+        """What of the checkpoints counts for the partition of a topic with this id."""
+        found = Checkpointed(
+            self.recovery_points.get(partition),
+            self.log_starts.get(partition),
+            self.checkpoint_ids.get(partition),
+            self.are_ours,
+        )
+        return found.for_topic(topic_id)
 
 
 def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Finding]]:
@@ -55,6 +73,7 @@ def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Fin
     ids = str(log_dir / names.CHECKPOINT_IDS)
     read_ids = partial(read_checkpoint_ids, files, ids)
     forget = "stop the broker and remove the file: it is written again"
+    found_ids = read_or_report(read_ids, ids, forget, findings) or NO_IDS
     return (
         Surroundings(
             is_live,
@@ -62,8 +81,9 @@ def surroundings_of(files: Files, log_dir: Path) -> tuple[Surroundings, list[Fin
             offsets[names.RECOVERY_POINTS],
             offsets[names.LOG_START_OFFSETS],
             offsets[names.HIGH_WATERMARKS],
-            (read_or_report(read_ids, ids, forget, findings) or NO_IDS).entries,
+            found_ids.entries,
             offsets[names.CLEANER_OFFSETS],
+            found_ids.are_of(files, str(log_dir / names.LOG_START_OFFSETS)),
         ),
         findings,
     )

@@ -1,0 +1,114 @@
+"""Readers of files see what the broker serves of the same directory, or fail by name."""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from archive_reading import records_of
+from command_runner import run_command
+from in_process_spark import InProcessSpark
+from log_reading import Read
+from partition_files import PartitionFiles
+from running_broker import RunningBroker
+
+from horolog.client import Client
+from horolog.jobs import archive
+from horolog.record.batch import iter_headers
+from horolog.record.builder import Record, build_batch
+
+MakeBroker = Callable[..., RunningBroker]
+NOW = 1_700_000_000_000
+LOG_STARTS = "log-start-offset-checkpoint"
+
+
+def produce(client: Client, count: int, value: bytes = b"v") -> None:
+    for _ in range(count):
+        client.produce("orders", 0, build_batch([Record(NOW, b"k", value)]))
+
+
+def consumed(path: Path) -> list[int]:
+    printed = run_command("consume", path, "--format", "json")
+    assert printed.code == 0, printed.err
+    return [json.loads(line)["offset"] for line in printed.lines]
+
+
+def of_files(log_dir: Path, work: Path) -> dict[str, list[int]]:
+    """The offsets that each reader of files finds."""
+    printed = consumed(log_dir / "orders-0")
+    archive(InProcessSpark(), source=log_dir, archive=work / "archive", state=work / "state")
+    return {
+        "spark": Read(log_dir).offsets(),
+        "consume": printed,
+        "archive": [row["offset"] for row in records_of(work / "archive")],
+    }
+
+
+def of_broker(broker: RunningBroker) -> list[int]:
+    with Client(broker.address) as client:
+        start = client.list_offsets({("orders", 0): -2})["orders", 0]
+        assert start is not None
+        fetched = client.fetch("orders", 0, start.offset, max_wait_ms=0, max_bytes=1 << 20)
+        headers = [header for _, header in iter_headers(fetched.records)]
+        ends = [(each.base_offset, each.next_offset) for each in headers]
+        return [o for first, end in ends for o in range(max(first, start.offset), end)]
+
+
+# Where a log starts.
+
+
+@pytest.mark.parametrize(("start", "first"), [(99_999, 0), (51, 0), (50, 50), (43, 43)])
+def test_a_log_start_beyond_the_end_hides_nothing(
+    tmp_path: Path, make_broker: MakeBroker, start: int, first: int
+) -> None:
+    files = PartitionFiles(tmp_path / "log", base_offset=0)
+    for _ in range(5):
+        files.add([NOW] * 10)
+    (files.log_dir / LOG_STARTS).write_text(f"0\n1\norders 0 {start}\n")
+    found = of_files(files.log_dir, tmp_path)
+    expected = of_broker(make_broker(log_dir=files.log_dir))
+    assert found == dict.fromkeys(found, expected)
+    assert expected == [*range(first, 50)]
+
+
+@pytest.mark.parametrize("state", ["newer", "older", "other"])
+def test_a_log_start_counts_for_the_topic_it_was_written_for(
+    tmp_path: Path, make_broker: MakeBroker, state: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = make_broker(log_dir=tmp_path / "log", log_retention_ms="-1")
+    broker.create_topic("orders")
+    with Client(broker.address) as client:
+        produce(client, 5)
+        older = shutil.copytree(broker.log_dir / "orders-0", tmp_path / "older")
+        produce(client, 15)
+
+        async def delete() -> None:
+            await broker.broker.partition("orders", 0).delete_records(10)
+
+        broker.run(delete())
+    broker.stop()
+    directory = broker.log_dir / "orders-0"
+    if state == "older":
+        shutil.rmtree(directory)
+        shutil.copytree(older, directory)
+    if state == "other":
+        (directory / "partition.metadata").write_text("version: 0\ntopic_id: " + "A" * 21 + "A")
+    with caplog.at_level(logging.WARNING, "horolog.spark"):
+        found = of_files(broker.log_dir, tmp_path)
+    assert ("it is an older state" in caplog.text) == (state == "older")
+    broker.restart()
+    expected = of_broker(broker)
+    assert found == dict.fromkeys(found, expected)
+    assert expected == {"newer": [*range(10, 20)], "older": [], "other": [*range(20)]}[state]
+
+
+def test_a_segment_read_alone_has_no_deleted_records(tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path / "log", base_offset=0)
+    for _ in range(3):
+        files.add([NOW] * 10)
+        files.roll()
+    (files.log_dir / LOG_STARTS).write_text("0\n1\norders 0 15\n")
+    assert [Read(log).offsets() for log in files.logs[:2]] == [[], [*range(15, 20)]]
+    assert [consumed(log) for log in files.logs[:2]] == [[], [*range(15, 20)]]
