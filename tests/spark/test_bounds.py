@@ -1,7 +1,11 @@
+from collections.abc import Iterator
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from horolog.errors import Misconfigured
-from horolog.spark.bounds import Bounds, DataLost, resolve
+from horolog.spark.bounds import Bounds, DataLost, resolve, stream_starts
 from horolog.spark.options import ReadOptions
 from horolog.storage.names import TopicPartition
 
@@ -116,3 +120,79 @@ def test_offsets_that_the_log_has_not_are_lost_data(options, left) -> None:
 def test_a_start_after_the_end_is_refused() -> None:
     with pytest.raises(Misconfigured, match="orders-0 starts at offset 150, after its end at 120"):
         bounds_of(startingOffsets='{"orders":{"0":150,"1":-2}}', endingTimestamp="120")
+
+
+class Growing:
+    """A partition of which, after each question, records are appended and deleted."""
+
+    def __init__(self, times_ms: list[int], changes: Iterator[tuple[list[int], int]]) -> None:
+        self.times_ms, self.start = times_ms, 0
+        self.changes = changes
+
+    def partitions(self):
+        return [A]
+
+    def answer(self, found):
+        appended, expired = next(self.changes)
+        self.times_ms += appended
+        self.start = min(self.start + expired, len(self.times_ms))
+        return {A: found}
+
+    def earliest(self, _):
+        return self.answer(self.start)
+
+    def latest(self, _):
+        return self.answer(len(self.times_ms))
+
+    def at_or_after(self, times_ms):
+        late = (at for at in range(self.start, len(self.times_ms)) if self[at] >= times_ms[A])
+        return self.answer(next(late, None))
+
+    def __getitem__(self, offset):
+        return self.times_ms[offset]
+
+
+TIMES = st.lists(st.integers(0, 9), max_size=3)
+
+
+@given(
+    held=TIMES,
+    changes=st.lists(st.tuples(TIMES, st.integers(0, 3)), min_size=5, max_size=5),
+    bounds=st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted),
+    has_end=st.booleans(),
+)
+def test_a_log_that_changes_meanwhile_neither_fails_a_read_by_time_nor_shifts_it(
+    held, changes, bounds, has_end
+) -> None:
+    first, last = bounds
+    options = {
+        "path": "/logs",
+        "startingTimestamp": str(first),
+        "startingOffsetsByTimestampStrategy": "latest",
+        **({"endingTimestamp": str(last)} if has_end else {}),
+    }
+    log = Growing([*held], iter(changes))
+    found = resolve(ReadOptions.parse(options), log)[A]
+    assert found.start <= found.end <= len(log.times_ms)
+    if found.start < found.end:
+        assert all(log[offset] < first for offset in range(log.start, found.start))
+    if has_end and not found.has_open_end:
+        assert all(log[offset] < last for offset in range(log.start, found.end))
+
+
+@given(
+    held=TIMES,
+    changes=st.lists(st.tuples(TIMES, st.integers(0, 3)), min_size=5, max_size=5),
+    first=st.integers(0, 9),
+)
+def test_a_log_that_changes_meanwhile_costs_a_stream_no_record_of_its_time(
+    held, changes, first
+) -> None:
+    options = {
+        "path": "/logs",
+        "startingTimestamp": str(first),
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
+    log = Growing([*held], iter(changes))
+    start = stream_starts(ReadOptions.parse(options), log, [A]).starts[A]
+    assert all(log[offset] < first for offset in range(log.start, start))

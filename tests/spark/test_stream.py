@@ -88,7 +88,7 @@ def test_a_stream_starts_at_a_moment_or_at_given_offsets(
     assert at_time.next() == rows(0, range(30, 32)) + rows(1, range(10, 11))
     at_offsets = Query(orders, startingOffsets='{"orders":{"0":28,"1":-1}}')
     assert at_offsets.next() == rows(0, range(28, 32))
-    with pytest.raises(Misconfigured, match="No offset of orders-0 has a timestamp"):
+    with pytest.raises(Misconfigured, match="No offset of orders-0 is known to have a"):
         Query(orders, startingTimestamp=NINE_MS + 15).next()
 
 

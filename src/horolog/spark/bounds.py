@@ -88,17 +88,21 @@ def resolve(options: ReadOptions, log: BoundedLog) -> dict[TopicPartition, Bound
     """
     partitions = sorted(log.partitions())
     starting = options.batch_starting()
+    # In this order, as logs are appended to and expire meanwhile: each lies behind the one before.
     earliest = log.earliest(partitions)
+    start_found, end_found = (
+        _looked_up(limit, partitions, log) for limit in (starting, options.ending)
+    )
     latest = log.latest(partitions)
-    starts = _offsets(starting, partitions, earliest, latest, log)
-    ends = _offsets(options.ending, partitions, earliest, latest, log)
+    starts = _offsets(starting, partitions, earliest, latest, start_found)
+    ends = _offsets(options.ending, partitions, earliest, latest, end_found)
     found: dict[TopicPartition, Bounds] = {}
     for partition in partitions:
         start, end = starts[partition], ends[partition]
-        if start is None:
-            start = _unmatched_start(options, starting, partition, latest[partition])
         if end is None:
             end = latest[partition]
+        if start is None:
+            start = _unmatched_start(options, starting, partition, min(end, latest[partition]))
         bounds = _within(options, partition, Bounds(start, end), earliest, latest)._replace(
             has_open_start=_is(starting, Everywhere.EARLIEST, EARLIEST, partition),
             has_open_end=ends[partition] is None
@@ -162,13 +166,16 @@ def _checked_starts(
     earliest: Offsets,
     latest: Offsets,
 ) -> dict[TopicPartition, int]:
-    starts = _offsets(starting, partitions, earliest, latest, log)
+    # After the log ends: what is appended meanwhile is read if nothing was that late before.
+    starts = _offsets(starting, partitions, earliest, latest, _looked_up(starting, partitions, log))
     found = {}
     for partition in partitions:
         start = starts[partition]
         if start is None:
             start = _unmatched_start(options, starting, partition, latest[partition])
-        if not earliest[partition] <= start <= latest[partition]:
+        elif isinstance(starting, OffsetByPartition) and not (
+            earliest[partition] <= start <= latest[partition]
+        ):
             data_lost(
                 options,
                 f"{partition} was to be read from offset {start}, and holds "
@@ -206,23 +213,32 @@ def _is(limit: Limit, end: Everywhere, as_offset: int, partition: TopicPartition
     return limit is end
 
 
+def _looked_up(
+    limit: Limit, partitions: Collection[TopicPartition], log: BoundedLog
+) -> Mapping[TopicPartition, int | None]:
+    """The offsets of a limit that is a time; nothing of another, which needs no lookup."""
+    match limit:
+        case AtTime(timestamp_ms=timestamp_ms):
+            return log.at_or_after(dict.fromkeys(partitions, timestamp_ms))
+        case TimeByPartition(times_ms):
+            _require_all("OffsetsByTimestamp", times_ms, partitions)
+            return log.at_or_after(times_ms)
+        case _:
+            return {}
+
+
 def _offsets(
     limit: Limit,
     partitions: Collection[TopicPartition],
     earliest: Offsets,
     latest: Offsets,
-    log: BoundedLog,
+    looked_up: Mapping[TopicPartition, int | None],
 ) -> Mapping[TopicPartition, int | None]:
     match limit:
         case Everywhere.EARLIEST:
             return earliest
         case Everywhere.LATEST:
             return latest
-        case AtTime(timestamp_ms=timestamp_ms):
-            return log.at_or_after(dict.fromkeys(partitions, timestamp_ms))
-        case TimeByPartition(times_ms):
-            _require_all("OffsetsByTimestamp", times_ms, partitions)
-            return log.at_or_after(times_ms)
         case OffsetByPartition(offsets):
             _require_all("Offsets", offsets, partitions)
             ends = {EARLIEST: earliest, LATEST: latest}
@@ -230,6 +246,8 @@ def _offsets(
                 partition: ends[offset][partition] if offset in ends else offset
                 for partition, offset in offsets.items()
             }
+        case _:
+            return looked_up
 
 
 def _require_all(
@@ -247,10 +265,11 @@ def _require_all(
 
 
 def _unmatched_start(
-    options: ReadOptions, starting: Limit, partition: TopicPartition, latest: int
+    options: ReadOptions, starting: Limit, partition: TopicPartition, end: int
 ) -> int:
+    """The end, so that nothing of the partition is read, if that was asked for."""
     if options.no_match_is_latest:
-        return latest
+        return end
     moment = starting.timestamp_ms if isinstance(starting, AtTime) else None
     if isinstance(starting, TimeByPartition):
         moment = starting.times_ms[partition]

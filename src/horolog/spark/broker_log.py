@@ -242,6 +242,8 @@ class BrokerLog:
     def _list(
         self, targets: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, FoundOffset | None]:
+        if not targets:
+            return {}
         committed = self._options.read_committed
         asked = {(each.topic, each.partition): target for each, target in targets.items()}
         found = self._persist(
