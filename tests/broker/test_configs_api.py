@@ -6,7 +6,9 @@ import pytest
 from raw_connection import RawConnection
 from running_broker import RunningBroker
 
+from horolog.broker.handlers.describe_configs import MOST_QUESTIONS
 from horolog.wire.api import ApiKey
+from horolog.wire.features import LOOKUP_WAY
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -168,3 +170,22 @@ def test_all_settings_are_replaced_by_the_older_call(broker: RunningBroker) -> N
     assert replace(broker, BROKER, "", log_retention_ms="5").error_code == 0
     assert replace(broker, BROKER, "").error_code == 0
     assert describe(broker, BROKER, "") == {}
+
+
+def test_a_request_of_too_many_questions_is_refused_and_its_neighbours_are_not(
+    broker: RunningBroker,
+) -> None:
+    broker.create_topic("other")
+    questions = [f"{LOOKUP_WAY}/0/{n}" for n in range(MOST_QUESTIONS + 1)]
+    with RawConnection(broker.address) as connection:
+        too_many, other = connection.ask(
+            ApiKey.DESCRIBE_CONFIGS,
+            4,
+            resources=[
+                {"resource_type": TOPIC, "resource_name": name, "configuration_keys": keys}
+                for name, keys in (("t", questions), ("other", questions[1:]))
+            ],
+        ).results
+    assert (too_many.error_code, list(too_many.configs)) == (42, [])
+    assert str(MOST_QUESTIONS) in too_many.error_message
+    assert (other.error_code, len(other.configs)) == (0, MOST_QUESTIONS)

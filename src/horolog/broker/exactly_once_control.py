@@ -6,7 +6,7 @@ if one of those is requested, that query with its topics.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -94,19 +94,20 @@ def split_queries(changes: Sequence[Change]) -> tuple[Call | None, Sequence[Chan
     return Call(members), ()
 
 
-def describe_queries(broker: Broker, names: Collection[str] | None) -> list[DescribedSetting]:
-    """What the registry knows, if requested by name."""
-    described = []
-    for name in sorted(names or ()):
-        if name == EXACTLY_ONCE:
-            described += [_described(row, _shown(row)) for row in broker.queries.known()]
-        elif name.startswith(_OF_ONE):
+def describe_all_queries(broker: Broker) -> Iterator[DescribedSetting]:
+    """Every query that the registry knows, without its topics."""
+    return (_described(row, _shown(row)) for row in broker.queries.known())
+
+
+def describe_queries(broker: Broker, names: Iterable[str]) -> Iterator[DescribedSetting]:
+    """The queries that are requested by name, with their topics."""
+    for name in names:
+        if name.startswith(_OF_ONE):
             row = broker.queries.find(name.removeprefix(_OF_ONE))
             if row is not None:
                 topics = pinned_topics(row.topics)
                 its = {topic: partitions for topic, (_, partitions) in topics.items()}
-                described.append(_described(row, {**_shown(row), "topics": its}))
-    return described
+                yield _described(row, {**_shown(row), "topics": its})
 
 
 def _described(row: QueryRow, members: Mapping[str, Any]) -> DescribedSetting:

@@ -7,12 +7,12 @@ advertises it as a feature. No setting is stored under that name, and none that 
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, TypeGuard
 
-from horolog.broker.answers import answer_to, as_many_as_fit
+from horolog.broker.answers import as_many_as_fit
 from horolog.broker.broker import Broker
-from horolog.config import DescribedSetting, TopicConfig
+from horolog.config import TopicConfig
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
 from horolog.storage.removal.retention_report import settings_of
@@ -22,22 +22,15 @@ _LONGEST_NAME: Final = 8_192
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
-async def describe_retention(
-    broker: Broker, peer: Peer, topic: str, names: Collection[str] | None
-) -> list[DescribedSetting]:
-    """The answers that are asked for by name.
+async def explain_retention(broker: Broker, peer: Peer, topic: str, name: str) -> dict[str, Any]:
+    """The answer to a question of that form.
 
     Raises:
-        RequestRefused: a name is not of that form, a setting is unknown or invalid, or there is
+        RequestRefused: it is not of that form, a setting is unknown or invalid, or there is
             no such partition.
         StorageFailed: the disk refused.
         CorruptBatch: the log is damaged where it has to be read.
     """
-    asked = sorted(name for name in names or () if name.startswith(f"{RETENTION}/"))
-    return [answer_to(name, await _answer(broker, peer, topic, name)) for name in asked]
-
-
-async def _answer(broker: Broker, peer: Peer, topic: str, name: str) -> dict[str, Any]:
     partition, first_offset, now_ms, tried = _question(name)
     log = broker.partition(topic, partition)
     config = _config(broker, topic, tried) if tried else None

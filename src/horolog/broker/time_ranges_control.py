@@ -8,12 +8,10 @@ advertises both as features. No setting is stored under these names.
 """
 
 import re
-from collections.abc import Collection
 from typing import Any, Final
 
-from horolog.broker.answers import answer_to, as_many_as_fit
+from horolog.broker.answers import as_many_as_fit
 from horolog.broker.broker import Broker
-from horolog.config import DescribedSetting
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.network.peer import Peer
 from horolog.storage.index.blocks import Window
@@ -33,25 +31,13 @@ _WAY_NAME: Final = re.compile(
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
-async def describe_time_ranges(
-    broker: Broker, peer: Peer, topic: str, names: Collection[str] | None
-) -> list[DescribedSetting]:
-    """The ranges that are asked for by name.
+async def explain_lookup(broker: Broker, peer: Peer, topic: str, name: str) -> dict[str, Any]:
+    """How an offset by timestamp is found.
 
     Raises:
-        RequestRefused: a name is not of that form, or there is no such partition.
+        RequestRefused: the name is not of that form, or there is no such partition.
         StorageFailed: the disk refused.
     """
-    described = []
-    for name in sorted(names or ()):
-        if name.startswith(f"{TIME_RANGES}/"):
-            described.append(answer_to(name, await _ranges(broker, peer, topic, name)))
-        elif name.startswith(f"{LOOKUP_WAY}/"):
-            described.append(answer_to(name, await _way(broker, peer, topic, name)))
-    return described
-
-
-async def _way(broker: Broker, peer: Peer, topic: str, name: str) -> dict[str, Any]:
     match = _WAY_NAME.fullmatch(name)
     if match is None or int(match[2]) not in _INT64:
         raise _refusal(f"{name:.200} is not {LOOKUP_WAY}/PARTITION/TIMESTAMP")
@@ -60,7 +46,13 @@ async def _way(broker: Broker, peer: Peer, topic: str, name: str) -> dict[str, A
     return way._asdict()
 
 
-async def _ranges(broker: Broker, peer: Peer, topic: str, name: str) -> dict[str, Any]:
+async def find_time_ranges(broker: Broker, peer: Peer, topic: str, name: str) -> dict[str, Any]:
+    """The ranges of offsets that may hold a time.
+
+    Raises:
+        RequestRefused: as `explain_lookup`.
+        StorageFailed: the disk refused.
+    """
     match = _NAME.fullmatch(name)
     clocks = [clock for clock in RangeClock if match is not None and clock == match[2]]
     if match is None or not clocks:

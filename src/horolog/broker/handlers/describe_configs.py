@@ -6,22 +6,24 @@ v3  type and documentation (KIP-569)
 v4  flexible
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from horolog.broker.answers import answer_to
 from horolog.broker.append_time_control import describe_append_times
 from horolog.broker.broker import Broker
 from horolog.broker.clock_control import describe_clock
 from horolog.broker.dispatch import Request, api
-from horolog.broker.exactly_once_control import describe_queries
+from horolog.broker.exactly_once_control import describe_all_queries, describe_queries
 from horolog.broker.handlers.config_resources import check_broker, unknown_type
-from horolog.broker.retention_control import describe_retention
-from horolog.broker.time_ranges_control import describe_time_ranges
+from horolog.broker.retention_control import explain_retention
+from horolog.broker.time_ranges_control import explain_lookup, find_time_ranges
 from horolog.config import DescribedSetting, describe_broker, describe_cluster, describe_topic
-from horolog.errors import ErrorCode, HorologError, code_for
+from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.wire.api import ApiKey
 from horolog.wire.config_resources import ResourceType
-from horolog.wire.requests import DescribeConfigsRequest, DescribeConfigsResource
+from horolog.wire.features import EXACTLY_ONCE, LOOKUP_WAY, RETENTION, TIME_RANGES
+from horolog.wire.requests import DescribeConfigsRequest
 
 if TYPE_CHECKING:
     from horolog.wire.responses import (
@@ -31,6 +33,19 @@ if TYPE_CHECKING:
     )
 
 
+MOST_QUESTIONS: Final = 500
+"""In one request: names with a value that is looked up for the answer (docs/wire.md)."""
+
+_ABOUT_TOPICS: Final = {
+    LOOKUP_WAY: explain_lookup,
+    RETENTION: explain_retention,
+    TIME_RANGES: find_time_ranges,
+}
+_KEYS_AT_ONCE: Final = 1_000
+
+Keys: TypeAlias = frozenset[str] | None
+
+
 @api(ApiKey.DESCRIBE_CONFIGS)
 async def describe_configs(
     request: Request[DescribeConfigsRequest], broker: Broker
@@ -38,16 +53,11 @@ async def describe_configs(
     """The settings of each resource, or an error; repeated resources get one result."""
     descriptions = _Descriptions(request, broker)
     results: list[DescribeConfigsResult] = []
-    for resource, keys in _distinct(request.body.resources).items():
+    for (resource_type, name), keys in (await _distinct(request)).items():
         await request.checkpoint()
-        resource_type, name = resource
         error_code, message, configs = ErrorCode.none, None, []
         try:
-            configs = descriptions.of(resource_type, name, keys)
-            if resource_type == ResourceType.TOPIC:
-                answers = await describe_time_ranges(broker, request.peer, name, keys)
-                answers += await describe_retention(broker, request.peer, name, keys)
-                configs = configs + descriptions.described(answers) if answers else configs
+            configs = await descriptions.of(resource_type, name, keys)
         except HorologError as error:
             error_code, message = code_for(error), str(error)
         results.append(
@@ -62,62 +72,97 @@ async def describe_configs(
     return {"results": results}
 
 
-def _distinct(
-    resources: Sequence[DescribeConfigsResource],
-) -> dict[tuple[int, str], frozenset[str] | None]:
+async def _distinct(request: Request[DescribeConfigsRequest]) -> dict[tuple[int, str], Keys]:
     """The requested keys of each resource; None for all."""
-    asked: dict[tuple[int, str], frozenset[str] | None] = {}
-    for resource in resources:
+    asked: dict[tuple[int, str], set[str] | None] = {}
+    for resource in request.body.resources:
+        await request.checkpoint()
         what = (resource.resource_type, resource.resource_name)
-        keys = resource.configuration_keys
-        before = asked.get(what, frozenset())
-        asked[what] = None if keys is None or before is None else before | frozenset(keys)
-    return asked
+        keys, known = resource.configuration_keys, asked.setdefault(what, set())
+        if keys is None or known is None:
+            asked[what] = None
+            continue
+        for first in range(0, len(keys), _KEYS_AT_ONCE):
+            known.update(keys[first : first + _KEYS_AT_ONCE])
+            await request.checkpoint()
+    return {what: None if keys is None else frozenset(keys) for what, keys in asked.items()}
 
 
 class _Descriptions:
     """Settings described once for all topics of a request that have the same."""
 
     def __init__(self, request: Request[DescribeConfigsRequest], broker: Broker) -> None:
+        self._request = request
         self._broker = broker
         self._synonyms: bool = request.body.include_synonyms
         self._documentation: bool = request.body.include_documentation
         self._of_topics: dict[Any, list[DescribeConfigsResourceResult]] = {}
+        self._questions_left = MOST_QUESTIONS
 
-    def of(
-        self, resource_type: int, name: str, keys: frozenset[str] | None
+    async def of(
+        self, resource_type: int, name: str, keys: Keys
     ) -> "list[DescribeConfigsResourceResult]":
         """The settings of a resource, as DescribeConfigs has them; not to be changed."""
-        broker = self._broker
         match resource_type:
             case ResourceType.TOPIC:
-                topic = broker.topics.named(name)
-                same = (frozenset(topic.overrides.items()), keys)
-                found = self._of_topics.get(same)
-                if found is None:
-                    entries = describe_topic(broker.settings, topic.overrides, keys)
-                    found = self._of_topics[same] = self.described(entries)
-                of_times = describe_append_times(broker, topic, keys)
-                return found + self.described(of_times) if of_times else found
+                return await self._of_topic(name, keys)
             case ResourceType.BROKER:
-                queries = describe_queries(broker, keys)
-                if check_broker(broker, name):
-                    return self.described(describe_cluster(broker.settings, keys) + queries)
-                of_broker = describe_broker(broker.settings, keys) + describe_clock(broker, keys)
-                return self.described(of_broker + queries)
+                return await self._of_broker(name, keys)
             case ResourceType.BROKER_LOGGER:
                 return []
             case number:
                 raise unknown_type(number)
 
-    def described(
-        self, entries: Sequence[DescribedSetting]
-    ) -> "list[DescribeConfigsResourceResult]":
-        """Settings as the response has them."""
-        return [
-            _described(entry, synonyms=self._synonyms, documentation=self._documentation)
-            for entry in entries
-        ]
+    async def _of_topic(self, name: str, keys: Keys) -> "list[DescribeConfigsResourceResult]":
+        broker = self._broker
+        topic = broker.topics.named(name)
+        same = (frozenset(topic.overrides.items()), keys)
+        found = self._of_topics.get(same)
+        if found is None:
+            entries = describe_topic(broker.settings, topic.overrides, keys)
+            found = self._of_topics[same] = [self._described(entry) for entry in entries]
+        answers = [self._described(each) for each in describe_append_times(broker, topic, keys)]
+        for question in self._questions(keys):
+            answer = _ABOUT_TOPICS.get(question.partition("/")[0])
+            if answer is not None:
+                given = await answer(broker, self._request.peer, name, question)
+                answers.append(self._described(answer_to(question, given)))
+                await self._request.checkpoint()
+        return found + answers if answers else found
+
+    async def _of_broker(self, name: str, keys: Keys) -> "list[DescribeConfigsResourceResult]":
+        broker = self._broker
+        if check_broker(broker, name):
+            entries = describe_cluster(broker.settings, keys)
+        else:
+            entries = describe_broker(broker.settings, keys) + describe_clock(broker, keys)
+        found = [self._described(entry) for entry in entries]
+        asked = chain(
+            describe_all_queries(broker) if keys and EXACTLY_ONCE in keys else (),
+            describe_queries(broker, self._questions(keys)),
+        )
+        for entry in asked:
+            found.append(self._described(entry))
+            await self._request.checkpoint()
+        return found
+
+    def _questions(self, keys: Keys) -> list[str]:
+        """The names among the keys that no setting has, as they have a value; in order.
+
+        Raises:
+            RequestRefused: the request has too many.
+        """
+        questions = [key for key in keys or () if "/" in key]
+        if len(questions) > self._questions_left:
+            raise RequestRefused(
+                ErrorCode.invalid_request,
+                f"ask at most {MOST_QUESTIONS} questions in a request (docs/wire.md)",
+            )
+        self._questions_left -= len(questions)
+        return sorted(questions)
+
+    def _described(self, entry: DescribedSetting) -> "DescribeConfigsResourceResult":
+        return _described(entry, synonyms=self._synonyms, documentation=self._documentation)
 
 
 def _described(
