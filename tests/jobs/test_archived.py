@@ -231,8 +231,9 @@ def test_another_log_is_refused(broker: RunningBroker, client: Client, tmp_path:
     run(broker.address, tmp_path, archive=tmp_path / "two", state=tmp_path / "three")
     client.delete_topics(["clicks"])
     broker.create_topic("clicks")
-    with pytest.raises(Misconfigured, match="deleted and created again"):
-        View(tmp_path, broker.address, **{"horolog.archive": tmp_path / "two"}).found()
+    for source in (broker.address, broker.log_dir):
+        with pytest.raises(Misconfigured, match="deleted and created again"):
+            View(tmp_path, source, **{"horolog.archive": tmp_path / "two"}).found()
 
 
 @pytest.mark.spark

@@ -5,10 +5,10 @@ row of parts, each of one segment file.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
-from horolog.errors import CorruptBatch
+from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.batch import BatchHeader
 from horolog.record.search import find_at_or_after
 from horolog.spark.bounds import Bounds, data_lost, first_time
@@ -31,6 +31,7 @@ from horolog.spark.segment_parts import (
 from horolog.spark.transactions import AbortedRange, TransactionScan
 from horolog.spark.wanted import Wanted
 from horolog.storage.batches.reader import BatchReader
+from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 from horolog.storage.segments.reader import SegmentReader
@@ -42,6 +43,9 @@ class FileLog:
     """The logs below the paths of a read, as they were when this was made. Close it after use.
 
     Topics that are named, and logs at all, must be there unless they `may_miss`.
+
+    Raises:
+        Misconfigured: they are not, or directories are of two topics of one name.
     """
 
     def __init__(self, options: ReadOptions, *, may_miss: bool = False) -> None:
@@ -50,7 +54,10 @@ class FileLog:
         self._stack = ExitStack()
         self._parts: dict[TopicPartition, list[SegmentPart]] = {}
         self._ends: dict[TopicPartition, int] = {}
+        self._of_topic: dict[str, Replica] = {}  # one that has a topic id
         self._compacted: dict[TopicPartition, bool] = {}
+        self.topic_ids: dict[str, str] = {}
+        """By topic, as `partition.metadata` has them; none in logs of a Kafka before 2.8."""
         with ExitStack() as undo:
             undo.callback(self._stack.close)
             self._open()
@@ -79,8 +86,23 @@ class FileLog:
             replicas[partition].append(root_and_replica)
         for partition in self._wanted(replicas.keys(), named):
             found = replicas[partition]
+            self._check_topic([replica for _, replica in found])
             self._parts[partition] = list(merged_parts(found))
             self._ends[partition] = max(replica.end for _, replica in found)
+
+    def _check_topic(self, found: Sequence[Replica]) -> None:
+        for replica in found:
+            if replica.topic_id is None:
+                continue
+            topic, topic_id = replica.partition.topic, kafka_uuid(replica.topic_id)
+            other = self._of_topic.setdefault(topic, replica)
+            if other.topic_id != replica.topic_id:
+                raise Misconfigured(
+                    f"{other.directory} and {replica.directory} are of two topics named {topic}, "
+                    f"with the ids {self.topic_ids[topic]} and {topic_id}: it was deleted and "
+                    "created again. Read one of them alone"
+                )
+            self.topic_ids[topic] = topic_id
 
     def _wanted(
         self, present: Collection[TopicPartition], named: Collection[TopicPartition]
@@ -172,7 +194,8 @@ class FileLog:
             if start < end:
                 aborted = self._aborted(partition, start, end)
                 parts = self._in_time(self._within(partition, start, end), wanted)
-                ranges += [range_of(partition, part, aborted) for part in parts]
+                topic_id = self.topic_ids.get(partition.topic)
+                ranges += [range_of(partition, part, aborted, topic_id) for part in parts]
         return ranges
 
     def _within(self, partition: TopicPartition, start: int, end: int) -> list[SegmentPart]:

@@ -18,7 +18,7 @@ from horolog.spark.clocks import decode_with_clocks
 from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import SegmentRange
-from horolog.spark.segments import ListedSegment
+from horolog.spark.segments import opened
 from horolog.spark.wanted import Interval, Wanted
 from horolog.storage.batches.reader import FEWEST_BYTES
 from horolog.storage.file_errors import FileMissing
@@ -39,9 +39,8 @@ def read_segment(
         DataLost: the segment went away, or lost its end, and data loss is to fail.
         CorruptBatch: a batch is damaged, and data loss is to fail.
     """
-    segment = ListedSegment(wanted.path, wanted.base_offset, wanted.size)
     try:
-        yield from _read(root, segment, wanted, what, options, columns)
+        yield from _read(root, opened(root, wanted), wanted, what, options, columns)
     except FileMissing:
         if not root.exists():
             raise Misconfigured(
@@ -60,13 +59,12 @@ def read_segment(
 
 def _read(
     root: Root,
-    segment: ListedSegment,
+    reader: SegmentReader,
     wanted: SegmentRange,
     what: Wanted,
     options: ReadOptions,
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    reader = segment.open(root.files, root.block_cache)
     makes_map = wanted.start == wanted.maps_from
     windows, appended = what.windows, what.append_times_ms
     if appended is not None:

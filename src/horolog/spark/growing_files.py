@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from types import MappingProxyType
 
 from horolog.client import FoundOffset
 from horolog.errors import Misconfigured
@@ -31,9 +30,6 @@ _VANISHED_AGAIN = 3
 class GrowingFiles:
     """What a stream asks of logs in files; as `broker_log.BrokerLog`. Close it after use."""
 
-    topic_ids: Mapping[str, str] = MappingProxyType({})
-    """None: the files of a topic that was created again are found by their shorter logs only."""
-
     def __init__(self, options: ReadOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
         self._clock = clock  # in seconds
@@ -53,6 +49,11 @@ class GrowingFiles:
     def __exit__(self, *exc: object) -> None:
         self._forget()
         self._stack.close()
+
+    @property
+    def topic_ids(self) -> Mapping[str, str]:
+        """By topic, as the files had them when they were last looked at."""
+        return {} if self._log is None else self._log.topic_ids
 
     # As `bounds.StreamLog`.
 

@@ -74,6 +74,8 @@ class SegmentRange:
     maps_from: int | None = None
     """The task whose stretch starts here makes a map of the segment by time, if there is none."""
     times_ms: Interval = EVERYTHING
+    topic_id: str | None = None
+    """Of the topic that the file was of, as Kafka prints it."""
 
 
 Task = tuple[OffsetRange | SegmentRange, ...]

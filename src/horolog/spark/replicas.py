@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple
+from uuid import UUID
 
 from horolog.errors import CorruptBatch, CorruptFile, Misconfigured
 from horolog.spark.file_systems import Root
@@ -40,6 +41,8 @@ class Replica(NamedTuple):
 
     `end` is the offset after its last whole batch, `start` its log start offset. `is_dense`: each
     segment must end where the next begins, as no Kafka has compacted it and no segment was chosen.
+    `topic_id` is that of its `partition.metadata`: directories of two topics of one name are no
+    replicas.
     """
 
     root: str
@@ -49,6 +52,7 @@ class Replica(NamedTuple):
     start: int
     end: int
     is_dense: bool
+    topic_id: UUID | None = None
 
     def joined(self, other: "Replica") -> "Replica":
         """This and what was found of the same directory by another path."""
@@ -104,7 +108,14 @@ def find_replicas(root: Root, *, may_miss: bool = False) -> list[Replica]:
         start = starts[above].of(partition, topic_id, segments[0].base_offset, ends_at)
         is_dense = not is_segment and (above, partition) not in cleaned
         return Replica(
-            root.uri, directory, partition, tuple(segments), start, max(end, start), is_dense
+            root=root.uri,
+            directory=directory,
+            partition=partition,
+            segments=tuple(segments),
+            start=start,
+            end=max(end, start),
+            is_dense=is_dense,
+            topic_id=topic_id,
         )
 
     found = root.map(replica_in, by_directory)

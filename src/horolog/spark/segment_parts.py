@@ -167,7 +167,10 @@ def headers_of(part: SegmentPart, position: int) -> Iterator[tuple[BatchReader, 
 
 
 def range_of(
-    partition: TopicPartition, part: SegmentPart, aborted: tuple[AbortedRange, ...]
+    partition: TopicPartition,
+    part: SegmentPart,
+    aborted: tuple[AbortedRange, ...],
+    topic_id: str | None,
 ) -> SegmentRange:
     """What a task is given to read a part; `aborted` are those of the partition."""
     return SegmentRange(
@@ -181,4 +184,5 @@ def range_of(
         weight=part.weight,
         aborted=aborted,
         maps_from=part.start,
+        topic_id=topic_id,
     )

@@ -2,7 +2,11 @@
 
 from typing import NamedTuple
 
+from horolog.spark.file_systems import Root
+from horolog.spark.plan import SegmentRange
 from horolog.storage import names
+from horolog.storage.directory.checkpoints import kafka_uuid, topic_id_in
+from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.index.block_cache import BlockCache
 from horolog.storage.segments.reader import SegmentReader
@@ -24,3 +28,18 @@ class ListedSegment(NamedTuple):
         """Read it; nothing is opened before that is needed, and nothing written next to it."""
         stem = self.path.removesuffix(names.LOG)
         return SegmentReader(files, stem, self.base_offset, self.size, block_cache=block_cache)
+
+
+def opened(root: Root, stretch: SegmentRange) -> SegmentReader:
+    """The segment of a stretch, in a task.
+
+    Raises:
+        FileMissing: it is gone, or another topic's of the same name is in its place.
+    """
+    segment = ListedSegment(stretch.path, stretch.base_offset, stretch.size)
+    reader = segment.open(root.files, root.block_cache)
+    reader.log.open()  # first: a file that is open stays that of its topic
+    present = topic_id_in(root.files, stretch.path.rpartition("/")[0], [])
+    if present and stretch.topic_id and kafka_uuid(present) != stretch.topic_id:
+        raise FileMissing(f"{stretch.path} is gone: the topic was deleted and created again")
+    return reader

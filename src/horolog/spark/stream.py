@@ -35,6 +35,7 @@ from horolog.spark.errors import in_one_sentence
 from horolog.spark.growing_files import GrowingFiles
 from horolog.spark.limits import EARLIEST, Everywhere, OffsetByPartition
 from horolog.spark.options import ReadOptions
+from horolog.spark.plan import OffsetRange, SegmentRange
 from horolog.spark.reading import read_task
 from horolog.spark.stream_looks import Look, StreamLooks, largest_before
 from horolog.spark.stream_offsets import Offsets, StreamOffset, limited
@@ -166,7 +167,10 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
             self._opened().check_topics(after)  # of a restart, which may repeat a micro-batch
             ranges = after.ranges_from(before, self.options.times)
             log = self._opened().log if self.options.paths else None
-            stretches = log.segments(ranges) if isinstance(log, GrowingFiles) else ranges
+            stretches: Sequence[OffsetRange | SegmentRange] = ranges
+            if isinstance(log, GrowingFiles):
+                stretches = log.segments(ranges)
+                self._opened().check_topics(after)  # of these files
             tasks = planning.shared_out(self.options, stretches, self.cores)
         return [InputPartition(task) for task in tasks]
 

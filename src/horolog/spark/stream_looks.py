@@ -171,13 +171,13 @@ class StreamLooks:
             present = [each for each in present if each in targets]
         for partition in sorted(start.offsets.keys() - set(present)):
             self._lost(f"{partition} does not exist any more, or is no longer subscribed to")
-        self.check_topics(start)
         largest = self._largest(present)  # before the ends: so it lies before them
         ends = self.log.latest(present)
         if len(ends) < len(present):  # files went away since they were listed
             self.forget()
             return self._look(start, targets)
         self.ends = dict(ends)
+        self.check_topics(start)  # of the files that have these ends
         positions = {each: at for each in present if (at := start.offsets.get(each)) is not None}
         starts = later_starts(
             self._options.pinned(start.moments_ms),

@@ -14,7 +14,7 @@ One offset of a stream, as JSON on one line:
     ends      of a stream that ends, the log ends that it ends at, once stopAtTimestamp passed
     largest   of a query that counts late records, the largest time before `offsets` in
               milliseconds, as far as it was known
-    ids       of topics, where the brokers have any: a topic that was deleted and created again has
+    ids       of topics, where there are any: a topic that was deleted and created again has
               another one
     moments   by option, relative times (-3d) as the query's first start resolved them
 

@@ -1,10 +1,9 @@
 """What a run of `archive` reads: of each partition the offsets behind the archive, in units."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
-from uuid import UUID
 
 from horolog.client import Client
 from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefused
@@ -19,6 +18,7 @@ from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange, SegmentRange
 from horolog.spark.row_times import narrowed
 from horolog.spark.wanted import EVERYTHING, Interval, Wanted
+from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.names import TopicPartition
 
 UNIT_BYTES: Final = 128 << 20
@@ -63,7 +63,7 @@ class Planner:
         log = BrokerLog(options) if selection.source.is_broker else FileLog(options)
         with log:
             partitions = plan.partitions = sorted(log.partitions())
-            ids = self._topic_ids({each.topic for each in partitions})
+            ids = {name: str(decode_uuid(its)) for name, its in log.topic_ids.items()}
             for name in sorted({each.topic for each in partitions}):
                 why = _recreated(manifest, name, ids.get(name))
                 if why is None:
@@ -94,17 +94,6 @@ class Planner:
             for part in _cut(each, most):
                 plan.units.append(Unit(each.partition, part.start, part.end, floor, part))
         return plan
-
-    def _topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        if not self.selection.source.is_broker:
-            return {}
-        with self.selection.client() as client:
-            found = client.metadata(tuple(topics)).topics
-            return {
-                topic.name: str(topic.topic_id)
-                for topic in found.values()
-                if topic.topic_id not in (None, UUID(int=0))
-            }
 
     def _topic(self, manifest: Manifest, name: str, topic_id: str | None) -> ArchivedTopic:
         """What is known of a topic; partitions are those of the manifest.

@@ -14,7 +14,7 @@ from horolog.spark.broker_reader import FetchedPiece, fetches, task_client
 from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange, SegmentRange
-from horolog.spark.segments import ListedSegment
+from horolog.spark.segments import opened
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.names import TopicPartition
 from horolog.storage.segments.reader import SegmentReader
@@ -74,9 +74,7 @@ def _given(
 
 
 def _in_file(root: Root, stretch: SegmentRange, from_ms: int | None) -> Iterator[Piece]:
-    segment = ListedSegment(stretch.path, stretch.base_offset, stretch.size)
-    reader = segment.open(root.files, root.block_cache)
-    end = stretch.end
+    reader, end = opened(root, stretch), stretch.end
 
     def wants(header: BatchHeader) -> bool:
         if header.is_control or header.last_offset >= end:

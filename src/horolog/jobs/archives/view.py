@@ -28,7 +28,6 @@ from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.spark import columns, java_patterns, planning, register
 from horolog.spark.bounds import Bounds, data_lost
 from horolog.spark.broker_log import BrokerLog
-from horolog.spark.broker_reader import task_client
 from horolog.spark.errors import in_one_sentence
 from horolog.spark.file_log import FileLog
 from horolog.spark.limits import Pattern, Topics
@@ -41,6 +40,7 @@ from horolog.spark.scans_apart import apart
 from horolog.spark.source import FilteringLogReader, LogReader, LogSource
 from horolog.spark.uris import absolute
 from horolog.spark.wanted import EVERYTHING, Interval, Wanted
+from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.names import TopicPartition
 
 FORMAT: Final = "horolog-archived"
@@ -326,10 +326,10 @@ def _log_tasks(
     is_file = bool(options.paths)
     with FileLog(options, may_miss=True) if is_file else BrokerLog(options) as log:
         if isinstance(log, BrokerLog):
-            _refuse_recreated(options, manifest)
             partitions = log.partitions(may_miss=True)
         else:
             partitions = log.partitions()
+        _refuse_recreated(log.topic_ids, manifest)
         _refuse_unknown(options, manifest, partitions)
         earliest, latest = log.earliest(partitions), log.latest(partitions)
         ranges: list[OffsetRange | SegmentRange] = []
@@ -358,18 +358,12 @@ def _log_tasks(
     yield from planning.shared_out(options, ranges, cores)
 
 
-def _refuse_recreated(options: ReadOptions, manifest: Manifest) -> None:
-    known = {
-        name: topic.topic_id
-        for name, topic in manifest.topics.items()
-        if topic.topic_id is not None and _chooses(options, name)
-    }
-    with task_client(options) as client:
-        found = client.metadata(tuple(known)).topics.values() if known else ()
-    for topic in found:
-        if topic.topic_id is not None and str(topic.topic_id) != known.get(topic.name):
+def _refuse_recreated(topic_ids: Mapping[str, str], manifest: Manifest) -> None:
+    for name, topic_id in topic_ids.items():
+        known = manifest.topics.get(name)
+        if known and known.topic_id and known.topic_id != str(decode_uuid(topic_id)):
             raise Misconfigured(
-                f"The topic {topic.name} was deleted and created again since it was archived"
+                f"The topic {name} was deleted and created again since it was archived"
             )
 
 

@@ -24,6 +24,7 @@ from horolog.jobs.mirroring.topics import (
 )
 from horolog.jobs.selection import Selection
 from horolog.metadata.topics import check_name
+from horolog.storage.directory.checkpoints import decode_uuid
 from horolog.storage.names import TopicPartition
 
 
@@ -86,13 +87,24 @@ class KnownTopics:
         check_names(targets)
         return [partition for partition in partitions if partition.topic in targets]
 
-    def learn(self, partitions: Collection[TopicPartition]) -> None:
-        """Make new topics ready, and stop those that are others now."""
+    def learn(
+        self, partitions: Collection[TopicPartition], ids_of_files: Mapping[str, str]
+    ) -> None:
+        """Make new topics ready, and stop those that are others now.
+
+        Args:
+            partitions: of the source.
+            ids_of_files: the ids of its topics, where files are read; Kafka's form of them.
+        """
         counts: dict[str, int] = {}
         for topic, number in partitions:
             counts[topic] = max(counts.get(topic, 0), number + 1)
         names = counts.keys() - self.failed.keys()
-        ids = {} if self._source is None else topic_ids(self._source, names | self._known.keys())
+        ids: Mapping[str, str | None]
+        if self._source is not None:
+            ids = topic_ids(self._source, names | self._known.keys())
+        else:
+            ids = {name: str(decode_uuid(its)) for name, its in ids_of_files.items()}
         at_target = self._to.ids([*self.targets().values()])
         for name, known in self._known.items():
             if name not in self.failed:
@@ -105,7 +117,7 @@ class KnownTopics:
         if self._source is not None:
             described = source_topics(self._source, new)
         else:
-            described = {name: SourceTopic(name, counts[name]) for name in new}
+            described = {name: SourceTopic(name, counts[name], ids.get(name)) for name in new}
         for found in described.values():
             self._prepare(found)
 
@@ -144,7 +156,7 @@ class KnownTopics:
         state = self._ledger.topics[name]
         if self._source is not None and name not in at_source:
             self.failed[name] = f"{name} of the source was deleted"
-        elif self._source is not None and at_source[name] != state.source_id:
+        elif None not in (its := (at_source.get(name), state.source_id)) and its[0] != its[1]:
             self.failed[name] = (
                 f"{name} of the source was deleted and created again: its offsets mean other "
                 "records now. Mirror it into another topic, with another --state"
@@ -154,3 +166,5 @@ class KnownTopics:
                 f"{target} of the target was deleted or created again since the mirror wrote to "
                 "it. Mirror with another --state"
             )
+        elif state.source_id is None:
+            state.source_id = at_source.get(name)  # of a mirror that began before there was one

@@ -19,7 +19,7 @@ from horolog.spark.file_systems import Root
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange, SegmentRange
 from horolog.spark.row_times import narrowed
-from horolog.spark.segments import ListedSegment
+from horolog.spark.segments import opened
 from horolog.spark.wanted import Wanted
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.lookup.by_append_time import append_times
@@ -110,7 +110,7 @@ def _of_segment(
         )
 
     with Root(wanted.root, options.store) as root:
-        segment = ListedSegment(wanted.path, wanted.base_offset, wanted.size).open(root.files)
+        segment = opened(root, wanted)
         position = segment.position_for(None, start)
         try:
             for buffer in segment.log.batches(segment.size, EVERYTHING).wanted(

@@ -102,7 +102,7 @@ class Run:
         """What a dry run sees: topics are checked, and nothing is moved."""
         with self._log() as log:
             partitions = self._partitions(log, may_miss=False)
-            self._topics.learn(partitions)
+            self._topics.learn(partitions, log.topic_ids)
             self._look_at_ends(log, partitions)
 
     def carry(self, groups: "GroupsCarried") -> None:
@@ -167,7 +167,7 @@ class Run:
                 found = self._partitions(log, may_miss=not is_first)
                 if is_once and self._limits is not None:
                     found = [each for each in found if each in self._limits]
-                self._topics.learn(found)
+                self._topics.learn(found, log.topic_ids)
                 partitions = [each for each in found if self._is_open(each)]
                 self._look_at_ends(log, partitions)
                 if is_once and self._limits is None:
