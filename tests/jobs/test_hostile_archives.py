@@ -1,6 +1,7 @@
 """Archives that a restore must not trust: foreign or damaged Parquet, manifests that lie."""
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from archive_reading import manifest_of
 from crc32c import crc32c
 from in_process_spark import InProcessSpark
 from partition_files import PartitionFiles
 
-from horolog.errors import CorruptFile
-from horolog.jobs import archive, restore
-from horolog.jobs.archives import facts
+from horolog.errors import CorruptFile, Misconfigured
+from horolog.jobs import archive, merge_archive, restore
+from horolog.jobs.archives import facts, manifest
 from horolog.jobs.archives.restoring import Restored
+from horolog.record.builder import Record, build_batch
 
 Change = Callable[[pa.Table], pa.Table]
 
@@ -28,9 +31,13 @@ def base(tmp_path: Path) -> Path:
     for number in range(3):
         files.add([-5, -7 - number, -5], headers=(("h", b"1"),))
     files.write_indexes()
-    to, state = tmp_path / "archive", tmp_path / "archiving"
-    archive(InProcessSpark(), source=files.log_dir, archive=to, state=state)
+    archive_more(tmp_path)
     return tmp_path
+
+
+def archive_more(base: Path) -> None:
+    to, state = base / "archive", base / "archiving"
+    archive(InProcessSpark(), source=base / "log", archive=to, state=state)
 
 
 def restored(base: Path) -> Restored:
@@ -60,6 +67,8 @@ def add_to(name: str, number: int) -> Change:
     return change
 
 
+NOTHING = "00000000:0 "
+NO_TOPIC = {"topic_id": None, "from_ms": None, "to_ms": None, "partitions": {}}
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 
@@ -119,6 +128,10 @@ def rewrite(base: Path, old: str, new: str) -> None:
     [
         ('"orders":', '"../../orders":'),
         ('"orders":', '"..":'),
+        (
+            '"topics": {',
+            f'"topics": {{"../..": {json.dumps(NO_TOPIC)}, ',
+        ),
         ('"0":', '"-1":'),
         ('"0":', '" 0":'),
         ('"start": 1000', '"start": "1000"'),
@@ -129,12 +142,79 @@ def rewrite(base: Path, old: str, new: str) -> None:
         ('"first_offset": 1000', '"first_offset": null'),
         ('"from_ms": null', '"from_ms": "now"'),
         ('"topics"', '"topics": ' + "[" * 100_000 + '"'),
+        ('"number": 2', '"number": Infinity'),
+        ('"number": 2', '"number": 1e400'),
+        ('"number": 2', '"number": 1' + "0" * 4_000),
+        ('"number": 2', '"number": 1' + "0" * 5_000),
+        ('"number": 2', '"number": true'),
+        ('"id": "', '"id": 7, "ids": "'),
+        ('"topic_id": null', '"topic_id": {}'),
+        ('"from_ms": null', '"from_ms": -Infinity'),
+        ('"start": 1000', '"start": NaN'),
+        ('"start": 1000', '"start": 1000, "' + "x" * 100_000 + '": 0'),
+        ('"is_lost": false', '"is_lost": "no"'),
+        ('"digest": "', '"digest": "0'),
+        ('"digest": "', '"digest": "x'),
+        ('"batch_digest": "', '"batch_digest": "' + "0:" * 1_000),
+        ('"hour": "1969-12-31T23"', '"hour": "x/../../.."'),
+        ('"hour": "1969-12-31T23"', '"hour": "1969-12-31T23\\n"'),
+        ('"hour": "1969-12-31T23"', '"hour": "1969-12-31T٢٣"'),
+        ('"hour": "1969-12-31T23"', '"hour": ""'),
+        ('"hour": "1969-12-31T23"', '"hour": 23'),
+        ('"hour": "1969-12-31T23"', '"hour": null'),
+        ('"hour": null', '"hour": "1969-12-31T23"'),
+        ('"first_ms": -9', '"first_ms": null'),
+        ('"path": "batches/', '"path": "records/'),
+        ('"path": "records/', '"path": "batches/'),
+        ('"path": "records/', '"path": "records/../'),
+        ('"path": "records/', '"path": "/records/'),
+        ('.parquet"', '.parquet\\n"'),
     ],
 )
 def test_a_manifest_that_says_what_cannot_be_is_refused(base: Path, old: str, new: str) -> None:
     rewrite(base, old, new)
-    with pytest.raises(CorruptFile, match="is no manifest"):
+    with pytest.raises(CorruptFile, match="is no manifest") as refused:
         restored(base)
+    assert len(str(refused.value)) < 500
+
+
+def append(base: Path) -> None:
+    """A batch more to the log."""
+    (log,) = (base / "log").rglob("*.log")
+    more = build_batch([Record(-5, b"k", b"v")], base_offset=1_009)
+    log.write_bytes(log.read_bytes() + more)
+
+
+def test_a_merge_writes_nothing_outside_the_archive(base: Path) -> None:
+    append(base)
+    archive_more(base)
+    rewrite(base, '"hour": "1969-12-31T23"', '"hour": "x/../../../../outside"')
+    before = sorted(base.rglob("*"))
+    with pytest.raises(CorruptFile, match="is no manifest"):
+        merge_archive(InProcessSpark(), archive=base / "archive")
+    assert sorted(base.rglob("*")) == before
+
+
+def test_a_manifest_that_is_too_large_is_refused_before_it_is_read(base: Path) -> None:
+    with max((base / "archive/manifest").iterdir()).open("r+b") as file:
+        file.truncate(3 << 30)
+    tracemalloc.start()
+    with pytest.raises(CorruptFile, match="3221225472 bytes"):
+        restored(base)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+def test_a_manifest_that_readers_would_refuse_is_not_written(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(base)
+    size = max((base / "archive/manifest").iterdir()).stat().st_size
+    monkeypatch.setattr(manifest, "MOST_BYTES", size)
+    with pytest.raises(Misconfigured, match="merge"):
+        archive_more(base)
+    assert manifest_of(base / "archive").partitions()
 
 
 @pytest.mark.parametrize(
@@ -143,8 +223,8 @@ def test_a_manifest_that_says_what_cannot_be_is_refused(base: Path, old: str, ne
         ('"start": 1000', '"start": 1001'),
         ('"end": 1009', '"end": 1006'),
         ('"records": 9', '"records": 8'),
-        ('"digest": "', '"digest": "0'),
-        ('"digest": "', '"digest": "x'),
+        ('"is_lost": false', f'"is_lost": false, "digest": "{NOTHING * 13}{NOTHING.strip()}"'),
+        ('"is_lost": false', f'"is_lost": false, "batch_digest": "{NOTHING}{NOTHING.strip()}"'),
     ],
 )
 def test_what_a_manifest_says_falsely_is_not_proved(base: Path, old: str, new: str) -> None:

@@ -72,6 +72,13 @@ def test_the_command_line_wins_over_the_config_file(config: Path) -> None:
         ("source = ", "is no TOML"),
         ("config = 'x'", "there is no option --config"),
         ("[source]\na = 1", "source is no table"),
+        ("source = " + "[" * 10_000, "is nested too deeply"),
+        ("source = " + "9" * 5_000, "is no TOML"),
+        (".".join("a" * 5_000) + " = 1", "there is no option --a"),
+        (".".join(["set"] * 5_000) + " = 1", "quote names with dots"),
+        ("[set]\nkafka.security.protocol = 'SSL'", "quote names with dots"),
+        ("topics = [[1]]", "values within values"),
+        ("#" * 70_000, "more than 65536 bytes"),
     ],
 )
 def test_a_config_file_with_a_mistake_is_refused(tmp_path: Path, text: str, sentence: str) -> None:

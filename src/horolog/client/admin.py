@@ -1,6 +1,5 @@
 """Making, changing and describing topics and settings."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -10,6 +9,7 @@ from horolog.client.link import Link, ResponseBody
 from horolog.client.metadata import BrokerMetadata, ClusterMetadata, refuse
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.json_text import from_json
 from horolog.wire.api import ApiKey
 from horolog.wire.config_resources import ResourceType
 from horolog.wire.features import ALL_PARTITIONS, APPEND_TIME_AHEAD, APPEND_TIME_RESET
@@ -253,7 +253,7 @@ class AdminCalls(RetriedCalls):
         _refuse_any((f"topic {topic}", each) for each in body.results)
         try:
             ((entry,),) = (result.configs for result in body.results)
-            found = json.loads(entry.value)
+            found = from_json(entry.value)
             return AppendTimesAhead(
                 int(found["partitions"]),
                 int(found["ahead"]),

@@ -15,6 +15,7 @@ from horolog.client.metadata import refuse
 from horolog.client.offset_lookups import TopicPartition
 from horolog.client.retrying import RetriedCalls
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.json_text import from_json
 from horolog.record.attempts import AttemptId, batch_digest
 from horolog.wire.api import ApiKey
 from horolog.wire.features import EXACTLY_ONCE
@@ -212,7 +213,7 @@ class QueryCalls(RetriedCalls):
             refuse(each.error_code, key, each.error_message)
         try:
             return [
-                json.loads(entry.value)
+                from_json(entry.value)
                 for result in body.results
                 for entry in result.configs
                 if entry.name.startswith(f"{EXACTLY_ONCE}/")

@@ -12,6 +12,7 @@ from horolog.client.link import Link
 from horolog.client.metadata import refuse
 from horolog.client.offset_lookups import TopicPartition
 from horolog.client.retrying import RetriedCalls
+from horolog.json_text import from_json
 from horolog.wire.api import ApiKey
 from horolog.wire.features import LOOKUP_WAY, RETENTION, TIME_RANGES, RangeClock
 from horolog.wire.malformed import MalformedResponse
@@ -286,7 +287,7 @@ def _answers_in(
         refuse(result.error_code, f"{feature} of {partitions:.200}", result.error_message)
         values |= {(topic, entry.name): entry.value for entry in result.configs}
     try:
-        return {each: json.loads(values[each[0], name]) for each, name in names.items()}
+        return {each: from_json(values[each[0], name]) for each, name in names.items()}
     except (ValueError, TypeError, KeyError):
         raise MalformedResponse(f"{address} described {feature} in another way") from None
 

@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 from crc32c import crc32c
 
 from horolog.errors import CorruptFile, Misconfigured
+from horolog.json_text import from_json
 from horolog.storage import names
 from horolog.storage.directory.lock import DirectoryLock, lock_directory
 from horolog.storage.file_errors import failed_to
@@ -287,7 +288,7 @@ def _document(files: Files, directory: Path, name: str) -> Any:
     if found is None:
         return None
     try:
-        return json.loads(found)
+        return from_json(found)
     except ValueError as error:
         raise CorruptFile(f"{path} is damaged: {error}") from None
 
@@ -298,7 +299,7 @@ def _unit(line: bytes) -> dict[str, Any] | None:
     if match is None or int(match[1], 16) != crc32c(match[2]):
         return None
     try:
-        unit = json.loads(match[2])
+        unit = from_json(match[2])
     except ValueError:
         return None
     return unit if isinstance(unit.get("unit"), str) else None

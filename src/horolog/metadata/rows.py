@@ -12,6 +12,7 @@ from uuid import UUID
 import crc32c
 
 from horolog.groups.rows import GroupRow, OffsetRow
+from horolog.json_text import from_json
 from horolog.record.attempts import MOST_BATCHES, MOST_TASKS, SLOTS
 from horolog.storage import names
 
@@ -208,9 +209,9 @@ def pinned_topics(text: str) -> dict[str, tuple[UUID, int]]:
     try:
         return {
             name: (UUID(hex=topic_id), int(partitions))
-            for name, (topic_id, partitions) in json.loads(text).items()
+            for name, (topic_id, partitions) in from_json(text).items()
         }
-    except (TypeError, AttributeError, RecursionError) as error:
+    except (TypeError, AttributeError) as error:
         raise ValueError(f"these are no topics: {text!r:.60}") from error
 
 
@@ -220,10 +221,7 @@ def repeated_tasks(text: str) -> set[int]:
     Raises:
         ValueError: no version of horolog writes this.
     """
-    try:
-        tasks = json.loads(text)
-    except RecursionError as error:
-        raise ValueError("these are no tasks") from error
+    tasks = from_json(text)
     if not isinstance(tasks, list) or not all(_is_int(task, 0, MOST_TASKS - 1) for task in tasks):
         raise ValueError(f"these are no tasks: {text!r:.60}")
     return set(tasks)

@@ -3,13 +3,13 @@
 `given` holds all options by lower-case name.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from horolog.clock import SystemClock, duration_ms, moment_ms
 from horolog.errors import Misconfigured
+from horolog.json_text import from_json
 
 INT64_MAX = (1 << 63) - 1
 
@@ -86,6 +86,7 @@ def moment(given: Mapping[str, str], option: str) -> int:
 def parsed(text: str, option: str, example: str) -> Any:
     """JSON; `example` shows in the error what was expected."""
     try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        raise Misconfigured(f"Option '{option}': expected e.g. {example}, got {text}") from None
+        return from_json(text)
+    except ValueError:
+        got = f"{text:.200}"
+        raise Misconfigured(f"Option '{option}': expected e.g. {example}, got {got}") from None

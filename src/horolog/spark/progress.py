@@ -4,12 +4,12 @@ Works with every session, Spark Connect included: the progress of a query holds 
 its sources as JSON (`stream_offsets`).
 """
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from horolog.errors import Misconfigured
+from horolog.json_text import from_json
 from horolog.spark.stream_offsets import StreamOffset
 
 _LOOK_S = 0.2
@@ -41,8 +41,8 @@ def sources_of(progress: Any) -> Iterator[tuple[Mapping[str, Any], StreamOffset]
         end = source["endOffset"]
         if isinstance(end, str):
             try:
-                end = json.loads(end)
-            except json.JSONDecodeError:
+                end = from_json(end)
+            except ValueError:
                 continue
         if isinstance(end, dict) and "version" in end and "offsets" in end:
             try:

@@ -21,6 +21,7 @@ from horolog.client import Client, CommittedOffset, NoAnswer, Transaction, Trans
 from horolog.client.rows_digest import LAYOUT, RowsDigest
 from horolog.client.transactional import TRANSACTION_TIMEOUT_MS
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.json_text import from_json
 from horolog.spark.errors import RowsRefused
 from horolog.spark.rejected_times import RejectedTimes
 from horolog.spark.write_options import WriteOptions
@@ -68,9 +69,9 @@ class _Record(NamedTuple):
     @classmethod
     def of(cls, committed: CommittedOffset) -> "_Record":
         try:
-            said = json.loads(committed.metadata)
+            said = from_json(committed.metadata)
             return cls(committed.offset, said["layout"], said["tasks"], said["digest"])
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError):
             return cls(committed.offset)
 
     def count_of_tasks(self) -> int:

@@ -115,6 +115,7 @@ def _use_config(ctx: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
+_MOST_CONFIG_BYTES = 64 << 10  # of a file with a line for each option
 Config = Annotated[
     Path | None,
     typer.Option(
@@ -136,11 +137,16 @@ def _defaults(ctx: typer.Context, path: Path) -> dict[str, Any]:
     """
     try:
         with path.open("rb") as file:
-            given = tomllib.load(file)
+            content = file.read(_MOST_CONFIG_BYTES + 1)
+        if len(content) > _MOST_CONFIG_BYTES:
+            raise Misconfigured(f"--config {path} has more than {_MOST_CONFIG_BYTES} bytes")
+        given = tomllib.loads(content.decode())
     except OSError as error:
         raise Misconfigured(f"--config {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Misconfigured(f"--config {path} is no TOML: {error}") from None
+    except RecursionError:
+        raise Misconfigured(f"--config {path} is nested too deeply") from None
+    except ValueError as error:
+        raise Misconfigured(f"--config {path} is no TOML: {error!s:.200}") from None
     known = {
         option.lstrip("-"): parameter
         for parameter in ctx.command.params
@@ -160,19 +166,28 @@ def _defaults(ctx: typer.Context, path: Path) -> dict[str, Any]:
         if isinstance(value, dict):
             if not parameter.multiple:
                 raise Misconfigured(f"--config {path}: {name} is no table")
-            value = [f"{key}={_text(each)}" for key, each in value.items()]
+            value = [f"{key}={_text(path, name, each)}" for key, each in value.items()]
         elif isinstance(value, list):
-            value = [_text(each) for each in value]
+            value = [_text(path, name, each) for each in value]
             if not parameter.multiple and parameter.nargs == 1:
                 value = ",".join(value)
         elif not isinstance(value, bool):
-            value = _text(value)
+            value = _text(path, name, value)
         found[str(parameter.name)] = value
     return found
 
 
-def _text(value: object) -> str:
-    """A value of TOML as it is written on the command line."""
+def _text(path: Path, name: str, value: object) -> str:
+    """A value of TOML as it is written on the command line.
+
+    Raises:
+        Misconfigured: it is no single value.
+    """
+    if isinstance(value, dict | list):
+        raise Misconfigured(
+            f"--config {path}: {name} has values within values; quote names with dots, as in "
+            '"kafka.security.protocol" = "SSL"'
+        )
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

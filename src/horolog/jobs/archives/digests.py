@@ -6,6 +6,7 @@ log, its archive, a log that was restored from it. Each CRC has the length of it
 so that the digest of records that follow each other is that of their digests (`joined`).
 """
 
+import re
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +20,10 @@ NO_APPEND_TIME: Final = -(1 << 63)
 
 _NUMBERS = ("offset", "timestamp_ms", "timestamp_type", "create_ms", "append_ms")
 _STREAMS = 14
+_BATCH_STREAMS = 2
+_STREAM = r"[0-9a-f]{8}:[0-9a-f]{1,16}"
+_RECORDS = re.compile(rf"({_STREAM}( {_STREAM}){{{_STREAMS - 1}}})?")
+_BATCHES = re.compile(rf"({_STREAM}( {_STREAM}){{{_BATCH_STREAMS - 1}}})?")
 
 
 class _Stream:
@@ -136,12 +141,18 @@ class BatchDigest:
         return f"{self._numbers} {self._payloads}"
 
 
-def joined(first: str, second: str) -> str:
-    """The digest of records, or of batches, from those of two parts that follow each other.
+def is_record_digest(text: str) -> bool:
+    """Whether it is a digest of records, or of nothing."""
+    return _RECORDS.fullmatch(text) is not None
 
-    Raises:
-        ValueError: they are no such digests.
-    """
+
+def is_batch_digest(text: str) -> bool:
+    """Whether it is a digest of batches, or of nothing."""
+    return _BATCHES.fullmatch(text) is not None
+
+
+def joined(first: str, second: str) -> str:
+    """The digest of records, or of batches, from those of two parts that follow each other."""
     if not first or not second:  # of nothing
         return first or second
     pairs = zip(first.split(" "), second.split(" "), strict=True)

@@ -8,6 +8,7 @@ date=outside    times outside the archive's window; of those, years before 1 and
                 any case, since no date has a name there
 """
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -27,6 +28,7 @@ OUTSIDE: Final = 1 << 62
 _COARSER: Final = len("2026-11-17"), len("2026-11"), len("2026"), 0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAMES = {UNTIMED: "untimed", OUTSIDE: "outside"}
+_NAME = re.compile(r"untimed|outside|mixed|[0-9]{4}(-[0-9]{2}(-[0-9]{2}(T[0-9]{2})?)?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,11 @@ def coarser_names(hour: int) -> tuple[str, ...]:
         return (_NAMES[hour],) * len(_COARSER)
     day = name_of(hour).partition("T")[0]
     return tuple(day[:length] if length else "mixed" for length in _COARSER)
+
+
+def is_name(text: str) -> bool:
+    """Whether `directory_of` gives the directory of an hour, or of something coarser, for it."""
+    return _NAME.fullmatch(text) is not None
 
 
 def directory_of(name: str) -> str:

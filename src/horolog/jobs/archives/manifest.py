@@ -20,22 +20,25 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from types import NoneType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 from crc32c import crc32c
 
 from horolog.errors import CorruptFile, Misconfigured
+from horolog.jobs.archives.digests import is_batch_digest, is_record_digest
+from horolog.jobs.archives.hours import is_name
 from horolog.jobs.archives.ranges import Range, followed_by
-from horolog.jobs.archives.store import ArchiveStore
+from horolog.jobs.archives.store import MOST_BYTES, ArchiveStore
+from horolog.json_text import from_json
 from horolog.storage.names import MAX_OFFSET, TopicPartition, partition_of
 
 VERSION: Final = 1
 _DIRECTORY: Final = "manifest"
-_NAME = re.compile(r"manifest/(\d{20})\.json")
+_NAME = re.compile(r"manifest/([0-9]{20})\.json")
 _LINE = re.compile(rb"([0-9a-f]{8}) (\{.*\})\n", re.DOTALL)
-_PATH = re.compile(r"(?:records|batches)(?:/[A-Za-z0-9._=-]+)+\.parquet")
+_PATH = re.compile(r"(records|batches)(?:/(?!\.{1,2}/)[A-Za-z0-9._=-]+)+\.parquet")
 _KEPT = 16  # manifests, for readers that have listed them
+_SHOWN = 200  # characters of what is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,62 +186,75 @@ class Manifest:
                 "is then what the manifest before it says, and the next run goes on from there"
             )
         try:
-            document = json.loads(match[2])
-        except (ValueError, RecursionError) as error:
+            document = from_json(match[2])
+        except ValueError as error:
             raise CorruptFile(f"{name} is no manifest: {error}") from None
         if document.get("version") != VERSION:
             raise Misconfigured(
-                f"{name} is of version {document.get('version')}, and this horolog reads {VERSION}"
+                f"{name} is of version {document.get('version')!r:.{_SHOWN}}, and this horolog "
+                f"reads {VERSION}"
             )
         try:
-            return cls(
-                int(document["number"]),
-                str(document["id"]),
-                {topic: _topic(topic, of) for topic, of in document["topics"].items()},
-            )
+            topics = {topic: _topic(topic, of) for topic, of in document["topics"].items()}
+            return _checked(cls(document["number"], document["id"], topics))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CorruptFile(f"{name} is no manifest: {error!r}") from None
+            raise CorruptFile(f"{name} is no manifest: {error!r:.{_SHOWN}}") from None
 
 
 def _topic(name: str, document: Any) -> ArchivedTopic:
     partitions = {}
+    if partition_of(f"{name}-0") is None:
+        raise ValueError(f"{name!r} is no topic")
     for index, state in document["partitions"].items():
         if partition_of(f"{name}-{index}") != TopicPartition(name, int(index)):
             raise ValueError(f"{name!r} has no partition {index!r}")
         partitions[int(index)] = ArchivedPartition(
-            ranges=tuple(_checked(Range(**each)) for each in state["ranges"]),
-            records=tuple(_file(each) for each in state["records"]),
-            batches=tuple(_file(each) for each in state["batches"]),
+            ranges=tuple(_range(each) for each in state["ranges"]),
+            records=tuple(_file("records", each) for each in state["records"]),
+            batches=tuple(_file("batches", each) for each in state["batches"]),
         )
-    bounds = document["from_ms"], document["to_ms"]
-    if any(type(ms) not in (int, NoneType) for ms in bounds):
-        raise ValueError(f"{name} cannot be limited to {bounds}")
-    return ArchivedTopic(document["topic_id"], *bounds, partitions)
+    return _checked(
+        ArchivedTopic(document["topic_id"], document["from_ms"], document["to_ms"], partitions)
+    )
 
 
-def _file(document: Any) -> ArchivedFile:
+def _range(document: Any) -> Range:
+    found = _checked(Range(**document))
+    if found.start > found.end:
+        raise ValueError(f"a range cannot be from {found.start} to {found.end}")
+    if not is_record_digest(found.digest) or not is_batch_digest(found.batch_digest):
+        raise ValueError("a range has a digest that is none")
+    return found
+
+
+def _file(where: str, document: Any) -> ArchivedFile:
     file = _checked(ArchivedFile(**document))
-    if _PATH.fullmatch(file.path) is None or "/../" in file.path or "/./" in file.path:
-        raise ValueError(f"{file.path} is no path of an archive")
+    match = _PATH.fullmatch(file.path)
+    if match is None or match[1] != where:
+        raise ValueError(f"{file.path} is no path of {where}")
+    if where == "batches":
+        is_whole = file.hour is None
+    else:
+        is_whole = None not in (file.first_ms, file.last_ms) and is_name(file.hour or "")
+    if not is_whole:
+        raise ValueError(f"{where} cannot be of the hour {file.hour!r}, or without their times")
     return file
 
 
-_Part = TypeVar("_Part", Range, ArchivedFile)
+_Part = TypeVar("_Part", Range, ArchivedFile, ArchivedTopic, Manifest)
 
 
 def _checked(part: _Part) -> _Part:
-    """What a manifest holds of each, if its values can be: they are compared with each other."""
+    """A part of a manifest, if its values can be: they are compared with each other."""
     for each in fields(part):
-        value = getattr(part, each.name)
-        is_time = each.name.endswith("_ms")
-        if each.type in (int, "int") or (is_time and value is not None):
-            least = -(1 << 63) if is_time else 0
-            if type(value) is not int or not least <= value <= MAX_OFFSET:
-                raise ValueError(f"{each.name} cannot be {value!r}")
-        elif each.type in (str, "str") and type(value) is not str:
+        if get_origin(each.type) is Mapping:
+            continue
+        value, kinds = getattr(part, each.name), get_args(each.type) or (each.type,)
+        is_possible = type(value) in kinds
+        if type(value) is int:
+            is_possible &= -(each.name.endswith("_ms") << 63) <= value <= MAX_OFFSET
+        if not is_possible:
             raise ValueError(f"{each.name} cannot be {value!r}")
-    if isinstance(part, Range) and part.start > part.end:
-        raise ValueError(f"a range cannot be from {part.start} to {part.end}")
     return part
 
 
@@ -246,7 +262,7 @@ def read_manifest(store: ArchiveStore) -> Manifest | None:
     """The newest manifest; None if there is none.
 
     Raises:
-        CorruptFile: it is damaged.
+        CorruptFile: it is damaged, or larger than any that is written.
         StorageFailed: it cannot be read.
     """
     for _ in range(3):  # a commit removes old ones
@@ -307,11 +323,22 @@ def commit(store: ArchiveStore, manifest: Manifest) -> Manifest | None:
     Args:
         store: the archive.
         manifest: what is to be in it, with the number of the one that it was made of.
+
+    Raises:
+        Misconfigured: it is larger than readers take.
+        StorageFailed: it cannot be written.
     """
     following = replace(manifest, number=manifest.number + 1)
+    content = following.to_bytes()
+    if len(content) > MOST_BYTES or following.number > MAX_OFFSET:
+        raise Misconfigured(
+            f"The next manifest of {store.name} would be number {following.number} with "
+            f"{len(content)} bytes, and readers take {MOST_BYTES}: merge its files with `horolog "
+            "spark archive --merge`, or begin another archive"
+        )
     if max(_numbers(store), default=None) != manifest.number:
         return None  # or a number could be taken again that was removed since
-    if not store.put_new(_path(following.number), following.to_bytes()):
+    if not store.put_new(_path(following.number), content):
         return None
     if following.number >= _KEPT:
         store.remove(_path(following.number - _KEPT))

@@ -15,6 +15,8 @@ from horolog.spark.file_systems import system_of
 from horolog.spark.object_stores import NO_OPTIONS, StoreOptions, shown
 from horolog.storage.file_errors import FileMissing, failed_to
 
+MOST_BYTES: Final = 128 << 20
+"""Of a file that is read as a whole: a manifest of some 400,000 files."""
 _CHUNK_BYTES: Final = 4 << 20
 
 
@@ -190,11 +192,17 @@ class ArchiveStore:
         """All of a small file; None if there is none.
 
         Raises:
+            CorruptFile: it is larger than `MOST_BYTES`.
             StorageFailed: it cannot be read.
         """
         try:
-            with self._system.open_input_stream(self.path_of(path)) as file:
-                return bytes(file.read())
+            with self._system.open_input_file(self.path_of(path)) as file:
+                size = file.size()
+                if size > MOST_BYTES:
+                    raise CorruptFile(
+                        f"{self.name}/{path} has {size} bytes, and at most {MOST_BYTES} are read"
+                    )
+                return bytes(file.read(size))
         except FileNotFoundError:
             return None
         except OSError as error:
