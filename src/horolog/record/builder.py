@@ -94,6 +94,12 @@ def build_batch(
     return pack_header(header, payload) + payload
 
 
+def empty_batch(first_offset: int, last_offset: int) -> bytes:
+    """A batch without records that covers these offsets: consumers go on behind it."""
+    header = parse_header(build_batch((), base_offset=first_offset))
+    return pack_header(header._replace(last_offset_delta=last_offset - first_offset), b"")
+
+
 def read_records(batch: Buffer, *, max_bytes: int = _MAX_BYTES) -> Iterator[Record]:
     """The records of one whole batch with offsets and their true timestamps.
 

@@ -280,6 +280,87 @@ def test_no_whole_batch_is_lost_whatever_is_damaged(path: Path, data: st.DataObj
         shutil.rmtree(copy)
 
 
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+@pytest.mark.parametrize("left", ["nothing", "a batch", "a batch and a half"])
+def test_a_finished_segment_that_became_shorter_is_named_and_skipped(
+    path: Path, stop: str, left: str
+) -> None:
+    with reopened(path, CONFIG) as (log_dir, log):
+        log.flush()
+        log_dir.checkpoint()
+        if stop == "clean":
+            log_dir.close()
+    file = logs(path)[1]
+    content = file.read_bytes()
+    (_, first), (position, second), *_, (_, last) = iter_headers(content)
+    kept = {"nothing": 0, "a batch": position, "a batch and a half": position + 80}[left]
+    file.write_bytes(content[:kept])
+    gone = range(first.base_offset if left == "nothing" else second.base_offset, last.next_offset)
+    with reopened(path, CONFIG) as (log_dir, log):
+        (warning,) = log_dir.recoveries[0].warnings
+        assert f"has {kept} bytes, and had {len(content)} when it was finished" in warning
+        assert f"records before offset {last.next_offset} are lost" in warning
+        assert [one for one in truth() if one.offset not in gone] == times_in(log)
+        assert append(log, NOW).base_offset == 2 * COUNT
+        log_dir.close()
+    with reopened(path, CONFIG) as (log_dir, _):
+        assert log_dir.recoveries == [], "it is said once"
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+@pytest.mark.parametrize("ours", [True, False])
+def test_zeros_behind_a_finished_segment_are_not_served(path: Path, stop: str, ours: bool) -> None:
+    with reopened(path, CONFIG) as (log_dir, log):
+        log.flush()
+        log_dir.checkpoint()
+        if stop == "clean":
+            log_dir.close()
+    file = logs(path)[1]
+    content = file.read_bytes()
+    file.write_bytes(content + bytes(5000))
+    with reopened(path, CONFIG, ours=ours) as (log_dir, log):
+        assert f"the zeros from byte {len(content)}" in log_dir.recoveries[0].notes[0]
+        assert times_in(log) == truth()
+        assert file.read_bytes() == content + bytes(0 if ours else 5000)
+
+
+def test_a_cut_log_ends_where_its_records_end(path: Path) -> None:
+    first, second, third, *_ = logs(path)
+    end = int(second.stem)
+    second.write_bytes(b"")
+    flip(third, 70)
+    with reopened(path, CONFIG) as (log_dir, log):
+        assert log.log_end_offset == end
+        assert logs(path) == [first, second]
+        assert set(range(int(third.stem) + 2, 2 * COUNT)) <= {*offsets_set_aside(path)}
+        assert log.leader_epoch == 1, "offsets are given out again"
+        assert append(log, NOW).base_offset == end
+        log_dir.close()
+    with reopened(path, CONFIG) as (log_dir, log):
+        assert log_dir.recoveries == []
+        assert [one.offset for one in times_in(log)] == [*range(end + 1)]
+
+
+def test_a_read_goes_on_behind_a_gap_that_reaches_to_the_log_end(path: Path) -> None:
+    """What compaction, or an emptied file, leaves before a segment that is still empty."""
+    _, second, *later, last = logs(path)
+    for file in [second, *later, last]:
+        file.write_bytes(b"")
+    end = int(last.stem)
+    with reopened(path, CONFIG) as (_, log):
+        assert log.log_end_offset == end
+        for offset in range(int(second.stem), end):
+            (header,) = [header for _, header in iter_headers(log.read(offset, 1 << 20).read())]
+            assert (header.base_offset, header.next_offset) == (offset, end)
+            assert header.records_count == 0
+            assert log.read(offset, 60, min_one_batch=False).read() == b""
+            up_to = log.read(offset, 1 << 20, up_to=offset + 1).read()
+            assert parse_header(up_to).next_offset == offset + 1
+        assert log.read(end, 1 << 20).read() == b""
+        assert append(log, NOW).base_offset == end
+        assert records_in(log)[-1].offset == end
+
+
 def test_a_batch_twice_is_damage(path: Path) -> None:
     last = logs(path)[-1]
     data = last.read_bytes()

@@ -11,13 +11,19 @@ from horolog.storage.files import Files, OpenFile
 
 
 class Slice:
-    """`size` bytes at `position` of a file; they begin with a whole batch if there are any."""
+    """`size` bytes at `position` of a file; they begin with a whole batch if there are any.
 
-    __slots__ = ("_file", "_files", "position", "size")
+    Without a file it is the bytes of `held`.
+    """
 
-    def __init__(self, files: Files, file: OpenFile | None, position: int, size: int) -> None:
+    __slots__ = ("_file", "_files", "_held", "position", "size")
+
+    def __init__(
+        self, files: Files, file: OpenFile | None, position: int, size: int, held: bytes = b""
+    ) -> None:
         self._files = files
         self._file = file
+        self._held = held
         self.position = position
         self.size = size
 
@@ -28,13 +34,13 @@ class Slice:
             StorageFailed: the disk refused.
         """
         if self._file is None or self.size == 0:
-            return b""
+            return self._held
         return self._files.read_at(self._file, self.size, self.position)
 
     def read_cached(self) -> Buffer | None:
         """The bytes if the page cache has them all; None if reading would wait for the disk."""
         if self._file is None or self.size == 0:
-            return b""
+            return self._held
         return page_cache.read_cached(self._file.fd, self.size, self.position)
 
     def send_cached(self, socket_fd: int) -> int | None:

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Container
 
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.record.builder import empty_batch
 from horolog.record.timestamps import AppendTimeStretch
 from horolog.storage.batches.slices import Slice
 from horolog.storage.directory.checkpoints import AppendTimeReset
@@ -35,6 +36,8 @@ from horolog.storage.lookup.by_timestamp import (
 from horolog.storage.lookup.index_checks import IndexChecks
 from horolog.storage.lookup.time_ranges import TimeRanges, time_ranges
 from horolog.storage.segments.segment import Segment
+
+_MOST_OFFSETS = 1 << 31  # of one batch
 
 
 class ReadableLog:
@@ -104,7 +107,9 @@ class ReadableLog:
 
         It begins with the batch that holds the offset, or with the next one where
         compaction has left a gap, and ends within a segment, at the log end, or before the
-        batch that holds the offset `up_to` (the high watermark or last stable offset).
+        batch that holds the offset `up_to` (the high watermark or last stable offset). Where
+        a gap reaches to the log end, it is a batch without records that ends there: answered
+        with nothing, a consumer would ask for the same offset for ever.
 
         Raises:
             RequestRefused: the offset is out of range (1).
@@ -119,10 +124,16 @@ class ReadableLog:
             )
         before = up_to if up_to is not None and up_to < end_offset else None
         if offset < end_offset and (before is None or offset < before):
-            for segment in self.segments_from(offset):
+            segments = self.segments_from(offset)
+            for segment in segments:
                 found = segment.slice(offset, max_bytes, min_one_batch=min_one_batch, before=before)
                 if found is not None:
                     return found
+            held = empty_batch(offset, min(before or end_offset, offset + _MOST_OFFSETS) - 1)
+            # Else retention has just deleted what was there.
+            is_gap = segments[0].base_offset <= offset
+            if is_gap and (min_one_batch or max_bytes >= len(held)):
+                return Slice(self._files, None, 0, len(held), held)
         return Slice(self._files, None, 0, 0)
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTxn]:

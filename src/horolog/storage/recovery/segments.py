@@ -18,6 +18,7 @@ from horolog.storage.batches.whole import is_torn_tail
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
+from horolog.storage.index.seal import read_seal
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.producers.replay import rebuild_aborted
 from horolog.storage.recovery.plan import LoadPlan, Recovery
@@ -74,10 +75,12 @@ class SegmentRecovery:
         self._drop_empty_segments()
         if not self.segments:
             return
+        first = len(self.segments) - 1 if self._plan.is_clean else self._first_unsure()
+        self._compare_with_seals(present, first)
         if self._plan.is_clean:
             self._open_active()
         else:
-            self._recover_from(self._first_unsure())
+            self._recover_from(first)
 
     def set_aside_all(self, why: str) -> None:
         """Take all segments out of the log, with a warning that says why.
@@ -165,27 +168,81 @@ class SegmentRecovery:
         bases = [segment.base_offset for segment in self.segments]
         return max(0, bisect_right(bases, point) - 1)
 
+    def _compare_with_seals(self, present: set[str], unsure: int) -> None:
+        """Notice that the file of a finished segment is not as long as it was.
+
+        Zeros at its end are no batches. What follows one that is shorter is still read, as after
+        the gaps that Kafka's compaction leaves, unless the segment is `unsure`: the disk never had
+        to have more of it, and what it lacks may have been cut off in the middle of a batch.
+        """
+        for index, segment in enumerate(self.segments[:-1]):
+            if names.segment_file(segment.base_offset, names.SEAL) not in present:
+                continue
+            seal = read_seal(self._files, segment.path_of(names.SEAL))
+            if seal is None or seal.log_size == segment.size:
+                continue
+            if seal.log_size > segment.size:
+                self._report.warnings.append(
+                    f"{segment.log.path} has {segment.size} bytes, and had {seal.log_size} when it "
+                    f"was finished: unless another broker has compacted it, records before offset "
+                    f"{seal.next_offset} are lost, and reads skip them. Restore it from a backup"
+                )
+                if index < unsure:
+                    self._recover(index, ends_log=False)
+            elif segment.batches().is_zeros(seal.log_size):
+                self._report.notes.append(
+                    f"Left out the zeros from byte {seal.log_size} of {segment.log.path} on"
+                )
+                if not self._plan.is_adopted:
+                    self._files.truncate(segment.log.open(), seal.log_size)
+                segment.end = SegmentEnd(seal.log_size, seal.next_offset)
+
     def _recover_from(self, first: int) -> None:
         for index in range(first, len(self.segments)):
-            segment = self.segments[index]
-            before = segment.size
-            later = self.segments[index + 1 : index + 2]
-            limit = later[0].base_offset if later else None
-            facts, damage = _walk_checked(segment, self._plan.config, limit)
-            self._report.checked_bytes += before
-            if damage is not None:
+            if self._recover(index):
+                break
+        if self._drop_empty_end() and len(self.segments) <= first:
+            self._recover_from(len(self.segments) - 1)
+
+    def _recover(self, index: int, *, ends_log: bool = True) -> bool:
+        """Cut a segment where it is damaged, and the log with it if `ends_log`; whether it is."""
+        segment = self.segments[index]
+        before = segment.size
+        later = self.segments[index + 1 : index + 2]
+        limit = later[0].base_offset if later else None
+        facts, damage = _walk_checked(segment, self._plan.config, limit)
+        self._report.checked_bytes += before
+        if damage is not None:
+            if ends_log:
                 # The last first: a kill in between leaves the damage to be found again.
                 self._set_aside(self.segments[index + 1 :], "it follows the damage")
                 del self.segments[index + 1 :]
-                proof = segment.append_times.proof()  # while the last batch that it covers is there
-                self._cut(segment, facts, damage)
-            self._take_over(segment, facts)
-            if damage is not None:
-                segment.append_times.truncate(proof)
-            if facts.has_markers:
-                self._with_markers.add(segment.base_offset)
-            if damage is not None:
-                break
+            proof = segment.append_times.proof()  # while the last batch that it covers is there
+            self._cut(segment, facts, damage)
+        self._take_over(segment, facts)
+        if damage is not None:
+            segment.append_times.truncate(proof)
+        if facts.has_markers:
+            self._with_markers.add(segment.base_offset)
+        return damage is not None
+
+    def _drop_empty_end(self) -> bool:
+        """End a log that was cut where its records end, and not behind a gap; whether it did not.
+
+        A Kafka's compaction leaves such gaps, too: the end of an adopted log stays.
+        """
+        found = False
+        while (
+            self._report.removed_bytes
+            and not self._plan.is_adopted
+            and len(self.segments) > 1
+            and not (last := self.segments[-1]).size
+            and _end_by_headers(self.segments[-2]) < last.base_offset
+        ):
+            self._report.notes.append(f"Left out {last.log.path}: there is no batch in it")
+            self._remove(self.segments.pop())
+            found = True
+        return found
 
     def _take_over(self, segment: Segment, facts: IndexBuilder) -> None:
         segment.adopt(facts)
