@@ -1,4 +1,7 @@
+import base64
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +24,7 @@ from pyspark.sql.datasource import (
 )
 
 from horolog.spark import columns
-from horolog.spark.filters import absorb
+from horolog.spark.filters import absorb, pass_over_unheld
 from horolog.spark.wanted import EVERYTHING, Interval, Wanted
 
 TIME, TIME_MS = ("timestamp",), ("timestampMs",)
@@ -217,3 +220,34 @@ def test_every_other_condition_is_left_to_spark_and_narrows_nothing(condition) -
     assert wanted == Wanted()
     assert wanted.times_ms == wanted.offsets == EVERYTHING
     assert wanted.takes("orders", 0)
+
+
+def test_a_literal_that_python_cannot_hold_narrows_nothing_and_is_left_to_spark() -> None:
+    from pyspark.sql.worker import data_source_pushdown_filters  # noqa: PLC0415 - a worker's
+
+    pyspark = SimpleNamespace(**vars(data_source_pushdown_filters))  # tests share the real one
+    for _ in range(2):
+        pass_over_unheld(pyspark)
+
+    def pushed(name: str, microseconds: int) -> Any:
+        timestamp = bytes([12 << 2]) + microseconds.to_bytes(8, "little", signed=True)
+        return pyspark.deserializeFilter(
+            {
+                "name": name,
+                "columnPath": ["timestamp"],
+                "isNegated": False,
+                "value": {
+                    "value": base64.b64encode(timestamp).decode(),
+                    "metadata": base64.b64encode(b"\x01\x00\x00").decode(),
+                },
+            }
+        )
+
+    held = pushed("GreaterThanOrEqual", NINE_MS * 1000)
+    assert held == GreaterThanOrEqual(TIME, moment(NINE_MS))
+    last, first = (
+        pushed("LessThanOrEqual", each) for each in (253_402_318_799 * 10**6, -(1 << 62))
+    )
+    absorbed = absorb([last, held, first])
+    assert absorbed.left == [last, first]
+    assert absorbed.wanted.times_ms.first == NINE_MS

@@ -195,6 +195,28 @@ def test_a_zone_of_the_session_moves_literals_not_records(
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
+@pytest.mark.parametrize(
+    ("zone", "condition", "kept"),
+    [
+        ("America/New_York", "timestamp <= '9999-12-31 23:59:59'", 300),
+        ("America/New_York", "timestamp > '9999-12-31 23:59:59'", 0),
+        ("Europe/Berlin", "timestamp >= '0001-01-01' and offset < 1020", 20),
+        ("Europe/Berlin", "not timestamp <=> timestamp'0001-01-01'", 300),
+        ("Europe/Berlin", "timestamp in (timestamp'0001-01-01', timestamp'0001-01-02')", 0),
+    ],
+)
+def test_times_that_python_cannot_hold_are_compared_by_spark(
+    spark: Any, orders: PartitionFiles, zone: str, condition: str, kept: int
+) -> None:
+    """Sentinels for "no limit" are such times in zones off UTC."""
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        records = spark.read.format("horolog").load(str(orders.directory))
+        assert records.where(condition).count() == kept
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
 @pytest.mark.slow
 def test_a_narrower_schema_is_honoured(spark: Any, orders: PartitionFiles) -> None:
     schema = StructType([StructField("timestampMs", LongType()), StructField("offset", LongType())])

@@ -16,7 +16,9 @@ that holds -1 is applied by Spark again.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from functools import wraps
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -49,6 +51,33 @@ from horolog.spark.wanted import (
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _SHOWN_TIMES = Interval(columns.FIRST_TIMESTAMP_MS, columns.LAST_TIMESTAMP_MS)
+
+
+class Unheld(Filter):
+    """A filter whose literal Python cannot hold: a moment outside of the years 1 to 9999 in UTC.
+
+    It narrows nothing, and Spark applies it.
+    """
+
+
+def pass_over_unheld(deserializer: ModuleType) -> None:
+    """Let PySpark's module that deserializes pushed filters make an `Unheld`, where it would fail.
+
+    '9999-12-31 23:59:59' in New York is such a moment, and '0001-01-01' in Berlin.
+    """
+    plain = deserializer.deserializeFilter
+    if hasattr(plain, "__wrapped__"):
+        return
+
+    @wraps(plain)
+    def deserialize(condition: dict[str, Any]) -> Filter:
+        try:
+            found: Filter = plain(condition)
+        except (OverflowError, ValueError):
+            return Unheld()
+        return found
+
+    deserializer.deserializeFilter = deserialize  # type: ignore[attr-defined]  # of PySpark
 
 
 class Left(NamedTuple):

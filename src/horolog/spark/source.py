@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from horolog.errors import HorologError, Misconfigured
 from horolog.spark import columns, planning, pushes
 from horolog.spark.errors import in_one_sentence
-from horolog.spark.filters import absorb
+from horolog.spark.filters import absorb, pass_over_unheld
 from horolog.spark.options import ReadOptions
 from horolog.spark.reading import read_task
 from horolog.spark.stream import LogStreamReader, RefusedStream
@@ -240,6 +240,8 @@ def _filters_may_come() -> bool:
     instead of not calling it. Filters come in a process that runs a module of its own;
     in the one that plans without them, a reader that takes none does as well.
     """
-    modules = "data_source_pushdown_filters", "plan_data_source_read"
-    with_filters, without = (f"pyspark.sql.worker.{name}" in sys.modules for name in modules)
-    return with_filters or not without
+    with_filters = sys.modules.get("pyspark.sql.worker.data_source_pushdown_filters")
+    if with_filters is not None:
+        pass_over_unheld(with_filters)  # they are deserialized once the reader is made
+        return True
+    return "pyspark.sql.worker.plan_data_source_read" not in sys.modules
