@@ -189,3 +189,32 @@ def test_a_request_of_too_many_questions_is_refused_and_its_neighbours_are_not(
     assert (too_many.error_code, list(too_many.configs)) == (42, [])
     assert str(MOST_QUESTIONS) in too_many.error_message
     assert (other.error_code, len(other.configs)) == (0, MOST_QUESTIONS)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, "1")])
+def test_whatever_is_described_can_be_set_again_as_it_is(
+    broker: RunningBroker, kind: int, name: str
+) -> None:
+    described = {
+        key: config.value
+        for key, config in describe(broker, kind, name).items()
+        if not config.read_only and (kind == TOPIC or config.value is not None)
+    }
+    assert None not in described.values()
+    configs = [{"name": key, "value": value} for key, value in described.items()]
+    resource = {"resource_type": kind, "resource_name": name, "configs": configs}
+    with RawConnection(broker.address) as connection:
+        (replaced,) = connection.ask(
+            ApiKey.ALTER_CONFIGS, 2, resources=[resource], validate_only=False
+        ).responses
+    assert (replaced.error_code, replaced.error_message) == (0, None)
+    again = describe(broker, kind, name)
+    assert {key: again[key].value for key in described} == described
+
+
+def test_a_setting_of_a_login_that_is_not_there_is_accepted_as_by_kafka(
+    broker: RunningBroker,
+) -> None:
+    relogin = "sasl.kerberos.min.time.before.relogin"
+    assert alter(broker, BROKER, "1", (relogin, SET, "58000")).error_code == 0
+    assert describe(broker, BROKER, "1", relogin)[relogin].value == "58000"

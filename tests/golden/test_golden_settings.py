@@ -15,7 +15,7 @@ GIVEN = {
 
 @pytest.mark.parametrize("name", sorted(set(TOLD["topic"]) - GIVEN))
 def test_a_topic_setting_has_kafkas_default(name):
-    assert (topic_settings()[name].default or "") == TOLD["topic"][name]["value"]
+    assert topic_settings()[name].default == TOLD["topic"][name]["value"]
 
 
 def test_every_broker_setting_of_kafka_is_in_the_table():
@@ -28,4 +28,4 @@ def test_a_broker_setting_has_kafkas_default(name):
     ours = broker_settings().get(name)
     if told["is_sensitive"] or ours is None:
         return
-    assert (ours.default or None) == (told["value"] or None)
+    assert ours.default == told["value"]

@@ -111,8 +111,7 @@ def _entry(
 
 def _topic_defaults(setting: Setting) -> tuple[Synonym, ...]:
     fallbacks = (broker_settings()[name] for name in setting.falls_back_to)
-    found = tuple(synonym for fallback in fallbacks for synonym in _broker_defaults(fallback))
-    return found or _broker_defaults(setting)
+    return tuple(synonym for fallback in fallbacks for synonym in _broker_defaults(fallback))
 
 
 def _broker_defaults(setting: Setting) -> tuple[Synonym, ...]:

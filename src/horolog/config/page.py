@@ -81,7 +81,7 @@ def _rows(table: Mapping[str, Setting], *, of_topics: bool) -> Iterable[str]:
         cells = (
             _name(setting),
             setting.kind.name.lower(),
-            _code(setting.default) if setting.default is not None else "",
+            "" if setting.default is None else _code(setting.default or '""'),
             setting.rule.words if setting.rule else "",
             fifth if of_topics else setting.update.value,
             _fate(setting),

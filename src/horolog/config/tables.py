@@ -22,6 +22,7 @@ _REFUSED_VALUES = {
     name: {"compact": "compaction is not supported yet; allowed is delete, or nothing"}
     for name in ("cleanup.policy", "log.cleanup.policy")
 }
+_EMPTY = '""'  # a default that is there, and not the absence of one
 _STATUS = {
     "obeyed": Status.OBEYED,
     "accepted": Status.ACCEPTED,
@@ -95,7 +96,7 @@ def _read_row(line: str, status: Status, why: str, *, of_topics: bool) -> Settin
     return Setting(
         name=name,
         kind=Kind[kind.upper()],
-        default=default or None,
+        default="" if default == _EMPTY else default or None,
         rule=rule_of(words),
         doc=doc,
         status=status,

@@ -47,6 +47,9 @@ def to_text(value: Value) -> str:
             return "true" if value else "false"
         case tuple():
             return ",".join(value)
+        case float() if "e" in str(value):
+            mantissa, exponent = str(value).split("e")
+            return f"{mantissa if '.' in mantissa else f'{mantissa}.0'}E{int(exponent)}"
         case _:
             return str(value)
 
