@@ -7,6 +7,10 @@ import pytest
 from storelogs import NOW, append, new_log, partition_dir, reopened, times_in
 
 from horolog.config import TopicConfig
+from horolog.record.batch import iter_headers
+from horolog.storage.batches.reader import BatchReader
+from horolog.storage.batches.whole import whole_batches
+from horolog.storage.files import Files
 
 CONFIG = TopicConfig(segment_bytes=300)
 FIRST, SECOND, THIRD = (f"{base:020d}" for base in (0, 3, 6))
@@ -116,6 +120,61 @@ def test_a_damaged_swap_replaces_nothing(path: Path, damage: str, ours: bool) ->
     assert not any(name.endswith(".swap") for name in names)
     assert {f"{base}.log" for base in (FIRST, SECOND, THIRD)} <= names
     assert (f"{FIRST}.log.0.cut" in names) == bool(content)
+
+
+def kept_offsets(path: Path) -> set[int]:
+    """Of all whole batches in files that were set aside."""
+    files, found = Files(read_only=True), set()
+    for file in partition_dir(path).glob("*.cut"):
+        log = BatchReader.of_file(files, str(file))
+        found |= {header.base_offset for _, header in whole_batches(log)}
+    return found
+
+
+@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize(
+    ("base", "content"),
+    [
+        (FIRST, [THIRD]),
+        (FIRST, [SECOND]),
+        (SECOND, [FIRST]),
+        (SECOND, [THIRD]),
+        (THIRD, [FIRST]),
+        (FIRST, [FIRST, THIRD]),
+        (FIRST, [SECOND, FIRST]),
+        (FIRST, [FIRST, FIRST]),
+        (f"{4:020d}", [THIRD]),
+        (f"{2:020d}", [SECOND]),
+    ],
+)
+def test_a_swap_of_other_offsets_replaces_nothing(
+    path: Path, base: str, content: list[str], ours: bool
+) -> None:
+    logs = {each: (partition_dir(path) / f"{each}.log").read_bytes() for each in set(content)}
+    put(path, f"{base}.log.swap", b"".join(logs[each] for each in content))
+    with reopened(path, CONFIG, ours=ours) as (log_dir, log):
+        assert [record.offset for record in times_in(log)] == list(range(8))
+        assert "is not finished" in log_dir.recoveries[0].warnings[0]
+    assert kept_offsets(path) >= {int(each) for each in content}
+
+
+def test_a_swap_whose_last_batch_lies_about_its_offset_replaces_nothing(path: Path) -> None:
+    """No checksum covers a base offset."""
+    first = bytearray((partition_dir(path) / f"{FIRST}.log").read_bytes())
+    *_, (position, _) = iter_headers(bytes(first))
+    first[position + 5] ^= 1  # 65,536 more
+    put(path, f"{FIRST}.log.swap", bytes(first))
+    assert offsets(path) == list(range(8))
+
+
+def test_what_is_left_of_replaced_segments_is_set_aside(path: Path) -> None:
+    """The first is gone, so that the compaction has to be finished."""
+    first = (partition_dir(path) / f"{FIRST}.log").read_bytes()
+    third = (partition_dir(path) / f"{THIRD}.log").read_bytes()
+    put(path, f"{FIRST}.log.swap", first + third)
+    (partition_dir(path) / f"{FIRST}.log").unlink()
+    assert offsets(path) == [0, 1, 2, 6, 7]
+    assert kept_offsets(path) == {3, 4, 5}
 
 
 def test_a_swap_is_void_while_something_before_it_is_being_cleaned(path: Path) -> None:

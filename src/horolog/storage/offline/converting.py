@@ -368,7 +368,8 @@ class _Segment:
                 stem = f"{directory}/{name}"
                 files.rename(f"{stem}{names.CLEANED}", f"{stem}{names.SWAP}")
             files.sync_path(directory)
-            tidied = tidy(files, directory, keep=True, now_ms=self._conversion.now_ms)
+            now_ms = self._conversion.now_ms
+            tidied = tidy(files, directory, keep=True, now_ms=now_ms, is_compared=True)
             self._done.notes += tidied.warnings
             files.sync_path(directory)
         self._clear()

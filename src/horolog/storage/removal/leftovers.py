@@ -4,7 +4,8 @@
     *.deleted             of segments that were deleted: removed
     *.cleaned             a compaction that had not ended: removed
     *.swap                one that had ended: its segments take the place of those they replace,
-                          unless they are damaged or empty: then they are set aside
+                          unless these are all there and have offsets that the new ones lack, or the
+                          new ones are damaged, empty or of other offsets: then they are set aside
     indexes without log   removed
     *.cut.times           of a file that was set aside and is gone: removed
     converting/           of a conversion that had not ended: removed
@@ -15,15 +16,17 @@ backup must stay as it is.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from horolog.errors import CorruptBatch
+from horolog.record.batch import BatchHeader
 from horolog.storage import names
 from horolog.storage.batches.reader import BatchReader
-from horolog.storage.batches.whole import is_whole
+from horolog.storage.batches.whole import whole_batches, whole_end
 from horolog.storage.directory.contents import files_of
 from horolog.storage.files import Files
-from horolog.storage.removal.set_aside import keep_file
+from horolog.storage.removal.set_aside import keep_file, keep_segment
 
 _INDEX_SUFFIXES = frozenset(names.SEGMENT_SUFFIXES) - {names.LOG}
 
@@ -36,7 +39,9 @@ class Tidied(NamedTuple):
     warnings: list[str]
 
 
-def tidy(files: Files, directory: str, *, keep: bool, now_ms: int) -> Tidied:
+def tidy(
+    files: Files, directory: str, *, keep: bool, now_ms: int, is_compared: bool = False
+) -> Tidied:
     """Bring a directory into order.
 
     Args:
@@ -44,6 +49,7 @@ def tidy(files: Files, directory: str, *, keep: bool, now_ms: int) -> Tidied:
         directory: of one partition.
         keep: leave what does no harm.
         now_ms: the clock, in milliseconds.
+        is_compared: the `.swap` files are known to hold all records of what they replace.
 
     Raises:
         StorageFailed: the disk refused, or a name belongs to something that is no regular file;
@@ -54,11 +60,12 @@ def tidy(files: Files, directory: str, *, keep: bool, now_ms: int) -> Tidied:
     warnings: list[str] = []
     if any(name.endswith(names.SWAP) for name in present):
         swaps = _valid_swaps(files, directory, sorted(present))
-        damaged = [name for name in swaps if _is_damaged(files, directory, name)]
-        if damaged:
-            warnings.append(_refuse_compaction(files, directory, swaps, damaged, now_ms))
+        compaction = _Compaction(files, directory, swaps, now_ms)
+        refusal = compaction.refusal(is_compared=is_compared)
+        if refusal is not None:
+            warnings.append(compaction.refuse(refusal))
         elif swaps:
-            notes.append(_finish_compaction(files, directory, swaps))
+            notes.append(compaction.finish(warnings, is_compared=is_compared))
         present = files_of(directory)
     if not keep and files.exists(f"{directory}/{names.CONVERTING}"):
         files.remove_tree(f"{directory}/{names.CONVERTING}")
@@ -106,56 +113,114 @@ def _valid_swaps(files: Files, directory: str, entries: list[str]) -> list[str]:
     return swaps
 
 
-def _is_damaged(files: Files, directory: str, name: str) -> bool:
-    base = names.base_offset_of(name, names.LOG + names.SWAP)
-    return base is not None and not is_whole(files, f"{directory}/{name}")
+class _Compaction:
+    """What is done about the `.swap` files of a directory: nothing that can be read is deleted."""
 
+    def __init__(self, files: Files, directory: str, swaps: list[str], now_ms: int) -> None:
+        self._files = files
+        self._directory = directory
+        self._swaps = swaps
+        self._now_ms = now_ms
+        self._new = base_offsets(swaps, names.LOG + names.SWAP)
+        self._replaced: list[int] = []  # base offsets
 
-def _refuse_compaction(
-    files: Files, directory: str, swaps: list[str], damaged: list[str], now_ms: int
-) -> str:
-    """Keep the segments that damaged or empty ones would replace; they have all the records."""
-    kept = []
-    for name in swaps:
-        path = f"{directory}/{name}"
-        if name.endswith(names.LOG + names.SWAP) and files.size(path):
-            kept.append(keep_file(files, path, path.removesuffix(names.SWAP), now_ms))
-        else:
-            files.remove(path)
-    return (
-        f"A compaction in {directory} is not finished, and nothing is removed: {damaged[0]} is not "
-        f"whole. Set aside: {', '.join(kept) or 'nothing'}"
-    )
+    def refusal(self, *, is_compared: bool) -> str | None:
+        """Why the new segments must not take the place of others; None if they may."""
+        old, end = base_offsets(os.listdir(self._directory), names.LOG), 0
+        for base in self._new:
+            path = self._swap_path(base)
+            found = whole_end(self._files, path, base)
+            if found is None or base < end:
+                return f"{os.path.basename(path)} is not whole, or has other offsets than its name"
+            end = found
+        if not self._new:
+            return None
+        first = self._new[0]
+        self._replaced = [base for base in old if first <= base < end]
+        if first in old:  # so far none was deleted, and those that are there have all the records
+            if not is_compared and not self._holds_all(self._replaced):
+                return f"the segments from offset {first} on have offsets that it lacks"
+        elif self._reach_beyond([base for base in old if base < first][-1:], first):
+            return f"the segment before offset {first} has offsets beyond it"
+        return None
 
+    def refuse(self, why: str) -> str:
+        """Set the new segments aside."""
+        kept = []
+        for name in self._swaps:
+            path = f"{self._directory}/{name}"
+            if name.endswith(names.LOG + names.SWAP) and self._files.size(path):
+                log = path.removesuffix(names.SWAP)
+                kept.append(keep_file(self._files, path, log, self._now_ms))
+            else:
+                self._files.remove(path)
+        return (
+            f"A compaction in {self._directory} is not finished, and nothing is removed: {why}. "
+            f"Set aside: {', '.join(kept) or 'nothing'}"
+        )
 
-def _finish_compaction(files: Files, directory: str, swaps: list[str]) -> str:
-    _remove_replaced(files, directory, swaps)
-    for name in swaps:
-        path = f"{directory}/{name}"
-        files.rename(path, path.removesuffix(names.SWAP))
-    return f"Finished a compaction in {directory}: {', '.join(swaps)}"
-
-
-def _remove_replaced(files: Files, directory: str, swaps: list[str]) -> None:
-    ends = []
-    for name in swaps:
-        base = names.base_offset_of(name, names.LOG + names.SWAP)
-        if base is not None:
-            ends.append((base, _next_offset(files, f"{directory}/{name}", base)))
-    if not ends:
-        return
-    first, last = min(base for base, _ in ends), max(end for _, end in ends)
-    for base in base_offsets(os.listdir(directory), names.LOG):
-        if first <= base < last:
+    def finish(self, warnings: list[str], *, is_compared: bool) -> str:
+        """Give the new segments their names; old ones with offsets that they lack are set aside."""
+        files, directory = self._files, self._directory
+        for base in self._replaced:
+            if not is_compared and not self._holds_all([base]):
+                kept = keep_segment(files, directory, base, self._now_ms)
+                warnings.append(f"Set aside {kept}, which a compaction replaces")
+                continue
             for suffix in names.SEGMENT_SUFFIXES:
                 files.remove(f"{directory}/{names.segment_file(base, suffix)}")
+        for name in self._swaps:
+            path = f"{directory}/{name}"
+            files.rename(path, path.removesuffix(names.SWAP))
+        return f"Finished a compaction in {directory}: {', '.join(self._swaps)}"
 
+    def _holds_all(self, old: Sequence[int]) -> bool:
+        """Whether the new segments have all offsets of the whole batches in old ones."""
+        held = self._held()
+        start = end = -1  # of the offsets without a gap that were met last
+        try:
+            for header in self._batches(old):
+                while end < header.next_offset:
+                    first, following = next(held, (-1, -1))
+                    if following < 0:
+                        return False
+                    if first != end:
+                        start = first
+                    end = following
+                if header.base_offset < start:
+                    return False
+        except CorruptBatch:  # too much looks like batches
+            return False
+        return True
 
-def _next_offset(files: Files, path: str, base_offset: int) -> int:
-    next_offset = base_offset
-    for _, header, listed in BatchReader.of_file(files, path).stretches():
-        next_offset = header.next_offset if listed is None else listed.next_offset
-    return next_offset
+    def _reach_beyond(self, old: Sequence[int], offset: int) -> bool:
+        try:
+            return any(header.next_offset > offset for header in self._batches(old))
+        except CorruptBatch:
+            return True
+
+    def _held(self) -> Iterator[tuple[int, int]]:
+        """First offset and the one after the last of each batch of the new segments, in order."""
+        for base in self._new:
+            for _, header, listed in self._reader(self._swap_path(base), base).stretches():
+                if listed is None:
+                    yield header.base_offset, header.next_offset
+                else:
+                    yield from ((offset, offset + 1) for offset in listed.offsets)
+
+    def _batches(self, old: Sequence[int]) -> Iterator[BatchHeader]:
+        for base in old:
+            path = f"{self._directory}/{names.segment_file(base, names.LOG)}"
+            for _, header in whole_batches(self._reader(path, base)):
+                yield header
+
+    def _reader(self, path: str, base: int) -> BatchReader:
+        return BatchReader(
+            self._files, self._files.get(path), self._files.size(path), least_offset=base
+        )
+
+    def _swap_path(self, base: int) -> str:
+        return f"{self._directory}/{names.segment_file(base, names.LOG)}{names.SWAP}"
 
 
 def _base_of(name: str, temporary: str) -> int | None:
