@@ -29,7 +29,7 @@ from horolog.storage.verify.surroundings import Surroundings, read_or_report
 _LEFTOVERS = {
     names.DELETED: "The segment was deleted and waits for its removal",
     names.CLEANED: "A compaction had not ended when its broker did: the next start removes it",
-    names.SWAP: "A compaction had ended but for the renaming: the next start finishes it or sets it aside",
+    names.SWAP: "A compaction had ended but for the renaming: a start finishes it or sets it aside",
     ".tmp": "It is left from a replacement that was interrupted",
 }
 _FORGET_RESETS = (
