@@ -15,6 +15,7 @@ from partition_files import PartitionFiles
 from running_broker import RunningBroker
 
 from horolog.client import Client
+from horolog.errors import CorruptBatch
 from horolog.jobs import archive
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
@@ -112,3 +113,67 @@ def test_a_segment_read_alone_has_no_deleted_records(tmp_path: Path) -> None:
     (files.log_dir / LOG_STARTS).write_text("0\n1\norders 0 15\n")
     assert [Read(log).offsets() for log in files.logs[:2]] == [[], [*range(15, 20)]]
     assert [consumed(log) for log in files.logs[:2]] == [[], [*range(15, 20)]]
+
+
+# Offsets that must follow: a base offset has no checksum.
+
+
+def flipped(path: Path, number: int, mask: int, byte: int = 7) -> None:
+    """Change a byte of the base offset of one of the batches of a log."""
+    data = bytearray(path.read_bytes())
+    position = [at for at, _ in iter_headers(data)][number]
+    data[position + byte] ^= mask
+    path.write_bytes(data)
+
+
+def archived(files: PartitionFiles, work: Path) -> str:
+    """Why an archive refuses a partition."""
+    given = {"archive": work / "archive", "state": work / "state"}
+    return archive(InProcessSpark(), source=files.log_dir, **given).refused["orders-0"]
+
+
+@pytest.mark.parametrize("indexes", [True, False], ids=["indexes", "no indexes"])
+@pytest.mark.parametrize("segment", [0, 1])
+@pytest.mark.parametrize(
+    ("number", "mask", "byte"),
+    [(2, 1, 6), (2, 16, 7), (0, 1, 6), (1, 64, 4), (5, 48, 7)],
+    ids=["far ahead", "back", "first", "very far ahead", "last back"],
+)
+def test_a_base_offset_that_does_not_follow_is_damage(
+    tmp_path: Path, indexes: bool, segment: int, number: int, mask: int, byte: int
+) -> None:
+    files = PartitionFiles(tmp_path / "log", base_offset=0)
+    for _ in range(2):
+        for _ in range(6):
+            files.add([NOW] * 10)
+        files.roll()
+    files.log.unlink()
+    if indexes:
+        files.write_indexes()
+    flipped(files.logs[segment], number, mask, byte)
+    with pytest.raises(CorruptBatch, match=r"begins at offset|ends with offset"):
+        Read(files.log_dir).rows()
+    with pytest.raises(CorruptBatch, match=r"begins at offset|ends with offset"):
+        Read(files.log_dir, minPartitions=12).rows()
+    assert len(Read(files.log_dir, failOnDataLoss="false").rows()) < 120
+    found = run_command("consume", files.directory)
+    assert found.code == 1
+    assert "begins at offset" in found.err or "ends with offset" in found.err
+    why = archived(files, tmp_path)
+    assert "begins at offset" in why or "ends with offset" in why
+
+
+def test_a_whole_last_batch_with_a_wrong_checksum_is_damage(tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path / "log", base_offset=0)
+    for _ in range(3):
+        files.add([NOW] * 10)
+    data = bytearray(files.log.read_bytes())
+    data[-3] ^= 1
+    files.log.write_bytes(data)
+    with pytest.raises(CorruptBatch, match="the batch at offset 20"):
+        Read(files.log_dir).rows()
+    assert Read(files.log_dir, failOnDataLoss="false").offsets() == [*range(20)]
+    assert run_command("consume", files.directory).code == 1
+    assert "crc" in archived(files, tmp_path)
+    files.log.write_bytes(data[:-1])
+    assert Read(files.log_dir).offsets() == [*range(20)], "it may be being written"

@@ -336,8 +336,6 @@ TORN = {
     "less than a header": lambda batch: batch[:40],
     "zeros": lambda _: bytes(4096),
     "garbage": lambda _: b"\xff" * 500,
-    "a batch with a wrong CRC": lambda batch: batch[:-1] + bytes([batch[-1] ^ 1]),
-    "an older offset": lambda _: build_batch([Record(5, None, b"")], base_offset=3),
 }
 
 

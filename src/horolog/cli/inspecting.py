@@ -271,11 +271,6 @@ def walk_segment(facts: InspectedSegment, log: BatchReader) -> Iterator[PlacedBa
             if header.records_count == UNKNOWN_COUNT:
                 header = _opened(log, position, header)
             batch = PlacedBatch(position, header)
-            if header.base_offset < facts.next_offset and not is_set_aside:
-                raise CorruptBatch(
-                    f"the batch at byte {position} has base offset {header.base_offset}, but "
-                    f"{facts.next_offset} or more must follow"
-                )
             facts.add(batch)
             yield batch
     except CorruptBatch as error:

@@ -147,9 +147,7 @@ def _read_span(
         position = max(position, segment.position_for(None, start))
     walk = segment.log.batches(span.end, _AHEAD)
     appended = _AppendTimes(segment, span)
-    for at, header in walk.headers(position):
-        if header.base_offset >= end:
-            return
+    for at, header in walk.headers(position, before=end):
         if header.next_offset <= start or (
             clock is RecordClock.CREATE and not times.may_hold(header)
         ):

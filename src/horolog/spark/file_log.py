@@ -6,7 +6,7 @@ row of parts, each of one segment file.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 from horolog.errors import CorruptBatch, Misconfigured
 from horolog.record.batch import BatchHeader
@@ -34,7 +34,6 @@ from horolog.storage.batches.reader import BatchReader
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
-from horolog.storage.segments.reader import SegmentReader
 
 _MAX_BATCH_BYTES = 1 << 30
 
@@ -157,26 +156,6 @@ class FileLog:
                         return first_time(header)
         return None
 
-    def damaged_at(self, partition: TopicPartition) -> int | None:
-        """The offset of a whole batch at the end of the log whose checksum is wrong; None if none.
-
-        The log is read up to there. A batch that is not whole is none: a broker may be writing it.
-        """
-        parts = self._parts.get(partition)
-        if not parts:
-            return None
-        files, segment = parts[-1].root.files, parts[-1].segment
-        with suppress(FileMissing, CorruptBatch):
-            size = files.size(segment.path)
-            walk = SegmentReader.at(files, segment.path, segment.base_offset).log.batches(size)
-            if segment.size < size:
-                header = walk.header(segment.size)
-                try:
-                    walk.check(segment.size, header)
-                except CorruptBatch:
-                    return header.base_offset
-        return None
-
     # What to read.
 
     def ranges(self, bounds: Mapping[TopicPartition, Bounds], wanted: Wanted) -> list[SegmentRange]:
@@ -272,9 +251,12 @@ class FileLog:
 
     def _transactions(self, partition: TopicPartition) -> TransactionScan:
         scan = TransactionScan()
-        for part in self._parts[partition]:
-            for walk, position, header in headers_of(part, 0):
-                scan.add(header, _reader(walk, position, header))
+        try:
+            for part in self._parts[partition]:
+                for walk, position, header in headers_of(part, 0):
+                    scan.add(header, _reader(walk, position, header))
+        except CorruptBatch:
+            scan.forget_open()  # the task that reads it reports it
         return scan
 
     def _find_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:

@@ -76,6 +76,8 @@ class SegmentRange:
     times_ms: Interval = EVERYTHING
     topic_id: str | None = None
     """Of the topic that the file was of, as Kafka prints it."""
+    limit: int | None = None
+    """The offset before which the segment's offsets are."""
 
 
 Task = tuple[OffsetRange | SegmentRange, ...]

@@ -166,7 +166,7 @@ def _end_of(files: Files, segments: list[ListedSegment]) -> int | None:
     """
     while segments:
         try:
-            end = segments[-1].open(files).whole_end(check_crcs=True)
+            end = segments[-1].open(files).whole_end()
         except FileMissing:
             segments.pop()
         else:

@@ -159,9 +159,7 @@ def may_reach(segment: SegmentReader, timestamp_ms: int) -> bool:
 def headers_of(part: SegmentPart, position: int) -> Iterator[tuple[BatchReader, int, BatchHeader]]:
     """The batches of a part, from a position of its file on."""
     walk = part.segment.open(part.root.files).batches(FEWEST_BYTES)
-    for at, header in walk.whole_headers(position):
-        if header.base_offset >= part.end:
-            return
+    for at, header in walk.whole_headers(position, before=part.end):
         if header.next_offset > part.start:
             yield walk, at, header
 
@@ -185,4 +183,5 @@ def range_of(
         aborted=aborted,
         maps_from=part.start,
         topic_id=topic_id,
+        limit=part.segment_end,
     )

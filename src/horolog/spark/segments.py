@@ -38,6 +38,7 @@ def opened(root: Root, stretch: SegmentRange) -> SegmentReader:
     """
     segment = ListedSegment(stretch.path, stretch.base_offset, stretch.size)
     reader = segment.open(root.files, root.block_cache)
+    reader.log.limit = stretch.limit
     reader.log.open()  # first: a file that is open stays that of its topic
     present = topic_id_in(root.files, stretch.path.rpartition("/")[0], [])
     if present and stretch.topic_id and kafka_uuid(present) != stretch.topic_id:

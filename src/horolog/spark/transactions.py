@@ -43,6 +43,10 @@ class TransactionScan:
         if marker is not None and marker.is_abort:
             self.aborted.append(AbortedRange(producer_id, first_offset, header.last_offset))
 
+    def forget_open(self) -> None:
+        """Whether what is open ends is not known: the log is damaged."""
+        self._open.clear()
+
     def last_stable_offset(self, end: int) -> int:
         """The offset before which every transaction has ended; `end` if all have."""
         return min(self._open.values(), default=end)

@@ -260,13 +260,6 @@ class Run:
                     f"{partition} of the source ends at offset {end} and was mirrored up to "
                     f"{place.offset}: it was truncated, and its offsets may mean other records now"
                 )
-            elif isinstance(log, FileLog) and (
-                place.offset >= end and (at := log.damaged_at(partition)) is not None
-            ):
-                self._stopped[partition] = (
-                    f"{partition} of the source: the batch at offset {at} is damaged, and what "
-                    "follows cannot be read"
-                )
             elif start > place.offset and self._options.fail_on_data_loss:
                 self._stopped[partition] = (
                     f"{partition} of the source begins at offset {start} and was mirrored up to "

@@ -9,12 +9,14 @@ from horolog.storage.files import Files, OpenFile
 class LogFile:
     """The `.log` file of a segment, found under its name or the one it has once it is deleted."""
 
-    __slots__ = ("base_offset", "files", "is_abandoned", "path")
+    __slots__ = ("base_offset", "files", "is_abandoned", "limit", "path")
 
     def __init__(self, files: Files, path: str, base_offset: int = 0) -> None:
         self.base_offset = base_offset
         self.files = files
         self.path = path
+        self.limit: int | None = None
+        """Its offsets are before that, where it is known: the next segment begins there."""
         self.is_abandoned = False
         """Its directory has another name, and what now has this path is another's."""
 
@@ -41,4 +43,4 @@ class LogFile:
         Raises:
             FileMissing: it is gone.
         """
-        return BatchReader(self.files, self.open(), size, ahead, self.base_offset)
+        return BatchReader(self.files, self.open(), size, ahead, self.base_offset, self.limit)

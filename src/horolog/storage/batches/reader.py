@@ -12,6 +12,7 @@ begins is known only from the batch before it (see `record/batch.py`).
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -42,6 +43,7 @@ _WORTH_NO_COPY = 256 << 10
 _CRC_START = 21
 _MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _OFFSET_AND_LENGTH = Struct(">qi")
+_LAST_OFFSET_DELTA, _DELTA_POSITION = Struct(">i"), 23
 _OLD_CRC = zlib.crc32, 16  # and where what it covers begins
 # What a batch can have at its magic byte. Before that a message of v0 or v1 has its size, which is
 # no zero, and behind it attributes, the timestamp in v1, and the length of its key.
@@ -98,10 +100,12 @@ class BatchReader:
         "_header_read",
         "_is_small",
         "_least_offset",
+        "_limit",
         "_next",
         "_small_read",
         "_start",
         "_window",
+        "in_any_order",
         "size",
     )
 
@@ -112,10 +116,14 @@ class BatchReader:
         size: int,
         ahead: ReadAhead = HEADERS,
         least_offset: int = 0,
+        limit: int | None = None,
     ) -> None:
-        """Of a file whose batches have offsets from `least_offset` on."""
+        """Of a file whose batches have offsets from `least_offset` to before `limit`, if given."""
         self.size = size
+        self.in_any_order = False
+        """Whether offsets are left to the caller to judge: in walks they must grow otherwise."""
         self._least_offset = least_offset
+        self._limit = limit
         self._next = 0, least_offset  # a position, and the least offset of a batch there
         self._files = files
         self._file = file
@@ -137,16 +145,22 @@ class BatchReader:
 
     # Headers.
 
-    def headers(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of every batch in `[start, end)`.
+    def headers(
+        self, start: int = 0, end: int | None = None, *, before: int | None = None
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of every batch in `[start, end)`, or up to the offset `before`.
 
         Raises:
-            CorruptBatch: what is at a position is no batch.
+            CorruptBatch: what is at a position is no batch, or its offsets do not follow: a base
+                offset has no checksum.
             TornTail: what is left is shorter than a batch.
         """
         position, end = start, self.size if end is None else end
         while position < end:
-            header = self._header(position, end)
+            header = self._following(position, end)
+            if before is not None and header.base_offset >= before:
+                self._check_leap(position, header)
+                return
             yield position, header
             position += header.size
 
@@ -170,7 +184,7 @@ class BatchReader:
         """
         position, end = start, self.size if end is None else end
         while position < end:
-            header = self._header(position, end)
+            header = self._following(position, end)
             listed = None
             if header.magic != MAGIC and not header.codec_number:
                 listed = self._listed(position, header, end, check_crcs)
@@ -191,10 +205,12 @@ class BatchReader:
         self._next = position + listed.end, listed.next_offset
         return listed
 
-    def whole_headers(self, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    def whole_headers(
+        self, start: int = 0, *, before: int | None = None
+    ) -> Iterator[tuple[int, BatchHeader]]:
         """As `headers`, up to the last whole batch: a live file ends with a part of one."""
         try:
-            yield from self.headers(start)
+            yield from self.headers(start, before=before)
         except TornTail:
             return
 
@@ -205,6 +221,41 @@ class BatchReader:
             CorruptBatch, TornTail: as `headers`.
         """
         return self._header(position, self.size)
+
+    def _following(self, position: int, end: int) -> BatchHeader:
+        """The header of the next batch of a walk, whose offsets follow what is before it."""
+        following, least_offset = self._next
+        if following != position:
+            least_offset = self._least_offset
+        header = self._header(position, end)
+        if not self.in_any_order:
+            self._check_order(position, header, least_offset)
+        return header
+
+    def _check_order(self, position: int, header: BatchHeader, least_offset: int) -> None:
+        if header.base_offset < least_offset:
+            raise self._corrupt(
+                position,
+                f"the batch begins at offset {header.base_offset}, before {least_offset}",
+            )
+        if self._limit is not None and header.next_offset > self._limit:
+            raise self._corrupt(
+                position,
+                f"the batch ends with offset {header.last_offset}, and what follows begins at "
+                f"{self._limit}",
+            )
+
+    def _check_leap(self, position: int, header: BatchHeader) -> None:
+        """Make sure that a batch which ends a walk is not one of its own with a wrong base offset.
+
+        Compaction may have left out what is before it; then what follows it goes on behind it.
+        """
+        after, behind = position + header.size, None
+        if not self.in_any_order:
+            with suppress(CorruptBatch):  # beyond what is wanted
+                behind = self._header(after, self.size) if after < self.size else None
+        if behind is not None:
+            self._check_order(after, behind, header.next_offset)
 
     def _header(self, position: int, end: int) -> BatchHeader:
         place = position - self._start
@@ -373,7 +424,7 @@ class BatchReader:
         valid until the next is asked for. Ends with the last whole batch.
 
         Raises:
-            CorruptBatch: what is at a position is no batch.
+            CorruptBatch: as `headers`.
         """
         ahead = _READ_AHEAD_BYTES if wants is None else 0
         gathered = bytearray()
@@ -382,13 +433,14 @@ class BatchReader:
             if following == position and least_offset >= end_offset:
                 break  # whatever is there, damage included
             try:
-                header = self._header(position, self.size)
+                header = self._following(position, self.size)
+                if header.base_offset >= end_offset:
+                    self._check_leap(position, header)
+                    break
             except CorruptBatch:
                 if gathered:
                     yield gathered
                 raise
-            if header.base_offset >= end_offset:
-                break
             if wants is not None and not wants(header):
                 position += header.size
                 ahead = 0
@@ -426,7 +478,7 @@ class BatchReader:
         window, end = self._window, begin + first.size
         if end > len(window):
             raise self._corrupt(position, "the file became shorter while it was read")
-        last = begin
+        last, next_offset = begin, first.next_offset
         while end + SMALLEST_BATCH <= len(window):
             base_offset, length = _OFFSET_AND_LENGTH.unpack_from(window, end)
             is_old = window[end + MAGIC_POSITION] != MAGIC
@@ -434,11 +486,16 @@ class BatchReader:
             least = end + (SMALLEST_BATCH if is_old else HEADER_SIZE)
             if base_offset >= end_offset or not least <= following <= len(window):
                 break
+            if base_offset < next_offset and not self.in_any_order:
+                break
             # A header that is out of the ordinary is judged when it is met.
             if is_old and window[end + MAGIC_POSITION] > MAGIC:
                 break
             if wants is not None and (is_old or not wants(parse_header(window, end))):
                 break
+            next_offset = base_offset + 1
+            if not is_old:
+                next_offset += _LAST_OFFSET_DELTA.unpack_from(window, end + _DELTA_POSITION)[0]
             last, end = end, following
         self._next = position + end - begin, parse_header(window, last).next_offset
         return memoryview(window)[begin:end]

@@ -70,6 +70,7 @@ class PartitionReader:
             readers.append(reader)
         for one, following in pairwise(readers):
             one.end = SegmentEnd(one.size, following.base_offset)
+            one.log.limit = following.base_offset
         if readers:
             readers[-1].end = readers[-1].whole_end()
         self.segments: tuple[SegmentReader, ...] = tuple(readers)

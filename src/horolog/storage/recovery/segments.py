@@ -363,11 +363,6 @@ def _checked(
 ) -> Iterator[tuple[int, BatchHeader, PlainMessages | None]]:
     log = segment.log.batches(segment.size, EVERYTHING)
     for position, header, listed in log.stretches(check_crcs=True):
-        if header.base_offset < facts.next_offset:
-            raise CorruptBatch(
-                f"the batch at byte {position} begins at offset {header.base_offset}, before "
-                f"{facts.next_offset}"
-            )
         last_offset = header.last_offset
         if listed is not None and limit is not None and listed.offsets[-1] >= limit:
             within = bisect_left(listed.offsets, limit)

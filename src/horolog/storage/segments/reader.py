@@ -16,7 +16,6 @@ A reader takes `end` first and never looks past it. Indexes only narrow a search
 or missing ones every answer is the same, just slower.
 """
 
-from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -37,7 +36,6 @@ from horolog.storage.index.indexes import ANY_SIZE, PROVE, Indexes, Proved, Trus
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.index.time import TimeEntry
 
-_UNFLUSHED_BYTES = 16 << 20  # before the end of a log, where a crash may have left holes
 _PREALLOCATED_BYTES = 1 << 20  # of zeros: so is the rest, which may be a segment's largest size
 
 
@@ -232,46 +230,34 @@ class SegmentReader:
         """The first batch is gone."""
         self._first_timestamp, self._first_known = None, False
 
-    def whole_end(self, *, check_crcs: bool = False) -> SegmentEnd:
+    def whole_end(self) -> SegmentEnd:
         """Where the whole batches end: a broker may be appending behind that, or may have died.
 
-        What follows is a part of a batch, zeros, or, where checksums are checked, a batch whose
-        checksum does not match: recovery would cut it off. Where whole batches follow in their
-        turn, something before them is damaged, and is for who reads it to report: the end is
-        behind them.
+        What follows is a part of a batch, or zeros. A batch of its full length whose checksum
+        does not match is damaged, as is something before whole batches that follow: that is for
+        who reads it to report, and the end is behind them.
 
         Raises:
             FileMissing: the segment is gone.
         """
-        end = self._end_of_walk(check_crcs=check_crcs)
+        end = self._end_of_walk()
         return self._behind_damage(end) if end.size < self.end.size else end
 
-    def _end_of_walk(self, *, check_crcs: bool) -> SegmentEnd:
+    def _end_of_walk(self) -> SegmentEnd:
         size, indexes = self.end.size, self.indexes
         seal = indexes.seal_facts(size)
         if seal is not None:
             return SegmentEnd(size, seal.next_offset)
         log, end = self.batches(), SegmentEnd(0, self.base_offset)
-        unchecked: deque[tuple[int, BatchHeader]] = deque()
         start = indexes.position_before(self.base_offset + ANY_SIZE, size)
         for begin in dict.fromkeys((start, 0)):  # the last entry may be of the batch that is torn
             try:
                 for position, header in log.whole_headers(begin):
-                    if header.base_offset < end.next_offset:
-                        break
                     end = SegmentEnd(position + header.size, header.next_offset)
-                    unchecked.append((position, header))
-                    while end.size - unchecked[0][0] > _UNFLUSHED_BYTES:
-                        unchecked.popleft()
             except CorruptBatch:
                 pass
             if end.size:
                 break
-        for position, header in unchecked if check_crcs else ():
-            try:
-                log.check(position, header)
-            except CorruptBatch:
-                return SegmentEnd(position, header.base_offset)
         return end
 
     def _behind_damage(self, end: SegmentEnd) -> SegmentEnd:
@@ -284,8 +270,10 @@ class SegmentReader:
                 if due is not None and header.base_offset != due:
                     continue  # in a value of a batch that is being written
                 due = None
-                if header.base_offset >= end.next_offset:
-                    end = SegmentEnd(position + header.size, header.next_offset)
+                # One that follows at once with smaller offsets is damaged, or what is before it.
+                if header.base_offset >= end.next_offset or position == end.size:
+                    least = end.next_offset + header.last_offset_delta + 1
+                    end = SegmentEnd(position + header.size, max(header.next_offset, least))
         return end
 
     # Companion files, written from the facts of appends.

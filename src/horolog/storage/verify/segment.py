@@ -110,6 +110,7 @@ class SegmentWalk:
         try:
             reader = SegmentReader.at(self._files, facts.path, facts.base_offset)
             log, facts.size = reader.batches(EVERYTHING), reader.size
+            log.in_any_order = True  # it is judged here
         except FileMissing:
             if self._situation.is_live:
                 yield note(facts.path, "The broker that is at work here has taken it away")
