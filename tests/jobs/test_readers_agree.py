@@ -5,6 +5,7 @@ import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from archive_reading import records_of
@@ -14,11 +15,16 @@ from log_reading import Read
 from partition_files import PartitionFiles
 from running_broker import RunningBroker
 
+from horolog.broker.partition import Partition
+from horolog.cli import reading
 from horolog.client import Client
 from horolog.errors import CorruptBatch
 from horolog.jobs import archive
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
+from horolog.spark.bounds import DataLost
+from horolog.storage.batches.slices import Slice
+from horolog.storage.files import Files
 
 MakeBroker = Callable[..., RunningBroker]
 NOW = 1_700_000_000_000
@@ -177,3 +183,45 @@ def test_a_whole_last_batch_with_a_wrong_checksum_is_damage(tmp_path: Path) -> N
     assert "crc" in archived(files, tmp_path)
     files.log.write_bytes(data[:-1])
     assert Read(files.log_dir).offsets() == [*range(20)], "it may be being written"
+
+
+# A log with nothing to read before its end.
+
+
+def test_a_gap_up_to_the_log_end_ends_every_reader(tmp_path: Path, make_broker: MakeBroker) -> None:
+    files = PartitionFiles(tmp_path / "log", base_offset=0)
+    files.add([NOW] * 16)
+    for base in (16, 32):
+        (files.directory / f"{base:020d}.log").touch()
+    with pytest.raises(DataLost, match="Offsets 16 to 31 of orders-0"):
+        Read(files.log_dir).rows()
+    found = run_command("consume", files.directory, "--format", "json")
+    assert (found.code, len(found.lines)) == (0, 16)
+    assert "orders-0 has no batch from offset 16 on, though it goes on to 32" in found.err
+    broker = make_broker(log_dir=files.log_dir)
+    served = run_command("consume", "orders", "-b", broker.address, "--format", "json")
+    assert (served.code, len(served.lines)) == (0, 16)
+
+
+def test_a_broker_that_gives_nothing_before_the_log_end_is_not_asked_for_ever(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("orders", retention_ms="-1")
+    with Client(broker.address) as client:
+        produce(client, 4)
+    read = Partition.read
+
+    def nothing(partition: Partition, offset: int, *args: Any, **more: Any) -> Any:
+        found = read(partition, offset, *args, **more)
+        return found if offset < 2 else Slice(Files(), None, 0, 0)
+
+    monkeypatch.setattr(Partition, "read", nothing)
+    monkeypatch.setattr(reading, "_FETCH_BYTES", 160)
+    monkeypatch.setattr(reading, "_WAIT_MS", 1)
+    refused = run_command(
+        "consume",
+        *("orders", "-b", broker.address, "--command-property", "default.api.timeout.ms=300"),
+    )
+    assert refused.code == 1
+    assert len(refused.lines) == 2
+    assert "orders-0 gives no batch at offset 2, though it goes on to 4" in refused.err

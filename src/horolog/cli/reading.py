@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from horolog.cli.screen import say
 from horolog.cli.topic_facts import partition_numbers
-from horolog.client import EARLIEST, LATEST, Client, Fetched, RangeClock, RecordClock
+from horolog.client import EARLIEST, LATEST, Client, Fetched, NoAnswer, RangeClock, RecordClock
+from horolog.client.deadline import Deadline
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.batch import BatchHeader, iter_headers
 from horolog.record.builder import Record, read_with_create_times
@@ -168,8 +169,13 @@ def read_span(
     """The records of a span, batch by batch, each with the next offset to read.
 
     With `read_committed` none of aborted transactions, and none behind an open one.
+
+    Raises:
+        NoAnswer: the broker gives no batch at an offset before the end, for as long as a request
+            may take.
     """
     position, size = span.start, span.size
+    deadline = Deadline.after_ms(client.config.timeout_ms)
     while position < span.end:
         room = _FETCH_BYTES if size is None else max(_LEAST_BYTES, min(size, _FETCH_BYTES))
         position, fetched = _fetch(
@@ -189,6 +195,13 @@ def read_span(
             yield following, records
         if following == position and (read_committed or fetched.high_watermark <= position):
             return  # an open transaction begins here, or the log was truncated meanwhile
+        if following > position:
+            deadline = Deadline.after_ms(client.config.timeout_ms)
+        elif not deadline.left_s():
+            raise NoAnswer(
+                f"{topic}-{span.partition} gives no batch at offset {position}, though it goes on "
+                f"to {span.end}"
+            )
         position = following
 
 

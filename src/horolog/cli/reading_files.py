@@ -99,16 +99,22 @@ def read_stretch(
         StorageFailed: the disk refused.
     """
     log, start, end = stretch
+    reached = start
     for segment, next_offset in log.ends():
         if next_offset <= start or segment.base_offset >= end or not segment.size:
             continue
         try:
             for span in _spans(segment, next_offset, times, clock):
                 if span.base_offset < end and (span.next_offset or next_offset) > start:
-                    yield from _read_span(log, segment, span, (start, end), times, clock)
+                    for reached, records in _read_span(
+                        log, segment, span, (start, end), times, clock
+                    ):
+                        yield reached, records
         except FileMissing as error:
             say(f"{error}: a broker has deleted the segment before it was read")
         yield min(end, next_offset), []
+    if times.is_everything and reached < end:
+        say(f"{log.partition} has no batch from offset {reached} on, though it goes on to {end}")
 
 
 def _spans(
