@@ -19,8 +19,9 @@ from horolog.cli.replaying import (
     ReplayProgress,
     ReplayTarget,
 )
-from horolog.cli.screen import growing_progress, say, show_json
+from horolog.cli.screen import say, show_json
 from horolog.cli.topic_facts import partition_numbers
+from horolog.cli.working import working
 from horolog.client import Client, RecordClock
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured
@@ -197,7 +198,7 @@ def replay(
             _show_dry(opened, to_send, as_json=as_json)
             return
         pace = Pace(SystemClock(), factor, None if max_gap is None else parse_duration(max_gap))
-        bar = stack.enter_context(growing_progress("replay", "offsets"))
+        bar = stack.enter_context(working("replay", "records"))
         total = sum(end - start for start, end in opened.spans().values())
 
         def on_sent(progress: ReplayProgress) -> None:

@@ -3,7 +3,7 @@
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -49,24 +49,6 @@ def show_json(value: Any) -> None:
 def say(text: str) -> None:
     """Print a message to standard error, apart from the command's output."""
     typer.echo(text, err=True)
-
-
-@contextmanager
-def growing_progress(what: str, unit: str = "") -> Iterator[Callable[[int, int, str], None]]:
-    """A progress bar whose total changes: takes what is done, the total, and a remark."""
-    if not sys.stderr.isatty() or sys.stdout.isatty():
-        yield lambda done, total, remark: None
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn(f"{{task.completed:,.0f}}/{{task.total:,.0f}} {unit} {{task.fields[remark]}}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=0, remark="")
-        yield lambda done, total, remark: bar.update(
-            task, completed=done, total=total, remark=remark
-        )
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from horolog.errors import HorologError
+from horolog.jobs.counting import Counts, counted, counts_of
 from horolog.spark.masters import parallelism
 from horolog.spark.workers import SentToWorkers, prepare_for_tasks
 
@@ -61,7 +62,7 @@ def spread(
     size = wave or UNITS_PER_CORE * cores_of(spark)
     for start in range(0, len(units), size):
         chosen = units[start : start + size]
-        task = _Task([pickle.dumps(unit) for unit in chosen], work)
+        task = _Task([pickle.dumps(unit) for unit in chosen], work, counts_of(spark))
         rows = (
             spark.range(0, len(chosen), 1, len(chosen))
             .mapInArrow(task, "place long, result binary, error string")
@@ -80,9 +81,12 @@ def spread(
 class _Task(SentToWorkers):
     """What Spark calls with the places of the units that a task does: one."""
 
-    def __init__(self, units: Sequence[bytes], work: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, units: Sequence[bytes], work: Callable[[Any], Any], counts: Counts | None
+    ) -> None:
         self.units = tuple(units)
         self.work = work
+        self.counts = counts
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_for_tasks()
@@ -91,7 +95,8 @@ class _Task(SentToWorkers):
                 unit = pickle.loads(self.units[place])  # noqa: S301 - of the driver
                 result, error = None, None
                 try:
-                    result = pickle.dumps(self.work(unit))
+                    with counted(self.counts, place):
+                        result = pickle.dumps(self.work(unit))
                 except (HorologError, OSError) as failure:
                     error = str(failure)
                 yield pa.record_batch(

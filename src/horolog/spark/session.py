@@ -32,7 +32,7 @@ def register(spark: SparkSession) -> None:
     source = type(LogSource.__name__, (LogSource,), {"cores": cores})
     spark.dataSource.register(source)
     spark.conf.set(PUSH_DOWN, "true")
-    if type(spark).__module__.startswith("pyspark.sql.connect."):
+    if type(spark.read).__module__.startswith("pyspark.sql.connect."):
         with suppress(PySparkException):  # a server that has no such cache
             spark.conf.set(PLAN_CACHE, "false")
     adapt_loads(type(spark.read), FORMAT)

@@ -27,7 +27,7 @@ _UPDATE = (
 def adapt_writes(spark: SparkSession, name: str) -> None:
     """Adapt the writers of this kind of session, classic or of Spark Connect, to a format."""
     package = "pyspark.sql"
-    if type(spark).__module__.startswith("pyspark.sql.connect."):
+    if type(spark.read).__module__.startswith("pyspark.sql.connect."):
         package = "pyspark.sql.connect"
     writer = import_module(f"{package}.readwriter").DataFrameWriter
     if hasattr(writer.save, "__wrapped__"):

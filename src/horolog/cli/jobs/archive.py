@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from horolog.cli.jobs.following import working_on
 from horolog.cli.jobs.options import (
     Config,
     DryRun,
@@ -21,7 +22,7 @@ from horolog.cli.jobs.options import (
     state_needed,
 )
 from horolog.cli.options import Json
-from horolog.cli.screen import progress, say, show_json, size
+from horolog.cli.screen import say, show_json, size
 from horolog.errors import Misconfigured
 
 app = typer.Typer()
@@ -149,7 +150,10 @@ def archive(
     if source is None:
         raise Misconfigured("give --source, the broker or the segment files to archive")
     where = state_needed(state, dry_run=dry_run)
-    with session("archive", master, conf) as spark, progress("archiving", 1000) as advance:
+    with (
+        session("archive", master, conf) as spark,
+        working_on(spark, "archive", "records", state=where) as work,
+    ):
         done = run(
             spark,
             source=source,
@@ -164,7 +168,7 @@ def archive(
             target_bytes=target_size << 20,
             accept_gaps=accept_gaps,
             dry_run=dry_run,
-            progress=lambda units, total: advance(1000 * units // max(total, 1)),
+            progress=work,
         )
     if as_json:
         show_json(asdict(done))
@@ -207,7 +211,10 @@ def _keep_up(
     from horolog.jobs.archives.checking import check_archive
     from horolog.jobs.archives.merging import merge_archive
 
-    with session("archive", master, conf) as spark:
+    with (
+        session("archive", master, conf) as spark,
+        working_on(spark, "check" if check else "merge", "files"),
+    ):
         if check:
             checked = check_archive(
                 spark,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from horolog.cli.jobs.audit_windows import WRONG, show_windows, wrong_in
-from horolog.cli.jobs.following import tasks_shown
+from horolog.cli.jobs.following import working_on
 from horolog.cli.jobs.options import (
     Config,
     From,
@@ -140,7 +140,7 @@ def audit(
             )
             wrong = show_windows(windows, as_json=as_json)
         raise typer.Exit(1 if wrong else 0)
-    with session("audit", master, conf) as spark, tasks_shown(spark, "audit"):
+    with session("audit", master, conf) as spark, working_on(spark, "audit", "records") as work:
         from horolog.jobs.questions.advice import as_json as shown
         from horolog.jobs.questions.advice import evidence
         from horolog.jobs.questions.audit import audit as run
@@ -156,6 +156,7 @@ def audit(
             settings=settings_of(settings),
             before_max_ms=before_ms,
             after_max_ms=after_ms,
+            on_planned=lambda offsets: work(0, offsets),
         ).persist()
         try:
             by_topic = totals(audited, "topic", "compared_with").orderBy("topic", "compared_with")

@@ -54,8 +54,8 @@ def show_windows(windows: "Iterable[AuditWindow]", *, as_json: bool) -> int:
                 }
             )
         else:
-            for row in rows:
-                typer.echo(f"{format_time(window.to_ms)}  {_sentence(row)}")
+            for said in [_sentence(row) for row in rows] or ["no records"]:
+                typer.echo(f"{format_time(window.to_ms)}  {said}")
         for partition, offsets in window.deleted.items():
             say(f"{partition}: {offsets:,} offsets were deleted before they could be read")
     all_ = [sums[key] for key in sorted(sums)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from horolog.cli.jobs.following import working_on
 from horolog.cli.jobs.options import (
     Config,
     DryRun,
@@ -19,7 +20,7 @@ from horolog.cli.jobs.options import (
     state_needed,
 )
 from horolog.cli.options import Json, pairs
-from horolog.cli.screen import growing_progress, say, show_json
+from horolog.cli.screen import say, show_json
 
 if TYPE_CHECKING:
     from horolog.jobs.loading import Bootstrapped
@@ -233,7 +234,7 @@ def bootstrap(
     with session("bootstrap", master, conf) as spark:
         from horolog.jobs.loading import bootstrap as run
 
-        with growing_progress("bootstrap", "records") as shown:
+        with working_on(spark, "bootstrap", "records", state=kept) as work:
             done = run(
                 spark,
                 table=table,
@@ -259,7 +260,7 @@ def bootstrap(
                 state=kept,
                 stage=stage,
                 dry_run=dry_run,
-                on_progress=lambda what, count, total: shown(count, total, what),
+                on_progress=lambda what, count, total: work(count, total, what),
             )
     if as_json:
         _show_json(done)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from horolog.cli.jobs.following import working_on
 from horolog.cli.jobs.mirror import Rename, TargetSettings
 from horolog.cli.jobs.options import (
     Config,
@@ -84,7 +85,7 @@ def compare(
 
     horolog spark compare --source east:9092 --target ./copy --topics clicks
     """
-    with session("compare", master, conf) as spark:
+    with session("compare", master, conf) as spark, working_on(spark, "compare", "ranges") as work:
         from horolog.jobs.comparing import compare as run
 
         found = run(
@@ -101,6 +102,7 @@ def compare(
             mirror_state=mirror_state,
             fields=fields,
             ignore_offsets=ignore_offsets,
+            on_progress=work,
         )
     if json:
         show_json(found.to_json())

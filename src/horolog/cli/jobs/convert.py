@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from horolog.cli.converting import RecordFormat, ZstdAs, converted_json, show_converted, show_losses
+from horolog.cli.jobs.following import working_on
 from horolog.cli.jobs.options import (
     Config,
     DryRun,
@@ -18,7 +19,7 @@ from horolog.cli.jobs.options import (
     state_needed,
 )
 from horolog.cli.options import Json
-from horolog.cli.screen import growing_progress, show_json
+from horolog.cli.screen import show_json
 from horolog.cli.verifying import INTERVAL_BYTES, IntervalBytes
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def convert(
     with session("convert", master, conf) as spark:
         from horolog.jobs.files.convert import convert as run
 
-        with growing_progress(f"convert to {to.value}", "bytes") as shown:
+        with working_on(spark, f"convert to {to.value}", "bytes", state=state) as work:
             report = run(
                 spark,
                 paths,
@@ -71,7 +72,7 @@ def convert(
                 interval_bytes=interval_bytes,
                 state=state,
                 dry_run=dry_run,
-                on_progress=lambda done, total: shown(done, total, ""),
+                on_progress=work,
             )
     if as_json:
         _show_json(report)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from horolog.cli.jobs.following import tasks_shown
+from horolog.cli.jobs.following import working_on
 from horolog.cli.jobs.options import (
     Config,
     DryRun,
@@ -92,7 +92,10 @@ def record(
     reads what was appended since the one before, and a little of where groups are that move.
     """
     live_ms = parse_duration(live)
-    with session("failover record", master, conf) as spark, tasks_shown(spark, "record"):
+    with (
+        session("failover record", master, conf) as spark,
+        working_on(spark, "record", "records"),
+    ):
         from horolog.jobs.failing_over.failover import failover
 
         found = failover(spark, state=state).record(
@@ -157,7 +160,7 @@ def plan(
     """
     margin_ms = parse_duration(margin)
     bound_ms = None if bound is None else parse_duration(bound)
-    with session("failover plan", master, conf) as spark, tasks_shown(spark, "plan"):
+    with session("failover plan", master, conf) as spark, working_on(spark, "plan", "records"):
         from horolog.jobs.failing_over.failover import failover
 
         found = failover(spark, state=state).plan(

@@ -1,51 +1,45 @@
-"""The progress of what Spark runs, on standard error."""
+"""How far a job on Spark is."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from horolog.cli.screen import growing_progress
+from horolog.cli.jobs.lazy_session import LazySession
+from horolog.cli.working import Work, working
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_EVERY_S = 0.2
-
-Shown = Callable[[int, int, str], None]
-
 
 @contextmanager
-def tasks_shown(spark: "SparkSession", what: str) -> Iterator[None]:
-    """A progress bar over the tasks of all that Spark runs meanwhile, if there is a terminal."""
-    with growing_progress(what, "tasks") as shown, following(spark, shown):
-        yield
+def working_on(
+    spark: "SparkSession", what: str, unit: str, *, state: Path | None = None
+) -> Iterator[Work]:
+    """Show how far a job is, and how many tasks of what Spark runs are done, until it ends.
 
-
-@contextmanager
-def following(spark: "SparkSession", shown: Shown) -> Iterator[None]:
-    """Say again and again how many tasks of the running stages are done, and how many there are.
-
-    Over Spark Connect, which does not tell, nothing is said.
+    Raises:
+        typer.Exit: a signal has ended it.
     """
-    if type(spark).__module__.startswith("pyspark.sql.connect."):
-        yield
-        return
-    tracker = spark.sparkContext.statusTracker()
-    ended = threading.Event()
+    from horolog.jobs.counting import listening
 
-    def follow() -> None:
-        while not ended.wait(_EVERY_S):
-            stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
-            running = [each for each in stages if each is not None]
-            if running:
-                done = sum(each.numCompletedTasks for each in running)
-                shown(done, sum(each.numTasks for each in running), "")
+    goes_on = None if state is None else f"--state {state}"
+    with (
+        working(what, unit, goes_on=goes_on, count_tasks=lambda: _tasks(spark)) as work,
+        listening(work.count),
+    ):
+        yield work
 
-    thread = threading.Thread(target=follow, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+
+def _tasks(spark: "SparkSession") -> tuple[int, int]:
+    """How many tasks of the running stages are done, and how many there are.
+
+    Nothing is known over Spark Connect, nor before Spark has started.
+    """
+    session = spark.started if isinstance(spark, LazySession) else spark
+    if session is None or type(session).__module__.startswith("pyspark.sql.connect."):
+        return 0, 0
+    tracker = session.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
+    running = [each for each in stages if each is not None]
+    return sum(each.numCompletedTasks for each in running), sum(each.numTasks for each in running)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from horolog.cli.jobs.following import working_on
 from horolog.cli.jobs.options import (
     Config,
     DryRun,
@@ -19,7 +20,7 @@ from horolog.cli.jobs.options import (
     state_needed,
 )
 from horolog.cli.options import Json
-from horolog.cli.screen import growing_progress, show_json
+from horolog.cli.screen import show_json
 from horolog.cli.verifying import (
     INTERVAL_BYTES,
     IntervalBytes,
@@ -76,7 +77,8 @@ def index(
     with session("index", master, conf) as spark:
         from horolog.jobs.files.index import index as run
 
-        with growing_progress("rebuild" if rebuild or rebuild_all else "verify", "bytes") as shown:
+        what = "rebuild" if rebuild or rebuild_all else "verify"
+        with working_on(spark, what, "bytes", state=state) as work:
             report = run(
                 spark,
                 paths,
@@ -88,7 +90,7 @@ def index(
                 settings=settings_of(settings),
                 state=state,
                 dry_run=dry_run,
-                on_progress=lambda done, total: shown(done, total, ""),
+                on_progress=work,
             )
     if as_json:
         _show_json(report)

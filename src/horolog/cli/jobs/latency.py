@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from horolog.cli.jobs.following import tasks_shown
+from horolog.cli.jobs.following import working_on
 from horolog.cli.jobs.options import (
     Config,
     From,
@@ -72,7 +72,10 @@ def latency(
     with 1 where a topic has records, and nothing could be measured.
     """
     live_ms = None if live is None else parse_duration(live)
-    with session("latency", master, conf) as spark, tasks_shown(spark, "latency"):
+    with (
+        session("latency", master, conf) as spark,
+        working_on(spark, "latency", "records") as work,
+    ):
         from horolog.jobs.questions.latency import latency as run
         from horolog.jobs.questions.pictures import draw, require_matplotlib
 
@@ -89,6 +92,7 @@ def latency(
             to=to,
             settings=settings_of(settings),
             live_ms=live_ms,
+            on_planned=lambda offsets: work(0, offsets),
         ).persist()
         try:
             totals = plain(found.where("is_total").orderBy("topic").collect())

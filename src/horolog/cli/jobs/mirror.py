@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from horolog.cli.jobs.following import working_on
 from horolog.cli.jobs.options import (
     Config,
     DryRun,
@@ -24,7 +25,7 @@ from horolog.cli.jobs.options import (
     stopped_by_signals,
 )
 from horolog.cli.options import Json, pairs
-from horolog.cli.screen import growing_progress, say, show_json, show_table, size
+from horolog.cli.screen import say, show_json, show_table, size
 
 if TYPE_CHECKING:
     from horolog.jobs.mirroring import Mirrored
@@ -142,11 +143,12 @@ def mirror(
         from horolog.jobs.mirroring import Control
         from horolog.jobs.mirroring import mirror as run
 
-        with growing_progress("mirror", "offsets") as shown:
+        with working_on(spark, "mirror", "records", state=kept) as work:
+            work(0, 0)
 
             def follow(done: "Mirrored") -> None:
-                ends = sum(each.end for each in done.partitions)
-                shown(ends - done.lag, ends, f"{done.lag} behind, {_age(done.lag_ms)}")
+                remarks = [] if done.lag_ms is None else [f"{_age(done.lag_ms)} behind"]
+                work(done.records, done.records + done.lag, "; ".join([*remarks, *done.errors[:1]]))
 
             done = run(
                 spark,

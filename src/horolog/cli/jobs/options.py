@@ -4,12 +4,13 @@ import signal
 import threading
 import tomllib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from horolog.cli.jobs.lazy_session import LazySession
 from horolog.cli.options import pairs
 from horolog.cli.screen import say
 from horolog.errors import Misconfigured
@@ -198,7 +199,7 @@ def settings_of(given: Iterable[str] | None) -> dict[str, str]:
 
 @contextmanager
 def session(job: str, master: str | None, conf: Iterable[str] | None) -> Iterator["SparkSession"]:
-    """The session that a job runs in; one that was started for it is stopped afterwards.
+    """The session that a job runs in, started when it is first used, and stopped afterwards.
 
     Raises:
         HorologError: a task of Spark ended with an error of ours; its sentence.
@@ -210,14 +211,16 @@ def session(job: str, master: str | None, conf: Iterable[str] | None) -> Iterato
         from horolog.spark.errors import without_spark
     except ImportError as error:
         raise Misconfigured(str(error)) from None
-    running = SparkSession.getActiveSession()
-    spark = start(f"horolog {job}", master=master, **pairs(conf, "--conf"))
+    given = pairs(conf, "--conf")
+    is_ours = SparkSession.getActiveSession() is None
+    spark: Any = LazySession(lambda: start(f"horolog {job}", master=master, **given))
     try:
         with without_spark():
             yield spark
     finally:
-        if running is None:
-            spark.stop()
+        if is_ours and spark.started is not None:
+            with suppress(Exception):  # py4j fails where a signal has ended or interrupted the JVM
+                spark.stop()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from horolog.cli.jobs.following import working_on
 from horolog.cli.jobs.mirror import Rename, TargetSettings
 from horolog.cli.jobs.options import (
     Config,
@@ -26,7 +27,7 @@ from horolog.cli.jobs.options import (
     stopped_by_signals,
 )
 from horolog.cli.options import Json, pairs
-from horolog.cli.screen import growing_progress, say, show_json, show_table
+from horolog.cli.screen import say, show_json, show_table
 from horolog.errors import Misconfigured
 from horolog.times import format_time
 
@@ -99,10 +100,11 @@ def reprocess(
         from horolog.jobs.mirroring import Control
         from horolog.jobs.reprocessing import reprocess as run
 
-        with growing_progress("reprocess", "records") as shown:
+        with working_on(spark, "reprocess", "records", state=state) as work:
+            work(0, 0)
 
             def follow(done: "Mirrored") -> None:
-                shown(done.records, done.records + done.lag, "")
+                work(done.records, done.records + done.lag, *done.errors[:1])
 
             done = run(
                 spark,

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from horolog.cli.jobs.archive import Archive
+from horolog.cli.jobs.following import working_on
 from horolog.cli.jobs.options import (
     Config,
     DryRun,
@@ -22,7 +23,7 @@ from horolog.cli.jobs.options import (
     state_needed,
 )
 from horolog.cli.options import Json
-from horolog.cli.screen import progress, say, show_json, size
+from horolog.cli.screen import say, show_json, size
 
 app = typer.Typer()
 
@@ -64,7 +65,10 @@ def restore(
     from horolog.jobs.archives.restoring import restore as run
 
     where = state_needed(state, dry_run=dry_run)
-    with session("restore", master, conf) as spark, progress("restoring", 1000) as advance:
+    with (
+        session("restore", master, conf) as spark,
+        working_on(spark, "restore", "segments", state=where) as work,
+    ):
         done = run(
             spark,
             archive=archive,
@@ -76,7 +80,7 @@ def restore(
             settings=settings_of(settings),
             state=where,
             dry_run=dry_run,
-            progress=lambda segments, total: advance(1000 * segments // max(total, 1)),
+            progress=work,
         )
     if as_json:
         show_json(asdict(done))

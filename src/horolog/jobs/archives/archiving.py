@@ -10,7 +10,7 @@ manifest names whole units only, and the next run goes on where it ends.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
@@ -31,8 +31,9 @@ from horolog.jobs.archives.parts import TARGET_BYTES, HourFiles
 from horolog.jobs.archives.planning import Planner
 from horolog.jobs.archives.sources import COMMITTED, Unit, open_pieces, reader_of
 from horolog.jobs.archives.store import ArchiveStore
+from horolog.jobs.counting import count
 from horolog.jobs.selection import Moment, Selection
-from horolog.jobs.spread import OnProgress, Outcome, spread
+from horolog.jobs.spread import OnProgress, spread
 from horolog.jobs.state import JobState
 from horolog.spark.object_stores import StoreOptions, shown
 from horolog.spark.options import ReadOptions
@@ -79,7 +80,7 @@ def archive(
     target_bytes: int = TARGET_BYTES,
     accept_gaps: bool = False,
     dry_run: bool = False,
-    progress: OnProgress | None = None,
+    progress: OnProgress = lambda done, total: None,
 ) -> Archived:
     """Archive committed records of topics, from where the archive ends to where the logs end.
 
@@ -97,7 +98,7 @@ def archive(
         target_bytes: a file that has reached it is closed, and another one begun.
         accept_gaps: go on behind records that the source deleted before they were archived.
         dry_run: write nothing, and say what would be archived and what refused.
-        progress: is called with how many units are done, of how many.
+        progress: is called with how many offsets are done, of how many.
 
     Raises:
         Misconfigured: an argument cannot be, another run is at work on `state`, or the archive is
@@ -180,6 +181,7 @@ class _Task:
                 )
                 for rows in reader.rows(pieces):
                     files.add(rows)
+                    count(rows.num_rows)
             written = files.close()
             files.add_facts(reader.facts)
         except CorruptBatch as error:
@@ -201,7 +203,7 @@ class _Run:
     store: ArchiveStore
     hours: Hours
     target_bytes: int
-    progress: OnProgress | None
+    progress: OnProgress
 
     def planned(self) -> Archived:
         """What a run would do."""
@@ -235,19 +237,20 @@ class _Run:
             {name: (topic.from_ms, topic.to_ms) for name, topic in plan.topics.items()},
         )
         progress = PlanProgress(plan)
-        done = 0
-        waves = spread(self.spark, plan.units, task)
-        for wave in _told(waves, plan.units, self.progress):
+        done, total = 0, sum(unit.end - unit.start for unit in plan.units)
+        self.progress(done, total)
+        for wave in spread(self.spark, plan.units, task):
             changes, unused = progress.take(wave)
             for path in unused:
                 with suppress(HorologError):
                     self.store.remove(path)
             manifest = self._commit(manifest, changes)
-            done += len(wave)
             job.record(
                 (outcome.unit.key, {"manifest": manifest.number, "error": outcome.error})
                 for outcome in wave
             )
+            done += sum(outcome.unit.end - outcome.unit.start for outcome in wave)
+            self.progress(done, total)
         manifest = self._commit(manifest, progress.rest())
         return Archived(
             archive=self.store.name,
@@ -276,16 +279,3 @@ class _Run:
                 return done
             manifest = create_archive(self.store)
         raise Misconfigured(f"Other runs write to {self.store.name} all the time: run this again")
-
-
-def _told(
-    waves: Iterator[list[Outcome[Unit, UnitDone]]], units: Sequence[Unit], tell: OnProgress | None
-) -> Iterator[list[Outcome[Unit, UnitDone]]]:
-    done = 0
-    if tell is not None:
-        tell(0, len(units))
-    for wave in waves:
-        yield wave
-        done += len(wave)
-        if tell is not None:
-            tell(done, len(units))

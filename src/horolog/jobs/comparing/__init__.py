@@ -19,7 +19,7 @@ from horolog.jobs.mirroring.offset_map import Point
 from horolog.jobs.mirroring.reading import Range, ranges_of
 from horolog.jobs.mirroring.topics import Renaming
 from horolog.jobs.selection import Moment, Selection
-from horolog.jobs.spread import spread
+from horolog.jobs.spread import OnProgress, spread
 from horolog.jobs.state import DocumentsOnly
 from horolog.spark.broker_log import BrokerLog
 from horolog.spark.file_log import FileLog
@@ -85,6 +85,7 @@ def compare(
     mirror_state: str | os.PathLike[str] | None = None,
     fields: str | Iterable[str] = ("key", "value", "headers", "time"),
     ignore_offsets: bool = False,
+    on_progress: OnProgress = lambda done, total: None,
 ) -> Compared:
     """Compare topics record by record: committed records, in the order of each partition.
 
@@ -106,6 +107,7 @@ def compare(
         fields: what has to be equal: of key, value, headers, time (milliseconds) and type (of the
             timestamp).
         ignore_offsets: the order alone counts.
+        on_progress: called with how many ranges of offsets are compared, of how many.
 
     Raises:
         Misconfigured: arguments that cannot be.
@@ -133,7 +135,11 @@ def compare(
         )
         planner.ignores_offsets = ignore_offsets
         units, found, partitions = planner.plan()
+        done = 0
+        on_progress(done, len(units))
         for wave in spread(spark, units, walk):
+            done += len(wave)
+            on_progress(done, len(units))
             for outcome in wave:
                 walked = outcome.result
                 if walked is None:

@@ -7,6 +7,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from pyspark.sql import SparkSession
 
 from horolog.errors import HorologError
+from horolog.jobs.counting import count
 from horolog.jobs.files.parts import FoundParts, Part, units_of
 from horolog.jobs.spread import OnProgress, Outcome, cores_of, spread
 from horolog.jobs.state import JobState
@@ -55,6 +56,7 @@ class _Task(Generic[Done]):
                 results.append(self.work(part))
             except (HorologError, OSError) as error:
                 results.append(str(error))
+            count(part.size)
         return results
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from horolog.errors import CorruptBatch, HorologError
+from horolog.jobs.counting import count
 from horolog.jobs.mirroring.ledger import Place
 from horolog.jobs.mirroring.moving import MAX_BYTES, Moved, may_pass
 from horolog.jobs.mirroring.reading import Range, source_batches
@@ -134,7 +135,9 @@ def _append(unit: Keep, log: CopiedLog, moved: Moved) -> None:
                     at += 1
                 ms = times[at][1] if times else None
                 log.append(header, view[position : position + header.size], ms)
-                moved.records += max(0, header.records_count) * (not header.is_control)
+                records = max(0, header.records_count) * (not header.is_control)
+                moved.records += records
+                count(records)
                 moved.bytes += header.size
                 if header.records_count:
                     moved.place = replace(moved.place, last_ms=header.max_timestamp)

@@ -24,6 +24,7 @@ from horolog.buffers import Buffer
 from horolog.client import Client, NoAnswer, Produced
 from horolog.client.appends import Appending, ProducerId
 from horolog.errors import Damaged, ErrorCode, HorologError, RequestRefused
+from horolog.jobs.counting import count
 from horolog.jobs.location import Location
 from horolog.jobs.mirroring.batches import Made, Rule, made_of
 from horolog.jobs.mirroring.ledger import Place
@@ -318,6 +319,7 @@ class _Attempt:
                 moved.bytes += len(made.batch)
                 last_ms = made.source.max_timestamp
         moved.records += records
+        count(records)
         following = 0 if base_offset is None else base_offset + records
         moved.place = replace(
             place,

@@ -55,6 +55,7 @@ class Run:
         self._carried: dict[str, CarriedGroup] = {}
         self._failures: list[str] = []
         self._group_failure: str | None = None
+        self._round_failure: str | None = None
         self._records = self._bytes = 0
         self._stack = ExitStack()
         self._source = (
@@ -69,7 +70,6 @@ class Run:
         )
 
         self._topics = KnownTopics(selection, self._source, destination, ledger, renaming)
-        self._notes: dict[str, None] = {}
 
     def close(self) -> None:
         """Close the connections of the driver."""
@@ -143,8 +143,7 @@ class Run:
                 )
             )
         errors = [*self._topics.failed.values(), *self._failures]
-        if self._group_failure is not None:
-            errors.append(self._group_failure)
+        errors += [each for each in (self._group_failure, self._round_failure) if each is not None]
         errors += [
             describe(RequestRefused(ErrorCode.none, text), [str(partition)])
             for partition, text in sorted({**self._passing, **self._stopped}.items())
@@ -154,7 +153,7 @@ class Run:
             self._bytes,
             tuple(partitions),
             tuple(each for _, each in sorted(self._carried.items())),
-            (*self._topics.notes, *self._notes, self._to.note),
+            (*self._topics.notes, self._to.note),
             tuple(dict.fromkeys(errors)),
             is_dry_run,
         )
@@ -176,13 +175,15 @@ class Run:
         except (HorologError, OSError) as error:
             if is_first or is_once or not may_pass(error):
                 raise
-            self._notes[f"{self._selection.source}: {error}"] = None
+            self._round_failure = str(error)
             return False
+        self._round_failure = None
         if not units:
             return False
         before = {each.partition: each.place.offset for each in units}
         self._ledger.begin({each.partition: each.place for each in units})
         has_moved = False
+        self._control.on_progress(self.report())
         for wave in self._to.move(self._spark, units):
             self._take(wave)
             has_moved |= any(

@@ -1,7 +1,7 @@
 """Which times of a log are wrong, and what bounds on them would have rejected (KIP-937)."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -110,6 +110,7 @@ def audit(
     settings: Mapping[str, str] | None = None,
     before_max_ms: int | None = None,
     after_max_ms: int | None = DEFAULT_AFTER_MAX_MS,
+    on_planned: Callable[[int], None] = lambda offsets: None,
 ) -> DataFrame:
     """Count records whose create times are wrong.
 
@@ -128,6 +129,7 @@ def audit(
         before_max_ms: how old a record may be, as `message.timestamp.before.max.ms`; None for any
             age, Kafka's default.
         after_max_ms: how far ahead of the clock, as `message.timestamp.after.max.ms`.
+        on_planned: called with how many offsets are to be read, before they are.
 
     Returns:
         A row for each topic, partition, producer, clock and hour that has records:
@@ -151,6 +153,7 @@ def audit(
     bounds = bounds_of(before_max_ms, after_max_ms, SystemClock().now_ms())
     selection = Selection.of(source, topics, topics_pattern, from_, to, settings)
     scan = Scan.plan(spark, selection, with_producers=True)
+    on_planned(scan.offsets)
     parts = scan.frame(spark, AuditSummary(bounds), ddl_of(PARTS))
     return added_up(with_late_across(parts, scan))
 

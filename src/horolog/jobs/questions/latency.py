@@ -1,7 +1,7 @@
 """How long records take from their producer to the log (KIP-33, use case 5)."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -45,6 +45,7 @@ def latency(
     to: Moment | None = None,
     settings: Mapping[str, str] | None = None,
     live_ms: int | None = None,
+    on_planned: Callable[[int], None] = lambda offsets: None,
 ) -> DataFrame:
     """The distribution of append time minus create time, topic by topic and hour by hour.
 
@@ -63,6 +64,7 @@ def latency(
         live_ms: instead of what the log holds, read what is appended for so long, and measure the
             reader's clock minus create time. It includes the way to the reader, and compares two
             machines' clocks.
+        on_planned: called with how many offsets are to be read, before they are.
 
     Returns:
         A row for each topic with `hour` null, and one for each of its hours of append time:
@@ -81,9 +83,9 @@ def latency(
     selection = Selection.of(source, topics, topics_pattern, from_, to, settings)
     summary, measure = LatencySummary(), BY_APPEND_TIME
     if live_ms is None:
-        parts = Scan.plan(spark, selection, with_producers=False).frame(
-            spark, summary, ddl_of(PARTS)
-        )
+        scan = Scan.plan(spark, selection, with_producers=False)
+        on_planned(scan.offsets)
+        parts = scan.frame(spark, summary, ddl_of(PARTS))
     else:
         _check_live(selection, live_ms)
         measure = BY_READER

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from horolog.jobs.counting import Counts, count, counted, counts_of
 from horolog.jobs.questions.groups import Flags, Numbers
 from horolog.jobs.selection import Selection
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
@@ -153,15 +154,20 @@ class Scan:
         return cls(tuple(task for each in scans for task in each.tasks), first.options, first.names)
 
     @property
+    def offsets(self) -> int:
+        """How many offsets its tasks read, as far as that is planned."""
+        return sum(each.end - each.start for task in self.tasks for each in task)
+
+    @property
     def knows_append_times(self) -> bool:
         """Whether the log may know append times in addition to the records' own."""
         return columns.APPEND_TIME_MS in self.names
 
     def frame(self, spark: SparkSession, summary: Summary, schema: str) -> DataFrame:
         """What a summary makes of each task; run when Spark needs it."""
-        count = len(self.tasks)
-        numbers = spark.range(0, count, 1, max(count, 1))
-        return numbers.mapInArrow(_Run(self, summary), schema)
+        tasks = len(self.tasks)
+        numbers = spark.range(0, tasks, 1, max(tasks, 1))
+        return numbers.mapInArrow(_Run(self, summary, counts_of(spark)), schema)
 
     def times(self, place: int, only: tuple[str, int] | None = None) -> Iterator[Times]:
         """The times that a task reads, of one partition only if that is said."""
@@ -170,22 +176,25 @@ class Scan:
             task = tuple(each for each in task if tuple(each.partition) == only)
         nullable = [True] * len(self.names)
         for table in read_task(task, Wanted(), self.options, self.names, nullable):
+            count(table.num_rows)
             yield Times.of(table)
 
 
 class _Run(SentToWorkers):
     """What Spark calls with the numbers of the tasks."""
 
-    def __init__(self, scan: Scan, summary: Summary) -> None:
+    def __init__(self, scan: Scan, summary: Summary, counts: Counts | None) -> None:
         self.scan = pickle.dumps(scan)  # once, not for each reference to a stretch
         self.summary = summary
+        self.counts = counts
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         scan: Scan = pickle.loads(self.scan)  # noqa: S301 - of the driver
         with in_one_sentence():
             for batch in batches:
                 for place in batch.column(0).to_pylist():
-                    yield from self.summary(place, scan.times(place))
+                    with counted(self.counts, place):
+                        yield from self.summary(place, scan.times(place))
 
 
 def knows_append_times(selection: Selection) -> bool:

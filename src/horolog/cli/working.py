@@ -1,0 +1,212 @@
+"""How far long work is, on standard error, and where it stopped.
+
+A terminal has a bar; a log gets a line each half minute, whether the work gets on or not.
+"""
+
+import logging
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
+
+from horolog.cli.screen import say, size
+from horolog.clock import SystemClock
+from horolog.times import format_time
+
+LOG_EVERY_S: Final = 30.0
+_BAR_EVERY_S: Final = 0.5
+_WINDOW_S: Final = 60.0
+"""What the rate is taken of: the last minute, or longer where there was one step in it."""
+
+CountTasks = Callable[[], tuple[int, int]]
+"""How many tasks of what runs now are done, and how many there are."""
+
+
+class Work:
+    """What is done of some work, and how fast. Called by the work; read by a thread that shows it.
+
+    Its text: `mirror: 1,200 of 4,800 records (25 %), 300/s, 3,600 left, 12 s to go`.
+    """
+
+    def __init__(self, what: str, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """Of nothing done yet; `unit` is the name of what is counted, as records or bytes."""
+        self.done = self.total = 0
+        self.remark = ""
+        self._what, self._unit = what, unit
+        self._clock = clock
+        self._before: int | None = None  # done by earlier runs
+        self._tasks = (0, 0)
+        self._steps: deque[tuple[float, int]] = deque()
+        self._lock = threading.Lock()
+
+    def __call__(self, done: int, total: int, remark: str = "") -> None:
+        """Set how much is done, and of how much; 0 if that is not known."""
+        if self._before is None:
+            self._before = done
+        self.total, self.remark = total, remark
+        self._step(done)
+
+    def count(self, done: int) -> None:
+        """Set how much the tasks have done, those under way included, as far as they have said."""
+        done += self._before or 0
+        self._step(min(done, self.total) if self.total else done)
+
+    def tasks(self, done: int, total: int) -> None:
+        """Set how many tasks are done of those that run or wait."""
+        self._tasks = (done, total)
+
+    def _step(self, done: int) -> None:
+        now = self._clock()
+        with self._lock:
+            if not self._steps or done > self.done:
+                self.done = done
+                self._steps.append((now, done))
+            while len(self._steps) > 2 and self._steps[1][0] < now - _WINDOW_S:
+                self._steps.popleft()
+
+    def _rate(self) -> float:
+        """Of a second; 0 if there is none yet."""
+        with self._lock:
+            if len(self._steps) < 2:
+                return 0.0
+            since, before = self._steps[0]
+        return max(0.0, (self.done - before) / max(self._clock() - since, 1e-3))
+
+    def __str__(self) -> str:
+        parts = []
+        if self.total:
+            share = 100 * self.done // self.total
+            done, of = self._amount(self.done), self._amount(self.total)
+            parts.append(f"{done} of {of}{self._named} ({share} %)")
+        elif self.done:
+            parts.append(f"{self._amount(self.done)}{self._named}")
+        if rate := self._rate():
+            parts.append(f"{self._amount(round(rate))}/s")
+            if (left := self.total - self.done) > 0:
+                parts.append(f"{self._amount(left)} left")
+                parts.append(f"{_span(left / rate)} to go")
+        if self._tasks[1]:
+            parts.append(f"{self._tasks[0]} of {self._tasks[1]} tasks")
+        if self.remark:
+            parts.append(self.remark)
+        return f"{self._what}: {', '.join(parts) or 'nothing done yet'}"
+
+    @property
+    def _named(self) -> str:
+        return "" if self._unit == "bytes" else f" {self._unit}"
+
+    def _amount(self, count: int) -> str:
+        return size(count) if self._unit == "bytes" else f"{count:,}"
+
+
+@contextmanager
+def working(
+    what: str, unit: str, *, goes_on: str | None = None, count_tasks: CountTasks | None = None
+) -> Iterator[Work]:
+    """Show how far work is until it ends, and say where, if Ctrl-C or SIGTERM ends it.
+
+    Args:
+        what: the name of the work.
+        unit: of what is counted.
+        goes_on: the option and directory with which the same command goes on.
+        count_tasks: of Spark.
+
+    Raises:
+        typer.Exit: a signal has ended it: 130 for Ctrl-C, 143 for SIGTERM.
+    """
+    work = Work(what, unit)
+    numbers: list[int] = []
+
+    def look() -> None:
+        if count_tasks is not None:
+            work.tasks(*count_tasks())
+
+    with ExitStack() as stack:
+        stack.enter_context(_terminable(numbers.append))
+        stack.enter_context(_shown(work, look))
+        try:
+            yield work
+        except KeyboardInterrupt:
+            stack.close()
+            logging.disable(logging.NOTSET)
+            go_on = "" if goes_on is None else f". The same command with {goes_on} goes on there"
+            say(f"stopped at {work}{go_on}")
+            raise typer.Exit(128 + (numbers or [signal.SIGINT])[0]) from None
+
+
+@contextmanager
+def _terminable(note: Callable[[int], None]) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM interrupt, unless they have handlers of their own."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {
+        number: handler
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if is_main
+        and (handler := signal.getsignal(number)) in (signal.SIG_DFL, signal.default_int_handler)
+    }
+
+    def interrupt(number: int, _: object) -> None:
+        note(number)
+        logging.disable()  # py4j logs what interrupts its calls, with a traceback
+        raise KeyboardInterrupt
+
+    for number in before:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _shown(work: Work, look: Callable[[], None]) -> Iterator[None]:
+    ended = threading.Event()
+    with ExitStack() as stack:
+        if sys.stderr.isatty():
+            show, every_s = stack.enter_context(_bar(work)), _BAR_EVERY_S
+        else:
+            clock = SystemClock()
+            show = lambda: say(f"{format_time(clock.now_ms())}  {work}")  # noqa: E731
+            every_s = LOG_EVERY_S
+
+        def follow() -> None:
+            while not ended.wait(every_s):
+                look()
+                show()
+
+        thread = threading.Thread(target=follow, name="progress", daemon=True)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(ended.set)
+        yield
+
+
+@contextmanager
+def _bar(work: Work) -> Iterator[Callable[[], None]]:
+    text = TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold"))
+    options: Any = {"transient": True, "redirect_stdout": sys.stdout.isatty()}
+    with Progress(BarColumn(bar_width=12), text, console=Console(stderr=True), **options) as bar:
+        task = bar.add_task(str(work), total=None)
+        yield lambda: bar.update(
+            task, description=str(work), completed=work.done, total=work.total or None
+        )
+
+
+def _span(seconds: float) -> str:
+    """A span of time in two units at most."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3_600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3_600} h {whole % 3_600 // 60} min"
