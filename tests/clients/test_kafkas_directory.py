@@ -6,10 +6,12 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from command_runner import run_command
 from raw_connection import RawConnection, produce_fields
 from running_broker import RunningBroker
 
 from golden import HIDDEN_FROM_KAFKA, GoldenPartition, copy_directory, partitions, text
+from horolog.client import Client, CommittedOffset, ResourceType
 from horolog.clock import DAY_MS, ManualClock
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
@@ -183,3 +185,104 @@ def test_years_of_retention_take_nothing_of_it(broker: RunningBroker) -> None:
     before = {key: each.size for key, each in broker.broker.partitions.items()}
     assert broker.run(broker.service.background_tasks.run_retention()) == []
     assert before == {key: each.size for key, each in broker.broker.partitions.items()}
+
+
+def said(caplog: pytest.LogCaptureFixture) -> str:
+    return "\n".join(record.getMessage() for record in caplog.records)
+
+
+def test_what_is_not_carried_over_from_kafka_is_said_by_group_and_setting(
+    make_broker: Callable[..., RunningBroker], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = copy_directory("clean", tmp_path / "kafka")
+    with (directory / "__cluster_metadata-0" / f"{0:020}.log").open("ab") as metadata:
+        settings = (
+            b"\x01\x04\x00\x04\x01\x11log.retention.ms\x023\x00",
+            b"\x01\x04\x00\x04\x01\x16ssl.keystore.password\x05hush\x00",
+            b"\x01\x04\x00\x02\x0cclient-none\x14min.insync.replicas\x022\x00",
+        )
+        records = [Record(5, None, value) for value in settings]
+        metadata.write(build_batch(records, base_offset=10_000))
+    broker = make_broker(log_dir=directory, clock=ManualClock(FAR_MS))
+    assert "group 'golden-group': the offsets that it committed with Kafka" in said(caplog)
+    assert "client-none-0 at 7" in said(caplog)
+    assert "log.retention.ms=3 of every broker in Kafka's metadata is not carried" in said(caplog)
+    assert "ssl.keystore.password=[hidden] of every broker" in said(caplog)
+    assert "min.insync.replicas=2 of topic client-none" in said(caplog)
+    assert "started on it again: so far nothing" in said(caplog)
+
+    with Client(broker.address) as client:
+        left = client.left_behind("client-none")
+        assert left is not None
+        assert (left.is_adopted, left.is_made_here) == (True, False)
+        assert left.settings == {"min.insync.replicas": "2"}
+        assert ("golden-group", 0, 7) in left.offsets
+        for group, partition, offset in left.offsets:
+            client.offset_commit(group, {("client-none", partition): CommittedOffset(offset)})
+        client.create_topics({"made": 1})
+        of_made, left = client.left_behind("made"), client.left_behind("client-none")
+        assert of_made is not None
+        assert (of_made.is_adopted, of_made.is_made_here) == (False, True)
+        assert left is not None
+        assert left.offsets == []
+        client.alter_configs({(ResourceType.TOPIC, "client-gzip"): {"retention.ms": "-1"}})
+    caplog.clear()
+    broker.restart()
+    assert "group 'golden-group'" not in said(caplog)
+    back = caplog.records[-1].getMessage()
+    assert "topics (their directories become *-stray) made; " in back
+    assert "settings of topics client-gzip; offsets of groups 'golden', 'golden-group'" in back
+
+
+def test_a_directory_of_horologs_own_has_nothing_left_behind(
+    make_broker: Callable[..., RunningBroker], caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = make_broker()
+    with Client(broker.address) as client:
+        client.create_topics({"t": 1})
+        client.offset_commit("g", {("t", 0): CommittedOffset(0)})
+        broker.restart()
+        left = client.left_behind("t")
+    assert left is not None
+    assert (left.is_adopted, left.is_made_here, left.settings, left.offsets) == (
+        False,
+        False,
+        {},
+        [],
+    )
+    assert "Kafka" not in said(caplog)
+
+
+def test_more_than_fits_one_answer_is_asked_for_page_by_page(
+    make_broker: Callable[..., RunningBroker], tmp_path: Path
+) -> None:
+    directory = copy_directory("clean", tmp_path / "kafka")
+    groups = [f"group-{at:05}" for at in range(5_000)]
+    with (directory / "__consumer_offsets-0" / f"{0:020}.log").open("ab") as log:
+        records = [
+            Record(5, b"\0\1\0\x0b%b\0\x0bclient-none\0\0\0\0" % group.encode(), bytes(24))
+            for group in groups
+        ]
+        log.write(build_batch(records, base_offset=10_000))
+    broker = make_broker(log_dir=directory, clock=ManualClock(FAR_MS))
+    with Client(broker.address) as client:
+        left = client.left_behind("client-none")
+    assert left is not None
+    assert {group for group, _, _ in left.offsets} >= set(groups)
+    assert len(left.offsets) == len(set(left.offsets))
+
+
+def test_topics_describe_shows_what_is_not_carried_over(broker: RunningBroker) -> None:
+    with Client(broker.address) as client:
+        client.create_topics({"made": 1})
+    described = run_command("topics", "describe", "compacted", HOROLOG_BOOTSTRAP=broker.address)
+    assert "nothing of it expires until it is given settings" in described.out
+    assert ["cleanup.policy", "compact"] in [line.split() for line in described.lines]
+    assert ["golden", "0", "132"] in [line.split() for line in described.lines]
+    made = run_command("topics", "describe", "made", "--json", HOROLOG_BOOTSTRAP=broker.address)
+    assert made.json["left_behind"] == {
+        "is_adopted": False,
+        "is_made_here": True,
+        "settings": {},
+        "offsets": [],
+    }

@@ -100,6 +100,7 @@ class Broker:
         self.queries = Queries(
             self.metadata, store, clock, self.topics, self.partitions, opened.stored.queries
         )
+        self.left_behind = opened.left_behind
         self.conversions = Conversions()
         self.timestamp_warnings = TimestampWarnings(live, clock, self.partitions)
         self.background_tasks = BackgroundTasks(

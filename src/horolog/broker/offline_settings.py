@@ -17,7 +17,7 @@ from horolog.config.tables import topic_settings
 from horolog.errors import Misconfigured
 from horolog.metadata.copies import read_stored
 from horolog.metadata.store import FILE_NAME
-from horolog.storage.adoption.cluster_metadata import read_topic_settings
+from horolog.storage.adoption.cluster_metadata import read_cluster_metadata
 from horolog.storage.files import Files
 
 
@@ -63,7 +63,7 @@ class OfflineSettings:
         self._found = found
         self._rows = {row.name: row for row in stored.topics} if stored is not None else {}
         self._has_store = stored is not None
-        self._of_kafka = read_topic_settings(Files(read_only=True), log_dir)
+        self._of_kafka = read_cluster_metadata(Files(read_only=True), log_dir).topics
         self._log_dir = log_dir
         self._configured(of_topics)
 

@@ -14,6 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from horolog.broker.adopted_settings import compacting, obeyed_settings
+from horolog.broker.left_behind import LeftBehind
 from horolog.broker.producer_ids import FIRST as FIRST_PRODUCER_ID
 from horolog.broker.stored_settings import StoredSettings, read_stored_settings
 from horolog.clock import Clock
@@ -24,7 +25,8 @@ from horolog.metadata.rows import Stored
 from horolog.metadata.salvage import open_store
 from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.metadata.topics import Topic
-from horolog.storage.adoption.cluster_metadata import read_topic_settings
+from horolog.storage.adoption.cluster_metadata import read_cluster_metadata
+from horolog.storage.adoption.consumer_offsets import read_consumer_offsets
 from horolog.storage.directory.lock import DirectoryLock, lock_log_dir
 from horolog.storage.files import Files
 from horolog.storage.log_dir.log_dir import FoundPartitions, LogDir
@@ -44,6 +46,8 @@ class OpenedStorage:
     log_dir: LogDir
     topics: tuple[Topic, ...]
     """The topics to serve."""
+    left_behind: LeftBehind
+    """By an Apache Kafka that had this directory."""
 
     def close(self) -> None:
         """Close everything without a clean shutdown."""
@@ -97,6 +101,7 @@ class _Opening:
     overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     compacted: set[str] = field(default_factory=set)
     """By an Apache Kafka that had this directory."""
+    left_behind: LeftBehind = field(default_factory=LeftBehind)
 
     @property
     def config(self) -> BrokerConfig:
@@ -122,7 +127,25 @@ class _Opening:
         except BaseException:
             log_dir.close(clean=False)
             raise
-        return OpenedStorage(self.settings, self.store, self.stored, log_dir, tuple(self._topics()))
+        topics = tuple(self._topics())
+        self._warn_of_what_is_left_behind(topics)
+        return OpenedStorage(
+            self.settings, self.store, self.stored, log_dir, topics, self.left_behind
+        )
+
+    def _warn_of_what_is_left_behind(self, topics: tuple[Topic, ...]) -> None:
+        committed = {(row.group_id, row.topic, row.partition) for row in self.stored.offsets}
+        made_here = {
+            "settings of topics": sorted(self.stored_settings.topics),
+            "settings of brokers": sorted(
+                {name for given in self.stored_settings.brokers.values() for name in given}
+            ),
+            "offsets of groups": sorted({repr(group) for group, _, _ in committed}),
+        }
+        for warning in self.left_behind.warnings(
+            topics, self.settings, lambda *key: key in committed, made_here
+        ):
+            _LOG.warning("%s", warning)
 
     def _topics(self) -> list[Topic]:
         return [
@@ -143,12 +166,18 @@ class _Opening:
 
         They are read at every start, because that Kafka may have run in between.
         """
-        for topic, given in read_topic_settings(Files(read_only=True), self.path).items():
+        files = Files(read_only=True)
+        metadata = read_cluster_metadata(files, self.path)
+        ignored = {}
+        for topic, given in metadata.topics.items():
             if topic in owned:
                 continue
             if "compact" in given.get("cleanup.policy", "").split(","):
                 self.compacted.add(topic)
-            self.overrides[topic] = obeyed_settings(self.settings, given)
+            obeyed = self.overrides[topic] = obeyed_settings(self.settings, given)
+            ignored[topic] = {name: given[name] for name in given if name not in obeyed}
+        offsets = read_consumer_offsets(files, self.path)
+        self.left_behind = LeftBehind(metadata, offsets, ignored)
 
     def _topic_config(self, topic: str) -> TopicConfig:
         config = self.settings.topic_config(self.overrides.get(topic))
@@ -157,6 +186,7 @@ class _Opening:
     def _choose(self, found: FoundPartitions) -> Mapping[TopicPartition, str]:
         """Reconcile the directories found; return those to leave alone, with the reason."""
         self.plan = self._reconciled(found)
+        self.left_behind = replace(self.left_behind, is_kafkas=bool(found.internal))
         self.owned.update((row.name, row.topic_id) for row in self.plan.rows if not row.adopted)
         return {TopicPartition(*key): why for key, why in self.plan.left_alone.items()}
 

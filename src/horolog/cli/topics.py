@@ -8,7 +8,7 @@ from horolog.cli.connecting import CommandConfig, CommandProperties, connect
 from horolog.cli.options import LOCAL, Bootstrap, Json, Partitions, Topic, Zone, pairs
 from horolog.cli.screen import show_json, show_table
 from horolog.cli.topic_facts import PartitionFacts, partition_facts
-from horolog.client import ResourceType, TopicMetadata
+from horolog.client import LeftBehind, ResourceType, TopicMetadata
 from horolog.clock import format_duration
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.times import format_time, parse_zone
@@ -107,11 +107,17 @@ def describe(
         facts = partition_facts(client, topic)
         resource = (ResourceType.TOPIC, topic)
         entries = client.describe_configs([resource])[resource]
+        left = client.left_behind(topic, facts[0].partition) if facts else None
     given = {name: entry for name, entry in entries.items() if everything or not entry.is_default}
     if as_json:
         settings = {name: entry.value for name, entry in given.items()}
         show_json(
-            {"topic": topic, "partitions": [_plain(each) for each in facts], "settings": settings}
+            {
+                "topic": topic,
+                "partitions": [_plain(each) for each in facts],
+                "settings": settings,
+                "left_behind": None if left is None else left._asdict(),
+            }
         )
         return
     shown_zone = parse_zone(zone or "UTC")
@@ -142,6 +148,24 @@ def describe(
         typer.echo("")
         rows = [(name, entry.value, _SOURCES.get(entry.source)) for name, entry in given.items()]
         show_table(("setting", "value", "given"), rows)
+    if left is not None:
+        _show_left_behind(left)
+
+
+def _show_left_behind(left: LeftBehind) -> None:
+    if left.is_adopted:
+        typer.echo("\nfound on disk: nothing of it expires until it is given settings")
+    if left.is_made_here:
+        typer.echo(
+            "\nunknown to the Kafka that had the log directory, which would rename its "
+            "directories to *-stray (docs/takeover.md)"
+        )
+    if left.settings:
+        typer.echo("\nsettings that Kafka gave it, without effect here:")
+        show_table(("setting", "value"), list(left.settings.items()))
+    if left.offsets:
+        typer.echo("\ncommitted with Kafka and not carried over (docs/takeover.md):")
+        show_table(("group", "partition", "offset"), left.offsets)
 
 
 @app.command()

@@ -29,7 +29,7 @@ from horolog.client.offset_lookups import (
 )
 from horolog.client.records import Produced
 from horolog.client.security import Security
-from horolog.client.time_ranges import OffsetSpan, RangeClock
+from horolog.client.time_ranges import LeftBehind, OffsetSpan, RangeClock
 from horolog.client.transactions import Transaction
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ __all__ = [
     "Fetched",
     "FoundOffset",
     "FoundRecord",
+    "LeftBehind",
     "NoAnswer",
     "OffsetSpan",
     "PartitionMetadata",

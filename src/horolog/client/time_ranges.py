@@ -14,7 +14,7 @@ from horolog.client.offset_lookups import TopicPartition
 from horolog.client.retrying import RetriedCalls
 from horolog.json_text import from_json
 from horolog.wire.api import ApiKey
-from horolog.wire.features import LOOKUP_WAY, RETENTION, TIME_RANGES, RangeClock
+from horolog.wire.features import LEFT_BEHIND, LOOKUP_WAY, RETENTION, TIME_RANGES, RangeClock
 from horolog.wire.malformed import MalformedResponse
 
 __all__ = ["LookupReport", "OffsetSpan", "RangeClock", "RetentionReport", "TimeRangeCalls"]
@@ -64,8 +64,21 @@ class RetentionReport(NamedTuple):
     """Of each, oldest first, the members that docs/wire.md lists."""
 
 
+class LeftBehind(NamedTuple):
+    """What a Kafka that had the log directory knows of a topic, and its broker does not."""
+
+    is_adopted: bool
+    """The topic was found on disk and has no settings here: nothing of it expires."""
+    is_made_here: bool
+    """That Kafka does not know the topic."""
+    settings: Mapping[str, str]
+    """Those that it gave the topic and that are without effect here."""
+    offsets: Sequence[tuple[str, int, int]]
+    """Group, partition and offset of what was committed with it, and not here."""
+
+
 class TimeRangeCalls(RetriedCalls):
-    """Calls about times that horolog's brokers answer and Apache Kafka's do not."""
+    """Questions about a topic that horolog's brokers answer and Apache Kafka's do not."""
 
     def time_ranges(
         self,
@@ -192,6 +205,38 @@ class TimeRangeCalls(RetriedCalls):
                     raise ValueError(f"{first} after {before}")
             except (ValueError, TypeError, KeyError):
                 raise MalformedResponse(f"{RETENTION} was described in another way") from None
+
+    def left_behind(self, topic: str, partition: int = 0) -> LeftBehind | None:
+        """What is not carried over from a Kafka; None from a broker that does not report it.
+
+        Args:
+            topic: its name.
+            partition: one that it has; its leader is asked.
+
+        Raises:
+            RequestRefused: there is no such partition, or another refusal.
+            NoAnswer: no broker answers.
+        """
+        first, entries = 0, list[Sequence[Any]]()
+        while True:
+            name = f"{LEFT_BEHIND}/{first}"
+            answer = self._persist(partial(self._answer_about, topic, partition, LEFT_BEHIND, name))
+            if answer is None:
+                return None
+            try:
+                entries += answer["entries"]
+                if answer["next"] is None:
+                    return LeftBehind(
+                        bool(answer["is_adopted"]),
+                        bool(answer["is_made_here"]),
+                        {each[0]: each[1] for each in entries if len(each) == 2},
+                        [(each[0], each[1], each[2]) for each in entries if len(each) > 2],
+                    )
+                first, before = int(answer["next"]), first
+                if first <= before:
+                    raise ValueError(f"{first} after {before}")
+            except (ValueError, TypeError, KeyError, IndexError):
+                raise MalformedResponse(f"{LEFT_BEHIND} was described in another way") from None
 
     def _lookup_way(
         self, topic: str, partition: int, name: str, deadline: Deadline

@@ -52,6 +52,11 @@ RETENTION: Final = "horolog.retention.explain"
 `RETENTION/` and a JSON object."""
 
 
+LEFT_BEHIND: Final = "horolog.left.behind"
+"""DescribeConfigs of a topic has what a Kafka knows of it that is not carried over, under
+`LEFT_BEHIND/FROM`."""
+
+
 class RangeClock(StrEnum):
     """Whose time it is, in requests of `TIME_RANGES`."""
 
@@ -65,7 +70,15 @@ class RangeClock(StrEnum):
 
 FEATURES: Final = MappingProxyType(
     dict.fromkeys(
-        (APPEND_TIME, APPEND_TIME_RESET, EXACTLY_ONCE, LOOKUP_WAY, RETENTION, TIME_RANGES),
+        (
+            APPEND_TIME,
+            APPEND_TIME_RESET,
+            EXACTLY_ONCE,
+            LEFT_BEHIND,
+            LOOKUP_WAY,
+            RETENTION,
+            TIME_RANGES,
+        ),
         Versions(1, 1),
     )
 )

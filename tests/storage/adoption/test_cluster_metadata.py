@@ -7,7 +7,7 @@ import pytest
 
 from golden import GOLDEN, partitions
 from horolog.record.builder import Record, build_batch
-from horolog.storage.adoption.cluster_metadata import TopicSettings, read_topic_settings
+from horolog.storage.adoption.cluster_metadata import Overrides, read_cluster_metadata
 from horolog.storage.files import Files
 
 FILES = Files(read_only=True)
@@ -52,8 +52,8 @@ def log(log_dir: Path, *values: bytes, base_offset: int = 0) -> Path:
     return write(log_dir, "00000000000000000000.log", *values, base_offset=base_offset)
 
 
-def read(log_dir: Path) -> TopicSettings:
-    return read_topic_settings(FILES, log_dir)
+def read(log_dir: Path) -> Overrides:
+    return read_cluster_metadata(FILES, log_dir).topics
 
 
 @pytest.mark.parametrize("name", ["clean", "killed"])
@@ -91,6 +91,47 @@ def test_a_topic_that_was_removed_leaves_no_settings_to_the_next_of_its_name(
     log(tmp_path, topic("a", FIRST), setting("a", "cleanup.policy", "compact"), removed(FIRST))
     log(tmp_path, topic("a", SECOND), setting("a", "retention.ms", "7"), base_offset=3)
     assert read(tmp_path) == {"a": {"retention.ms": "7"}}
+
+
+def test_settings_that_are_no_topics_are_told_apart_by_whose_they_are(tmp_path: Path) -> None:
+    log(
+        tmp_path,
+        topic("a", FIRST),
+        topic("b", SECOND),
+        removed(SECOND),
+        setting("", "log.retention.ms", "3", resource_type=4),
+        setting("1", "log.cleaner.threads", "2", resource_type=4),
+        setting("1", "log.cleaner.threads", None, resource_type=4),
+        setting("g", "consumer.session.timeout.ms", "4", resource_type=32),
+    )
+    found = read_cluster_metadata(FILES, tmp_path)
+    assert found.topics == {}
+    assert found.topic_ids == {"a": FIRST}
+    assert found.others == {
+        ("broker", ""): {"log.retention.ms": "3"},
+        ("group", "g"): {"consumer.session.timeout.ms": "4"},
+    }
+
+
+def test_access_control_scram_users_and_quotas_are_counted(tmp_path: Path) -> None:
+    def quota(user: str | None, *, remove: bool) -> bytes:
+        entity = uvarint(2) + text("user") + text(user) + b"\0"
+        return b"\x01\x0e\x00" + entity + text("rate") + bytes(8) + bytes([remove]) + b"\0"
+
+    log(
+        tmp_path,
+        b"\x01\x12\x00" + FIRST.bytes,
+        b"\x01\x12\x00" + SECOND.bytes,
+        b"\x01\x13\x00" + FIRST.bytes,
+        b"\x01\x0b\x00" + text("alice") + b"\x01",
+        b"\x01\x0b\x00" + text("alice") + b"\x02",
+        b"\x01\x16\x00" + text("alice") + b"\x01",
+        quota("bob", remove=False),
+        quota(None, remove=False),
+        quota("bob", remove=True),
+    )
+    found = read_cluster_metadata(FILES, tmp_path)
+    assert found.counted == {"access control entry": 1, "SCRAM credential": 1, "client quota": 1}
 
 
 def test_a_snapshot_replaces_all_before_it(tmp_path: Path) -> None:

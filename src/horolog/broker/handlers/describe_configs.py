@@ -16,13 +16,14 @@ from horolog.broker.clock_control import describe_clock
 from horolog.broker.dispatch import Request, api
 from horolog.broker.exactly_once_control import describe_all_queries, describe_queries
 from horolog.broker.handlers.config_resources import check_broker, unknown_type
+from horolog.broker.left_behind_control import list_left_behind
 from horolog.broker.retention_control import explain_retention
 from horolog.broker.time_ranges_control import explain_lookup, find_time_ranges
 from horolog.config import DescribedSetting, describe_broker, describe_cluster, describe_topic
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
 from horolog.wire.api import ApiKey
 from horolog.wire.config_resources import ResourceType
-from horolog.wire.features import EXACTLY_ONCE, LOOKUP_WAY, RETENTION, TIME_RANGES
+from horolog.wire.features import EXACTLY_ONCE, LEFT_BEHIND, LOOKUP_WAY, RETENTION, TIME_RANGES
 from horolog.wire.requests import DescribeConfigsRequest
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ MOST_QUESTIONS: Final = 500
 """In one request: names with a value that is looked up for the answer (docs/wire.md)."""
 
 _ABOUT_TOPICS: Final = {
+    LEFT_BEHIND: list_left_behind,
     LOOKUP_WAY: explain_lookup,
     RETENTION: explain_retention,
     TIME_RANGES: find_time_ranges,

@@ -1,4 +1,4 @@
-"""What a Kafka that had this log directory knew of its topics' settings; read, never written.
+"""What a Kafka that had this log directory knew of its topics and settings; read, never written.
 
 A broker that is its own controller (KRaft) keeps them in `__cluster_metadata-0`: a
 snapshot `<offset>-<epoch>.checkpoint` and the log after it, both batches of format v2
@@ -8,17 +8,26 @@ whose records hold (KIP-631, and metadata/src/main/resources/common/metadata in 
 
 Of these are read, strings being compact, tagged fields at the end skipped:
 
-    2  TopicRecord          name · uuid
-    4  ConfigRecord         i8 resource type (2: topic) · resource name · name · value or null
-    9  RemoveTopicRecord    uuid
+     2  TopicRecord                       name · uuid
+     4  ConfigRecord                      i8 resource type · resource name · name · value or null
+     9  RemoveTopicRecord                 uuid
+    11  UserScramCredentialRecord         user · i8 mechanism
+    14  ClientQuotaRecord                 array of (type · name or null) · name · f64 · i8 remove
+    18  AccessControlEntryRecord          uuid
+    19  RemoveAccessControlEntryRecord    uuid
+    22  RemoveUserScramCredentialRecord   user · i8 mechanism
 
-Others keep no settings here; `cleaner-offset-checkpoint` still says what was compacted.
+The last five are counted only. Others keep no settings here; `cleaner-offset-checkpoint` still says
+what was compacted.
 """
 
 import logging
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from horolog.errors import CorruptFile, HorologError
 from horolog.storage import names
@@ -32,15 +41,30 @@ _CLEANED = "cleaner-offset-checkpoint"
 _SNAPSHOT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 _FRAME_VERSION = 1
 _TOPIC, _CONFIG, _REMOVE_TOPIC = 2, 4, 9
+_SCRAM, _QUOTA, _ACL, _REMOVE_ACL, _REMOVE_SCRAM = 11, 14, 18, 19, 22
+_COUNTED = {_SCRAM: "SCRAM credential", _QUOTA: "client quota", _ACL: "access control entry"}
 _OF_TOPIC = 2
+_RESOURCES = {4: "broker", 16: "client metrics subscription", 32: "group"}
 
 _logger = logging.getLogger(__name__)
 
-TopicSettings = dict[str, dict[str, str]]
+Overrides = dict[str, dict[str, str]]
 
 
-def read_topic_settings(files: Files, log_dir: Path) -> TopicSettings:
-    """The settings of each topic that has any of its own, under Kafka's names.
+class ClusterMetadata(NamedTuple):
+    """What the metadata of a Kafka says; settings are under Kafka's names."""
+
+    topics: Overrides
+    """Of each topic that has settings of its own."""
+    topic_ids: Mapping[str, UUID]
+    others: Mapping[tuple[str, str], Mapping[str, str]]
+    """Settings by kind and name of what has them; those of all brokers have the name ""."""
+    counted: Mapping[str, int]
+    """How many there are of what is no setting, by what it is called."""
+
+
+def read_cluster_metadata(files: Files, log_dir: Path) -> ClusterMetadata:
+    """Read the metadata of the Kafka that has had a log directory; empty if it holds none.
 
     Unreadable records are skipped with a warning.
     """
@@ -50,9 +74,19 @@ def read_topic_settings(files: Files, log_dir: Path) -> TopicSettings:
             found.take(value)
     except (HorologError, FileMissing) as error:
         _logger.warning("Kafka's metadata is known only in part: %s", error)
+    topics = {name: its for (kind, name), its in found.settings.items() if kind == _OF_TOPIC}
     for topic in _cleaned(files, log_dir):
-        found.settings.setdefault(topic, {}).setdefault("cleanup.policy", "compact")
-    return {topic: settings for topic, settings in found.settings.items() if settings}
+        topics.setdefault(topic, {}).setdefault("cleanup.policy", "compact")
+    return ClusterMetadata(
+        {topic: settings for topic, settings in topics.items() if settings},
+        {name: UUID(bytes=topic_id) for topic_id, name in found.names.items()},
+        {
+            (_RESOURCES[kind], name): its
+            for (kind, name), its in found.settings.items()
+            if kind in _RESOURCES and its
+        },
+        Counter(_COUNTED[kind] for kind, _ in found.counted),
+    )
 
 
 def _cleaned(files: Files, log_dir: Path) -> set[str]:
@@ -89,8 +123,9 @@ class _Found:
     """Settings as record after record leaves them."""
 
     def __init__(self) -> None:
-        self.settings: TopicSettings = {}
-        self._names: dict[bytes, str] = {}  # by topic id
+        self.settings: dict[tuple[int, str], dict[str, str]] = {}  # by resource type and name
+        self.names: dict[bytes, str] = {}  # by topic id
+        self.counted: set[tuple[int, Any]] = set()
 
     def take(self, value: bytes) -> None:
         """Take one record.
@@ -104,19 +139,38 @@ class _Found:
         kind, _ = fields.unsigned(), fields.unsigned()
         if kind == _TOPIC:
             name = fields.text()
-            self._names[fields.take(16)] = name or ""
+            self.names[fields.take(16)] = name or ""
         elif kind == _CONFIG:
             self._configure(fields)
         elif kind == _REMOVE_TOPIC:
-            self.settings.pop(self._names.pop(fields.take(16), ""), None)
+            self.settings.pop((_OF_TOPIC, self.names.pop(fields.take(16), "")), None)
+        elif kind in (_ACL, _SCRAM):
+            self.counted.add((kind, _identity(kind, fields)))
+        elif kind == _REMOVE_ACL:
+            self.counted.discard((_ACL, _identity(_ACL, fields)))
+        elif kind == _REMOVE_SCRAM:
+            self.counted.discard((_SCRAM, _identity(_SCRAM, fields)))
+        elif kind == _QUOTA:
+            entity = []
+            for _ in range(fields.unsigned() - 1):
+                entity.append((fields.text(), fields.text()))
+                fields.pass_tagged()
+            quota = _QUOTA, (tuple(entity), fields.text())
+            fields.take(8)
+            is_removed = fields.take(1) != b"\0"
+            (self.counted.discard if is_removed else self.counted.add)(quota)
 
     def _configure(self, fields: Fields) -> None:
         (resource_type,) = fields.take(1)
-        topic, name, value = fields.text(), fields.text(), fields.text()
-        if resource_type != _OF_TOPIC or topic is None or name is None:
+        resource, name, value = fields.text(), fields.text(), fields.text()
+        if resource is None or name is None:
             return
-        settings = self.settings.setdefault(topic, {})
+        settings = self.settings.setdefault((resource_type, resource), {})
         if value is None:
             settings.pop(name, None)
         else:
             settings[name] = value
+
+
+def _identity(kind: int, fields: Fields) -> Any:
+    return fields.take(16) if kind == _ACL else (fields.text(), fields.take(1))
