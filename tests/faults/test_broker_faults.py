@@ -15,8 +15,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from uuid import UUID
 
 import confluent_kafka
 import pytest
@@ -206,6 +207,42 @@ def test_a_file_system_that_is_really_full(nursery: Nursery, tmp_path: Path) -> 
             assert client.wait() == 0
             assert broker.values("t") == client.acknowledged
             assert len(client.acknowledged) == 6000
+            assert broker.process.end(signal.SIGTERM) == 0
+    finally:
+        subprocess.run(["umount", "-l", str(mounted)], check=True)
+
+
+@pytest.mark.soak
+def test_a_kill_on_a_full_file_system_costs_no_read_and_topics_can_be_deleted(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    mounted = tmp_path / "small"
+    mounted.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(mounted)]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a small file system takes a privileged user")
+    (mounted / "log").mkdir()
+    (tmp_path / "log").symlink_to(mounted / "log")  # not what the broker says
+    try:
+        with Served(nursery, tmp_path) as broker:
+            for topic in ("t", "other"):
+                assert broker.create(topic, file_delete_delay_ms="0") == 0
+                for number in range(20):
+                    assert broker.put(topic, b"%d" % number * 1000) == 0
+            values = broker.values("t")
+            with suppress(OSError), (mounted / "ballast").open("wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(512))
+            assert eventually(lambda: broker.put("t", bytes(100_000)) == STORAGE_ERROR)
+            broker.process.end(signal.SIGKILL)
+        with Served(nursery, tmp_path) as broker:
+            assert broker.values("t") == values
+            assert broker.put("t", bytes(100_000)) == STORAGE_ERROR
+            with broker.connect() as connection:
+                name = {"name": "other", "topic_id": UUID(int=0)}
+                answer = connection.ask(ApiKey.DELETE_TOPICS, 6, topics=[name], timeout_ms=9000)
+            assert answer.responses[0].error_code == 0
+            assert eventually(lambda: broker.put("t") == 0)
             assert broker.process.end(signal.SIGTERM) == 0
     finally:
         subprocess.run(["umount", "-l", str(mounted)], check=True)

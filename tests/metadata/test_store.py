@@ -1,4 +1,6 @@
+import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
@@ -61,6 +63,36 @@ def test_a_forgotten_topic_takes_settings_and_offsets_along(store: MetadataStore
     assert stored.topics == []
     assert stored.settings == [SettingRow(BROKER_SCOPE, "", "log.retention.ms", "9")]
     assert stored.offsets == [other]
+
+
+@contextmanager
+def full_disk(longest: int) -> Iterator[None]:
+    """No file can grow beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (longest, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_topic_is_deleted_on_a_full_disk(store: MetadataStore, path: Path) -> None:
+    store.put_topic(TOPIC, {"retention.ms": "5"})
+    for _ in range(40):
+        store.write_groups([GroupChange(offsets=[OFFSET])])
+    size = Path(f"{path}-wal").stat().st_size
+    with full_disk(size):
+        (error,) = store.write_groups([GroupChange(offsets=[OFFSET])])
+        assert isinstance(error, StorageFailed)
+        with pytest.raises(StorageFailed):
+            store.put_topic(TOPIC._replace(name="more"))
+        store.put_topic(TOPIC._replace(deleting=True))
+        store.forget_topic("t")
+        assert Path(f"{path}-wal").stat().st_size == size
+    again = reopened(path)
+    assert again.load().topics == []
+    assert again.load().offsets == []
+    again.close()
 
 
 def test_the_last_committed_offset_is_kept(store: MetadataStore, path: Path) -> None:

@@ -254,4 +254,4 @@ def _log_recoveries(log_dir: LogDir) -> None:
         for warning in recovery.warnings:
             _LOG.warning("%s", warning)
     for partition, why in log_dir.unreadable.items():
-        _LOG.error("%s is not served: %s", partition, why)
+        _LOG.error("%s is not served until the next start: %s", partition, why)

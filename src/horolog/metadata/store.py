@@ -13,8 +13,9 @@ Not thread-safe. Never call it on the event loop, because a commit may sync.
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,6 +50,9 @@ SECOND_SCHEMA_VERSION = 2
 """As 3, without queries."""
 FIRST_SCHEMA_VERSION = 1
 """As 2, without checksums."""
+
+_RESERVED_BYTES = 256 << 10  # of the write-ahead log
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 
 # sqlite3 raises the second if it cannot decode its own message, which quotes damaged SQL.
 SQLITE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
@@ -102,6 +106,22 @@ class MetadataStore:
         except BaseException:
             self._db.close()
             raise
+        self._reserve_space()
+
+    def _reserve_space(self) -> None:
+        """Let the write-ahead log have the blocks for a deletion, so that it fits on a full disk.
+
+        The file keeps its length, and SQLite never shortens it.
+        """
+        import ctypes  # noqa: PLC0415 - 5 ms that a reader of stores need not wait for
+
+        fallocate = getattr(ctypes.CDLL(None), "fallocate", None)  # Linux
+        if fallocate is None:
+            return
+        fallocate.argtypes = ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64
+        with suppress(OSError), Path(f"{self._path}{WAL}").open("r+b") as wal:
+            # It may fail, on a full disk or where the file system cannot reserve.
+            fallocate(wal.fileno(), _KEEP_SIZE, 0, _RESERVED_BYTES)
 
     def _check_version(self) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
@@ -160,8 +180,15 @@ class MetadataStore:
     def put_topic(self, topic: TopicRow, overrides: Mapping[str, str] | None = None) -> None:
         """Create or replace a topic; `overrides`, if given, replace its settings.
 
-        Offsets of a topic of that name whose deletion is incomplete are dropped.
+        Offsets of a topic of that name whose deletion is incomplete are dropped. The begin of a
+        deletion is stored on a full disk, too, as long as there is reserved space.
         """
+        if topic.deleting:
+            self._without_space(partial(self._put_topic, topic, overrides))
+        else:
+            self._put_topic(topic, overrides)
+
+    def _put_topic(self, topic: TopicRow, overrides: Mapping[str, str] | None) -> None:
         with self._transaction(synced=True):
             before = self._db.execute(
                 "SELECT topic_id FROM topics WHERE name = ? AND deleting", (topic.name,)
@@ -177,13 +204,28 @@ class MetadataStore:
                 self._set(TOPIC_SCOPE, topic.name, overrides)
 
     def forget_topic(self, name: str) -> None:
-        """Delete a topic with its settings and all offsets committed for it."""
+        """Delete a topic with its settings and all offsets committed for it; as `put_topic`."""
+        self._without_space(partial(self._forget_topic, name))
+
+    def _forget_topic(self, name: str) -> None:
         with self._transaction(synced=True):
             self._db.execute("DELETE FROM topics WHERE name = ?", (name,))
             self._db.execute(
                 "DELETE FROM settings WHERE scope = ? AND resource = ?", (TOPIC_SCOPE, name)
             )
             self._db.execute("DELETE FROM offsets WHERE topic = ?", (name,))
+
+    def _without_space(self, change: Callable[[], None]) -> None:
+        """Make a change that frees space; the write-ahead log is written from its start again.
+
+        That takes no space that the file does not have.
+        """
+        try:
+            change()
+        except StorageFailed:
+            with suppress(*SQLITE_ERRORS):  # where the file itself cannot grow
+                self._db.execute("PRAGMA wal_checkpoint(RESTART)")
+            change()
 
     def end_salvage(self) -> None:
         """Record that every topic on disk has a row again."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +32,7 @@ from storelogs import (
     times_in,
 )
 
+from horolog.buffers import Buffer
 from horolog.config import TopicConfig
 from horolog.errors import StorageFailed
 from horolog.record.batch import HEADER_SIZE, iter_headers, pack_header, parse_header
@@ -384,6 +388,42 @@ def test_indexes_are_rebuilt_whatever_a_kill_left_of_them(
     with reopened(path, CONFIG) as (_, log):
         expect(log, truth())
         assert log.segments[0].indexes.offsets.last.offset > 0
+
+
+class FullDisk(Files):
+    """Takes no byte while it is full."""
+
+    is_full = True
+
+    def _pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super()._pwritev(fd, parts, position)
+
+
+@pytest.mark.parametrize("indexes", ["as they were", "gone", "others"])
+def test_a_log_is_served_from_a_full_disk_after_a_kill(path: Path, indexes: str) -> None:
+    for file in [*partition_dir(path).glob("*index"), *partition_dir(path).glob("*.seal")]:
+        if indexes == "gone":
+            file.unlink()
+        elif indexes == "others" and file.suffix != ".seal":
+            file.write_bytes(b"\x00\x00\x00\x01" * 12)
+    files = FullDisk()
+    with reopened(path, CONFIG, files=files) as (log_dir, log):
+        assert times_in(log) == truth()
+        for moment in moments(truth()):
+            found = log.find_by_timestamp(moment)
+            expected = first_at_or_after(truth(), moment)
+            assert (found and Truth(found.offset, found.timestamp)) == expected
+        for _ in range(2):
+            with pytest.raises(StorageFailed, match="No space left"):
+                append(log, NOW + 99)
+        files.is_full = False
+        expect(log, truth())
+        assert log_dir.close() == []
+    with reopened(path, CONFIG) as (log_dir, log):
+        assert log_dir.was_clean
+        assert times_in(log)[:-1] == truth()
 
 
 def test_rebuilt_indexes_are_those_of_a_clean_log(path: Path) -> None:

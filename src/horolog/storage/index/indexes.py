@@ -23,7 +23,7 @@ import threading
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from horolog.errors import CorruptBatch, CorruptIndex
+from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
 from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
@@ -104,6 +104,7 @@ class Indexes:
         """They are what the log says. Reset where an entry or a file turns out otherwise."""
         self._is_sealed = False
         self._is_damaged = False  # the log is, so that its indexes cannot be checked
+        self._unwritten: StorageFailed | None = None  # why the disk has not taken them
         self.is_growing = False
         """Whether they have room for more entries, and are only changed by the writer."""
         self._repair = threading.Lock()
@@ -128,7 +129,7 @@ class Indexes:
         """Write the last time entry, cut both files to what is in use, and seal them."""
         self.check(log_size)
         if not self._are_whole():
-            self._make_again(log_size)
+            self._make_whole(log_size)
         else:
             if self.largest_seen is not None:
                 self.times.maybe_append(*self.largest_seen)
@@ -142,7 +143,7 @@ class Indexes:
         self.check(log_size)
         with self._repair:  # no reader repairs them from here on
             if not self._are_whole():
-                self._make_again(log_size)
+                self._make_whole(log_size)
             self._files.remove(self._stem + names.SEAL)
             self.offsets.entries.allocate()
             self.times.entries.allocate()
@@ -161,7 +162,7 @@ class Indexes:
             log_size: of the log before that.
         """
         if not self.check(log_size):
-            self._make_again(log_size)
+            self._make_whole(log_size)
         self.is_growing = True
         self._files.remove(self._stem + names.SEAL)
         self.offsets.truncate_to(offset)
@@ -322,13 +323,22 @@ class Indexes:
         return min(_SEARCHED_BYTES, after - start + _BEHIND_NEXT_BYTES)
 
     def adopt(self, facts: IndexBuilder) -> None:
-        """Take over what a walk over all headers found, and write the indexes it built."""
+        """Take over what a walk over all headers found, and write the indexes it built.
+
+        Where the disk refuses them, on a full one say, the segment is read without: entries that
+        are there are proved by their batches.
+        """
         self.largest_seen, self._largest_known = facts.largest, True
-        self._replace(self.offsets, facts.offset_entries)
-        self._replace(self.times, facts.time_entries)
-        self.is_checked = True
-        self.is_growing = self._is_damaged = False
-        self._seal(facts.end, facts.next_offset)
+        self.is_checked = self.is_growing = self._is_damaged = False
+        self._unwritten = None
+        try:
+            self._replace(self.offsets, facts.offset_entries)
+            self._replace(self.times, facts.time_entries)
+            self.is_checked = True
+            self._seal(facts.end, facts.next_offset)
+        except StorageFailed as error:
+            self._unwritten = error
+            _logger.warning("The indexes of %s are not written: %s", self._log.path, error)
 
     def scan(self, log_size: int, *, keep: bool = True) -> IndexBuilder:
         """What both must hold, from the headers of the whole log; true entries are kept.
@@ -402,20 +412,29 @@ class Indexes:
             else:
                 self.largest_seen, self._largest_known = facts.largest, True
 
+    def _make_whole(self, log_size: int) -> None:
+        self._make_again(log_size)
+        if self._unwritten is not None:
+            raise self._unwritten
+
     @property
     def _may_replace(self) -> bool:
         return not (self._files.read_only or self._is_abandoned)
 
     def _replace(self, index: OffsetIndex | TimeIndex, content: bytearray) -> None:
         path, wanted = index.entries.path, bytes(content)
-        # A preallocated file is long: one of another length is not read to see that it differs.
-        is_right = (
-            self._files.exists(path)
-            and self._files.size(path) == len(wanted)
-            and self._files.read_whole(path, len(wanted)) == wanted
-        )
-        if not is_right:
+        try:
+            file, size = self._files.get(path), self._files.size(path)
+        except FileMissing:
+            file, size = None, 0
+        if (
+            file is None
+            or size < len(wanted)
+            or self._files.read_at(file, len(wanted), 0) != wanted
+        ):
             self._files.replace(path, wanted, sync=False)
+        elif size > len(wanted):  # preallocated; this also works on a full disk
+            self._files.truncate(file, len(wanted))
         index.reload()
 
     def _seal(self, log_size: int, next_offset: int) -> None:
