@@ -329,6 +329,27 @@ def test_sql_reads_the_log_as_a_view(spark: Any, orders: PartitionFiles) -> None
     assert (few.n, everything.n) == (10, len(orders.rows))
 
 
+def test_a_table_of_the_catalog_is_refused_in_favour_of_a_view(
+    spark: Any, orders: PartitionFiles, tmp_path: Path
+) -> None:
+    """Spark hands its options to no query (PythonTable.newScanBuilder)."""
+    instead = "use CREATE TEMPORARY VIEW name USING horolog OPTIONS"
+    using = f"using horolog options (path '{orders.log_dir}')"
+    with pytest.raises(PySparkException, match=instead):
+        spark.sql(f"create table in_catalog {using}")
+    spark.sql(f"create table in_catalog (offset bigint) {using}")  # which asks no source
+    try:
+        for statement in ("select * from in_catalog", "insert into in_catalog values (1)"):
+            with pytest.raises(PySparkException, match=instead):
+                spark.sql(statement).collect()
+        stream = spark.readStream.table("in_catalog").writeStream.format("noop")
+        query = stream.option("checkpointLocation", str(tmp_path)).start()
+        with pytest.raises(PySparkException, match=instead):
+            query.processAllAvailable()
+    finally:
+        spark.sql("drop table in_catalog")
+
+
 @pytest.mark.slow
 def test_several_paths_are_one_read(spark: Any, orders: PartitionFiles) -> None:
     paths = [str(path) for path in orders.logs[:2]]

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 FORMAT = "horolog"
 
+_NO_TABLE = (
+    "Spark hands a Python data source no options of a table of its catalog, so that a table USING "
+    "horolog cannot be queried: use CREATE TEMPORARY VIEW name USING horolog OPTIONS (...)"
+)
 _ASKS_FOR_A_READ = ("subscribe", "subscribepattern", "assign", "path", "paths")
 
 
@@ -49,6 +53,9 @@ class LogSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
+        if options.get("provider", "").lower() == FORMAT:  # the properties of CREATE TABLE
+            with in_one_sentence():
+                raise Misconfigured(_NO_TABLE)
         self.load_id = uuid.uuid4().hex
         self.read: ReadOptions | None = None
         if any(name in options for name in _ASKS_FOR_A_READ):
@@ -76,6 +83,7 @@ class LogSource(DataSource):
     def reader(self, schema: StructType) -> "LogReader":
         """The reader of a batch query with these columns."""
         with in_one_sentence():
+            self._refuse_table()
             read = self._asked()
             read.batch_starting()
             names, nullable = _shape(read, schema)
@@ -96,9 +104,18 @@ class LogSource(DataSource):
             planning.check_paths(self.read)
         return self.read
 
+    def _refuse_table(self) -> None:
+        """Refuse what has no option at all: a table that was created with its columns."""
+        if not self.options:
+            raise Misconfigured(
+                "Option 'kafka.bootstrap.servers' must be specified (or a path, of a read). If "
+                f"this is a table: {_NO_TABLE}"
+            )
+
     def streamReader(self, schema: StructType) -> LogStreamReader | RefusedStream:
         """The reader of a streaming query with these columns."""
         try:
+            self._refuse_table()
             read = self._asked()
             read.stream_starting()
             return LogStreamReader(read, *_shape(read, schema), self.cores)
@@ -136,6 +153,7 @@ class LogSource(DataSource):
         from horolog.spark.sink_rows import SinkColumns  # noqa: PLC0415 - as in `writer`
         from horolog.spark.write_options import WriteOptions  # noqa: PLC0415 - as in `writer`
 
+        self._refuse_table()
         options = WriteOptions.parse(self.options)
         return SinkColumns.of(_fields(schema), options.topic), options
 
