@@ -12,6 +12,8 @@ from running_broker import BrokerProcess, RunningBroker
 from horolog.clock import ManualClock
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
+from horolog.storage.logs.readable import ReadableLog
+from horolog.storage.lookup.by_timestamp import TimestampOffset
 from horolog.wire.api import ApiKey
 
 MakeBroker = Callable[..., RunningBroker]
@@ -70,6 +72,22 @@ def test_every_lookup_equals_a_scan_of_what_was_written(broker: RunningBroker) -
             assert (found.timestamp, found.offset) == expected, target
         (largest,) = ask(broker, "t", -3)
         assert (largest.timestamp, largest.offset) == (max(times), times.index(max(times)))
+
+
+def test_the_largest_timestamp_is_found_while_records_are_appended(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("t")
+    write(broker, "t", [[NOW_MS]], random.Random(1))
+    find = ReadableLog.find_max_timestamp
+
+    def find_in_what_has_grown(log: ReadableLog) -> TimestampOffset | None:
+        write(broker, "t", [[NOW_MS + 1]], random.Random(1))
+        return find(log)
+
+    monkeypatch.setattr(ReadableLog, "find_max_timestamp", find_in_what_has_grown)
+    (largest,) = ask(broker, "t", -3)
+    assert (largest.timestamp, largest.offset) == (NOW_MS + 1, 1)
 
 
 def test_the_special_targets(broker: RunningBroker) -> None:

@@ -241,7 +241,9 @@ def _look(partition: Partition, timestamp: int, version: int, committed: bool) -
         case Moment.LATEST:
             return Found(offset=end_offset, leader_epoch=partition.leader_epoch)
         case Moment.MAX_TIMESTAMP:
-            return _before(end_offset, partition.find_max_timestamp())
+            found = partition.find_max_timestamp()
+            # The end of now: what was appended since the request came is most often the latest.
+            return _before(partition.readable_end(committed=committed), found)
         case Moment.EARLIEST | Moment.EARLIEST_LOCAL:
             return Found(offset=partition.log_start_offset, leader_epoch=partition.start_epoch)
         case _:
