@@ -222,14 +222,10 @@ NOT_SERVED: Mapping[str, tuple[str, ...]] = {
         "DescribeAcls",
         "CreateAcls",
         "DeleteAcls",
-        "DescribeClientQuotas",
         "AlterClientQuotas",
     ),
     "the broker is the only one, with one log directory": (
         "AlterReplicaLogDirs",
-        "ElectLeaders",
-        "AlterPartitionReassignments",
-        "ListPartitionReassignments",
         "UpdateFeatures",
         "UnregisterBroker",
         "AddRaftVoter",
@@ -253,8 +249,5 @@ NOT_SERVED: Mapping[str, tuple[str, ...]] = {
         "AlterShareGroupOffsets",
         "DeleteShareGroupOffsets",
     ),
-    "Metadata and DescribeConfigs return the same": (
-        "ListConfigResources",
-        "DescribeTopicPartitions",
-    ),
+    "Metadata and DescribeConfigs return the same": ("DescribeTopicPartitions",),
 }

@@ -131,6 +131,23 @@ def requests(topic_id: UUID) -> dict[ApiKey, Any]:
         ApiKey.DESCRIBE_QUORUM: {
             "topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
         },
+        ApiKey.ELECT_LEADERS: {
+            "election_type": 0,
+            "topic_partitions": [{"topic": "t", "partitions": [0]}],
+            "timeout_ms": 1000,
+        },
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: {
+            "timeout_ms": 1000,
+            "topics": [
+                {"name": "t", "partitions": [{"partition_index": 0, "replicas": [1]}]},
+            ],
+        },
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: {"timeout_ms": 1000, "topics": None},
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: {
+            "components": [{"entity_type": "user", "match_type": 2, "match": None}],
+            "strict": False,
+        },
+        ApiKey.LIST_CONFIG_RESOURCES: {"resource_types": [2]},
         ApiKey.DESCRIBE_CLUSTER: {"include_cluster_authorized_operations": True},
     }
 
@@ -146,6 +163,7 @@ EXPECTED_ERRORS = {
     ApiKey.DELETE_TOPICS: {3},
     ApiKey.DELETE_GROUPS: {69},
     ApiKey.OFFSET_DELETE: {69},
+    ApiKey.ELECT_LEADERS: {84},
 }
 
 

@@ -36,6 +36,8 @@ def _primitive(each: Field) -> st.SearchStrategy[Any]:
             return st.binary(max_size=12)
         case "uuid":
             return st.uuids()
+        case "float64":
+            return st.floats(allow_nan=False)  # which equals nothing
         case "uint16":
             return st.integers(0, 2**16 - 1)
         case "int16" if each.name.endswith("error_code"):

@@ -45,10 +45,15 @@ class ApiKey(IntEnum):
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
     DESCRIBE_QUORUM = 55
     DESCRIBE_CLUSTER = 60
+    LIST_CONFIG_RESOURCES = 74
 
     @property
     def title(self) -> str:
@@ -103,10 +108,15 @@ SUPPORTED: Final = MappingProxyType(
         ApiKey.SASL_AUTHENTICATE: Versions(0, 2),
         ApiKey.CREATE_PARTITIONS: Versions(0, 3),
         ApiKey.DELETE_GROUPS: Versions(0, 2),
+        ApiKey.ELECT_LEADERS: Versions(0, 2),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: Versions(0, 1),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: Versions(0, 0),
         ApiKey.OFFSET_DELETE: Versions(0, 0),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: Versions(0, 1),
         ApiKey.DESCRIBE_QUORUM: Versions(0, 2),
         ApiKey.DESCRIBE_CLUSTER: Versions(0, 2),
+        ApiKey.LIST_CONFIG_RESOURCES: Versions(0, 1),
     }
 )
 
@@ -158,10 +168,15 @@ FLEXIBLE_FROM: Final = MappingProxyType(
         ApiKey.SASL_AUTHENTICATE: 2,
         ApiKey.CREATE_PARTITIONS: 2,
         ApiKey.DELETE_GROUPS: 2,
+        ApiKey.ELECT_LEADERS: 2,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
         ApiKey.OFFSET_DELETE: 0x7FFF,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: 1,
         ApiKey.DESCRIBE_QUORUM: 0,
         ApiKey.DESCRIBE_CLUSTER: 0,
+        ApiKey.LIST_CONFIG_RESOURCES: 0,
     }
 )
 

@@ -605,6 +605,23 @@ class DeleteGroupsRequest:
     groups_names: tuple[str, ...]
 
 
+class TopicPartitions:
+    """`TopicPartitions` of ElectLeaders."""
+
+    __slots__ = ()
+    topic: str
+    partitions: tuple[int, ...]
+
+
+class ElectLeadersRequest:
+    """`ElectLeadersRequest` of ElectLeaders."""
+
+    __slots__ = ()
+    election_type: int = 0
+    topic_partitions: tuple[TopicPartitions, ...] | None
+    timeout_ms: int
+
+
 class IncrementalAlterConfigsAlterableConfig:
     """`AlterableConfig` of IncrementalAlterConfigs."""
 
@@ -631,6 +648,47 @@ class IncrementalAlterConfigsRequest:
     validate_only: bool
 
 
+class ReassignablePartition:
+    """`ReassignablePartition` of AlterPartitionReassignments."""
+
+    __slots__ = ()
+    partition_index: int
+    replicas: tuple[int, ...] | None
+
+
+class ReassignableTopic:
+    """`ReassignableTopic` of AlterPartitionReassignments."""
+
+    __slots__ = ()
+    name: str
+    partitions: tuple[ReassignablePartition, ...]
+
+
+class AlterPartitionReassignmentsRequest:
+    """`AlterPartitionReassignmentsRequest` of AlterPartitionReassignments."""
+
+    __slots__ = ()
+    timeout_ms: int
+    allow_replication_factor_change: bool = True
+    topics: tuple[ReassignableTopic, ...]
+
+
+class ListPartitionReassignmentsTopics:
+    """`ListPartitionReassignmentsTopics` of ListPartitionReassignments."""
+
+    __slots__ = ()
+    name: str
+    partition_indexes: tuple[int, ...]
+
+
+class ListPartitionReassignmentsRequest:
+    """`ListPartitionReassignmentsRequest` of ListPartitionReassignments."""
+
+    __slots__ = ()
+    timeout_ms: int
+    topics: tuple[ListPartitionReassignmentsTopics, ...] | None
+
+
 class OffsetDeleteRequestPartition:
     """`OffsetDeleteRequestPartition` of OffsetDelete."""
 
@@ -652,6 +710,23 @@ class OffsetDeleteRequest:
     __slots__ = ()
     group_id: str
     topics: tuple[OffsetDeleteRequestTopic, ...]
+
+
+class ComponentData:
+    """`ComponentData` of DescribeClientQuotas."""
+
+    __slots__ = ()
+    entity_type: str
+    match_type: int
+    match: str | None
+
+
+class DescribeClientQuotasRequest:
+    """`DescribeClientQuotasRequest` of DescribeClientQuotas."""
+
+    __slots__ = ()
+    components: tuple[ComponentData, ...]
+    strict: bool
 
 
 class PartitionData:
@@ -683,6 +758,13 @@ class DescribeClusterRequest:
     include_cluster_authorized_operations: bool
     endpoint_type: int = 1
     include_fenced_brokers: bool = False
+
+
+class ListConfigResourcesRequest:
+    """`ListConfigResourcesRequest` of ListConfigResources."""
+
+    __slots__ = ()
+    resource_types: tuple[int, ...] = ()
 
 
 VIEWS: Final[Mapping[ApiKey, Mapping[str, type]]] = MappingProxyType(
@@ -811,15 +893,32 @@ VIEWS: Final[Mapping[ApiKey, Mapping[str, type]]] = MappingProxyType(
         ApiKey.DELETE_GROUPS: {
             "DeleteGroupsRequest": DeleteGroupsRequest,
         },
+        ApiKey.ELECT_LEADERS: {
+            "ElectLeadersRequest": ElectLeadersRequest,
+            "TopicPartitions": TopicPartitions,
+        },
         ApiKey.INCREMENTAL_ALTER_CONFIGS: {
             "IncrementalAlterConfigsRequest": IncrementalAlterConfigsRequest,
             "AlterConfigsResource": IncrementalAlterConfigsAlterConfigsResource,
             "AlterableConfig": IncrementalAlterConfigsAlterableConfig,
         },
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: {
+            "AlterPartitionReassignmentsRequest": AlterPartitionReassignmentsRequest,
+            "ReassignableTopic": ReassignableTopic,
+            "ReassignablePartition": ReassignablePartition,
+        },
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: {
+            "ListPartitionReassignmentsRequest": ListPartitionReassignmentsRequest,
+            "ListPartitionReassignmentsTopics": ListPartitionReassignmentsTopics,
+        },
         ApiKey.OFFSET_DELETE: {
             "OffsetDeleteRequest": OffsetDeleteRequest,
             "OffsetDeleteRequestTopic": OffsetDeleteRequestTopic,
             "OffsetDeleteRequestPartition": OffsetDeleteRequestPartition,
+        },
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: {
+            "DescribeClientQuotasRequest": DescribeClientQuotasRequest,
+            "ComponentData": ComponentData,
         },
         ApiKey.DESCRIBE_QUORUM: {
             "DescribeQuorumRequest": DescribeQuorumRequest,
@@ -828,6 +927,9 @@ VIEWS: Final[Mapping[ApiKey, Mapping[str, type]]] = MappingProxyType(
         },
         ApiKey.DESCRIBE_CLUSTER: {
             "DescribeClusterRequest": DescribeClusterRequest,
+        },
+        ApiKey.LIST_CONFIG_RESOURCES: {
+            "ListConfigResourcesRequest": ListConfigResourcesRequest,
         },
     }
 )

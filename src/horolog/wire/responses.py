@@ -609,6 +609,29 @@ class DeleteGroupsResponse(TypedDict):
     results: Sequence[DeletableGroupResult]
 
 
+class PartitionResult(TypedDict):
+    """`PartitionResult` of ElectLeaders."""
+
+    partition_id: int
+    error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
+
+
+class ReplicaElectionResult(TypedDict):
+    """`ReplicaElectionResult` of ElectLeaders."""
+
+    topic: str
+    partition_result: Sequence[PartitionResult]
+
+
+class ElectLeadersResponse(TypedDict):
+    """`ElectLeadersResponse` of ElectLeaders."""
+
+    throttle_time_ms: NotRequired[int]
+    error_code: NotRequired[int]
+    replica_election_results: Sequence[ReplicaElectionResult]
+
+
 class IncrementalAlterConfigsAlterConfigsResourceResponse(TypedDict):
     """`AlterConfigsResourceResponse` of IncrementalAlterConfigs."""
 
@@ -623,6 +646,56 @@ class IncrementalAlterConfigsResponse(TypedDict):
 
     throttle_time_ms: NotRequired[int]
     responses: Sequence[IncrementalAlterConfigsAlterConfigsResourceResponse]
+
+
+class ReassignablePartitionResponse(TypedDict):
+    """`ReassignablePartitionResponse` of AlterPartitionReassignments."""
+
+    partition_index: int
+    error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
+
+
+class ReassignableTopicResponse(TypedDict):
+    """`ReassignableTopicResponse` of AlterPartitionReassignments."""
+
+    name: str
+    partitions: Sequence[ReassignablePartitionResponse]
+
+
+class AlterPartitionReassignmentsResponse(TypedDict):
+    """`AlterPartitionReassignmentsResponse` of AlterPartitionReassignments."""
+
+    throttle_time_ms: NotRequired[int]
+    allow_replication_factor_change: NotRequired[bool]
+    error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
+    responses: Sequence[ReassignableTopicResponse]
+
+
+class OngoingPartitionReassignment(TypedDict):
+    """`OngoingPartitionReassignment` of ListPartitionReassignments."""
+
+    partition_index: int
+    replicas: NotRequired[Sequence[int]]
+    adding_replicas: NotRequired[Sequence[int]]
+    removing_replicas: NotRequired[Sequence[int]]
+
+
+class OngoingTopicReassignment(TypedDict):
+    """`OngoingTopicReassignment` of ListPartitionReassignments."""
+
+    name: str
+    partitions: Sequence[OngoingPartitionReassignment]
+
+
+class ListPartitionReassignmentsResponse(TypedDict):
+    """`ListPartitionReassignmentsResponse` of ListPartitionReassignments."""
+
+    throttle_time_ms: NotRequired[int]
+    error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
+    topics: Sequence[OngoingTopicReassignment]
 
 
 class OffsetDeleteResponsePartition(TypedDict):
@@ -645,6 +718,36 @@ class OffsetDeleteResponse(TypedDict):
     error_code: NotRequired[int]
     throttle_time_ms: NotRequired[int]
     topics: Sequence[OffsetDeleteResponseTopic]
+
+
+class ValueData(TypedDict):
+    """`ValueData` of DescribeClientQuotas."""
+
+    key: str
+    value: float
+
+
+class EntityData(TypedDict):
+    """`EntityData` of DescribeClientQuotas."""
+
+    entity_type: str
+    entity_name: NotRequired[str | None]
+
+
+class EntryData(TypedDict):
+    """`EntryData` of DescribeClientQuotas."""
+
+    entity: Sequence[EntityData]
+    values: Sequence[ValueData]
+
+
+class DescribeClientQuotasResponse(TypedDict):
+    """`DescribeClientQuotasResponse` of DescribeClientQuotas."""
+
+    throttle_time_ms: NotRequired[int]
+    error_code: NotRequired[int]
+    error_message: NotRequired[str | None]
+    entries: NotRequired[Sequence[EntryData] | None]
 
 
 class Listener(TypedDict):
@@ -722,3 +825,18 @@ class DescribeClusterResponse(TypedDict):
     controller_id: NotRequired[int]
     brokers: Sequence[DescribeClusterBroker]
     cluster_authorized_operations: NotRequired[int]
+
+
+class ConfigResource(TypedDict):
+    """`ConfigResource` of ListConfigResources."""
+
+    resource_name: str
+    resource_type: NotRequired[int]
+
+
+class ListConfigResourcesResponse(TypedDict):
+    """`ListConfigResourcesResponse` of ListConfigResources."""
+
+    throttle_time_ms: NotRequired[int]
+    error_code: NotRequired[int]
+    config_resources: Sequence[ConfigResource]

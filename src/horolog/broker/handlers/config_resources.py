@@ -1,11 +1,12 @@
 """What AlterConfigs, IncrementalAlterConfigs and DescribeConfigs are about: topics and brokers."""
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from horolog.broker.broker import Broker
 from horolog.broker.dispatch import Request
 from horolog.errors import ErrorCode, HorologError, RequestRefused, code_for
+from horolog.wire.config_resources import ResourceType
 
 if TYPE_CHECKING:
     from horolog.wire.responses import AlterConfigsResourceResponse
@@ -64,13 +65,37 @@ def check_broker(broker: Broker, name: str) -> bool:
     return not name
 
 
-_WITHOUT_SETTINGS = {16: "client metrics", 32: "groups"}
+def check_logger_broker(broker: Broker, name: str) -> None:
+    """Refuse the loggers of any broker but this one."""
+    if check_broker(broker, name):
+        raise RequestRefused(ErrorCode.invalid_request, "Broker id must not be empty")
+
+
+_WITHOUT_SETTINGS: Final[Mapping[int, str]] = {
+    ResourceType.CLIENT_METRICS: "client metrics",
+    ResourceType.GROUP: "groups",
+}
+
+
+def check_without_settings(number: int, name: str) -> None:
+    """Return for a resource of a kind that has no settings here: it is described without any.
+
+    Raises:
+        RequestRefused: there is no such kind, or the resource has no name.
+    """
+    if number not in _WITHOUT_SETTINGS:
+        raise unknown_type(number)
+    if not name:
+        raise RequestRefused(
+            ErrorCode.invalid_request, f"a resource of {_WITHOUT_SETTINGS[number]} has a name"
+        )
 
 
 def unknown_type(number: int) -> RequestRefused:
-    """The refusal of a resource that has no settings here."""
+    """The refusal of a change of a resource that has no settings here."""
     return RequestRefused(
         ErrorCode.invalid_request,
         f"settings of {_WITHOUT_SETTINGS.get(number, 'an unknown kind')} (resource type {number}) "
-        "are not served: those of topics (2) and brokers (4) are",
+        "cannot be changed: those of topics (2) and brokers (4) can, and levels of loggers (8) "
+        "incrementally",
     )

@@ -15,8 +15,13 @@ from horolog.broker.broker import Broker
 from horolog.broker.clock_control import describe_clock
 from horolog.broker.dispatch import Request, api
 from horolog.broker.exactly_once_control import describe_all_queries, describe_queries
-from horolog.broker.handlers.config_resources import check_broker, unknown_type
+from horolog.broker.handlers.config_resources import (
+    check_broker,
+    check_logger_broker,
+    check_without_settings,
+)
 from horolog.broker.left_behind_control import list_left_behind
+from horolog.broker.loggers import describe_loggers
 from horolog.broker.retention_control import explain_retention
 from horolog.broker.time_ranges_control import explain_lookup, find_time_ranges
 from horolog.config import DescribedSetting, describe_broker, describe_cluster, describe_topic
@@ -111,9 +116,11 @@ class _Descriptions:
             case ResourceType.BROKER:
                 return await self._of_broker(name, keys)
             case ResourceType.BROKER_LOGGER:
-                return []
+                check_logger_broker(self._broker, name)
+                return [self._described(entry) for entry in describe_loggers(keys)]
             case number:
-                raise unknown_type(number)
+                check_without_settings(number, name)
+                return []
 
     async def _of_topic(self, name: str, keys: Keys) -> "list[DescribeConfigsResourceResult]":
         broker = self._broker

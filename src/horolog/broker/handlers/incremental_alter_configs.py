@@ -1,5 +1,7 @@
 """IncrementalAlterConfigs: sets, deletes, appends to, subtracts from settings (KIP-339).
 
+Of loggers it sets and deletes levels (KIP-412).
+
 v1  flexible
 """
 
@@ -15,8 +17,10 @@ from horolog.broker.exactly_once_control import split_queries
 from horolog.broker.handlers.config_resources import (
     alter_each,
     check_broker,
+    check_logger_broker,
     unknown_type,
 )
+from horolog.broker.loggers import alter_loggers
 from horolog.config import Change, Operation
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.wire.api import ApiKey
@@ -75,6 +79,9 @@ async def _alter(
                 )
             if clock_actions is not None and not validate_only:
                 await clock_actions.perform(broker)
+        case ResourceType.BROKER_LOGGER:
+            check_logger_broker(broker, resource.resource_name)
+            alter_loggers(changes, validate_only=validate_only)
         case number:
             raise unknown_type(number)
 

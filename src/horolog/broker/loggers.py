@@ -1,0 +1,91 @@
+"""Levels of this broker's loggers, described and set as Kafka's are (KIP-412).
+
+    root            all lines, of libraries too
+    horolog...      the loggers of this package, by their names in Python's logging
+
+They are not stored: a restart has the levels of the command line again.
+"""
+
+import logging
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from horolog.config import Change, DescribedSetting, Kind, Operation, Source
+from horolog.errors import ErrorCode, RequestRefused
+
+_ROOT: Final = "root"
+_PACKAGE: Final = "horolog"
+_LEVELS: Final = {
+    "FATAL": logging.CRITICAL,
+    "ERROR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": logging.DEBUG - 5,
+}
+
+
+def describe_loggers(names: Collection[str] | None) -> list[DescribedSetting]:
+    """The effective level of every logger, or of the existing ones in `names`."""
+    return [
+        DescribedSetting(
+            name,
+            _name_of(logger.getEffectiveLevel()),
+            Source.DYNAMIC_BROKER_LOGGER,
+            read_only=False,
+            sensitive=False,
+            synonyms=(),
+            kind=Kind.STRING,
+            documentation=f"The level of a logger: {', '.join(_LEVELS)}.",
+        )
+        for name, logger in sorted(_loggers().items())
+        if not names or name in names
+    ]
+
+
+def alter_loggers(changes: Sequence[Change], *, validate_only: bool) -> None:
+    """Set levels, or delete them, so that those of their parents count; all or none.
+
+    Raises:
+        RequestRefused: a logger does not exist or the level is none (40); the operation is neither
+            SET nor DELETE, or the root logger's level would be deleted (42).
+    """
+    loggers = _loggers()
+    levels: dict[str, int] = {}
+    for name, operation, value in changes:
+        if operation not in (Operation.SET, Operation.DELETE):
+            raise RequestRefused(
+                ErrorCode.invalid_request,
+                f"{operation.name} operation is not allowed for the BROKER_LOGGER resource",
+            )
+        if name not in loggers:
+            raise RequestRefused(ErrorCode.invalid_config, f"Logger {name} does not exist!")
+        if operation is Operation.DELETE and name == _ROOT:
+            raise RequestRefused(
+                ErrorCode.invalid_request,
+                "Removing the log level of the root logger is not allowed",
+            )
+        level = logging.NOTSET if operation is Operation.DELETE else _LEVELS.get(value or "")
+        if level is None:
+            raise RequestRefused(
+                ErrorCode.invalid_config,
+                f"Cannot set the log level of {name} to {value}: allowed is {', '.join(_LEVELS)}",
+            )
+        levels[name] = level
+    if not validate_only:
+        for name, level in levels.items():
+            loggers[name].setLevel(level)
+
+
+def _loggers() -> dict[str, logging.Logger]:
+    """The root logger and those of this package that modules have made."""
+    made = list(logging.root.manager.loggerDict.items())
+    return {_ROOT: logging.root} | {
+        name: logger
+        for name, logger in made
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] == _PACKAGE
+    }
+
+
+def _name_of(level: int) -> str:
+    return next((name for name, least in _LEVELS.items() if level >= least), "TRACE")
