@@ -225,3 +225,52 @@ def test_a_broker_that_gives_nothing_before_the_log_end_is_not_asked_for_ever(
     assert refused.code == 1
     assert len(refused.lines) == 2
     assert "orders-0 gives no batch at offset 2, though it goes on to 4" in refused.err
+
+
+# Transactions that nobody ended.
+
+PREPARED = (  # the state of a transactional id whose commit for orders-0 was decided (version 0)
+    b"\0\0"
+    + bytes([0] * 7 + [9, 0, 0])
+    + bytes(4)
+    + b"\2"
+    + b"\0\0\0\1\0\6orders\0\0\0\1"
+    + bytes(20)
+)
+
+
+def test_a_transaction_that_nobody_ended_is_decided_as_by_the_broker_that_adopts_it(
+    tmp_path: Path, make_broker: MakeBroker
+) -> None:
+    files = PartitionFiles(tmp_path / "log", base_offset=0)
+    committed: list[int] = []
+    for producer_id in (-1, 7, 8, -1, 9):
+        first = files.add([NOW] * 3, producer_id=producer_id)
+        if producer_id in (-1, 9):
+            committed += range(first, first + 3)
+        if producer_id == 7:
+            files.end_transaction(7, commit=False)
+    state = files.log_dir / "__transaction_state-0"
+    state.mkdir()
+    (state / f"{0:020d}.log").write_bytes(build_batch([Record(NOW, b"\0\0\0\1x", PREPARED)]))
+    level = {"kafka.isolation.level": "read_committed"}
+    assert Read(files.log_dir, **level).offsets() == [0, 1, 2], "a Kafka may go on there"
+    broker = make_broker(log_dir=files.log_dir)
+    with Client(broker.address) as client:
+        produce(client, 3)
+    committed += range(16, 19)
+    of_broker = Read(subscribe="orders", **level, **{"kafka.bootstrap.servers": broker.address})
+    assert of_broker.offsets() == committed
+    assert Read(files.log_dir, **level).offsets() == committed
+    given = {"archive": tmp_path / "archive", "state": tmp_path / "state"}
+    archive(InProcessSpark(), source=files.log_dir, topics="orders", **given)
+    assert [row["offset"] for row in records_of(tmp_path / "archive")] == committed
+    broker.create_topic("again", retention_ms="-1")
+    sent = run_command(
+        *("replay", "--topics", "orders", "--source", files.log_dir, "--target", broker.address),
+        *("--speed", "max", "--to-topic", "again"),
+    )
+    assert sent.code == 0, sent.err
+    assert (
+        len(run_command("consume", "again", "-b", broker.address, "--format", "json").lines) == 12
+    )

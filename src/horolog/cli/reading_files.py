@@ -29,6 +29,7 @@ from horolog.storage.index.blocks import Span, Window
 from horolog.storage.lookup.by_append_time import append_times
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 from horolog.storage.offline.partition_reader import PartitionReader
+from horolog.storage.offline.transactions import AbortedRange, is_aborted
 from horolog.storage.segments.reader import SegmentReader
 from horolog.storage.verify import find_target
 
@@ -42,6 +43,8 @@ class LogStretch(NamedTuple):
     log: PartitionReader
     start: int
     end: int
+    aborted: tuple[AbortedRange, ...] = ()
+    """Transactions whose records are left out."""
 
 
 def open_partitions(path: Path, partitions: Sequence[int] | None = None) -> list[PartitionReader]:
@@ -74,8 +77,12 @@ def open_partitions(path: Path, partitions: Sequence[int] | None = None) -> list
     return found
 
 
-def plan_files(logs: Sequence[PartitionReader], from_offset: int | None) -> list[LogStretch]:
+def plan_files(
+    logs: Sequence[PartitionReader], from_offset: int | None, *, read_committed: bool = False
+) -> list[LogStretch]:
     """The offsets to read of each partition, up to its end when it was opened.
+
+    With `read_committed` none of aborted transactions, and none behind an open one.
 
     Raises:
         RequestRefused: a partition does not have the offset.
@@ -85,7 +92,12 @@ def plan_files(logs: Sequence[PartitionReader], from_offset: int | None) -> list
         start, end = log.log_start_offset, log.log_end_offset
         if from_offset is not None:
             start = offset_within(str(log.partition), from_offset, start, end)
-        stretches.append(LogStretch(log, start, end))
+        if read_committed:
+            scan = log.transactions()
+            end = max(start, scan.last_stable_offset(end))
+            stretches.append(LogStretch(log, start, end, tuple(scan.aborted)))
+        else:
+            stretches.append(LogStretch(log, start, end))
     return stretches
 
 
@@ -98,7 +110,7 @@ def read_stretch(
         CorruptBatch: a log is damaged there.
         StorageFailed: the disk refused.
     """
-    log, start, end = stretch
+    log, start, end, _ = stretch
     reached = start
     for segment, next_offset in log.ends():
         if next_offset <= start or segment.base_offset >= end or not segment.size:
@@ -106,9 +118,7 @@ def read_stretch(
         try:
             for span in _spans(segment, next_offset, times, clock):
                 if span.base_offset < end and (span.next_offset or next_offset) > start:
-                    for reached, records in _read_span(
-                        log, segment, span, (start, end), times, clock
-                    ):
+                    for reached, records in _read_span(stretch, segment, span, times, clock):
                         yield reached, records
         except FileMissing as error:
             say(f"{error}: a broker has deleted the segment before it was read")
@@ -140,22 +150,24 @@ def _spans(
 
 
 def _read_span(
-    log: PartitionReader,
+    stretch: LogStretch,
     segment: SegmentReader,
     span: Span,
-    offsets: tuple[int, int],
     times: TimeRange,
     clock: RecordClock,
 ) -> Iterator[tuple[int, list[ReadRecord]]]:
-    (start, end), number = offsets, log.partition.partition
+    log, start, end, aborted = stretch
+    number = log.partition.partition
     position = span.position
     if span.base_offset < start:
         position = max(position, segment.position_for(None, start))
     walk = segment.log.batches(span.end, _AHEAD)
     appended = _AppendTimes(segment, span)
     for at, header in walk.headers(position, before=end):
-        if header.next_offset <= start or (
-            clock is RecordClock.CREATE and not times.may_hold(header)
+        if (
+            header.next_offset <= start
+            or (clock is RecordClock.CREATE and not times.may_hold(header))
+            or is_aborted(header, aborted)
         ):
             yield header.next_offset, []
             continue

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from horolog.cli.reading import PartitionSpan, TimeRange, plan, read_span
-from horolog.cli.reading_files import LogStretch, open_partitions, plan_files, read_stretch
+from horolog.cli.reading_files import open_partitions, plan_files, read_stretch
 from horolog.cli.replaying import (
     Due,
     ReplayProgress,
@@ -99,7 +99,7 @@ class FileSource(ReplaySource):
         self._clock = clock
         self._stretches = {
             each.log.partition: each
-            for each in plan_files(open_partitions(path), None)
+            for each in plan_files(open_partitions(path), None, read_committed=True)
             if not topics or each.log.partition.topic in topics
         }
         missing = set(topics).difference(each.topic for each in self._stretches)
@@ -114,6 +114,6 @@ class FileSource(ReplaySource):
         """The records of a partition between two offsets, batch by batch."""
         found = self._stretches.get(partition)
         if found is not None:
-            within = LogStretch(found.log, max(start, found.start), min(end, found.end))
+            within = found._replace(start=max(start, found.start), end=min(end, found.end))
             for _, records in read_stretch(within, self._times, self._clock):
                 yield records

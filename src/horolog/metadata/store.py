@@ -41,7 +41,7 @@ from horolog.metadata.rows import (
 )
 from horolog.storage import names
 
-FILE_NAME = "horolog-metadata.sqlite"
+FILE_NAME = names.METADATA_STORE
 WAL: Final = "-wal"
 """What SQLite adds to the name for the write-ahead log, and for its index in shared memory."""
 SHM: Final = "-shm"

@@ -5,11 +5,11 @@ row of parts, each of one segment file.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from horolog.errors import CorruptBatch, Misconfigured
-from horolog.record.batch import BatchHeader
 from horolog.record.search import find_at_or_after
 from horolog.spark.bounds import Bounds, data_lost, first_time
 from horolog.spark.file_systems import Root
@@ -28,12 +28,11 @@ from horolog.spark.segment_parts import (
     narrowed_in_time,
     range_of,
 )
-from horolog.spark.transactions import AbortedRange, TransactionScan
 from horolog.spark.wanted import Wanted
-from horolog.storage.batches.reader import BatchReader
 from horolog.storage.directory.checkpoints import kafka_uuid
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
+from horolog.storage.offline.transactions import AbortedRange, TransactionScan, committed_by
 
 _MAX_BATCH_BYTES = 1 << 30
 
@@ -53,6 +52,8 @@ class FileLog:
         self._stack = ExitStack()
         self._parts: dict[TopicPartition, list[SegmentPart]] = {}
         self._ends: dict[TopicPartition, int] = {}
+        self._log_dirs: dict[TopicPartition, list[tuple[Root, str]]] = {}
+        self._scans: dict[TopicPartition, TransactionScan] = {}
         self._of_topic: dict[str, Replica] = {}  # one that has a topic id
         self._compacted: dict[TopicPartition, bool] = {}
         self.topic_ids: dict[str, str] = {}
@@ -88,6 +89,9 @@ class FileLog:
             self._check_topic([replica for _, replica in found])
             self._parts[partition] = list(merged_parts(found))
             self._ends[partition] = max(replica.end for _, replica in found)
+            self._log_dirs[partition] = [
+                (root, replica.directory.rpartition("/")[0]) for root, replica in found
+            ]
 
     def _check_topic(self, found: Sequence[Replica]) -> None:
         for replica in found:
@@ -250,13 +254,24 @@ class FileLog:
         )
 
     def _transactions(self, partition: TopicPartition) -> TransactionScan:
+        if partition not in self._scans:
+            self._scans[partition] = self._scanned(partition)
+        return self._scans[partition]
+
+    def _scanned(self, partition: TopicPartition) -> TransactionScan:
         scan = TransactionScan()
         try:
             for part in self._parts[partition]:
                 for walk, position, header in headers_of(part, 0):
-                    scan.add(header, _reader(walk, position, header))
+                    scan.add(header, partial(walk.batch, position, header))
         except CorruptBatch:
             scan.forget_open()  # the task that reads it reports it
+        if scan.has_open:
+            log_dirs = self._log_dirs[partition]
+            found = [committed_by(root.files, path, partition) for root, path in log_dirs]
+            committed = [each for each in found if each is not None]
+            if len(committed) == len(found):
+                scan.end_open(self._end(partition), frozenset[int]().union(*committed))
         return scan
 
     def _find_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
@@ -278,7 +293,3 @@ class FileLog:
                 if found is not None and found[1] < part.end:
                     return found[1]
         return None
-
-
-def _reader(walk: BatchReader, position: int, header: BatchHeader) -> Callable[[], memoryview]:
-    return lambda: walk.batch(position, header)

@@ -24,6 +24,7 @@ from horolog.storage.batches.reader import FEWEST_BYTES
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.blocks import Window
 from horolog.storage.lookup.by_append_time import appended_within
+from horolog.storage.offline.transactions import is_aborted
 from horolog.storage.segments.reader import SegmentReader
 
 TABLE_BYTES = 2 << 20  # larger tables are slower on their way to Spark
@@ -184,10 +185,4 @@ class _BatchTest:
                     return False
             elif not self._has_append_times:
                 return False  # when it was appended is not known
-        return not (self._aborted and header.is_transactional and self._is_aborted(header))
-
-    def _is_aborted(self, header: BatchHeader) -> bool:
-        return any(
-            producer_id == header.producer_id and first <= header.base_offset <= last
-            for producer_id, first, last in self._aborted
-        )
+        return not is_aborted(header, self._aborted)

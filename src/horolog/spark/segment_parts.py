@@ -11,13 +11,13 @@ from horolog.spark.merge import merge
 from horolog.spark.plan import SegmentRange
 from horolog.spark.replicas import Replica, epoch_spans
 from horolog.spark.segments import ListedSegment
-from horolog.spark.transactions import AbortedRange
 from horolog.spark.wanted import Wanted
 from horolog.storage.batches.reader import FEWEST_BYTES, BatchReader
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.index.blocks import Span
 from horolog.storage.lookup.by_append_time import appended_within
 from horolog.storage.names import TopicPartition
+from horolog.storage.offline.transactions import AbortedRange
 from horolog.storage.segments.reader import SegmentReader
 
 # How far the end of a segment may be from its last index entry: a few batches.

@@ -68,6 +68,8 @@ LOG_DIR_FILES = (
 )
 SET_ASIDE = ".set-aside"  # ours: a damaged file of a log directory, before a new one is made
 
+METADATA_STORE = "horolog-metadata.sqlite"  # ours: topics and groups (metadata/store.py)
+
 CLUSTER_METADATA = "__cluster_metadata"
 # Topics that Apache Kafka keeps for itself. None is served: requests may not create one, and
 # directories of one are never opened.

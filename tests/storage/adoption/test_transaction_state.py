@@ -69,7 +69,7 @@ def test_a_decided_commit_counts_though_kafka_was_killed_before_its_marker(
 
 
 def test_what_kafka_has_completed_is_not_open() -> None:
-    assert read_prepared_commits(FILES, GOLDEN / "clean") == {}
+    assert read_prepared_commits(FILES, str(GOLDEN / "clean")) == {}
 
 
 # --- by hand --------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def write(log_dir: Path, *records: Record, partition: int = 0, base_offset: int 
 
 
 def read(log_dir: Path) -> PreparedCommits:
-    return read_prepared_commits(FILES, log_dir)
+    return read_prepared_commits(FILES, str(log_dir))
 
 
 def test_there_need_be_no_coordinator(tmp_path: Path) -> None:

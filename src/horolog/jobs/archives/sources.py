@@ -17,6 +17,7 @@ from horolog.spark.plan import OffsetRange, SegmentRange
 from horolog.spark.segments import opened
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.names import TopicPartition
+from horolog.storage.offline.transactions import is_aborted
 from horolog.storage.segments.reader import SegmentReader
 
 COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
@@ -86,7 +87,7 @@ def _in_file(root: Root, stretch: SegmentRange, from_ms: int | None) -> Iterator
         stretch.start,
         end,
         wants=None if from_ms is None else wants,
-        drops=_in_ranges(stretch.aborted) if stretch.aborted else None,
+        drops=(lambda header, _: is_aborted(header, stretch.aborted)) if stretch.aborted else None,
     )
 
 
@@ -103,22 +104,6 @@ def pieces_of(
     position = reader.position_for(None, start)
     for buffer in reader.log.batches(reader.size, EVERYTHING).wanted(position, end, wants):
         yield Piece(buffer, drops, times)
-
-
-def _in_ranges(
-    aborted: tuple[tuple[int, int, int], ...],
-) -> Callable[[BatchHeader, memoryview], bool]:
-    def drops(header: BatchHeader, _: memoryview) -> bool:
-        return (
-            header.is_transactional
-            and not header.is_control
-            and any(
-                producer_id == header.producer_id and first <= header.base_offset <= last
-                for producer_id, first, last in aborted
-            )
-        )
-
-    return drops
 
 
 def reader_of(unit: Unit, from_ms: int | None, to_ms: int | None) -> RangeReader:

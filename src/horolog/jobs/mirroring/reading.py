@@ -24,6 +24,7 @@ from horolog.spark.wanted import Wanted
 from horolog.storage.batches.reader import EVERYTHING
 from horolog.storage.lookup.by_append_time import append_times
 from horolog.storage.names import TopicPartition
+from horolog.storage.offline.transactions import is_aborted
 
 Range = OffsetRange | SegmentRange
 
@@ -104,10 +105,7 @@ def _of_segment(
     wanted: SegmentRange, start: int, options: ReadOptions, with_append_times: bool
 ) -> Iterator[SourceBatches]:
     def drop(header: BatchHeader, _: memoryview) -> bool:
-        return header.is_transactional and any(
-            producer_id == header.producer_id and first <= header.base_offset <= last
-            for producer_id, first, last in wanted.aborted
-        )
+        return is_aborted(header, wanted.aborted)
 
     with Root(wanted.root, options.store) as root:
         segment = opened(root, wanted)

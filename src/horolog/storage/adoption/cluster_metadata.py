@@ -114,7 +114,7 @@ def _values(files: Files, directory: Path) -> Iterator[bytes]:
 
 
 def _values_in(files: Files, path: Path, start: int) -> Iterator[bytes]:
-    for record in records_in(files, path, start):
+    for record in records_in(files, str(path), start):
         if record.value is not None:
             yield record.value
 

@@ -86,7 +86,7 @@ def _latest(files: Files, logs: Iterable[Path], most: int) -> tuple[dict[bytes, 
     open_transactions: dict[int, list[Record]] = {}  # by producer id
     try:
         for path in logs:
-            for header, batch in batches_in(files, path):
+            for header, batch in batches_in(files, str(path)):
                 if header.is_control:
                     marker = read_marker(batch)
                     if marker is not None:

@@ -1,7 +1,6 @@
 """Records of Kafka's internal topics, and their fields; read, never written."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from struct import Struct
 
 from horolog.buffers import Buffer
@@ -14,7 +13,7 @@ from horolog.storage.files import Files
 _MAX_VARINT_BYTES = 5
 
 
-def records_in(files: Files, path: Path, start: int = 0) -> Iterator[Record]:
+def records_in(files: Files, path: str, start: int = 0) -> Iterator[Record]:
     """The records of a log or a snapshot from an offset on, markers left out.
 
     Raises:
@@ -29,13 +28,13 @@ def records_in(files: Files, path: Path, start: int = 0) -> Iterator[Record]:
                 yield record
 
 
-def batches_in(files: Files, path: Path, start: int = 0) -> Iterator[tuple[BatchHeader, Buffer]]:
+def batches_in(files: Files, path: str, start: int = 0) -> Iterator[tuple[BatchHeader, Buffer]]:
     """The batches of a log or a snapshot that have records from an offset on.
 
     Raises:
         CorruptBatch, FileMissing, StorageFailed: as `records_in`.
     """
-    log = BatchReader.of_file(files, str(path), EVERYTHING)
+    log = BatchReader.of_file(files, path, EVERYTHING)
     for position, header in log.headers():
         if header.last_offset >= start:
             yield header, log.batch(position, header)

@@ -12,8 +12,8 @@ Version 0 has counts of 4 and lengths of 2 bytes, version 1 is compact (KIP-482)
 """
 
 import logging
+import os
 from collections.abc import Iterator
-from pathlib import Path
 from struct import Struct
 
 from horolog.errors import CorruptFile, HorologError
@@ -35,14 +35,18 @@ _logger = logging.getLogger(__name__)
 PreparedCommits = dict[TopicPartition, frozenset[int]]
 
 
-def read_prepared_commits(files: Files, log_dir: Path) -> PreparedCommits:
+def read_prepared_commits(files: Files, log_dir: str) -> PreparedCommits:
     """For each partition the producer ids whose open transaction there is committed.
 
     Unreadable records are skipped with a warning.
+
+    Raises:
+        StorageFailed: the log directory cannot be listed.
     """
     found: dict[TopicPartition, set[int]] = {}
-    for directory in sorted(log_dir.glob(f"{_TOPIC}-*")):
-        if names.partition_of(directory.name) is None or directory.is_symlink():
+    for name in files.names_in(log_dir):
+        named, directory = names.partition_of(name), f"{log_dir}/{name}"
+        if named is None or named.topic != _TOPIC or os.path.islink(directory):
             continue
         for producer_id, partitions in _prepared_in(files, directory):
             for partition in partitions:
@@ -50,11 +54,13 @@ def read_prepared_commits(files: Files, log_dir: Path) -> PreparedCommits:
     return {partition: frozenset(ids) for partition, ids in found.items()}
 
 
-def _prepared_in(files: Files, directory: Path) -> Iterator[tuple[int, list[TopicPartition]]]:
+def _prepared_in(files: Files, directory: str) -> Iterator[tuple[int, list[TopicPartition]]]:
     states: dict[bytes, bytes] = {}  # the newest of each transactional id
     try:
-        for path in sorted(directory.glob(f"*{names.LOG}")):
-            for record in records_in(files, path):
+        for name in files.names_in(directory):
+            if names.base_offset_of(name, names.LOG) is None:
+                continue
+            for record in records_in(files, f"{directory}/{name}"):
                 if record.key is None:
                     continue
                 if record.value is None:

@@ -203,7 +203,7 @@ class LogDir:
         """Read from a Kafka's `__transaction_state` which open transactions are committed."""
         unended = {key: log for key, log in self.logs.items() if log.has_open_transactions}
         if unended:
-            prepared = read_prepared_commits(self._files, self.path)
+            prepared = read_prepared_commits(self._files, str(self.path))
             for key, log in unended.items():
                 log.take_as_committed(prepared.get(key, ()))
 
