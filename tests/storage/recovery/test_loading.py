@@ -68,6 +68,16 @@ def logs(path: Path) -> list[Path]:
     return sorted(partition_dir(path).glob("*.log"))
 
 
+def in_whole_batches(path: Path) -> set[int]:
+    """The offsets of all whole batches, wherever in a file one begins."""
+    offsets, files = set[int](), Files(read_only=True)
+    for file in logs(path):
+        found = whole_batches(BatchReader(files, files.get(str(file)), file.stat().st_size))
+        for _, header in found:
+            offsets.update(range(header.base_offset, header.next_offset))
+    return offsets
+
+
 def expect(log: Log, records: list[Truth]) -> None:
     assert times_in(log) == records
     assert log.log_end_offset == (records[-1].offset + 1 if records else log.log_start_offset)
@@ -271,12 +281,7 @@ def test_no_whole_batch_is_lost_whatever_is_damaged(path: Path, data: st.DataObj
                 case "truncate":
                     del content[position:]
             file.write_bytes(content)
-        whole = set()
-        files = Files(read_only=True)
-        for file in logs(copy):
-            found = whole_batches(BatchReader(files, files.get(str(file)), file.stat().st_size))
-            for _, header in found:
-                whole.update(range(header.base_offset, header.next_offset))
+        whole = in_whole_batches(copy)
         with reopened(copy, CONFIG) as (_, log):
             kept = {record.offset for record in records_in(log)} | {*offsets_set_aside(copy)}
         assert kept >= whole
@@ -326,6 +331,16 @@ def test_zeros_behind_a_finished_segment_are_not_served(path: Path, stop: str, o
         assert f"the zeros from byte {len(content)}" in log_dir.recoveries[0].notes[0]
         assert times_in(log) == truth()
         assert file.read_bytes() == content + bytes(0 if ours else 5000)
+
+
+def test_a_zero_that_ends_a_record_is_not_taken_for_one_behind_the_log(path: Path) -> None:
+    """A byte that was inserted before has moved it there."""
+    file = logs(path)[0]
+    file.write_bytes(b"\0" + file.read_bytes())
+    assert file.read_bytes()[-1] == 0
+    whole = in_whole_batches(path)
+    with reopened(path, CONFIG) as (_, log):
+        assert {one.offset for one in records_in(log)} | {*offsets_set_aside(path)} >= whole
 
 
 def test_a_cut_log_ends_where_its_records_end(path: Path) -> None:

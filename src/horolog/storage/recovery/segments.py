@@ -18,7 +18,7 @@ from horolog.storage.batches.whole import is_torn_tail
 from horolog.storage.directory.checkpoints import EpochStart
 from horolog.storage.files import Files
 from horolog.storage.index.builder import IndexBuilder
-from horolog.storage.index.seal import read_seal
+from horolog.storage.index.seal import read_seal, tail_crc
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.producers.replay import rebuild_aborted
 from horolog.storage.recovery.plan import LoadPlan, Recovery
@@ -171,9 +171,10 @@ class SegmentRecovery:
     def _compare_with_seals(self, present: set[str], unsure: int) -> None:
         """Notice that the file of a finished segment is not as long as it was.
 
-        Zeros at its end are no batches. What follows one that is shorter is still read, as after
-        the gaps that Kafka's compaction leaves, unless the segment is `unsure`: the disk never had
-        to have more of it, and what it lacks may have been cut off in the middle of a batch.
+        Zeros behind its own last bytes are no batches. What follows one that is shorter is still
+        read, as after the gaps that Kafka's compaction leaves, unless the segment is `unsure`: the
+        disk never had to have more of it, and what it lacks may have been cut off in the middle of
+        a batch.
         """
         for index, segment in enumerate(self.segments[:-1]):
             if names.segment_file(segment.base_offset, names.SEAL) not in present:
@@ -189,7 +190,9 @@ class SegmentRecovery:
                 )
                 if index < unsure:
                     self._recover(index, ends_log=False)
-            elif segment.batches().is_zeros(seal.log_size):
+            elif tail_crc(
+                self._files, segment.log.open(), seal.log_size
+            ) == seal.log_tail_crc and segment.batches().is_zeros(seal.log_size):
                 self._report.notes.append(
                     f"Left out the zeros from byte {seal.log_size} of {segment.log.path} on"
                 )
