@@ -139,7 +139,7 @@ def late_by(query: Query) -> list[tuple[int, int | None]]:
 
 
 def counting(source: Any, **options: Any) -> Query:
-    query = Query(source, includeLateness="true", **EARLIEST, **options)
+    query = Query(source, includeLateness="true", **(EARLIEST | options))
     query.schema = schema_of(["partition", "timestampMs", "lateByMs"])
     query.reader = query._reader()
     query.reader._clock = query.clock
@@ -171,6 +171,36 @@ def test_what_is_still_to_be_read_makes_no_record_late(
     assert [late_by(query) for _ in range(4)] == [[(0, 0)]] * 4
     append(client, "orders", 0, 1, 800)
     assert late_by(query) == [(0, 100)]
+
+
+def test_what_is_not_read_makes_no_record_late(broker: RunningBroker, client: Client) -> None:
+    for at in (100, 900):
+        append(client, "orders", 0, 1, at)
+    filtered = counting(broker, toTimestamp=500)
+    later = counting(broker, startingOffsets="latest")
+    at_time = counting(
+        broker,
+        startingTimestamp=900,
+        startingOffsets=None,
+        startingOffsetsByTimestampStrategy="latest",
+    )
+    appended = counting(broker, toAppendTime=NINE_MS + 60_001)
+    assert late_by(later) == []  # its start alone
+    assert late_by(filtered) == [(0, 0)]
+    assert late_by(at_time) == [(0, 0)]
+    assert late_by(appended) == [(0, 0)] * 2
+    broker.clock.advance(1_000)
+    for at in (200, 150):
+        append(client, "orders", 0, 1, at)
+    assert late_by(filtered) == [(0, 0), (0, 50)]
+    assert late_by(later) == [(0, 0), (0, 50)]
+    assert late_by(at_time) == [(0, 700), (0, 750)]
+    append(client, "orders", 0, 1, 120)  # only the largest time of all is known
+    assert [late_by(each) for each in (filtered, later, at_time)] == [
+        [(0, 0)],
+        [(0, 0)],
+        [(0, 780)],
+    ]
 
 
 def test_a_topic_that_is_created_again_has_no_lag_of_the_one_before(

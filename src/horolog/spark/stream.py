@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from horolog.client import NoAnswer
+from horolog.client import FoundOffset, NoAnswer
 from horolog.errors import HorologError, RequestRefused
 from horolog.spark import planning
 from horolog.spark.broker_log import BrokerLog
@@ -37,6 +37,7 @@ from horolog.spark.limits import EARLIEST, Everywhere, OffsetByPartition
 from horolog.spark.options import ReadOptions
 from horolog.spark.plan import OffsetRange, SegmentRange
 from horolog.spark.reading import read_task
+from horolog.spark.row_times import ANY_APPEND_TIME
 from horolog.spark.stream_looks import Look, StreamLooks, largest_before
 from horolog.spark.stream_offsets import Offsets, StreamOffset, limited
 from horolog.spark.wanted import Wanted
@@ -139,10 +140,27 @@ class LogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         }
         moments_ms = self.options.pinned(at.moments_ms).relative_ms()
         known_ms = {p: ms for p, ms in at.largest_ms.items() if p not in restarted}
-        largest_ms = largest_before(ends, look.largest, known_ms)
+        largest_ms = largest_before(ends, self._largest_to_come(look, at), known_ms)
         return StreamOffset(
             ends, look.starts, seams, look.stops_at, moments_ms, largest_ms, look.topic_ids
         )
+
+    def _largest_to_come(self, look: Look, at: StreamOffset) -> dict[TopicPartition, FoundOffset]:
+        """The records with the largest times, of partitions where they are rows still to be read.
+
+        Another was such a row when an earlier micro-batch read it, or is none that the query reads:
+        before its start, or filtered.
+        """
+        times = self.options.times.pinned(at.moments_ms)
+        if self.options.appended != ANY_APPEND_TIME:  # which the brokers' answer does not heed
+            return {}
+        found = {}
+        for partition, each in look.largest.items():
+            is_backfill = each.offset < at.seams.get(partition, 0)
+            wanted = times.backfill_interval_ms if is_backfill else times.interval_ms
+            if each.offset >= look.positions.get(partition, 0) and each.timestamp in wanted:
+                found[partition] = each
+        return found
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix where the query ends: at the log ends of now, or where it has a stop, there."""

@@ -80,13 +80,11 @@ class StreamLooks:
     def beginning(self) -> StreamOffset:
         """Where a query starts that has not read anything."""
         partitions = sorted(self.log.partitions())
-        largest = self._largest(partitions)
         starts, seams = stream_starts(self._options, self.log, partitions)
         return StreamOffset(
             starts,
             seams=seams,
             moments_ms=self._options.relative_ms(),
-            largest_ms=largest_before(starts, largest, {}),
             topic_ids=self._ids_of(partitions),
         )
 
