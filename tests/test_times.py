@@ -135,3 +135,13 @@ def test_times_are_shown_in_a_zone() -> None:
 @given(st.integers(-62_135_596_800_000, 253_402_300_799_999).filter(lambda ms: ms != -1))
 def test_what_is_shown_can_be_given(time_ms: int) -> None:
     assert parse_time(format_time(time_ms), now_ms=0) == time_ms
+
+
+def test_a_bound_is_rounded_up_to_the_next_millisecond() -> None:
+    for text, down, up in (
+        ("1970-01-01T00:00:00.0005Z", 0, 1),
+        ("1969-12-31T23:59:59.9995Z", -1, 0),
+        ("1970-01-01T00:00:00.001Z", 1, 1),
+    ):
+        assert parse_time(text, now_ms=0) == down
+        assert parse_time(text, now_ms=0, rounds_up=True) == up

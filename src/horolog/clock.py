@@ -171,8 +171,11 @@ class ManualClock:
         self._state = _State(now_ms, monotonic_ms, frozen)
 
 
-def moment_ms(moment: Moment) -> int:
-    """Milliseconds since the epoch.
+def moment_ms(moment: Moment, *, rounds_up: bool = False) -> int:
+    """Milliseconds since the epoch, down to a whole one unless it `rounds_up`.
+
+    A bound does, at both ends of a range: the first millisecond at or after it is the first that
+    is in [from, to), or no longer.
 
     Raises:
         ValueError: the text is not a time, or has no zone; the message shows the format.
@@ -191,7 +194,7 @@ def moment_ms(moment: Moment) -> int:
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
             raise ValueError(f"{moment.isoformat()} has no zone: add Z for UTC, or +01:00")
-        return (moment - _EPOCH) // _MS
+        return -((_EPOCH - moment) // _MS) if rounds_up else (moment - _EPOCH) // _MS
     return _check_range(_whole(moment, "a moment is milliseconds since 1970, a text or a datetime"))
 
 

@@ -10,7 +10,7 @@ import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from horolog.clock import duration_ms
+from horolog.clock import duration_ms, moment_ms
 from horolog.errors import Misconfigured
 
 _PART = r"[0-9]+(?:ms|s|m|h|d|w)"
@@ -23,13 +23,16 @@ _LONG = 1 << 63
 _FORMS = "write it as 2026-11-20T09:00:00Z, as milliseconds since 1970, or relative as -15m"
 
 
-def parse_time(text: str, *, now_ms: int, zone: tzinfo | None = None) -> int:
+def parse_time(
+    text: str, *, now_ms: int, zone: tzinfo | None = None, rounds_up: bool = False
+) -> int:
     """Milliseconds since 1970.
 
     Args:
         text: The user's input.
         now_ms: The base of relative times.
         zone: The zone of times without one; if `None`, such times are refused.
+        rounds_up: To the next whole millisecond, as of bounds (`clock.moment_ms`).
 
     Raises:
         Misconfigured: Not a time, or probably not the intended one; the message shows the forms.
@@ -41,7 +44,8 @@ def parse_time(text: str, *, now_ms: int, zone: tzinfo | None = None) -> int:
         return now_ms + (-1 if match[1] == "-" else 1) * duration_ms(match[2])
     if match := _NUMBER.fullmatch(text):
         return _from_number(match[1], is_sure=match[2] is not None)
-    return _from_iso(text, zone)
+    moment = _from_iso(text, zone)
+    return moment_ms(moment, rounds_up=rounds_up)
 
 
 def parse_zone(text: str) -> tzinfo:
@@ -95,7 +99,7 @@ def _from_number(text: str, *, is_sure: bool) -> int:
     return number
 
 
-def _from_iso(text: str, zone: tzinfo | None) -> int:
+def _from_iso(text: str, zone: tzinfo | None) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -106,8 +110,8 @@ def _from_iso(text: str, zone: tzinfo | None) -> int:
             raise Misconfigured(
                 f"{text} has no zone: write {utc} for UTC, or add --tz Europe/Berlin or --tz local"
             )
-        moment = _in_zone(moment, zone)
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+        return _in_zone(moment, zone)
+    return moment
 
 
 def _in_zone(moment: datetime, zone: tzinfo) -> datetime:

@@ -701,3 +701,33 @@ def test_a_segment_that_was_listed_before_its_last_append_is_read_to_its_end(
 
     monkeypatch.setattr(file_systems.Root, "entries", early)
     assert Read(orders.log_dir).offsets() == [*range(1000, 1200)]
+
+
+@pytest.mark.parametrize(
+    ("option", "offsets"),
+    [
+        ("fromTimestamp", [1, 2]),
+        ("toTimestamp", [0]),
+        ("startingTimestamp", [1, 2]),
+        ("endingTimestamp", [0]),
+    ],
+)
+def test_a_bound_between_two_milliseconds_lies_between_their_records(
+    tmp_path: Path, option: str, offsets: list[int]
+) -> None:
+    files = PartitionFiles(tmp_path)
+    files.add([NINE_MS, NINE_MS + 1, NINE_MS + 2])
+    read = Read(files.log_dir, **{option: "2023-11-14T22:13:20.0005Z"})
+    assert read.offsets() == [BASE_OFFSET + each for each in offsets]
+
+
+@pytest.mark.parametrize("option", ["fromTimestamp", "toTimestamp"])
+def test_a_range_to_either_end_of_64_bits_has_no_record_without_a_time(
+    tmp_path: Path, option: str
+) -> None:
+    files = PartitionFiles(tmp_path)
+    files.add([-(1 << 63), -1, 0, (1 << 63) - 1])
+    limit = -(1 << 63) if option == "fromTimestamp" else (1 << 63) - 1
+    found = [0, 2, 3] if option == "fromTimestamp" else [0, 2]
+    read = Read(files.log_dir, **{option: limit})
+    assert read.offsets() == [BASE_OFFSET + each for each in found]

@@ -188,7 +188,7 @@ def _time_range(from_time: str | None, to_time: str | None, zone: str | None) ->
     now_ms = SystemClock().now_ms()
     where = parse_zone(zone) if zone else None
     from_ms, to_ms = (
-        None if text is None else parse_time(text, now_ms=now_ms, zone=where)
+        None if text is None else parse_time(text, now_ms=now_ms, zone=where, rounds_up=True)
         for text in (from_time, to_time)
     )
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:

@@ -52,7 +52,11 @@ def offsets(
     no such record. Times: ISO 8601 with a zone or --tz, epoch milliseconds, or relative (-15m).
     """
     where = parse_zone(zone) if zone else None
-    target = None if at is None else parse_time(at, now_ms=SystemClock().now_ms(), zone=where)
+    target = (
+        None
+        if at is None
+        else parse_time(at, now_ms=SystemClock().now_ms(), zone=where, rounds_up=True)
+    )
     if target is None and (explained or clock is not None or skew is not None):
         given = "--explain" if explained else "--clock" if clock is not None else "--skew"
         raise Misconfigured(f"{given} is about a lookup by time: give it with --at TIME")

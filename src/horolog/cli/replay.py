@@ -159,7 +159,10 @@ def replay(
     """
     now_ms = SystemClock().now_ms()
     times = TimeRange(
-        *(None if text is None else parse_time(text, now_ms=now_ms) for text in (from_, to))
+        *(
+            None if text is None else parse_time(text, now_ms=now_ms, rounds_up=True)
+            for text in (from_, to)
+        )
     )
     which = clock or RecordClock.CREATE
     factor = _speed(speed)

@@ -126,10 +126,12 @@ class OffsetLookups(RetriedCalls):
         clock: RecordClock,
         *,
         read_committed: bool = False,
+        may_lack_times: bool = False,
     ) -> dict[TopicPartition, FoundRecord | None]:
         """The first record at or after a time by a clock, for each partition; None if none is.
 
-        Times are milliseconds, before 1970 too: none has a special meaning.
+        Times are milliseconds, before 1970 too: none has a special meaning. Of format v0 it is as
+        in `list_offsets`.
 
         Raises:
             RequestRefused: the broker cannot (Apache Kafka), or for one partition, which it names.
@@ -146,7 +148,9 @@ class OffsetLookups(RetriedCalls):
                 None if found.timestamp == UNKNOWN_TIME else found.timestamp,
                 found.leader_epoch,
             )
-            for tp, found in self._list_offsets(times, level, lowest=2).items()
+            for tp, found in self._list_offsets(
+                times, level, lowest=2, may_lack_times=may_lack_times
+            ).items()
         }
 
     def _list_offsets(

@@ -173,8 +173,8 @@ def _moment_ms(given: Moment | None, now_ms: int) -> int | None:
     if given is None:
         return None
     if isinstance(given, str):
-        return parse_time(given, now_ms=now_ms)
+        return parse_time(given, now_ms=now_ms, rounds_up=True)
     try:
-        return moment_ms(given)
+        return moment_ms(given, rounds_up=True)
     except ValueError as error:
         raise Misconfigured(str(error)) from None

@@ -149,7 +149,7 @@ def _skipping(
     log: StreamLog, from_ms: int, earliest: Offsets, latest: Offsets
 ) -> dict[TopicPartition, int]:
     """The earliest offsets, or later ones before which no record is as late as `from_ms`."""
-    if from_ms == EVERYTHING.first:
+    if from_ms <= EVERYTHING.first:
         return dict(earliest)
     first = log.none_before(from_ms, list(earliest))
     return {

@@ -14,6 +14,7 @@ from horolog.client import (
     NoAnswer,
     OffsetSpan,
     RangeClock,
+    RecordClock,
 )
 from horolog.errors import Misconfigured, RequestRefused
 from horolog.record.batch import iter_headers
@@ -115,17 +116,36 @@ class BrokerLog:
         """The earliest offset whose time is at or after the given one; None if there is none.
 
         Raises:
-            Misconfigured: a time before 1970, which Kafka's requests cannot ask for.
+            Misconfigured: a time before 1970, which Apache Kafka cannot be asked for.
         """
-        for partition, timestamp_ms in times_ms.items():
-            if timestamp_ms < 0:
-                raise Misconfigured(
-                    f"A broker cannot be asked for the offset of {partition} at {timestamp_ms}: "
-                    "Kafka gives times below zero another meaning. Filter on timestamp instead"
-                )
-        found = self._list(times_ms)
+        since_1970 = {partition: at for partition, at in times_ms.items() if at >= 0}
+        found = {
+            partition: None if answer is None else answer.offset
+            for partition, answer in self._list(since_1970).items()
+        }
+        earlier = {partition: at for partition, at in times_ms.items() if at < 0}
+        return found | self._before_1970(earlier)
+
+    def _before_1970(
+        self, times_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
+        if not times_ms:
+            return {}
+        if not self._persist(self._client.has_append_times):
+            partition, timestamp_ms = next(iter(times_ms.items()))
+            raise Misconfigured(
+                f"Apache Kafka cannot be asked for the offset of {partition} at {timestamp_ms}: "
+                "it gives times below zero another meaning. Filter on timestamp instead"
+            )
+        committed = self._options.read_committed
+        asked = {(each.topic, each.partition): at for each, at in times_ms.items()}
+        answers = self._persist(
+            lambda: self._client.find_records(
+                asked, RecordClock.CREATE, read_committed=committed, may_lack_times=True
+            )
+        )
         return {
-            partition: None if (answer := found[partition]) is None else answer.offset
+            partition: None if (answer := answers[partition]) is None else answer.offset
             for partition in times_ms
         }
 

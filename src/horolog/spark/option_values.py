@@ -73,12 +73,12 @@ def is_relative(given: Mapping[str, str], option: str) -> bool:
 
 
 def moment(given: Mapping[str, str], option: str) -> int:
-    """Milliseconds: a number, ISO-8601 with a zone, or relative to now as in -15m."""
+    """A bound in milliseconds: a number, ISO-8601 with a zone, or relative to now as in -15m."""
     text = given[option.lower()].strip()
     try:
         if is_relative(given, option):
             return SystemClock().now_ms() + duration_ms(text)
-        return moment_ms(text)
+        return moment_ms(text, rounds_up=True)
     except ValueError as error:
         raise Misconfigured(f"Option '{option}': {error}") from None
 

@@ -65,16 +65,12 @@ class RowTimes:
     @property
     def interval_ms(self) -> Interval:
         """The times of the rows of a read, in milliseconds."""
-        first = EVERYTHING.first if self.from_ is None else self.from_.timestamp_ms
-        last = EVERYTHING.last if self.to is None else self.to.timestamp_ms - 1
-        return Interval(first, last)
+        return self._since(self.from_)
 
     @property
     def backfill_interval_ms(self) -> Interval:
         """The same for rows that the log held when the query first started."""
-        if self.backfill is None:
-            return self.interval_ms
-        return self.interval_ms & Interval(first=self.backfill.timestamp_ms)
+        return self._since(self.from_, self.backfill)
 
     def check_batch(self) -> None:
         """Refuse what only streams have.
@@ -105,6 +101,14 @@ class RowTimes:
             if given is not None and given.is_relative and name in relative_ms
         }
         return replace(self, **changed)
+
+    def _since(self, *starts: GivenMoment | None) -> Interval:
+        given = [each.timestamp_ms for each in starts if each is not None]
+        first = max(given, default=EVERYTHING.first)
+        if given and first == EVERYTHING.first:
+            first -= 1  # not everything: a record without a timestamp is in no range
+        last = EVERYTHING.last if self.to is None else self.to.timestamp_ms - 1
+        return Interval(first, last)
 
     def _all(self) -> tuple[GivenMoment | None, ...]:
         return self.from_, self.to, self.backfill, self.stop

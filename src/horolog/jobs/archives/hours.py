@@ -55,8 +55,10 @@ class Hours:
             raise Misconfigured(
                 f"window is FROM..TO, as 2020-01-01T00:00Z..2030-01-01T00:00Z, and not {window}"
             )
-        from_ms = parse_time(first.strip(), now_ms=now_ms) if first.strip() else FIRST_MS
-        to_ms = parse_time(last.strip(), now_ms=now_ms) if last.strip() else END_MS
+        from_ms = (
+            parse_time(first.strip(), now_ms=now_ms, rounds_up=True) if first.strip() else FIRST_MS
+        )
+        to_ms = parse_time(last.strip(), now_ms=now_ms, rounds_up=True) if last.strip() else END_MS
         if from_ms >= to_ms:
             raise Misconfigured(f"window {window} is empty: it ends before it starts")
         return cls(max(from_ms, FIRST_MS), min(to_ms, END_MS))
