@@ -29,9 +29,9 @@ from horolog.cli.replaying import (
     create_time,
     merged,
 )
-from horolog.client import Client
+from horolog.client import LATEST, Client
 from horolog.clock import ManualClock
-from horolog.errors import StorageFailed
+from horolog.errors import Misconfigured, StorageFailed
 from horolog.jobs.state import JobState
 from horolog.record.builder import Record, read_records
 from horolog.record.compression import Codec
@@ -115,6 +115,7 @@ class Run:
         speed: float | None = 1,
         state: JobState | None = None,
         stop_at: int | None = None,
+        partitions: int = 1,
         **more: Any,
     ) -> None:
         self.slept: list[tuple[int, float]] = []
@@ -128,7 +129,9 @@ class Run:
             clock.advance(round(seconds * 1_000))
 
         self.client = Client(broker.address)
-        target = ReplayTarget(self.client, {"out": 1}, {"t": "out"}, True, Codec.NONE)
+        target = ReplayTarget(
+            self.client, {"out": partitions}, {"t": "out"}, True, Codec.NONE
+        )
         self.replay = Replay(
             target,
             clock,
@@ -278,6 +281,59 @@ def test_what_was_being_sent_at_a_kill_is_there_once(
     assert [record.value for record in records] == [b"0-%d" % place for place in range(10)]
     shifted = [record.timestamp - T0 for record in records]
     assert shifted == [0, 100, 200, 300, *range(77_000, 77_600, 100)]
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_a_stop_while_a_batch_is_repeated_leaves_it_to_be_repeated(
+    out: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sent: bool
+) -> None:
+    rows: Rows = {TopicPartition("t", 0): [T0 + 100 * place for place in range(6)]}
+    append = Client.append
+
+    def stopped(client: Client, *arguments: Any, **named: Any) -> None:
+        if is_sent:
+            append(client, *arguments, **named)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Client, "append", stopped)
+        for _ in range(3):
+            with JobState(tmp_path / "state", "replay", {}) as state:
+                run = Run(out, rows, ManualClock(T0), state=state)
+                with pytest.raises(KeyboardInterrupt):
+                    run.run()
+                run.replay.save()
+    with JobState(tmp_path / "state", "replay", {}) as state:
+        Run(out, rows, ManualClock(T0), state=state).run()
+    assert [each.value for each in records_of(out, "out")] == [b"0-%d" % n for n in range(6)]
+
+
+def test_records_go_where_they_went_where_partitions_are_added_amid_a_replay(
+    out: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: Rows = {TopicPartition("t", number): [T0 + 100 * number] * 4 for number in range(5)}
+    append = Client.append
+
+    def killed(client: Client, *arguments: Any, **named: Any) -> None:
+        append(client, *arguments, **named)
+        raise Interrupted
+
+    with monkeypatch.context() as patched, JobState(tmp_path / "s", "replay", {}) as state:
+        patched.setattr(Client, "append", killed)
+        with pytest.raises(Interrupted):
+            Run(out, rows, ManualClock(T0), state=state).run()
+    with Client(out.address) as client:
+        client.create_partitions({"out": 4})
+    with JobState(tmp_path / "s", "replay", {}) as state:
+        Run(out, rows, ManualClock(T0), state=state, partitions=4).run()
+    with Client(out.address) as client:
+        ends = client.list_offsets({("out", number): LATEST for number in range(4)})
+    assert [found and found.offset for found in ends.values()] == [20, 0, 0, 0]
+    assert len({each.value for each in records_of(out, "out")}) == 20
+    with JobState(tmp_path / "s", "replay", {}) as state:
+        state.write("progress", {**state.read("progress"), "counts": {"out": 5}})
+        with pytest.raises(Misconfigured, match="has 4 partitions, and had 5"):
+            Run(out, rows, ManualClock(T0), state=state, partitions=4)
 
 
 def test_what_the_source_has_lost_since_a_kill_is_not_guessed(

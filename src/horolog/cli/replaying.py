@@ -18,7 +18,7 @@ from horolog.cli.reading import ReadRecord
 from horolog.client import Client, Produced
 from horolog.client.appends import ProducerId
 from horolog.clock import HOUR_MS, Clock
-from horolog.errors import StorageFailed
+from horolog.errors import Misconfigured, StorageFailed
 from horolog.jobs.state import JobState
 from horolog.record.batch import next_sequence
 from horolog.record.builder import Record, build_batch
@@ -146,6 +146,8 @@ class ReplayProgress:
     producer: ProducerId | None = None
     records: int = 0
     last_ms: int | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    """The partitions of each topic of the target, among which keys were spread."""
 
     def to_json(self) -> dict[str, Any]:
         """For the state."""
@@ -156,6 +158,7 @@ class ReplayProgress:
             "producer": None if self.producer is None else list(self.producer),
             "records": self.records,
             "last_ms": self.last_ms,
+            "counts": self.counts,
         }
 
     @classmethod
@@ -169,6 +172,7 @@ class ReplayProgress:
             None if producer is None else ProducerId(*producer),
             kept["records"],
             kept["last_ms"],
+            dict(kept.get("counts", {})),
         )
 
 
@@ -220,8 +224,8 @@ class Replay:
 
         Raises:
             CorruptFile: the state is damaged.
+            Misconfigured: a topic of the target has fewer partitions than when the replay began.
         """
-        self._target = target
         self._clock = clock
         self._sleep = sleep
         self._pace = pace
@@ -229,9 +233,20 @@ class Replay:
         self._state = state
         self._on_sent = on_sent
         kept = None if state is None else state.read(_PROGRESS)
-        self._kept = kept
         self.progress = ReplayProgress() if kept is None else ReplayProgress.of_json(kept)
-        self._is_sending = False
+        self.progress.counts = {**target.counts, **self.progress.counts}
+        for name, count in target.counts.items():
+            if count < self.progress.counts[name]:
+                raise Misconfigured(
+                    f"{name} of the target has {count} partitions, and had "
+                    f"{self.progress.counts[name]} when the replay began: it was created again. "
+                    "Begin with another --state and --from"
+                )
+        # Where partitions were added, a key still goes where the records before it went.
+        self._target = target._replace(counts=self.progress.counts)
+        self._pending = None if kept is None else kept.get("pending")
+        self._is_sending = self._pending is not None
+        """What the state has of it stays, until all of it was acknowledged."""
         self.latest_ms = 0
         """How late a record was sent at most."""
 
@@ -248,7 +263,7 @@ class Replay:
             RequestRefused: the target refuses it.
             NoAnswer: it does not answer.
         """
-        pending = None if self._kept is None else self._kept.get("pending")
+        pending = self._pending
         if pending is None:
             return
         until = {_partition(each): end for each, end in pending["until"].items()}
@@ -264,6 +279,7 @@ class Replay:
                 "Begin with another --state and --from"
             )
         self._append(dues, pending["times"])
+        self._is_sending = False
         self.save()
 
     def run(self, dues: Iterator[Due]) -> None:
