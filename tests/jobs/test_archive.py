@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -32,6 +32,9 @@ from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch
 from horolog.record.compression import Codec
 from horolog.record.conversion import convert_all
+
+if TYPE_CHECKING:
+    from conftest import MakeBroker
 
 NINE_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 HOUR_MS = 3_600_000
@@ -360,6 +363,23 @@ def test_append_times_that_go_back_begin_another_range(tmp_path: Path) -> None:
         (1_000, 1_004, NINE_MS + 5),
         (1_004, 1_008, NINE_MS),
     ]
+
+
+def test_a_partition_that_is_not_served_is_named_and_the_others_are_archived(
+    make_broker: "MakeBroker", tmp_path: Path
+) -> None:
+    for topic in ("a", "b", "c"):
+        files = PartitionFiles(tmp_path / "log", topic, base_offset=0)
+        files.add([NINE_MS] * 3)
+    (offline,) = (tmp_path / "log/b-0").glob("*.log")
+    offline.rename(offline.with_name(f"{(1 << 63) - 300:020d}.log"))  # no segment begins there
+    broker = make_broker(log_dir=tmp_path / "log")
+    for is_dry_run in (True, False):
+        done = run(broker.address, tmp_path, topics_pattern="[abc]", dry_run=is_dry_run)
+        assert list(done.refused) == ["b-0"]
+        assert "LEADER_NOT_AVAILABLE" in done.refused["b-0"]
+        assert done.ends == {"a-0": 3, "c-0": 3}
+    assert {row["topic"] for row in records_of(tmp_path / "archive")} == {"a", "c"}
 
 
 def test_two_runs_at_a_time_leave_what_one_would(files: PartitionFiles, tmp_path: Path) -> None:

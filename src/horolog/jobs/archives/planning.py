@@ -1,6 +1,6 @@
 """What a run of `archive` reads: of each partition the offsets behind the archive, in units."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
@@ -10,6 +10,7 @@ from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefuse
 from horolog.jobs.archives.manifest import ArchivedTopic, Manifest
 from horolog.jobs.archives.sources import Unit
 from horolog.jobs.selection import Selection
+from horolog.jobs.served import served_bounds
 from horolog.record.batch import iter_headers
 from horolog.spark.bounds import Bounds
 from horolog.spark.broker_log import BrokerLog
@@ -71,9 +72,10 @@ class Planner:
                 else:
                     plan.refused |= {each: why for each in partitions if each.topic == name}
             partitions = [each for each in partitions if each not in plan.refused]
-            earliest, latest = log.earliest(partitions), log.latest(partitions)
-            for partition in partitions:
-                why = self._place(plan, manifest, partition, earliest, latest)
+            bounds_of, unserved = served_bounds(log, partitions)
+            plan.refused |= unserved
+            for partition, (start, end) in bounds_of.items():
+                why = self._place(plan, manifest, partition, start, end)
                 if why is not None:
                     plan.refused[partition] = why
             ranges: list[OffsetRange | SegmentRange] = []
@@ -122,12 +124,12 @@ class Planner:
         plan: Plan,
         manifest: Manifest,
         partition: TopicPartition,
-        earliest: Mapping[TopicPartition, int],
-        latest: Mapping[TopicPartition, int],
+        start: int,
+        end: int,
     ) -> str | None:
         """Where a partition is to be read; or why it is not."""
         known = manifest.partition(partition)
-        start, end = earliest[partition], max(earliest[partition], latest[partition])
+        end = max(start, end)
         if known is not None:
             if known.end > end:
                 return (
