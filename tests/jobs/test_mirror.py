@@ -67,6 +67,10 @@ def test_the_command_mirrors_prints_a_summary_and_fails_where_a_topic_does(
     assert "--replace-create-times" in told["errors"][0]
     other = ["--state", str(tmp_path / "b"), "--batch-bytes", "100000"]
     again = CliRunner().invoke(app, [*arguments, "--topics", "t", *other])
+    assert again.exit_code == 1
+    assert "t of the target holds 10 offsets already" in again.output
+    other.append("--into-nonempty")
+    again = CliRunner().invoke(app, [*arguments, "--topics", "t", *other])
     assert again.exit_code == 0
     assert "Mirrored 10 records" in again.output
     assert values(target.address, "t") == values(source.address, "t") * 2

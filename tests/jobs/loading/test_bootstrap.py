@@ -19,7 +19,8 @@ from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.jobs.loading.rows import RowRules
-from horolog.jobs.loading.survey import LoadedTopic, Survey
+from horolog.jobs.loading.survey import Survey
+from horolog.jobs.receiving import ReceivingTopic
 from horolog.jobs.state import look_at_state
 from horolog.record.builder import Record, read_records
 from horolog.record.partitioning import partition_of_key
@@ -121,6 +122,12 @@ def test_each_row_becomes_a_record_of_its_time_key_and_value(
     assert not list((tmp_path / "state").rglob("*.log"))
     with pytest.raises(Misconfigured, match="another topic"):
         jobs.bootstrap(spark, **{**asked, "topic": "others"})
+    lost = jobs.bootstrap(spark, **{**asked, "state": tmp_path / "lost"})
+    assert not lost.is_ok
+    assert "orders of the target holds 300 offsets already" in lost.problems[0]
+    assert sum(len(records_of(broker, "orders", partition)) for partition in range(3)) == 300
+    more = jobs.bootstrap(spark, **{**asked, "state": tmp_path / "more"}, into_nonempty=True)
+    assert (more.is_ok, more.sent) == (True, 300)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +265,7 @@ def test_what_the_topic_would_refuse_or_delete_is_said_before_anything_is_sent(
     assert refused.problems == told.problems
     with Client(broker.address) as client:
         assert "t" not in client.metadata().topics
-    compacted = LoadedTopic(
+    compacted = ReceivingTopic(
         name="t",
         partitions=2,
         exists=True,

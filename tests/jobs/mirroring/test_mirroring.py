@@ -10,6 +10,7 @@ import pytest
 from batches import generated_record
 from mirror_lab import (
     T0_MS,
+    Killed,
     MirrorLab,
     delete_records,
     produce,
@@ -21,8 +22,10 @@ from mirror_lab import (
 )
 
 from horolog.client import Client, CommittedOffset, ResourceType
+from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, Misconfigured
 from horolog.jobs.mirroring import Control
+from horolog.jobs.mirroring.ledger import Ledger
 from horolog.jobs.mirroring.moving import Move
 from horolog.jobs.state import JobState
 from horolog.record.builder import Record, build_batch
@@ -498,7 +501,13 @@ def test_groups_go_on_at_the_target_where_they_were(
         client.offset_commit("readers", {("t", 0): CommittedOffset(4, "note")})
         client.offset_commit("writers", {("t", 0): CommittedOffset(9)})
         client.offset_commit("readers-2", {("t", 1): CommittedOffset(10)})
-    done = lab.run(source.address, target.address, rename="t=west.t", groups_pattern="readers.*")
+    done = lab.run(
+        source.address,
+        target.address,
+        rename="t=west.t",
+        groups_pattern="readers.*",
+        into_nonempty=True,
+    )
     assert [(each.group, each.partitions) for each in done.groups] == [
         ("readers", 1),
         ("readers-2", 1),
@@ -544,6 +553,69 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_refused(
     assert (again.errors, again.lag, again.records) == ((), 3, 0)
     with Client(target.address) as client:
         assert set(client.metadata().topics) == {"u"}
+
+
+def test_a_target_that_holds_records_is_refused_once_the_state_is_lost(
+    lab: MirrorLab, tmp_path: Path, source: "RunningBroker", target: "RunningBroker"
+) -> None:
+    for topic in "tu":
+        source.create_topic(topic, 2, retention_ms="-1")
+        produce(source.address, topic, 1, records(0, 5))
+    lab.run(source.address, target.address)
+    for more in ({"dry_run": True}, {"dry_run": True, "state": None}, {}):
+        lost = {"state": tmp_path / "new", **more}
+        done = lab.run(source.address, target.address, "t,u", **lost)
+        (error,) = done.errors
+        assert "t of the target holds 5 offsets already" in error
+        assert "--into-nonempty" in error
+    assert len(values(target.address, "t", 1)) == len(values(target.address, "u", 1)) == 5
+    again = lab.run(source.address, target.address, dry_run=True)
+    assert (again.errors, again.lag) == ((), 0)
+    produce(source.address, "t", 1, records(5, 1))
+    assert lab.run(source.address, target.address).records == 1
+    lab.run(source.address, target.address, state=tmp_path / "more", into_nonempty=True)
+    assert len(values(target.address, "t", 1)) == 6 + 6
+
+
+def test_a_run_killed_before_its_first_state_goes_on_by_the_same_command(
+    lab: MirrorLab,
+    source: "RunningBroker",
+    target: "RunningBroker",
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source.create_topic("t", 1, retention_ms="-1")
+    produce(source.address, "t", 0, records(0, 5))
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "save", lambda _: (_ for _ in ()).throw(Killed()))
+        with pytest.raises(Killed):
+            lab.run(source.address, target.address)
+    assert lab.run(source.address, target.address).records == 5
+
+
+def test_what_the_target_would_delete_and_change_is_said_before_it_is_sent(
+    lab: MirrorLab, source: "RunningBroker", target: "RunningBroker", tmp_path: Path
+) -> None:
+    source.create_topic("t", 6)
+    target.create_topic("t", 2)
+    old, now_ms = records(0, 5), SystemClock().now_ms()
+    produce(source.address, "t", 0, old)
+    produce(source.address, "t", 1, records(0, 3, timestamp=now_ms))
+    early: list[str] = []
+    control = Control(on_progress=lambda done: early.extend([] if done.records else done.notes))
+    dry = lab.run(source.address, target.address, dry_run=True)
+    done = lab.run(source.address, target.address, control=control)
+    for notes in ("\n".join(dry.notes), "\n".join(done.notes), "\n".join(early)):
+        assert "retention will delete 5 of the 8 offsets of t at the source" in notes
+        assert "retention.ms=604800000" in notes
+        assert "t of the target has 2 partitions and gets 6" in notes
+    for number, more in enumerate(
+        ({"topic_settings": {"retention.ms": "-1"}, "rename": "t=kept"}, {"from_": now_ms - 1000})
+    ):
+        silent = lab.run(
+            source.address, target.address, state=tmp_path / f"{number}", into_nonempty=True, **more
+        )
+        assert not silent.errors
+        assert not any("retention" in note for note in silent.notes)
 
 
 def test_what_cannot_be_is_refused_before_anything_is_done(

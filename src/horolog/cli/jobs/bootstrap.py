@@ -11,6 +11,7 @@ from horolog.cli.jobs.following import working_on
 from horolog.cli.jobs.options import (
     Config,
     DryRun,
+    IntoNonempty,
     Master,
     Settings,
     SparkConf,
@@ -198,6 +199,7 @@ def bootstrap(
             help="Load into a topic of LogAppendTime, which replaces the times of the records.",
         ),
     ] = False,
+    into_nonempty: IntoNonempty = False,
     state: State = None,
     stage: Annotated[
         Path | None,
@@ -256,6 +258,7 @@ def bootstrap(
                 partitions=partitions,
                 topic_settings=pairs(topic_settings, "--topic-set"),
                 replace_create_times=replace_create_times,
+                into_nonempty=into_nonempty,
                 settings=settings_of(settings),
                 state=kept,
                 stage=stage,

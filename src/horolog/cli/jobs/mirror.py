@@ -1,5 +1,6 @@
 """`horolog spark mirror`: topics into another cluster."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ from horolog.cli.jobs.options import (
     Config,
     DryRun,
     From,
+    IntoNonempty,
     Master,
     Once,
     Settings,
@@ -122,6 +124,7 @@ def mirror(
     batch_bytes: BatchBytes = None,
     replace_create_times: ReplaceCreateTimes = False,
     skip_lost: SkipLost = False,
+    into_nonempty: IntoNonempty = False,
     settings: Settings = None,
     target_settings: TargetSettings = None,
     topic_settings: TopicSettings = None,
@@ -145,8 +148,13 @@ def mirror(
 
         with working_on(spark, "mirror", "records", state=kept) as work:
             work(0, 0)
+            told: set[str] = set()
 
             def follow(done: "Mirrored") -> None:
+                for note in done.notes[:-1]:  # the last one, on offsets, has time until the end
+                    if note not in told:
+                        told.add(note)
+                        say(f"note: {note}")
                 remarks = [] if done.lag_ms is None else [f"{_age(done.lag_ms)} behind"]
                 work(done.records, done.records + done.lag, "; ".join([*remarks, *done.errors[:1]]))
 
@@ -168,6 +176,7 @@ def mirror(
                 batch_bytes=batch_bytes,
                 replace_create_times=replace_create_times,
                 skip_lost=skip_lost,
+                into_nonempty=into_nonempty,
                 once=once,
                 dry_run=dry_run,
                 control=Control(on_progress=follow, should_stop=stop.is_set),
@@ -175,12 +184,12 @@ def mirror(
     if json:
         show_json(done.to_json())
     else:
-        _show(done)
+        _show(done, told)
     if done.errors:
         raise typer.Exit(1)
 
 
-def _show(done: "Mirrored") -> None:
+def _show(done: "Mirrored", told: Collection[str]) -> None:
     columns = ["topic", "partition", "target", "records", "offset", "end", "behind", "lag"]
     rows = [
         [
@@ -200,7 +209,8 @@ def _show(done: "Mirrored") -> None:
         carried = f"{group.partitions} committed offsets carried over"
         typer.echo(f"group {group.group}: {group.note or carried}")
     for note in done.notes:
-        typer.echo(f"note: {note}")
+        if note not in told:
+            typer.echo(f"note: {note}")
     for error in done.errors:
         say(f"error: {error}")
     if done.is_dry_run:

@@ -102,6 +102,14 @@ Settings = Annotated[
         help="A setting of the clients or stores, as kafka.security.protocol=SSL; repeat for more.",
     ),
 ]
+IntoNonempty = Annotated[
+    bool,
+    typer.Option(
+        "--into-nonempty",
+        help="Append to a topic that holds records of which --state knows nothing. Without it such "
+        "a topic is refused: after a state was lost, all would come twice.",
+    ),
+]
 SparkConf = Annotated[
     list[str] | None,
     typer.Option(

@@ -12,6 +12,7 @@ from horolog.cli.jobs.mirror import Rename, TargetSettings
 from horolog.cli.jobs.options import (
     Config,
     DryRun,
+    IntoNonempty,
     Master,
     Once,
     Settings,
@@ -61,6 +62,7 @@ def reprocess(
     ] = None,
     rename: Rename = None,
     target_settings: TargetSettings = None,
+    into_nonempty: IntoNonempty = False,
     table: Annotated[
         str | None,
         typer.Option(
@@ -116,6 +118,7 @@ def reprocess(
                 settings=settings_of(settings),
                 target=target,
                 rename=rename,
+                into_nonempty=into_nonempty,
                 target_settings=pairs(target_settings, "--target-set"),
                 table=table,
                 each_batch=each_batch,

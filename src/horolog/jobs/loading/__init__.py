@@ -56,6 +56,7 @@ def bootstrap(
     partitions: int | None = None,
     topic_settings: Mapping[str, str] | None = None,
     replace_create_times: bool = False,
+    into_nonempty: bool = False,
     settings: Mapping[str, str] | None = None,
     state: str | os.PathLike[str] | None = None,
     stage: str | os.PathLike[str] | None = None,
@@ -95,6 +96,7 @@ def bootstrap(
         partitions: of a topic that is created.
         topic_settings: of a topic that is created.
         replace_create_times: load into a topic of LogAppendTime, which replaces the times.
+        into_nonempty: load into a topic that holds records, too.
         settings: of the clients, `kafka.*`.
         state: directory of what is done.
         stage: directory of the segment files, shared by all executors; in the state by default.
@@ -138,6 +140,7 @@ def bootstrap(
         rules,
         Codec[compression.upper()],
         replace_create_times,
+        into_nonempty,
         on_progress,
     )
     if dry_run or state is None:

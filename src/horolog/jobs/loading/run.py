@@ -9,15 +9,17 @@ from typing import Any, Final
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from horolog.client import Client
 from horolog.clock import SystemClock
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.jobs.loading import staging
 from horolog.jobs.loading.report import Bootstrapped
 from horolog.jobs.loading.rows import RowRules
-from horolog.jobs.loading.survey import LoadedTopic, Survey
+from horolog.jobs.loading.survey import Survey
 from horolog.jobs.loading.table import first_line
 from horolog.jobs.location import Location
 from horolog.jobs.mirroring import Control, mirror
+from horolog.jobs.receiving import ReceivingTopic, refuse_records
 from horolog.jobs.selection import client_of
 from horolog.jobs.state import JobState
 from horolog.record.compression import Codec
@@ -41,9 +43,10 @@ class Load:
     rules: RowRules
     codec: Codec
     replaces_create_times: bool
+    into_nonempty: bool
     on_progress: Callable[[str, int, int], None]
 
-    def look(self, frame: DataFrame, now_ms: int) -> tuple[LoadedTopic, Bootstrapped]:
+    def look(self, frame: DataFrame, now_ms: int) -> tuple[ReceivingTopic, Bootstrapped]:
         """Count what the topic would refuse or delete."""
         try:
             self.rules.check(frame)
@@ -51,8 +54,9 @@ class Load:
         except AnalysisException as error:
             raise Misconfigured(first_line(error)) from None
         with closing(client_of(self.target, self.settings, "horolog-bootstrap")) as client:
-            topic = LoadedTopic.of(client, self.topic, self.partitions, self.topic_settings)
+            topic = ReceivingTopic.of(client, self.topic, self.partitions, self.topic_settings)
             topic.create(client, self.topic_settings, dry_run=True)
+            held = None if self.into_nonempty else _held(client, topic)
         records = self.rules.records(frame, topic.partitions, now_ms)
         with _in_one_sentence():
             survey = Survey.of(records, topic, now_ms)
@@ -61,8 +65,9 @@ class Load:
             partitions=topic.partitions,
             records=survey.records,
             survey=survey,
-            problems=tuple(
-                survey.problems(topic, replaces_create_times=self.replaces_create_times)
+            problems=(
+                *([] if held is None else [held]),
+                *survey.problems(topic, replaces_create_times=self.replaces_create_times),
             ),
             warnings=tuple(survey.warnings(topic, now_ms)),
             is_dry_run=True,
@@ -100,7 +105,7 @@ class Load:
         kept: JobState,
         directory: Path,
         frame: DataFrame,
-        topic: LoadedTopic,
+        topic: ReceivingTopic,
         now_ms: int,
         looked: Bootstrapped,
     ) -> dict[str, Any]:
@@ -151,6 +156,7 @@ class Load:
             state=kept.path / "mirror",
             target_settings=self.settings,
             replace_create_times=self.replaces_create_times,
+            into_nonempty=True,  # `look` has refused it
             control=Control(
                 on_progress=lambda now: self.on_progress("sending", total - now.lag, total)
             ),
@@ -187,6 +193,17 @@ class Load:
             )
             staging.remove(directory)
         return result
+
+
+def _held(client: Client, topic: ReceivingTopic) -> str | None:
+    """Why nothing is sent to a topic that holds records; None if it holds none."""
+    if not topic.exists:
+        return None
+    try:
+        refuse_records(client, topic.name, range(topic.partitions))
+    except Misconfigured as error:
+        return str(error)
+    return None
 
 
 def _really(

@@ -39,7 +39,7 @@ from horolog.jobs.mirroring.report import Control, Mirrored, MirroredPartition
 from horolog.jobs.mirroring.run import GroupsCarried, Run
 from horolog.jobs.mirroring.topics import Renaming
 from horolog.jobs.selection import Moment, Selection
-from horolog.jobs.state import JobState, look_at_state
+from horolog.jobs.state import DocumentsOnly, JobState, look_at_state
 
 _MOST_BATCH_BYTES: Final = 1 << 28
 
@@ -64,6 +64,7 @@ def mirror(
     groups_pattern: str | None = None,
     batch_bytes: int | None = None,
     replace_create_times: bool = False,
+    into_nonempty: bool = False,
     skip_lost: bool = False,
     once: bool = True,
     dry_run: bool = False,
@@ -101,6 +102,8 @@ def mirror(
             batches stay as they are. Keys, values, headers, times, order and the maps of offsets
             are the same either way.
         replace_create_times: mirror into topics of LogAppendTime, which replace create times.
+        into_nonempty: append to partitions of the target that hold records of which `state` knows
+            nothing. Without it they are refused: after a state was lost all would come twice.
         skip_lost: go on behind records that the source has deleted before they were mirrored.
         once: stop at the ends that the logs have at the start, or else go on until `control` ends
             it.
@@ -128,8 +131,10 @@ def mirror(
         raise Misconfigured("a log directory gets the batches as they are: leave out batch_bytes")
     if state is None and not dry_run:
         raise Misconfigured("give a state directory, or dry_run")
+    if into_nonempty and not to_location.is_broker:
+        raise Misconfigured("a log directory gets whole logs: leave out into_nonempty")
     with ExitStack() as stack:
-        kept = None
+        kept: JobState | DocumentsOnly | None = None
         if state is not None:
             arguments = {
                 "source": str(selection.source),
@@ -141,7 +146,7 @@ def mirror(
                 "rename": rename,
             }
             if dry_run:
-                look_at_state(state, "mirror", arguments)
+                kept = look_at_state(state, "mirror", arguments)
             else:
                 kept = stack.enter_context(JobState(state, "mirror", arguments))
         ledger = stack.enter_context(closing(Ledger(kept)))
@@ -157,6 +162,7 @@ def mirror(
                 topic_settings=topic_settings or {},
                 batch_bytes=batch_bytes,
                 replaces_create_times=replace_create_times,
+                into_nonempty=into_nonempty,
                 dry_run=dry_run,
             )
         else:

@@ -50,6 +50,7 @@ class ClusterDestination:
         topic_settings: Mapping[str, str],
         batch_bytes: int | None,
         replaces_create_times: bool,
+        into_nonempty: bool,
         dry_run: bool,
     ) -> None:
         self._location = location
@@ -64,6 +65,7 @@ class ClusterDestination:
             self._client,
             settings=topic_settings,
             replaces_create_times=replaces_create_times,
+            into_nonempty=into_nonempty,
             dry_run=dry_run,
         )
 
@@ -100,7 +102,12 @@ class ClusterDestination:
 
     def prepare(self, source: SourceTopic, name: str) -> TargetTopic:
         """Create a topic or add partitions, and check its settings."""
-        return self._topics.prepare(source, name)
+        new = [
+            number
+            for number in range(source.partitions)
+            if self._ledger.place(TopicPartition(source.name, number)) is None
+        ]
+        return self._topics.prepare(source, name, new)
 
     def ids(self, names: Collection[str]) -> Mapping[str, str | None]:
         """The ids of the topics that exist."""

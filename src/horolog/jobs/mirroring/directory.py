@@ -17,7 +17,8 @@ from horolog.jobs.mirroring.destination import StretchToMirror
 from horolog.jobs.mirroring.keeping import WHY, Finish, Keep, finish, keep
 from horolog.jobs.mirroring.ledger import Ledger, Place
 from horolog.jobs.mirroring.moving import Moved
-from horolog.jobs.mirroring.topics import Renaming, SourceTopic, TargetTopic, is_horolog
+from horolog.jobs.mirroring.topics import Renaming, SourceTopic, TargetTopic
+from horolog.jobs.receiving import is_horolog
 from horolog.jobs.selection import Selection
 from horolog.spark.uris import local_path
 from horolog.storage import names

@@ -1,9 +1,10 @@
 """The rounds of a mirror, on the driver: what is new at the source, and who moves it."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from pyspark.sql import SparkSession
 
@@ -22,6 +23,7 @@ from horolog.jobs.mirroring.topics import (
     describe,
 )
 from horolog.jobs.selection import Selection, wanted_groups
+from horolog.jobs.served import served_bounds
 from horolog.spark.broker_log import BrokerLog
 from horolog.spark.file_log import FileLog
 from horolog.storage.names import TopicPartition
@@ -183,7 +185,7 @@ class Run:
         before = {each.partition: each.place.offset for each in units}
         self._ledger.begin({each.partition: each.place for each in units})
         has_moved = False
-        self._control.on_progress(self.report())
+        self._control.on_progress(self.report())  # with the notes, before anything is sent
         for wave in self._to.move(self._spark, units):
             self._take(wave)
             has_moved |= any(
@@ -245,8 +247,9 @@ class Run:
 
     def _look_at_ends(self, log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]) -> None:
         partitions = [each for each in partitions if self._is_open(each)]
-        bounds = self._bounds(log, partitions)
-        is_new = False
+        bounds, unserved = served_bounds(log, partitions)
+        self._passing |= unserved
+        new = []
         for partition, (start, end) in bounds.items():
             self._ends[partition] = end
             known = self._topics.get(partition.topic)
@@ -255,7 +258,7 @@ class Run:
             if place is None:
                 place = self._to.first_place(partition, known.target.name, start)
                 self._ledger.topics[partition.topic].places[partition.partition] = place
-                is_new = True
+                new.append(partition)
             if end < place.offset:
                 self._stopped[partition] = (
                     f"{partition} of the source ends at offset {end} and was mirrored up to "
@@ -268,29 +271,37 @@ class Run:
                     "without them"
                 )
 
-        if is_new:
+        if new:
             self._ledger.save()  # an empty topic is known, too
+            for name, its in groupby(new, lambda each: each.topic):
+                self._warn_of_retention(log, name, {each: bounds[each] for each in its})
 
-    def _bounds(
-        self, log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, tuple[int, int]]:
-        """Start and end of each log; a partition that has no leader now is left out."""
+    def _warn_of_retention(
+        self,
+        log: BrokerLog | FileLog,
+        name: str,
+        bounds: Mapping[TopicPartition, tuple[int, int]],
+    ) -> None:
+        """Note how much of a topic is older than the target keeps, before it is mirrored."""
+        known = self._topics.get(name)
+        receiving = None if known is None else known.target.receiving
+        kept_ms = None if receiving is None else receiving.kept_from_ms(SystemClock().now_ms())
+        from_ms = self._selection.from_ms
+        if receiving is None or kept_ms is None or (from_ms is not None and from_ms >= kept_ms):
+            return
         try:
-            earliest, latest = log.earliest(partitions), log.latest(partitions)
-            return {each: (earliest[each], latest[each]) for each in partitions}
-        except RequestRefused as error:
-            if not error.code.retriable:
-                raise
-        found = {}
-        for partition in partitions:
-            try:
-                start, end = log.earliest([partition]), log.latest([partition])
-                found[partition] = start[partition], end[partition]
-            except RequestRefused as error:
-                if not error.code.retriable:
-                    raise
-                self._passing[partition] = str(error)
-        return found
+            kept = log.at_or_after(dict.fromkeys(bounds, max(0, kept_ms)))
+        except HorologError:
+            return  # where times cannot be asked for, as of format v0
+        # All before the first record that is kept are older; some of those behind it may be, too.
+        older = 0
+        for partition, (start, end) in bounds.items():
+            first = kept[partition]
+            older += max(0, (end if first is None else min(first, end)) - start)
+        if older:
+            total = sum(end - start for start, end in bounds.values())
+            what = f"{older} of the {total} offsets of {name} at the source"
+            self._notes[f"{receiving.deletes(what)}. {receiving.remedy}"] = None
 
     def _units(
         self, log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from horolog.client import Client, ResourceType, TopicMetadata
 from horolog.client.deadline import Deadline
 from horolog.errors import ErrorCode, HorologError, Misconfigured, RequestRefused
-from horolog.wire.features import APPEND_TIME
+from horolog.jobs.receiving import ReceivingTopic, is_horolog, refuse_records
 
 TIMESTAMP_TYPE = "message.timestamp.type"
 _OURS = "horolog."
@@ -85,6 +85,8 @@ class TargetTopic:
     compacts: bool
     max_bytes: int | None = None
     """The largest batch that it takes, if that is known."""
+    receiving: ReceivingTopic | None = None
+    """As the cluster describes it."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -121,12 +123,6 @@ def _id(topic: TopicMetadata) -> str | None:
     return None if topic.topic_id is None or not topic.topic_id.int else str(topic.topic_id)
 
 
-def is_horolog(client: Client) -> bool:
-    """Whether the cluster keeps append times in addition to create times: Apache Kafka does not."""
-    link = client.brokers.any(Deadline.after_ms(client.config.timeout_ms))
-    return APPEND_TIME in link.features
-
-
 class TargetTopics:
     """Makes and checks the topics of a target cluster."""
 
@@ -136,6 +132,7 @@ class TargetTopics:
         *,
         settings: Mapping[str, str],
         replaces_create_times: bool,
+        into_nonempty: bool,
         dry_run: bool,
     ) -> None:
         """Of a cluster.
@@ -145,19 +142,27 @@ class TargetTopics:
             settings: of topics that are created, above the source's; an empty value leaves the
                 source's out.
             replaces_create_times: a topic of LogAppendTime may take records that have create times.
+            into_nonempty: new partitions may hold records.
             dry_run: create nothing, and let the broker say whether it would.
         """
         self._client = client
         self._settings = settings
         self._replaces_create_times = replaces_create_times
+        self._into_nonempty = into_nonempty
         self._dry_run = dry_run
 
-    def prepare(self, source: SourceTopic, name: str) -> TargetTopic:
+    def prepare(self, source: SourceTopic, name: str, new: Iterable[int]) -> TargetTopic:
         """Create the topic, or add the partitions that it lacks, and check its settings.
+
+        Args:
+            source: the topic.
+            name: at the target.
+            new: its partitions of which the mirror's state knows nothing.
 
         Raises:
             RequestRefused: the target refuses it, or would.
-            Misconfigured: its settings would change what is mirrored.
+            Misconfigured: its settings would change what is mirrored, or new partitions hold
+                records.
         """
         notes: list[str] = []
         known = self._known(name)
@@ -168,26 +173,35 @@ class TargetTopics:
                 stamps = settings.get(TIMESTAMP_TYPE) == "LogAppendTime"
                 self._check_stamps(source, name, stamps)
                 compacts = "compact" in settings.get("cleanup.policy", "")
-                return TargetTopic(name, source.partitions, None, stamps, compacts, notes=notes)
+                made = ReceivingTopic.of(self._client, name, source.partitions, settings)
+                return TargetTopic(
+                    name, source.partitions, None, stamps, compacts, None, made, notes
+                )
             known = self._once_there(name, source.partitions)
-        elif len(known.partitions) < source.partitions:
+        elif not self._into_nonempty:
+            refuse_records(self._client, name, set(new) & set(known.partitions))
+        before = len(known.partitions)
+        if before < source.partitions:
+            notes.append(
+                f"{name} of the target has {before} partitions and gets {source.partitions}, as "
+                f"{source.name} has: what others send to it goes to other partitions from then on"
+            )
             self._client.create_partitions({name: source.partitions}, validate_only=self._dry_run)
             if not self._dry_run:
                 known = self._once_there(name, source.partitions)
-        entries = self._client.describe_configs([(ResourceType.TOPIC, name)])[
-            ResourceType.TOPIC, name
-        ]
-        values = {entry.name: entry.value or "" for entry in entries.values()}
-        stamps = values.get(TIMESTAMP_TYPE) == "LogAppendTime"
-        self._check_stamps(source, name, stamps)
-        notes += _warnings(source, name, values)
+        receiving = ReceivingTopic.described(
+            self._client, name, max(len(known.partitions), source.partitions)
+        )
+        self._check_stamps(source, name, receiving.stamps)
+        notes += _warnings(source, name, receiving.settings)
         return TargetTopic(
             name,
-            max(len(known.partitions), source.partitions),
+            receiving.partitions,
             _id(known),
-            stamps,
-            "compact" in values.get("cleanup.policy", ""),
-            int(values.get(_TOPIC_MAX_BYTES) or 0) or None,
+            receiving.stamps,
+            receiving.compacts,
+            receiving.max_message_bytes,
+            receiving,
             notes,
         )
 

@@ -94,6 +94,7 @@ def reprocess(
     target: str | os.PathLike[str] | None = None,
     rename: str | None = None,
     target_settings: Mapping[str, str] | None = None,
+    into_nonempty: bool = False,
     table: str | os.PathLike[str] | None = None,
     each_batch: EachBatch | None = None,
     transform: Callable[[DataFrame], DataFrame] | None = None,
@@ -123,6 +124,7 @@ def reprocess(
         target: a cluster or log directory, of which `mirror` fills topics of the same names.
         rename: `PATTERN=REPLACEMENT` for their names; needed where the target is the source.
         target_settings: of the target.
+        into_nonempty: append to topics that hold records of which `state` knows nothing.
         table: or a directory for Parquet files, with `COLUMNS`; local or any URI of Spark's.
         each_batch: or a function of each micro-batch and its number, as Spark's `foreachBatch`.
         transform: of the streaming DataFrame, before table or function: aggregates, say.
@@ -156,6 +158,7 @@ def reprocess(
             settings=settings,
             target_settings=target_settings,
             rename=rename,
+            into_nonempty=into_nonempty,
             once=once,
             dry_run=dry_run,
             control=control,
@@ -164,7 +167,7 @@ def reprocess(
             return Reprocessed(records=done.records, mirrored=done)
         selection = Selection.of(source, topics, topics_pattern, from_, to, _committed(settings))
         return replace(_counted(spark, selection), mirrored=done)
-    if rename is not None or target_settings:
+    if rename is not None or target_settings or into_nonempty:
         raise Misconfigured("rename and settings of a target are for records that go to topics")
     if output_mode not in OUTPUT_MODES:
         raise Misconfigured(f"output_mode is {output_mode}: give {', '.join(OUTPUT_MODES)}")

@@ -1,0 +1,208 @@
+"""The topic that a job sends to, at a cluster: its settings, and what it holds already.
+
+Every job that sends looks here first: `mirror`, `reprocess` and `bootstrap`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from horolog.client import EARLIEST, LATEST, Client, ResourceType
+from horolog.client.deadline import Deadline
+from horolog.errors import ErrorCode, Misconfigured
+from horolog.wire.features import APPEND_TIME
+
+STAMPS = "message.timestamp.type"
+BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
+_BY, _OLD = "horolog.retention.by", "horolog.retention.before.1970"
+_RETENTION_MS, _RETENTION_BYTES = "retention.ms", "retention.bytes"
+_POLICY, _MAX_BYTES = "cleanup.policy", "max.message.bytes"
+_UNLIMITED: Final = (1 << 63) - 1
+_DEFAULTS: Final = {
+    _POLICY: "delete",
+    _RETENTION_MS: "604800000",
+    _RETENTION_BYTES: "-1",
+    STAMPS: "CreateTime",
+    BEFORE: str(_UNLIMITED),
+    AFTER: "3600000",
+    _MAX_BYTES: "1048588",
+    _BY: "create-time",
+    _OLD: "false",
+}
+_OF_BROKER = {
+    _RETENTION_BYTES: "log.retention.bytes",
+    _POLICY: "log.cleanup.policy",
+    STAMPS: "log.message.timestamp.type",
+    BEFORE: "log.message.timestamp.before.max.ms",
+    AFTER: "log.message.timestamp.after.max.ms",
+    _MAX_BYTES: "message.max.bytes",
+    _BY: _BY,
+    _OLD: _OLD,
+}
+
+
+def is_horolog(client: Client) -> bool:
+    """Whether the cluster keeps append times in addition to create times: Apache Kafka does not."""
+    link = client.brokers.any(Deadline.after_ms(client.config.timeout_ms))
+    return APPEND_TIME in link.features
+
+
+def refuse_records(client: Client, name: str, partitions: Iterable[int]) -> None:
+    """Refuse to send to partitions that hold records: they may be those that are to be sent.
+
+    Raises:
+        Misconfigured: one holds some.
+        RequestRefused, NoAnswer: the cluster does not say.
+    """
+    wanted = [(name, number) for number in partitions]
+    starts = client.list_offsets(dict.fromkeys(wanted, EARLIEST))
+    ends = client.list_offsets(dict.fromkeys(wanted, LATEST))
+    held = 0
+    for each in wanted:
+        start, end = starts[each], ends[each]
+        if start is not None and end is not None:
+            held += max(0, end.offset - start.offset)
+    if held:
+        raise Misconfigured(
+            f"{name} of the target holds {held} offsets already, and this state directory knows "
+            "nothing of them: what was sent by a run whose state is lost would be doubled. Give "
+            "the --state with which they were sent, another topic, or --into-nonempty to append "
+            "to what is there"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivingTopic:
+    """A topic that a job sends to, as it is or will be created."""
+
+    name: str
+    partitions: int
+    exists: bool
+    is_horolog: bool
+    settings: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls, client: Client, name: str, partitions: int | None, settings: Mapping[str, str]
+    ) -> "ReceivingTopic":
+        """Ask the broker; a topic that is not there has these settings, and else the broker's.
+
+        Raises:
+            Misconfigured: there is no such topic, and no number of partitions to create it with.
+            RequestRefused: the broker refuses.
+            NoAnswer: it does not answer.
+        """
+        metadata = client.metadata([name])
+        found = metadata.topics.get(name)
+        if found is not None and found.error == ErrorCode.none:
+            if partitions is not None and partitions != len(found.partitions):
+                raise Misconfigured(
+                    f"{name} has {len(found.partitions)} partitions, and {partitions} are asked for"
+                )
+            return cls.described(client, name, len(found.partitions))
+        if partitions is None:
+            raise Misconfigured(
+                f"there is no topic {name}: give --partitions to create it with so many"
+            )
+        of_broker: dict[str, str] = {}
+        for node in sorted(metadata.brokers)[:1]:
+            resource = (ResourceType.BROKER, str(node))
+            entries_of = client.describe_configs([resource])[resource]
+            of_broker = {name: each.value for name, each in entries_of.items() if each.value}
+        return cls(
+            name=name,
+            partitions=partitions,
+            exists=False,
+            is_horolog=is_horolog(client),
+            settings={**_DEFAULTS, **_of_broker(of_broker), **settings},
+        )
+
+    @classmethod
+    def described(cls, client: Client, name: str, partitions: int) -> "ReceivingTopic":
+        """A topic that is there."""
+        described = client.describe_configs([(ResourceType.TOPIC, name)])
+        entries = described[ResourceType.TOPIC, name].values()
+        values = {entry.name: entry.value for entry in entries if entry.value is not None}
+        return cls(
+            name=name,
+            partitions=partitions,
+            exists=True,
+            is_horolog=is_horolog(client),
+            settings={**_DEFAULTS, **values},
+        )
+
+    def create(self, client: Client, settings: Mapping[str, str], *, dry_run: bool) -> None:
+        """Create it if it is not there.
+
+        Raises:
+            RequestRefused: the broker refuses that, or would.
+        """
+        if not self.exists:
+            client.create_topics(
+                {self.name: self.partitions}, configs=settings, validate_only=dry_run
+            )
+
+    @property
+    def stamps(self) -> bool:
+        """Whether it replaces create times by append times."""
+        return self.settings[STAMPS] == "LogAppendTime"
+
+    @property
+    def compacts(self) -> bool:
+        """Whether a record needs a key."""
+        return "compact" in self.settings[_POLICY]
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest batch that it takes."""
+        return int(self.settings[_MAX_BYTES])
+
+    @property
+    def retention_bytes(self) -> int:
+        """How large a partition may get; negative without a limit."""
+        deletes = "delete" in self.settings[_POLICY]
+        return int(self.settings[_RETENTION_BYTES]) if deletes else -1
+
+    def limits_ms(self, now_ms: int) -> tuple[int, int]:
+        """The first and the last create time that it takes now (KIP-937)."""
+        if self.stamps:
+            return -_UNLIMITED, _UNLIMITED
+        before, after = int(self.settings[BEFORE]), int(self.settings[AFTER])
+        return now_ms - before, min(_UNLIMITED, now_ms + after)
+
+    def kept_from_ms(self, now_ms: int) -> int | None:
+        """Records before this time are to be deleted; None if retention does not count from it."""
+        retention_ms = int(self.settings[_RETENTION_MS])
+        counts = self.settings[_BY] == "create-time" or not self.is_horolog
+        if "delete" not in self.settings[_POLICY] or retention_ms < 0 or self.stamps or not counts:
+            return None
+        return now_ms - retention_ms
+
+    def deletes(self, what: str) -> str:
+        """That its retention deletes some of what is sent, and by which settings."""
+        by = f", and {_BY}={self.settings[_BY]}" if self.is_horolog else ""
+        return f"retention will delete {what}: {_RETENTION_MS}={self.settings[_RETENTION_MS]}{by}"
+
+    @property
+    def remedy(self) -> str:
+        """What keeps its retention from that."""
+        ours = f", or {_BY}=append-time to count from the load" if self.is_horolog else ""
+        return f"Set {_RETENTION_MS}=-1 for the topic{ours}"
+
+    @property
+    def deletes_before_1970(self) -> bool:
+        """Whether retention counts from times before 1970."""
+        return self.is_horolog and self.settings[_OLD] == "true"
+
+
+def _of_broker(settings: Mapping[str, str]) -> dict[str, str]:
+    found = {ours: settings[theirs] for ours, theirs in _OF_BROKER.items() if theirs in settings}
+    for name, factor in (
+        ("log.retention.hours", 3_600_000),
+        ("log.retention.minutes", 60_000),
+        ("log.retention.ms", 1),
+    ):
+        if settings.get(name, "").lstrip("-").isdecimal():
+            number = int(settings[name])
+            found[_RETENTION_MS] = str(number * factor if number >= 0 else -1)
+    return found
