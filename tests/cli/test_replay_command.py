@@ -129,9 +129,7 @@ class Run:
             clock.advance(round(seconds * 1_000))
 
         self.client = Client(broker.address)
-        target = ReplayTarget(
-            self.client, {"out": partitions}, {"t": "out"}, True, Codec.NONE
-        )
+        target = ReplayTarget(self.client, {"out": partitions}, {"t": "out"}, True, Codec.NONE)
         self.replay = Replay(
             target,
             clock,
