@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from in_process_spark import InProcessSpark
@@ -14,12 +14,16 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 from running_broker import RunningBroker
 
 from horolog.client import Client
+from horolog.clock import ManualClock
 from horolog.errors import Misconfigured
 from horolog.jobs import archive, archived, merge_archive
 from horolog.jobs.archives.sources import COMMITTED
 from horolog.jobs.archives.view import ArchivedSource
 from horolog.record.builder import Record, build_batch
 from horolog.spark.bounds import DataLost
+
+if TYPE_CHECKING:
+    from conftest import MakeBroker
 
 NINE_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -77,6 +81,49 @@ def test_what_is_not_archived_comes_from_the_log(
     assert View(tmp_path).found() == expected[:50]
     run(broker.address, tmp_path)
     assert both.found() == View(tmp_path).found() == expected
+
+
+def test_limits_of_append_times_hold_for_the_archive_and_the_log(
+    make_broker: "MakeBroker", tmp_path: Path
+) -> None:
+    broker = make_broker(clock=(clock := ManualClock(NINE_MS)))
+    broker.create_topic("clicks", retention_ms="-1")
+    with Client(broker.address) as client:
+        for step in range(8):
+            fill(client, 10, 5)
+            clock.advance(1_000)
+            if step == 3:
+                run(broker.address, tmp_path)
+    range_ms = {"fromAppendTime": str(NINE_MS + 2_000), "toAppendTime": str(NINE_MS + 6_000)}
+    assert View(tmp_path, broker.address, **range_ms).found() == [(0, n) for n in range(20, 60)]
+    assert View(tmp_path, **range_ms).found() == [(0, n) for n in range(20, 40)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("startingOffsets", '{"clicks":{"0":20}}'),
+        ("endingOffsets", '{"clicks":{"0":20}}'),
+        ("startingOffsets", "latest"),
+        ("startingTimestamp", str(NINE_MS)),
+        ("endingTimestamp", str(NINE_MS)),
+        ("startingOffsetsByTimestamp", '{"clicks":{"0":20}}'),
+        ("endingOffsetsByTimestamp", '{"clicks":{"0":20}}'),
+        ("backfillFromTimestamp", "1"),
+        ("stopAtTimestamp", "1"),
+    ],
+)
+def test_options_that_say_where_a_read_begins_or_ends_are_refused_by_name(
+    broker: RunningBroker, client: Client, tmp_path: Path, name: str, value: str
+) -> None:
+    fill(client, 10, NINE_MS)
+    run(broker.address, tmp_path)
+    whole = {"startingOffsets": "earliest", "endingOffsets": "latest"}
+    assert len(View(tmp_path, broker.address, **whole).found()) == 10
+    with pytest.raises(Misconfigured, match=f"{name} is for reads of a log"):
+        View(tmp_path, broker.address, **{name: value}).found()
+    with pytest.raises(Misconfigured, match=f"{name} is for reads of a log"):
+        archived(InProcessSpark(), archive=tmp_path / "archive", settings={name: value})
 
 
 def test_what_retention_has_removed_comes_from_the_archive(

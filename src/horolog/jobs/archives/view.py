@@ -28,6 +28,7 @@ from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.spark import columns, java_patterns, planning, register
 from horolog.spark.bounds import Bounds, data_lost
 from horolog.spark.broker_log import BrokerLog
+from horolog.spark.clocks import appended_in
 from horolog.spark.errors import in_one_sentence
 from horolog.spark.file_log import FileLog
 from horolog.spark.limits import Pattern, Topics
@@ -93,6 +94,7 @@ def archived(
     """
     uri = absolute(os.fspath(archive))
     given = dict(settings or {})
+    _refuse_limits(given)
     lowered = {name.lower(): value for name, value in given.items()}
     store = ArchiveStore(uri, StoreOptions.parse(lowered))
     manifest = require_manifest(store)
@@ -127,6 +129,7 @@ class ArchivedSource(LogSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         plain = {name: value for name, value in options.items() if name.lower() not in _OURS}
         super().__init__(plain)
+        _refuse_limits(options)
         by_name = {name.lower(): value for name, value in options.items()}
         self.uri = by_name[_ARCHIVE]
         self.is_only = by_name[_ONLY] == "true"
@@ -148,6 +151,32 @@ class ArchivedSource(LogSource):
 
 
 _OURS = (_ARCHIVE, _ONLY)
+# Where a read begins and ends: what each may say here, since it is so.
+_LIMITS: Final = {
+    "startingOffsets": "earliest",
+    "endingOffsets": "latest",
+    "startingTimestamp": None,
+    "endingTimestamp": None,
+    "startingOffsetsByTimestamp": None,
+    "endingOffsetsByTimestamp": None,
+    "backfillFromTimestamp": None,
+    "stopAtTimestamp": None,
+}
+
+
+def _refuse_limits(options: Mapping[str, str]) -> None:
+    """Refuse options that say where a read of a log begins or ends.
+
+    Raises:
+        Misconfigured: one is given.
+    """
+    given = {name.lower(): value.strip().lower() for name, value in options.items()}
+    for name, harmless in _LIMITS.items():
+        if given.get(name.lower(), harmless) != harmless:
+            raise Misconfigured(
+                f"{name} is for reads of a log, and an archive and its log are read as a whole: "
+                "leave it out, and filter on offset, timestamp or appendTime"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +227,17 @@ class _Reader(LogReader):
             of_producers = needed & OF_PRODUCERS.keys()
             if times_ms != EVERYTHING or "create_ms" in decoded:
                 needed.add(TIMES)
+            appended_ms = self.options.appended.interval_ms
+            if appended_ms is not None:
+                needed.add("append_ms")
             if of_producers:
                 needed.add("offset")
             stored = [_STORED[name] for name in needed - of_producers]
             producers = ArchivedProducers(store, task.batches.get(partition, ()), file)
             for rows in read_rows(store, file, offsets.first, end, columns=stored):
                 table = _decoded(rows, tuple(needed - of_producers), times_ms)
+                if appended_ms is not None:
+                    table = appended_in(table, appended_ms)
                 for name in sorted(of_producers) if table.num_rows else ():
                     column = producers.column(name, table.column("offset").to_numpy())
                     table = table.append_column(name, column)
