@@ -608,8 +608,14 @@ def test_what_the_target_would_delete_and_change_is_said_before_it_is_sent(
         assert "retention will delete 5 of the 8 offsets of t at the source" in notes
         assert "retention.ms=604800000" in notes
         assert "t of the target has 2 partitions and gets 6" in notes
+    source.create_topic("untimed", 1)
+    produce(source.address, "untimed", 0, records(0, 5, timestamp=-1))
     for number, more in enumerate(
-        ({"topic_settings": {"retention.ms": "-1"}, "rename": "t=kept"}, {"from_": now_ms - 1000})
+        (
+            {"topics": "untimed"},
+            {"topic_settings": {"retention.ms": "-1"}, "rename": "t=kept"},
+            {"from_": now_ms - 1000},
+        )
     ):
         silent = lab.run(
             source.address, target.address, state=tmp_path / f"{number}", into_nonempty=True, **more

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -289,19 +289,19 @@ class Run:
         from_ms = self._selection.from_ms
         if receiving is None or kept_ms is None or (from_ms is not None and from_ms >= kept_ms):
             return
-        try:
-            kept = log.at_or_after(dict.fromkeys(bounds, max(0, kept_ms)))
-        except HorologError:
-            return  # where times cannot be asked for, as of format v0
         # All before the first record that is kept are older; some of those behind it may be, too.
         older = 0
-        for partition, (start, end) in bounds.items():
-            first = kept[partition]
-            older += max(0, (end if first is None else min(first, end)) - start)
+        with suppress(HorologError):  # who moves the partition says it
+            kept = log.at_or_after(dict.fromkeys(bounds, max(0, kept_ms)))
+            for partition, (start, end) in bounds.items():
+                first = kept[partition]
+                if first is None and log.time_at(partition, start) is None:
+                    continue  # records without times, as of format v0, are kept by other rules
+                older += max(0, (end if first is None else min(first, end)) - start)
         if older:
             total = sum(end - start for start, end in bounds.values())
             what = f"{older} of the {total} offsets of {name} at the source"
-            self._notes[f"{receiving.deletes(what)}. {receiving.remedy}"] = None
+            self._topics.notes[f"{receiving.deletes(what)}. {receiving.remedy}"] = None
 
     def _units(
         self, log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]
