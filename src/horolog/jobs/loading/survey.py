@@ -127,8 +127,8 @@ class Survey:
             )
         if self.before_1970 and not topic.is_horolog:
             found.append(
-                f"{self.before_1970} records are of before 1970: Apache Kafka stores them and "
-                "finds none of them by time"
+                f"{self.before_1970} records are of before 1970: Apache Kafka refuses them where "
+                "it compresses again, else stores them, and finds none of them by time"
             )
         return found
 
