@@ -23,8 +23,8 @@ from horolog.storage.adoption.records import Fields, batches_in
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 
-MOST_BYTES: Final = 32 << 20
-"""Read at one start, which waits for it: some 2 seconds."""
+MOST_BYTES: Final = 16 << 20
+"""Read at one start, which waits for it: about a second."""
 MOST_OFFSETS: Final = 100_000
 _MOST_BATCH_BYTES: Final = 16 << 20
 
