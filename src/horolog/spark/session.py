@@ -14,6 +14,7 @@ from horolog.spark.java import require_java
 from horolog.spark.masters import is_local, parallelism
 from horolog.spark.scans_apart import adapt_loads
 from horolog.spark.source import FORMAT, LogSource
+from horolog.spark.workers import DAEMON
 from horolog.spark.writes import adapt_writes
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
@@ -25,14 +26,23 @@ def register(spark: SparkSession) -> None:
 
     Works over Spark Connect too, whose cache of analysed plans is turned off for the session:
     queries that share an analysed `load()` share its plan (see `pushes`). Workers have to have
-    horolog[spark] installed as well.
+    horolog[spark] installed as well: on this machine they take the running Python unless
+    PYSPARK_PYTHON names another.
     """
+    is_connect = type(spark.read).__module__.startswith("pyspark.sql.connect.")
+    if (
+        not is_connect
+        and is_local(spark.sparkContext.master or "")
+        and not os.environ.get("PYSPARK_PYTHON")
+    ):
+        # What PySpark falls back to, `python3`, may be another than that of a virtual environment.
+        spark.sparkContext.pythonExec = sys.executable
     # A class of its own carries to the planner what only the session knows.
     cores = parallelism(lambda name: spark.conf.get(name, None))
     source = type(LogSource.__name__, (LogSource,), {"cores": cores})
     spark.dataSource.register(source)
     spark.conf.set(PUSH_DOWN, "true")
-    if type(spark.read).__module__.startswith("pyspark.sql.connect."):
+    if is_connect:
         with suppress(PySparkException):  # a server that has no such cache
             spark.conf.set(PLAN_CACHE, "false")
     adapt_loads(type(spark.read), FORMAT)
@@ -104,6 +114,7 @@ def _local_settings() -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         # On their way to Python, batches that stay in the processor's caches cost a fifth less.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+        "spark.python.daemon.module": DAEMON,
     }
 
 

@@ -8,6 +8,9 @@ from horolog import __version__
 from horolog.errors import Misconfigured
 from horolog.record.kernels.loading import COLUMN_KERNELS
 
+DAEMON = "horolog.spark_daemon"
+"""Starts workers that have imported what tasks need (`spark.python.daemon.module`)."""
+
 _frozen = False
 
 
@@ -35,7 +38,7 @@ class SentToWorkers:
 def is_worker() -> bool:
     """Whether Spark started this process."""
     module = getattr(sys.modules["__main__"], "__spec__", None)
-    return module is not None and module.name.startswith("pyspark.")
+    return module is not None and module.name.startswith(("pyspark.", DAEMON))
 
 
 def prepare_for_tasks() -> None:

@@ -1,0 +1,87 @@
+"""Workers that Spark is given: forked with their imports done, and without a thread to lose."""
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_broker import RunningBroker
+from streaming_query import append
+
+from horolog.client import Client
+from horolog.spark import register
+
+
+def started(**settings: str) -> tuple[str, int]:
+    """The command line that a daemon has once it serves, and its port."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **settings}
+    command = [sys.executable, "-m", "horolog.spark_daemon", "pyspark.worker"]
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as daemon:  # which ends when its input does
+        assert daemon.stdout is not None
+        (port,) = struct.unpack("!i", daemon.stdout.read(4))
+        return Path(f"/proc/{daemon.pid}/cmdline").read_text().replace("\0", " "), port
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed by Linux")
+def test_it_says_its_port_as_sparks_own_daemon_does() -> None:
+    command, port = started()
+    assert "-m horolog.spark_daemon pyspark.worker" in command
+    assert 0 < port < 1 << 16
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed by Linux")
+def test_it_becomes_sparks_own_where_an_import_has_started_a_thread() -> None:
+    command, port = started(JE_ARROW_MALLOC_CONF="background_thread:true")
+    assert "-m pyspark.daemon pyspark.worker" in command
+    assert 0 < port < 1 << 16
+
+
+@pytest.mark.spark
+def test_workers_of_a_session_come_with_kernels_and_random_numbers_of_their_own(spark: Any) -> None:
+    def facts_of_a_worker(_: int) -> tuple[str, bool, float]:  # here, it is pickled by value
+        import os  # noqa: PLC0415 - runs in a worker
+        import sys  # noqa: PLC0415 - as well
+        import time  # noqa: PLC0415 - as well
+
+        import numpy as np  # noqa: PLC0415 - as well
+
+        has_kernels = "horolog.record.kernels.column_kernels" in sys.modules
+        time.sleep(0.2)  # so that each task of two has a worker of its own
+        with open(f"/proc/{os.getppid()}/cmdline") as file:
+            return file.read(), has_kernels, float(np.random.rand())
+
+    facts = spark.sparkContext.parallelize(range(2), 2).map(facts_of_a_worker).collect()
+    assert all("horolog.spark_daemon" in parent for parent, *_ in facts)
+    assert all(has_kernels for _, has_kernels, _ in facts)
+    assert len({number for *_, number in facts}) == len(facts)
+
+
+@pytest.mark.spark
+def test_a_session_without_pyspark_python_reads_with_the_running_python(
+    spark: Any, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("clicks")
+    with Client(broker.address) as client:
+        append(client, "clicks", 0, 3, 100)
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "no-such-python")
+    register(spark)
+    reader = spark.read.format("horolog").option("subscribe", "clicks")
+    frame = reader.option("kafka.bootstrap.servers", broker.address).load()
+    assert len(frame.take(2)) == 2
+    assert frame.count() == 3
+
+
+@pytest.mark.spark
+def test_a_python_that_a_user_names_is_kept(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "python-of-the-user")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "python-of-the-user")
+    register(spark)
+    assert spark.sparkContext.pythonExec == "python-of-the-user"
+    monkeypatch.undo()
+    register(spark)
