@@ -35,6 +35,18 @@ def test_a_collection_after_a_task_does_not_look_at_the_kernels_compiler(
         assert frozen == 0
 
 
+def test_a_task_of_few_offsets_reads_without_the_compiler() -> None:
+    code = (
+        "import sys\n"
+        "from horolog.spark.workers import prepare_for_tasks\n"
+        "for offsets in (1000, 1_000_000):\n"
+        "    prepare_for_tasks(offsets=offsets)\n"
+        "    print('numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
 class Planned(workers.SentToWorkers):
     def __init__(self) -> None:
         self.task = 7

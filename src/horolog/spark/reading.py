@@ -28,7 +28,7 @@ def read_task(
     nullable: Sequence[bool],
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task's stretches, with these columns."""
-    prepare_for_tasks()
+    prepare_for_tasks(offsets=sum(stretch.end - stretch.start for stretch in task))
     shaper = RowShaper(names, nullable)
     decoded = decoded_columns(names)
     begun = set[TopicPartition]()

@@ -11,7 +11,8 @@ from horolog.record.kernels.loading import COLUMN_KERNELS
 DAEMON = "horolog.spark_daemon"
 """Starts workers that have imported what tasks need (`spark.python.daemon.module`)."""
 
-_frozen = False
+_FEW_OFFSETS = 5000  # twins are through so many records before the kernels would be loaded
+_frozen_modules = 0
 
 
 class SentToWorkers:
@@ -41,22 +42,24 @@ def is_worker() -> bool:
     return module is not None and module.name.startswith(("pyspark.", DAEMON))
 
 
-def prepare_for_tasks() -> None:
-    """Load the kernels; in a worker, exclude all that is loaded from garbage collection.
+def prepare_for_tasks(*, offsets: int | None = None) -> None:
+    """Load the kernels, unless a task is of few offsets; see `exclude_modules_from_collection`.
 
-    The compiler's modules are most of the process's objects, and a collection that looks at them
-    takes longer than a small task.
+    Twins do the work of small tasks, and load the kernels once there has been enough of it.
     """
-    COLUMN_KERNELS.load()
+    if offsets is None or offsets > _FEW_OFFSETS:
+        COLUMN_KERNELS.load()
     exclude_modules_from_collection()
 
 
 def exclude_modules_from_collection() -> None:
-    """In a worker, exclude all that is loaded from garbage collection, once.
+    """In a worker, exclude all that is loaded from garbage collection, whenever more is.
 
-    PySpark's worker runs a full collection after each task, and after each call by the driver.
+    PySpark's worker runs a full collection after each task, and after each call by the driver. The
+    compiler's modules are most of the process's objects, and a collection that looks at them
+    takes longer than a small task.
     """
-    global _frozen  # noqa: PLW0603 - of the process, as what it guards
-    if not _frozen and is_worker():
-        _frozen = True
+    global _frozen_modules  # noqa: PLW0603 - of the process, as what it guards
+    if len(sys.modules) > _frozen_modules and is_worker():
         gc.freeze()
+        _frozen_modules = len(sys.modules)
