@@ -121,6 +121,12 @@ def test_ends_are_preferred_as_starts_are() -> None:
         ({**BROKER, "assign": "{}"}, "Only one of the following options"),
         ({**BROKER, "path": "/a"}, "either option 'kafka.bootstrap.servers'"),
         ({**BROKER, "subscribe": " , "}, "No topics to subscribe to"),
+        ({**BROKER, "subscribe": "a,b c"}, r"Option 'subscribe': .*'b c' .* other than ASCII alph"),
+        (
+            {"kafka.bootstrap.servers": "h:1", "assign": '{"b/c":[0]}'},
+            "Option 'assign': Topic name is invalid",
+        ),
+        ({"bootstrap.servers": "h:1"}, "did you mean 'kafka.bootstrap.servers'"),
         (
             {"kafka.bootstrap.servers": "h:1", "subscribePattern": " "},
             "Pattern to subscribe is empty",

@@ -101,6 +101,8 @@ def test_every_setting_that_only_tunes_the_java_producer_is_accepted() -> None:
         ({"topics": "a"}, "did you mean 'topic'"),
         ({"deadlettertopics": "a"}, "did you mean 'deadLetterTopic'"),
         ({"topic": " "}, "'topic' names no topic"),
+        ({"topic": "a b"}, "Option 'topic': .* other than ASCII alphanumerics"),
+        ({"bootstrap_servers": "h:1"}, "did you mean 'kafka.bootstrap.servers'"),
         ({"onInvalidTimestamp": "drop"}, "it is one of fail, null, deadLetter"),
         ({"onInvalidTimestamp": "deadLetter"}, "where option 'deadLetterTopic' names a topic"),
         ({"deadLetterTopic": "d"}, "and only there"),

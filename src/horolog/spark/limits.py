@@ -9,7 +9,7 @@ from enum import Enum
 
 from horolog.errors import Misconfigured
 from horolog.spark import java_patterns
-from horolog.spark.option_values import is_relative, moment, parsed
+from horolog.spark.option_values import is_relative, moment, parsed, topic_name
 from horolog.storage.names import INTERNAL_TOPICS, TopicPartition
 
 EARLIEST = -2
@@ -133,7 +133,7 @@ def subscription_of(given: Mapping[str, str]) -> Subscription | None:
                 raise Misconfigured(
                     f"No topics to subscribe to: option 'subscribe' is '{given['subscribe']}'"
                 )
-            return Topics(tuple(dict.fromkeys(topics)))
+            return Topics(tuple(topic_name(each, "subscribe") for each in dict.fromkeys(topics)))
         case ["subscribePattern"]:
             return _pattern(given["subscribepattern"].strip())
         case ["assign"]:
@@ -163,6 +163,7 @@ def _assigned(text: str) -> Assigned:
     for topic, numbers in listed.items():
         if not isinstance(numbers, list) or not all(_is_count(number) for number in numbers):
             raise Misconfigured(f"Option 'assign': expected e.g. {example}, got {text}")
+        topic_name(topic, "assign")
         partitions += [TopicPartition(topic, number) for number in numbers]
     if not partitions:
         raise Misconfigured(f"No partitions to assign: option 'assign' is '{text}'")

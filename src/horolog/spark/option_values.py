@@ -3,17 +3,52 @@
 `given` holds all options by lower-case name.
 """
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from horolog.clock import SystemClock, duration_ms, moment_ms
-from horolog.errors import Misconfigured
+from horolog.errors import HorologError, Misconfigured
 from horolog.json_text import from_json
+from horolog.metadata.topics import check_name
 
 INT64_MAX = (1 << 63) - 1
 
 _RELATIVE = re.compile(r"[+-].*[a-z]")
+
+
+def refuse_misspelt(
+    given: Iterable[str], options: Iterable[str], settings: Collection[str], *, cutoff: float
+) -> None:
+    """Refuse a name that is nearly an option, or one of Kafka's settings without its `kafka.`.
+
+    Others may belong to another format.
+
+    Raises:
+        Misconfigured: names the one that was meant.
+    """
+    known = {option.lower(): option for option in options}
+    for name in given:
+        if name in known or name.startswith("kafka."):
+            continue
+        close = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+        meant = f"kafka.{name}" if name in settings else known[close[0]] if close else None
+        if meant is not None:
+            raise Misconfigured(f"Unknown option '{name}'; did you mean '{meant}'?")
+
+
+def topic_name(name: str, option: str) -> str:
+    """The name, if topics may have it.
+
+    Raises:
+        Misconfigured: they may not; says what they may.
+    """
+    try:
+        check_name(name)
+    except HorologError as error:
+        raise Misconfigured(f"Option '{option}': {error}") from None
+    return name
 
 
 def flag(given: Mapping[str, str], option: str, *, default: bool) -> bool:

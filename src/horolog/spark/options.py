@@ -6,7 +6,6 @@ Of our own are `path`, `columns`, `includeTimestampMs`, `includeProducer`, `comm
 and the moments of `row_times`.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -28,7 +27,15 @@ from horolog.spark.limits import (
     subscription_of,
 )
 from horolog.spark.object_stores import NO_OPTIONS, StoreOptions
-from horolog.spark.option_values import duration, flag, integer, one_of, parsed, positive
+from horolog.spark.option_values import (
+    duration,
+    flag,
+    integer,
+    one_of,
+    parsed,
+    positive,
+    refuse_misspelt,
+)
 from horolog.spark.read_option_table import OPTIONS
 from horolog.spark.row_times import (
     ANY_APPEND_TIME,
@@ -94,7 +101,7 @@ class ReadOptions:
             Misconfigured: an option, its value, or a combination that no read can have.
         """
         given = {name.lower(): value for name, value in options.items()}
-        _refuse_misspelt(given)
+        refuse_misspelt(given, OPTIONS, consumer_settings.OBEYED, cutoff=0.85)
         consumer_settings.check(given)
         security = security_of(given)
         security.check_sasl(has_token_callback=False)
@@ -220,19 +227,6 @@ class ReadOptions:
         if isinstance(starting, AtTime) and starting.is_relative and STARTING in relative_ms:
             starting = AtTime(relative_ms[STARTING], is_relative=True)
         return replace(self, times=self.times.pinned(relative_ms), starting=starting)
-
-
-_KNOWN = {name.lower(): name for name in OPTIONS}
-
-
-def _refuse_misspelt(given: Mapping[str, str]) -> None:
-    """An option that is nearly one of ours is a mistake; others may belong to another format."""
-    for name in given:
-        if name in _KNOWN or name.startswith("kafka."):
-            continue
-        close = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.85)
-        if close:
-            raise Misconfigured(f"Unknown option '{name}'; did you mean '{_KNOWN[close[0]]}'?")
 
 
 def _paths(given: Mapping[str, str]) -> tuple[str, ...]:

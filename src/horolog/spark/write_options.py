@@ -4,13 +4,13 @@ Names ignore case. `OPTIONS` says what each does; the option reference in the do
 made from it and from `producer_settings`.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from horolog.errors import Misconfigured
-from horolog.spark.option_values import flag, integer, one_of
+from horolog.spark import producer_settings
+from horolog.spark.option_values import flag, integer, one_of, refuse_misspelt, topic_name
 from horolog.spark.producer_settings import Producing
 
 OPTIONS = {
@@ -31,7 +31,6 @@ OPTIONS = {
 
 _MOST_NAME_CHARACTERS = 200  # brokers take 256, with a query's id before it
 _MOST_BATCH = (1 << 63) - 1
-_KNOWN = {name.lower(): name for name in OPTIONS}
 
 
 class OnInvalidTimestamp(Enum):
@@ -65,7 +64,7 @@ class WriteOptions:
             Misconfigured: an option, its value, or a combination that no write can have.
         """
         given = {name.lower(): value for name, value in options.items()}
-        _refuse_misspelt(given)
+        refuse_misspelt(given, OPTIONS, producer_settings.OBEYED, cutoff=0.8)
         if "path" in given or "paths" in given:
             raise Misconfigured(
                 "A write goes to a broker: give it option 'kafka.bootstrap.servers' and no path"
@@ -115,7 +114,7 @@ def _topic(given: Mapping[str, str], option: str) -> str | None:
     topic = given.get(option.lower())
     if topic is not None and not topic.strip():
         raise Misconfigured(f"Option '{option}' names no topic")
-    return topic
+    return None if topic is None else topic_name(topic, option)
 
 
 def _first_batch(given: Mapping[str, str], *, is_used: bool) -> int:
@@ -135,13 +134,3 @@ def _write_name(given: Mapping[str, str], *, is_used: bool) -> str | None:
             f"Option 'writeName' has 1 to {_MOST_NAME_CHARACTERS} printable characters"
         )
     return name
-
-
-def _refuse_misspelt(given: Mapping[str, str]) -> None:
-    """An option that is nearly one of ours is a mistake; others may belong to another format."""
-    for name in given:
-        if name in _KNOWN or name.startswith("kafka."):
-            continue
-        close = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.8)
-        if close:
-            raise Misconfigured(f"Unknown option '{name}'; did you mean '{_KNOWN[close[0]]}'?")
