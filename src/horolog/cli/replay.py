@@ -177,8 +177,8 @@ def replay(
         kept = None
         if state is not None and not dry_run:
             arguments = {
-                "source": str(at),
-                "target": str(to_at),
+                "source": at.normalised,
+                "target": to_at.normalised,
                 "topics": names,
                 "to_topic": to_topic,
                 "from": from_,

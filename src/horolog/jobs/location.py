@@ -40,5 +40,12 @@ class Location:
         """Whether a broker is asked, and not files read."""
         return self.bootstrap_servers is not None
 
+    @property
+    def normalised(self) -> str:
+        """As a state keeps it: the same in whatever way a path on this machine is written."""
+        if self.path is None or "://" in self.path or self.path.startswith("file:"):
+            return str(self)
+        return os.path.abspath(self.path)
+
     def __str__(self) -> str:
         return self.bootstrap_servers or self.path or ""

@@ -434,3 +434,19 @@ def test_a_table_of_a_database_is_loaded_and_its_password_is_kept_nowhere(
     assert [record.timestamp for record in records_of(broker, "clicks")] == [at for _, at in rows]
     for path in (tmp_path / "state").rglob("*"):
         assert not path.is_file() or b"s3cr3t" not in path.read_bytes()
+    for options, said in (
+        ({**written, "dbtable": "absent"}, "Table/View 'ABSENT' does not exist"),
+        ({**written, "driver": "no.such.Driver"}, "ClassNotFoundException: no.such.Driver"),
+    ):
+        with pytest.raises(Misconfigured, match=said) as refused:
+            jobs.bootstrap(
+                spark,
+                table="absent",
+                format="jdbc",
+                options=options,
+                target=broker.address,
+                topic="clicks",
+                dry_run=True,
+            )
+        assert str(refused.value).startswith("table absent: ")
+        assert "\n" not in str(refused.value)

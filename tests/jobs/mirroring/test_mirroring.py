@@ -154,6 +154,18 @@ def test_a_later_run_mirrors_what_is_new_only(
     assert rows_of(target.address, "t") == rows_of(source.address, "t")
 
 
+def test_a_path_may_be_written_in_another_way_by_the_next_run(
+    lab: MirrorLab, target: "RunningBroker", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log(tmp_path / "log" / "t-0", [build_batch(records(0, 5))])
+    assert lab.run(tmp_path / "log", target.address).records == 5
+    monkeypatch.chdir(tmp_path)
+    for path in ("log", "./log/", "log/t-0/.."):
+        assert lab.run(path, target.address).records == 0
+    with pytest.raises(Misconfigured, match="a run with another source"):
+        lab.run("log/t-0", target.address)
+
+
 @pytest.mark.parametrize("after", [0, 1, 4, 9, 1 << 60])
 @pytest.mark.parametrize("forgets", [False, True])
 def test_a_killed_run_is_gone_on_with_without_loss_or_doubling(

@@ -217,7 +217,11 @@ def _show(done: "Mirrored", told: Collection[str]) -> None:
         refused = f", {len(done.errors)} refused" if done.errors else ""
         typer.echo(f"A run would read {done.lag} offsets{refused}; nothing was changed.")
         return
-    typer.echo(f"Mirrored {done.records} records ({size(done.bytes)}); {done.lag} offsets behind.")
+    count = len(done.errors)
+    ends = [f"{count} error{'s' * (count > 1)}"] if count else []
+    if done.partitions or not count:
+        ends.append(f"{done.lag} offsets behind")
+    typer.echo(f"Mirrored {done.records} records ({size(done.bytes)}); {', '.join(ends)}.")
 
 
 def _age(lag_ms: int | None) -> str:

@@ -122,7 +122,7 @@ def archive(
     options = ReadOptions.parse(selection.options(**COMMITTED))
     store = ArchiveStore(uri, options.store)
     arguments = {
-        "source": shown(os.fspath(source)),
+        "source": shown(selection.source.normalised),
         "archive": store.name,
         "topics": list(selection.topics),
         "topics_pattern": topics_pattern,

@@ -1,9 +1,11 @@
 """The table that is loaded, as Spark reads it."""
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Final
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -11,6 +13,7 @@ from horolog.errors import Misconfigured
 from horolog.spark.object_stores import shown
 from horolog.spark.uris import absolute
 
+_CALL: Final = re.compile(r"An error occurred while calling \S+\s+: (?:[a-z]\w*\.)*")
 _CSV: Final = {"header": "true", "inferSchema": "true"}
 
 
@@ -35,10 +38,10 @@ def frame_of(
     reader = spark.read.format(chosen).options(**given)
     try:
         return reader.load() if chosen == "jdbc" else reader.load(absolute(path))
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:  # the second is a driver's of JDBC
         raise Misconfigured(f"table {shown(path)}: {first_line(error)}") from None
 
 
 def first_line(error: Exception) -> str:
     """What Spark says, without the trace behind it."""
-    return str(error).strip().partition("\n")[0]
+    return _CALL.sub("", str(error).strip(), count=1).partition("\n")[0]

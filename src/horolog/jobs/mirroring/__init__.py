@@ -137,8 +137,8 @@ def mirror(
         kept: JobState | DocumentsOnly | None = None
         if state is not None:
             arguments = {
-                "source": str(selection.source),
-                "target": str(to_location),
+                "source": selection.source.normalised,
+                "target": to_location.normalised,
                 "topics": list(selection.topics),
                 "topics_pattern": topics_pattern,
                 "from": _given(from_),

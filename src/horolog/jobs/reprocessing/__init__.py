@@ -173,7 +173,7 @@ def reprocess(
         raise Misconfigured(f"output_mode is {output_mode}: give {', '.join(OUTPUT_MODES)}")
     selection = Selection.of(source, topics, topics_pattern, from_, to, _committed(settings))
     arguments = {
-        "source": str(selection.source),
+        "source": selection.source.normalised,
         "topics": list(selection.topics),
         "topics_pattern": topics_pattern,
         "from": str(from_),
