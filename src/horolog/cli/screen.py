@@ -9,12 +9,15 @@ from typing import Any, Protocol
 
 import typer
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 _WIDE = 4_096  # the width of a file or pipe, so that nothing is truncated
+_BETWEEN = 3  # blanks, from column to column
+_LEAST_TEXT = 8  # of a text that is wrapped
 
 
 class Advance(Protocol):
@@ -25,20 +28,67 @@ class Advance(Protocol):
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table; numbers are right-aligned, `None` is a dash."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for index, column in enumerate(columns):
-        numbers = any(isinstance(row[index], int) for row in rows)
-        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+    """Print a table; numbers are right-aligned and stay whole, `None` is a dash.
+
+    In a terminal headings and texts are wrapped. If it is too narrow even so, each row is a block
+    of lines.
+    """
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    is_number = [any(isinstance(row[at], int) for row in rows) for at in range(len(columns))]
+    console, widths = Console(highlight=False), None
     if sys.stdout.isatty():
-        Console(highlight=False).print(table)
+        widths = _widths(columns, cells, is_number, console.width)
+        if widths is None:
+            _show_blocks(columns, cells)
+            return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for at, column in enumerate(columns):
+        table.add_column(
+            column,
+            justify="right" if is_number[at] else "left",
+            overflow="fold",
+            width=None if widths is None else widths[at],
+        )
+    for row in cells:
+        table.add_row(*map(Text, row))
+    if widths is not None:
+        console.print(table)
         return
     text = io.StringIO()
     Console(file=text, highlight=False, width=_WIDE).print(table)
     for line in text.getvalue().splitlines():
         typer.echo(line.rstrip())
+
+
+def _widths(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], is_number: Sequence[bool], width: int
+) -> list[int] | None:
+    """The width of each column, so that numbers and words of headings stay whole; None if none."""
+    widest = [max(map(cell_len, each), default=0) for each in zip(*cells, strict=True)]
+    widest = widest or [0] * len(columns)
+    words = [max(map(cell_len, column.split()), default=0) for column in columns]
+    found = [max(cell_len(column), its) for column, its in zip(columns, widest, strict=True)]
+    least = [
+        max(word, its if number else min(its, _LEAST_TEXT))
+        for word, its, number in zip(words, widest, is_number, strict=True)
+    ]
+    excess = sum(found) + _BETWEEN * (len(columns) - 1) - width
+    while excess > 0:
+        at = max(range(len(columns)), key=lambda each: found[each] - least[each])
+        if found[at] == least[at]:
+            return None
+        found[at] -= 1
+        excess -= 1
+    return found
+
+
+def _show_blocks(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    indent = max(map(cell_len, columns)) + _BETWEEN
+    for number, row in enumerate(cells):
+        if number:
+            typer.echo()
+        for column, cell in zip(columns, row, strict=True):
+            typer.echo(f"{column}{' ' * (indent - cell_len(column))}{cell}")
 
 
 def show_json(value: Any) -> None:

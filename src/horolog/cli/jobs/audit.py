@@ -198,7 +198,7 @@ def _show(found: dict[str, Any], suggestions: list[str]) -> None:
         )
     for name, keys in _PLACES.items():
         listed, count = found[name]["rows"], found[name]["count"]
-        if listed and (len(listed) > 1 or listed[0].get("producer") is not None):
+        if listed and (name != "partitions" or len(listed) > 1):
             left_out = f", the {len(listed)} with most" if count > len(listed) else ""
             typer.echo(f"\nBy {keys[1]}{left_out}")
             shown = [each for each in columns if any(row[each] for row in listed)]
