@@ -51,6 +51,18 @@ def test_a_row_of_a_file_is_a_record(horolog: Run, tmp_path: Path, suffix: str) 
     assert printed == (no_null if suffix == ".csv" else PRINTED)
 
 
+def test_times_of_a_table_without_a_zone_are_refused_or_of_the_zone_given(
+    horolog: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "local.csv"
+    file.write_text("value,timestamp\nx,2026-11-20 10:00:00\n")
+    assert horolog("topics", "create", "tables.local").code == 0
+    refused = horolog("produce", "tables.local", "--from", file)
+    assert (refused.code, "has no zone" in refused.err) == (2, True)
+    assert horolog("produce", "tables.local", "--from", file, "--tz", "Europe/Berlin").code == 0
+    assert horolog("consume", "tables.local").lines[0].startswith("2026-11-20T09:00:00.000Z\t")
+
+
 def test_columns_are_taken_by_the_names_given(horolog: Run, tmp_path: Path) -> None:
     table = pa.table(
         {

@@ -1,6 +1,7 @@
 """Arrow tables to a broker: where rows go, what they carry, and retries without doubles."""
 
 import random
+import re
 import threading
 import uuid
 from collections.abc import Collection, Iterator
@@ -135,10 +136,10 @@ def test_rows_without_a_key_stay_together_and_take_turns(client: Client, topic: 
         ({}, [NOW_MS, NOW_MS]),
         ({"timestamp_ms": pa.array([None, 5], pa.int64())}, [NOW_MS, 5]),
         ({"timestamp_ms": pa.array([-1, -5], pa.int64())}, [-1, -5]),
-        ({"timestamp": pa.array([None, 5], pa.timestamp("ms"))}, [NOW_MS, 5]),
-        ({"timestamp": pa.array([-1, 1999], pa.timestamp("us"))}, [-1, 1]),
-        ({"timestamp": pa.array([-1_000_001, 2_999_999], pa.timestamp("ns"))}, [-2, 2]),
-        ({"timestamp": pa.array([-3, 4], pa.timestamp("s"))}, [-3000, 4000]),
+        ({"timestamp": pa.array([None, 5], pa.timestamp("ms", "UTC"))}, [NOW_MS, 5]),
+        ({"timestamp": pa.array([-1, 1999], pa.timestamp("us", "UTC"))}, [-1, 1]),
+        ({"timestamp": pa.array([-1_000_001, 2_999_999], pa.timestamp("ns", "UTC"))}, [-2, 2]),
+        ({"timestamp": pa.array([-3, 4], pa.timestamp("s", "UTC"))}, [-3000, 4000]),
         (
             {"timestamp": [datetime(1969, 12, 31, 23, 59, 59, 999_500, UTC), None]},
             [-1, NOW_MS],
@@ -216,6 +217,10 @@ def test_a_filtered_pandas_frame_is_sent_without_its_index(client: Client, topic
         (pa.table({"key": ["a"]}), "needs the column value"),
         (pa.table({"value": ["a"], "keys": ["b"]}), r"no record has the columns \['keys'\]"),
         (pa.table({"value": ["a"], "timestamp": ["b"]}), "is no timestamp"),
+        (
+            pa.table({"value": ["a"], "timestamp": pa.array([1], pa.timestamp("us"))}),
+            r"timestamp\[us\] has no zone",
+        ),
         (pa.table({"value": ["a"], "timestamp_ms": ["b"]}), "is no integer"),
         (pa.table({"value": [1]}), "cannot be written"),
         ([1, 2], "list is no Arrow data"),
@@ -224,6 +229,21 @@ def test_a_filtered_pandas_frame_is_sent_without_its_index(client: Client, topic
 def test_what_is_no_record_is_refused(client: Client, topic: str, data: Any, said: str) -> None:
     with producer_of(client) as producer, pytest.raises(ValueError, match=f"(?i){said}"):
         producer.send(topic, data)
+
+
+def test_a_batch_that_is_too_large_is_refused_with_its_size_the_limit_and_the_setting(
+    client: Client, topic: str
+) -> None:
+    limits = {"max.message.bytes": "1000"}
+    client.alter_configs({(ResourceType.TOPIC, topic): limits})
+    with producer_of(client) as producer, pytest.raises(RequestRefused) as refused:
+        producer.send(topic, pa.table({"value": ["x" * 2_000], "partition": [0]}))
+    assert refused.value.code is ErrorCode.message_too_large
+    assert re.search(
+        r"is 2\d\d\d bytes which exceeds .* of 1000; the topic's max.message.bytes is the limit "
+        r"\(MESSAGE_TOO_LARGE\), of 1000 bytes$",
+        str(refused.value),
+    )
 
 
 def test_acks_0_and_1_are_sent_without_a_producer_id(client: Client, topic: str) -> None:
@@ -395,7 +415,7 @@ def test_every_row_is_appended_once_and_in_order_whatever_becomes_of_the_answers
 
 def test_a_refusal_among_requests_under_way_ends_the_call_and_not_the_client() -> None:
     # A log each: what was under way when the first call ends may still arrive after that.
-    logs = {"clicks": Log([None, None, ErrorCode.message_too_large]), "again": Log([], "again")}
+    logs = {"clicks": Log([None, None, ErrorCode.invalid_record]), "again": Log([], "again")}
     answers = {
         ApiKey.PRODUCE: lambda request: logs[request.topic_data[0].name](request),
         ApiKey.INIT_PRODUCER_ID: {"producer_id": 7, "producer_epoch": 0},
@@ -407,7 +427,7 @@ def test_a_refusal_among_requests_under_way_ends_the_call_and_not_the_client() -
         Client(broker.bootstrap) as client,
         producer_of(client, batch_bytes=80) as producer,
     ):
-        with pytest.raises(RequestRefused, match="MESSAGE_TOO_LARGE"):
+        with pytest.raises(RequestRefused, match="INVALID_RECORD"):
             producer.send("clicks", table)
         assert producer.send("again", table).records == 40
     assert logs["clicks"].values == rows[: len(logs["clicks"].values)]

@@ -1,6 +1,7 @@
 """Topics read as Arrow: offsets that are not there, ends, ranges of time."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -85,6 +86,18 @@ def test_only_the_offsets_and_times_asked_for_are_given() -> None:
         some = scan(client, "clicks", starting_offsets={5: 2}, ending_offsets={5: 4}).read_all()
     assert late["timestamp_ms"].to_pylist() == [20, 30, 15]
     assert some["offset"].to_pylist() == [2, 3]
+
+
+def test_topic_and_time_with_a_zone_can_be_asked_for() -> None:
+    log = log_of(batch(0, 10, -1), end=2)
+    with ScriptedBroker(log) as broker, Client(broker.bootstrap) as client:
+        table = scan(client, "clicks", columns=("timestamp", "topic", "value")).read_all()
+        topics = scan(client, "clicks", columns=("topic",)).read_all()
+        with pytest.raises(ValueError, match="No such columns"):
+            scan(client, "clicks", columns=("topic", "offsets"))
+    assert table.schema.names == ["partition", "timestamp", "topic", "value"]
+    assert table["timestamp"].to_pylist() == [datetime(1970, 1, 1, 0, 0, 0, 10_000, UTC), None]
+    assert topics.to_pylist() == [{"partition": 5, "topic": "clicks"}] * 2
 
 
 def test_a_broker_that_never_returns_what_it_promised_is_an_error() -> None:

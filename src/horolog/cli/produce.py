@@ -119,6 +119,7 @@ def produce(
         raise Misconfigured(
             "give only one of --timestamp and --timestamp-field: each sets the timestamps"
         )
+    where = parse_zone(zone) if zone else None
     if tables:
         of_lines = {
             "FILE": files,
@@ -140,12 +141,13 @@ def produce(
             ) from error
         names = pairs(column, "--column")
         with connect(bootstrap, client_config, client_properties) as client:
-            produce_tables(client, topic, tables, names, partition, Codec[codec.name], acks.number)
+            produce_tables(
+                client, topic, tables, names, partition, Codec[codec.name], acks.number, zone
+            )
         return
     if column:
         raise Misconfigured("--column is for tables: give them with --from")
     clock = SystemClock()
-    where = parse_zone(zone) if zone else None
     line_format = LineFormat(
         shape=shape,
         key_separator=None if key_separator is None else _unescaped(key_separator),

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from horolog.cli.screen import Advance, progress, say
 from horolog.cli.sender import sent
@@ -25,8 +26,11 @@ def produce_tables(
     partition: int | None,
     codec: Codec,
     acks: int,
+    zone: str | None = None,
 ) -> None:
     """Send files one after another, and say what was sent; what fails says in which file.
+
+    Times without a zone are of `zone`.
 
     Raises:
         Misconfigured: a file is no table, or its columns make no records.
@@ -42,7 +46,7 @@ def produce_tables(
     try:
         with Producer(client, codec=codec, acks=acks) as producer:
             for path in files:
-                _send(producer, topic, path, names, partition, total)
+                _send(producer, topic, path, names, partition, total, zone)
     finally:
         say(sent(topic, total.records, total.offsets))
 
@@ -54,17 +58,32 @@ def _send(
     names: Mapping[str, str],
     partition: int | None,
     total: Written,
+    zone: str | None,
 ) -> None:
     with (
         opened(path, names) as (reader, rows),
         progress(f"sending {path}", rows, "rows") as advance,
     ):
-        counted = _counted(reader, partition, advance)
+        counted = _counted(reader if zone is None else _in_zone(reader, zone), partition, advance)
         try:
             producer.send(topic, counted, into=total)
         except (ValueError, pa.ArrowException) as error:
             hint = "" if names else "; --column value=NAME says which columns to take"
             raise Misconfigured(f"{path}: {error}{hint}") from None
+
+
+def _in_zone(reader: pa.RecordBatchReader, zone: str) -> pa.RecordBatchReader:
+    """The same rows; times without a zone are of this one."""
+    schema, at = reader.schema, reader.schema.get_field_index("timestamp")
+    kind = schema.field(at).type if at >= 0 else None
+    if kind is None or not pa.types.is_timestamp(kind) or kind.tz is not None:
+        return reader
+    schema = schema.set(at, pa.field("timestamp", pa.timestamp(kind.unit, zone)))
+    batches = (
+        batch.set_column(at, schema.field(at), pc.assume_timezone(batch.column(at), zone))
+        for batch in reader
+    )
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def _counted(

@@ -136,7 +136,7 @@ class AppendCalls(RetriedCalls):
             except HorologError as error:
                 failures.append(error)
                 continue
-            failures += _read_answers(answers, produced, is_idempotent=True)
+            failures += _read_answers(answers, appending.batches, produced, is_idempotent=True)
         _raise_worst(failures)
 
     def _append_missing(
@@ -164,7 +164,7 @@ class AppendCalls(RetriedCalls):
             except HorologError as error:
                 failures.append(error)
                 continue
-            failures += _read_answers(answers, produced, is_idempotent=is_idempotent)
+            failures += _read_answers(answers, batches, produced, is_idempotent=is_idempotent)
         _raise_worst(failures)
 
     def _by_leader(
@@ -231,6 +231,7 @@ def _answers(
 
 def _read_answers(
     answers: Mapping[TopicPartition, Any],
+    batches: Mapping[TopicPartition, bytes | memoryview],
     produced: dict[TopicPartition, Produced],
     *,
     is_idempotent: bool,
@@ -238,7 +239,8 @@ def _read_answers(
     failures: list[HorologError] = []
     for (topic, partition), it in answers.items():
         try:
-            produced[topic, partition] = produced_of(it, f"produce to {topic}-{partition}")
+            what, size = f"produce to {topic}-{partition}", len(batches[topic, partition])
+            produced[topic, partition] = produced_of(it, what, size)
         except RequestRefused as error:
             if is_idempotent and error.code is ErrorCode.duplicate_sequence_number:
                 produced[topic, partition] = _NO_OFFSET  # it is there; the broker forgot where

@@ -98,7 +98,13 @@ def written_columns(chunk: pa.RecordBatch, now_ms: Callable[[], int]) -> pa.Reco
             raise ValueError(f"Column timestamp_ms of type {times.type} is no integer")
         times = times.cast(pa.int64())
     elif "timestamp" in chunk.schema.names:
-        times = milliseconds(chunk.column("timestamp"))
+        times = chunk.column("timestamp")
+        if pa.types.is_timestamp(times.type) and times.type.tz is None:
+            raise ValueError(
+                f"Column timestamp of type {times.type} has no zone, and is no moment: give it "
+                "one, as UTC, or write milliseconds in column timestamp_ms"
+            )
+        times = milliseconds(times)
     else:
         times = pa.nulls(chunk.num_rows, pa.int64())
     if times.null_count:

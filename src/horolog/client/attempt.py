@@ -205,7 +205,8 @@ class AttemptProducer(Producer):
                 ErrorCode.invalid_producer_epoch, "This attempt has failed: begin another one"
             )
         self._turn = self._turns.get(topic, self._first_turn)
-        self._send_chunks(topic, chunks, self._partitions[topic], written)
+        with self._naming_limit(topic):
+            self._send_chunks(topic, chunks, self._partitions[topic], written)
         self._turns[topic] = self._turn
 
     def _note(

@@ -17,7 +17,7 @@ from horolog.client.link import Link
 from horolog.client.metadata import error_of, refuse
 from horolog.client.offset_lookups import TopicPartition
 from horolog.client.retrying import RetriedCalls
-from horolog.errors import RecordError, RecordsRejected
+from horolog.errors import ErrorCode, RecordError, RecordsRejected
 from horolog.wire.api import ApiKey
 
 __all__ = ["Produced", "RecordCalls"]
@@ -166,12 +166,18 @@ class RecordCalls(RetriedCalls):
                 return Produced(None, None, None)
             body = leader.ask(ApiKey.PRODUCE, version, request, deadline).body
             what = f"produce to {topic}-{partition}"
-            return produced_of(only_partition(body.responses, what, "partition_responses"), what)
+            answer = only_partition(body.responses, what, "partition_responses")
+            return produced_of(answer, what, len(batches))
 
         return self._persist(attempt, may_repeat=False)
 
 
-def produced_of(it: Any, what: str) -> Produced:
+def produced_of(it: Any, what: str, size: int) -> Produced:
+    """What became of a batch of so many bytes.
+
+    Raises:
+        RequestRefused: the broker refuses it.
+    """
     message = getattr(it, "error_message", None)
     record_errors = getattr(it, "record_errors", ())
     if record_errors:
@@ -184,6 +190,9 @@ def produced_of(it: Any, what: str) -> Produced:
                 for each in record_errors
             ],
         )
+    if it.error_code == ErrorCode.message_too_large:
+        said = message or f"the batch has {size} bytes"  # Apache Kafka does not say it
+        message = f"{said.rstrip('.')}; the topic's max.message.bytes is the limit"
     refuse(it.error_code, what, message)
     return Produced(
         base_offset=_or_none(it.base_offset),

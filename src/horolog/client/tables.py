@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from horolog.client.client import Client
 from horolog.client.connection import NoAnswer
@@ -18,10 +19,12 @@ from horolog.client.offset_lookups import EARLIEST, LATEST
 from horolog.errors import CorruptBatch
 from horolog.record.batch_runs import next_offset_of
 from horolog.record.columns import DEFAULT_COLUMNS, batch_schema, decode
+from horolog.record.timestamps import NO_TIMESTAMP
 
 __all__ = ["scan"]
 
 _FETCH_BYTES: Final = 8 << 20
+_TYPES: Final = {"topic": pa.string(), "timestamp": pa.timestamp("ms", tz="UTC")}
 
 
 def scan(
@@ -39,10 +42,11 @@ def scan(
 ) -> pa.RecordBatchReader:
     """The records of a topic up to its log ends of now, partition after partition.
 
-    Columns: `partition` (int32), then those asked for (`horolog.record.columns`). Exact to the
-    record: times from `from_ms` to before `to_ms`, late records included; offsets from
-    `starting_offsets` to before `ending_offsets`, where those name a partition. Gaps that
-    compaction or transactions leave are skipped.
+    Columns: `partition` (int32), then those asked for: of `horolog.record.columns`, `topic`, and
+    `timestamp` (milliseconds in UTC; null for a record without a time). Exact to the record: times
+    from `from_ms` to before `to_ms`, late records included; offsets from `starting_offsets` to
+    before `ending_offsets`, where those name a partition. Gaps that compaction or transactions
+    leave are skipped.
 
     Reading happens as the reader is read, over connections of its own, which end with it. The next
     fetch is sent before what the last one gave is decoded.
@@ -57,7 +61,9 @@ def scan(
     ends = client.list_offsets(
         {(topic, number): LATEST for number in numbers}, read_committed=read_committed
     )
-    schema = pa.schema([pa.field("partition", pa.int32()), *batch_schema(columns)])
+    decoded = _decoded(columns)
+    types = {**_TYPES, **{field.name: field.type for field in batch_schema(decoded)}}
+    schema = pa.schema([("partition", pa.int32()), *((name, types[name]) for name in columns)])
 
     def batches() -> Iterator[pa.RecordBatch]:
         with Client.of(client.config) as own, FetchAhead(own, reuses_memory=True) as fetcher:
@@ -75,11 +81,27 @@ def scan(
                     max_wait_ms=max_wait_ms,
                     read_committed=read_committed,
                 )
-                for batch in _tables(fetcher, first, until, from_ms, to_ms, columns):
+                for batch in _tables(fetcher, first, until, from_ms, to_ms, decoded):
                     of_all = pa.repeat(pa.scalar(number, pa.int32()), len(batch))
-                    yield pa.RecordBatch.from_arrays([of_all, *batch.columns], schema=schema)
+                    asked = [_column(batch, name, topic) for name in columns]
+                    yield pa.RecordBatch.from_arrays([of_all, *asked], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _decoded(columns: Sequence[str]) -> list[str]:
+    """What has to be decoded for these columns; at least one."""
+    found = ["timestamp_ms" if name == "timestamp" else name for name in columns if name != "topic"]
+    return list(dict.fromkeys(found)) or (["offset"] if columns else [])
+
+
+def _column(batch: pa.RecordBatch, name: str, topic: str) -> pa.Array:
+    if name == "topic":
+        return pa.repeat(pa.scalar(topic), len(batch))
+    if name == "timestamp":
+        times = batch.column("timestamp_ms")
+        return pc.if_else(pc.equal(times, NO_TIMESTAMP), None, times).cast(_TYPES["timestamp"])
+    return batch.column(name)
 
 
 def _tables(
