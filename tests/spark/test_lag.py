@@ -61,6 +61,11 @@ def test_lag_is_measured_in_records_and_time_for_each_partition(
         PartitionLag("orders", 1, records=0, time_ms=0),
     )
     assert (lag.records, lag.time_ms, lag.batch_id) == (3, 40_000, 0)
+    assert lag.metrics == {
+        "avgOffsetsBehindLatest": "1.5",
+        "maxOffsetsBehindLatest": "3",
+        "minOffsetsBehindLatest": "0",
+    }
     query.next()
     query.next()
     lag = lag_of(progress(query))

@@ -70,6 +70,18 @@ class QueryLag(NamedTuple):
         known = [each.time_ms for each in self.partitions if each.time_ms is not None]
         return max(known, default=None)
 
+    @property
+    def metrics(self) -> dict[str, str]:
+        """What Spark's Kafka source has as `metrics` in a progress, by the same names."""
+        behind = [each.records for each in self.partitions]
+        if not behind:
+            return {}
+        return {
+            "avgOffsetsBehindLatest": str(sum(behind) / len(behind)),
+            "maxOffsetsBehindLatest": str(max(behind)),
+            "minOffsetsBehindLatest": str(min(behind)),
+        }
+
 
 def lag_of(progress: Any) -> QueryLag | None:
     """The lag that a progress reports; None if it is of no query of ours, or there is none yet."""
