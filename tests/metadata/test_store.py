@@ -95,6 +95,15 @@ def test_a_topic_is_deleted_on_a_full_disk(store: MetadataStore, path: Path) -> 
     again.close()
 
 
+def test_no_producer_id_beyond_the_largest_is_given_out(store: MetadataStore) -> None:
+    store.raise_producer_ids((1 << 63) - 1000)
+    with pytest.raises(RequestRefused, match="No producer id is left"):
+        store.reserve_producer_ids(1000, at_least=0)
+    store.raise_producer_ids(1 << 63)
+    with pytest.raises(RequestRefused, match="No producer id is left"):
+        store.reserve_producer_ids(1, at_least=0)
+
+
 def test_the_last_committed_offset_is_kept(store: MetadataStore, path: Path) -> None:
     store.write_groups([GroupChange(groups=[GroupRow("g", "consumer", None)], offsets=[OFFSET])])
     store.write_groups(

@@ -52,6 +52,7 @@ FIRST_SCHEMA_VERSION = 1
 """As 2, without checksums."""
 
 _RESERVED_BYTES = 256 << 10  # of the write-ahead log
+_MOST_PRODUCER_ID = (1 << 63) - 1
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 
 # sqlite3 raises the second if it cannot decode its own message, which quotes damaged SQL.
@@ -249,18 +250,29 @@ class MetadataStore:
                 self._db.execute(SETTINGS.insert, SETTINGS.checked(row))
 
     def reserve_producer_ids(self, count: int, at_least: int) -> int:
-        """Reserve `count` unused producer ids from `at_least`; return the first."""
+        """Reserve `count` unused producer ids from `at_least`; return the first.
+
+        Raises:
+            RequestRefused: there are none left.
+        """
         with self._transaction(synced=True):
             row = self._db.execute(
                 "SELECT value FROM counters WHERE name = ?", (NEXT_PRODUCER_ID,)
             ).fetchone()
             first = max(at_least, row[0] if row else 0)
+            if first > _MOST_PRODUCER_ID - count:
+                raise RequestRefused(
+                    ErrorCode.unknown_server_error,
+                    f"No producer id is left: {self._path} or a producer in a log has {first - 1}. "
+                    "Restore what is damaged, or remove the log that was copied here",
+                )
             after = COUNTERS.checked((NEXT_PRODUCER_ID, first + count))
             self._db.execute(COUNTERS.insert, after)
         return first
 
     def raise_producer_ids(self, at_least: int) -> None:
         """Reserve no producer id below this one from now on."""
+        at_least = min(at_least, _MOST_PRODUCER_ID)
         with self._transaction(synced=True):
             row = self._db.execute(
                 "SELECT value FROM counters WHERE name = ?", (NEXT_PRODUCER_ID,)

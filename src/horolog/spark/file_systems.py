@@ -226,6 +226,10 @@ class ArrowFiles(Files):
         except OSError as error:
             raise self._failed("read", file.path, error) from None
 
+    def data_from(self, file: OpenFile, position: int) -> int:
+        """The position itself: objects have no holes."""
+        return position
+
     def will_need(self, file: OpenFile, size: int, position: int) -> None:
         """Do nothing: there is no page cache."""
 

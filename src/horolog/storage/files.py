@@ -200,6 +200,13 @@ class Files(SystemCalls):
             raise WouldBlock
         return cached
 
+    def data_from(self, file: OpenFile, position: int) -> int:
+        """Where data comes at or after a position: what is before that is a hole, all zeros."""
+        try:
+            return os.lseek(file.fd, position, os.SEEK_DATA)
+        except OSError as error:  # none follows, or the file system does not know holes
+            return self._length(file) if error.errno == errno.ENXIO else position
+
     def will_need(self, file: OpenFile, size: int, position: int) -> None:
         """Have the disk read a stretch into the page cache at once; returns without waiting.
 

@@ -193,6 +193,14 @@ def test_a_reset_is_not_undone_by_a_restart_of_any_kind(tmp_path: Path) -> None:
             assert append(log, 0, now=NOW).log_append_time_ms == NOW + 1 + (name != "idle")
 
 
+@pytest.mark.parametrize("now", [-(1 << 63), (1 << 63) - 1])
+def test_the_first_and_the_last_time_can_be_append_times(tmp_path: Path, now: int) -> None:
+    with new_log(tmp_path / "log", now=now) as log:
+        append(log, NOW, now=now)
+        append(log, NOW, now=now)
+        assert [stretch.ms for stretch in log.append_times(0, 2)] == [now]
+
+
 def test_a_reset_applies_from_the_end_on_where_later_records_are_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with new_log(path, APPEND_TIME) as log:

@@ -343,6 +343,59 @@ def test_a_zero_that_ends_a_record_is_not_taken_for_one_behind_the_log(path: Pat
         assert {one.offset for one in records_in(log)} | {*offsets_set_aside(path)} >= whole
 
 
+def test_eight_gigabytes_of_zeros_that_take_no_space_are_cut_off_at_once(path: Path) -> None:
+    last = logs(path)[-1]
+    with last.open("r+b") as file:
+        file.truncate(8 << 30)
+    with reopened(path, CONFIG) as (_, log):
+        expect(log, truth())
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_of_a_terabyte_costs_no_memory(disk_path: Path, suffix: str, stop: str) -> None:
+    with new_log(disk_path, CONFIG) as log:
+        for number in range(COUNT):
+            append(log, NOW + number * 7 % 20, NOW + number)
+    if stop == "clean":
+        with reopened(disk_path, CONFIG) as (log_dir, _):
+            log_dir.close()
+    for index in partition_dir(disk_path).glob(f"*{suffix}"):
+        with index.open("r+b") as file:
+            file.truncate(1 << 40)
+            file.seek((1 << 40) - 12)
+            file.write(b"\1" * 12)
+    with reopened(disk_path, CONFIG) as (_, log):
+        expect(log, truth())
+
+
+@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+@pytest.mark.parametrize("what", ["directory", "fifo", "link"])
+def test_something_else_in_the_place_of_a_file_that_is_rebuilt_is_set_aside(
+    path: Path, what: str, stop: str, ours: bool
+) -> None:
+    if stop == "clean":
+        with reopened(path, CONFIG) as (log_dir, _):
+            log_dir.close()
+    names = [f"{0:020d}{suffix}" for suffix in (".index", ".timeindex", ".seal", ".blocks")]
+    names += ["leader-epoch-checkpoint", "append-time-checkpoint.tmp"]
+    for name in names:
+        file = partition_dir(path) / name
+        file.unlink(missing_ok=True)
+        if what == "link":
+            file.symlink_to(path.with_name("elsewhere"))
+        else:
+            os.mkfifo(file) if what == "fifo" else file.mkdir()
+    with reopened(path, CONFIG, ours=ours) as (log_dir, log):
+        warnings = log_dir.recoveries[0].warnings
+        for name in names:
+            assert any(f"{name}.1.set-aside is not a regular file" in each for each in warnings)
+        expect(log, truth())
+        assert log_dir.close() == []
+    assert not path.with_name("elsewhere").exists()
+
+
 def test_a_cut_log_ends_where_its_records_end(path: Path) -> None:
     first, second, third, *_ = logs(path)
     end = int(second.stem)

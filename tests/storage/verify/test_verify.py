@@ -38,6 +38,15 @@ def wrong(path: Path) -> list[Finding]:
     return [each for each in found(path) if each.severity is not NOTE]
 
 
+def test_a_kill_as_append_times_are_begun_leaves_no_fault(tmp_path: Path) -> None:
+    with new_log(tmp_path, EVERY_BATCH) as log:
+        append(log, NOW)
+        log.roll(NOW)
+    (partition_dir(tmp_path) / f"{1:020d}.appendtimes").write_bytes(b"")
+    open_dir(tmp_path, EVERY_BATCH).close()
+    assert found(tmp_path) == []
+
+
 def only(path: Path) -> Finding:
     (finding,) = wrong(path)
     return finding

@@ -44,7 +44,7 @@ CHECK_BITS: Final = 20  # of the batch and of the entry, below the time
 _BATCH_BITS = 0xFFF << 8
 MOST_MS: Final = 1 << 43  # from the middle, either way: 278 years
 _MIDDLE_AHEAD_MS = 1 << 42  # so that a clock may jump 400 years ahead, and 100 back
-_FARTHEST_MS = (1 << 63) - 1 - MOST_MS  # a middle from which every time is an int64
+_FARTHEST_MS = (1 << 63) - MOST_MS  # a middle from which every time is an int64
 
 
 class Covered(NamedTuple):

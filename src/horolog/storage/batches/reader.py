@@ -506,6 +506,9 @@ class BatchReader:
         """Whether `[start, end)` is all zeros, and not empty."""
         position, end = start, self.size if end is None else end
         while position < end:
+            position = self._files.data_from(self._file, position)
+            if position >= end:
+                break
             piece = self._read(min(_PIECE_BYTES, end - position), position)
             if not piece or piece.count(0) != len(piece):
                 return False

@@ -4,6 +4,7 @@ A symbolic link is never followed: it could lead out of the log directory.
 """
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,23 +72,23 @@ def files_of(directory: str) -> set[str]:
     return found
 
 
-def clear_the_way(files: Files, log_dir: str) -> list[str]:
-    """Set aside what is no regular file and has the name of one of a log directory's own files.
+def clear_the_way(files: Files, directory: str, present: Iterable[str]) -> list[str]:
+    """Set aside what is no regular file and has one of these names; the paths that it gets.
 
-    Such files are written again and again; a directory in their place would refuse that, and
-    a symbolic link lead elsewhere. The paths of what was set aside.
+    The names are of files that are written again and again: a directory in their place would
+    refuse that, and a symbolic link lead elsewhere.
 
     Raises:
         StorageFailed: the disk refused.
     """
     moved = []
-    for name in names.LOG_DIR_FILES:
-        for path in (f"{log_dir}/{name}", f"{log_dir}/{name}{names.TEMPORARY}"):
-            try:
-                files.size(path)
-            except NotRegular:
-                moved.append(_free_name(files, path))
-                files.rename(path, moved[-1])
+    for name in present:
+        path = f"{directory}/{name}"
+        try:
+            files.size(path)
+        except NotRegular:
+            moved.append(_free_name(files, path))
+            files.rename(path, moved[-1])
     return moved
 
 

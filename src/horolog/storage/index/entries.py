@@ -24,6 +24,7 @@ from horolog.storage.kept_blocks import Columns
 _READ_BLOCKS = 1024
 _AROUND_BYTES = 128 << 10
 _BLOCK_ENTRIES = 128  # what a search reads at once when it has come close
+_MOST_BYTES = (1 << 31) - 1  # of a file, as in Kafka: what is behind is no entry
 _contents = count()
 
 
@@ -188,11 +189,12 @@ class Entries:
         content.starts = known + found  # a new one: another thread may be searching in the old one
         return content.starts
 
-    def read(self) -> bytes:
-        """All that are in use, as they are; empty if there is no such file."""
+    def read(self, most: int | None = None) -> bytes:
+        """All that are in use, as they are, or the first `most`; empty if there is no such file."""
         width = self._layout.size
         try:
-            data = self.read_between(0, len(self))
+            count = len(self)
+            data = self.read_between(0, count if most is None else min(count, most))
         except FileMissing:
             return b""
         return data[: len(data) // width * width]
@@ -235,7 +237,7 @@ class Entries:
         except FileMissing:
             return 0
         start = self._start
-        size = self._files.size(self.path)
+        size = min(self._files.size(self.path), _MOST_BYTES)
         low, high = 0, (size - start) // self._layout.size
         if high <= 0:
             return 0

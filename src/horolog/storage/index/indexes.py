@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
-from horolog.record.batch import BatchHeader
+from horolog.record.batch import SMALLEST_BATCH, BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.batches.log_file import LogFile
@@ -346,11 +346,12 @@ class Indexes:
         Raises:
             CorruptBatch: the log is damaged.
         """
+        most = log_size // SMALLEST_BATCH + 1 if keep else 0  # whatever the files' lengths
         facts = IndexBuilder(
             self._base_offset,
             self._trust.interval_bytes,
-            self.offsets.entries.read() if keep else b"",
-            self.times.entries.read() if keep else b"",
+            self.offsets.entries.read(most),
+            self.times.entries.read(most),
         )
         return facts.add_all(self._log.batches(log_size).stretches())
 

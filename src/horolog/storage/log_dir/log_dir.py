@@ -126,7 +126,8 @@ class LogDir:
             lock = lock_log_dir(path)
         try:
             files = files or Files()
-            for moved in clear_the_way(files, str(path)):
+            own = [f"{n}{suffix}" for n in names.LOG_DIR_FILES for suffix in ("", names.TEMPORARY)]
+            for moved in clear_the_way(files, str(path), own):
                 _logger.error("%s is not a regular file and was set aside under this name", moved)
             log_dir = cls(
                 path, files, lock, directory_identity(files, path, broker_config), broker_config

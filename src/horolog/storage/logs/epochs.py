@@ -4,8 +4,9 @@ Both columns strictly grow. The list is small and is written whole whenever it
 changes, before a batch of the new epoch is appended.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
+from operator import attrgetter
 
 from horolog.storage.directory.checkpoints import EpochStart, write_epochs
 from horolog.storage.files import Files
@@ -39,26 +40,21 @@ class LeaderEpochs:
 
     def epoch_at(self, offset: int) -> int:
         """In which epoch an offset was written, -1 if that is not known."""
-        found = NO_EPOCH
-        for entry in self.entries:
-            if entry.start_offset > offset:
-                break
-            found = entry.epoch
-        return found
+        entries = self.entries
+        number = bisect_right(entries, offset, key=attrgetter("start_offset"))
+        return entries[number - 1].epoch if number else NO_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart | None:
         """Where an epoch ended: the largest one not above it, and the first offset after that."""
-        if epoch < 0 or not self.entries or epoch > self.latest:
+        entries = self.entries
+        if epoch < 0 or not entries or epoch > entries[-1].epoch:
             return None
-        if epoch == self.latest:
+        if epoch == entries[-1].epoch:
             return EpochStart(epoch, log_end_offset)
-        if epoch < self.entries[0].epoch:
-            return EpochStart(epoch, self.entries[0].start_offset)
-        return next(
-            EpochStart(entry.epoch, following.start_offset)
-            for entry, following in pairwise(self.entries)
-            if entry.epoch <= epoch < following.epoch
-        )
+        if epoch < entries[0].epoch:
+            return EpochStart(epoch, entries[0].start_offset)
+        number = bisect_right(entries, epoch, key=attrgetter("epoch"))
+        return EpochStart(entries[number - 1].epoch, entries[number].start_offset)
 
     def truncate_from_end(self, offset: int, *, write: bool = True) -> None:
         """Forget epochs that begin at or after `offset`; not written, the file has them still."""

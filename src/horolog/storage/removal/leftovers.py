@@ -24,7 +24,8 @@ from horolog.record.batch import BatchHeader
 from horolog.storage import names
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.batches.whole import whole_batches, whole_end
-from horolog.storage.directory.contents import files_of
+from horolog.storage.directory.contents import clear_the_way, files_of
+from horolog.storage.file_errors import NotRegular
 from horolog.storage.files import Files
 from horolog.storage.removal.set_aside import keep_file, keep_segment
 
@@ -55,9 +56,21 @@ def tidy(
         StorageFailed: the disk refused, or a name belongs to something that is no regular file;
             then nothing has been done.
     """
-    present = files_of(directory)
     notes: list[str] = []
     warnings: list[str] = []
+    try:
+        present = files_of(directory)
+    except NotRegular:
+        rebuilt = [
+            name
+            for name in os.listdir(directory)
+            if name.endswith((*names.REBUILT, names.TEMPORARY)) or name == names.LEADER_EPOCHS
+        ]
+        warnings += [
+            f"{moved} is not a regular file, and was set aside under this name"
+            for moved in clear_the_way(files, directory, rebuilt)
+        ]
+        present = files_of(directory)
     if any(name.endswith(names.SWAP) for name in present):
         swaps = _valid_swaps(files, directory, sorted(present))
         compaction = _Compaction(files, directory, swaps, now_ms)

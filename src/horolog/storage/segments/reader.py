@@ -103,8 +103,8 @@ class SegmentReader:
 
     @property
     def has_append_times(self) -> bool:
-        """Whether there is a file of append times."""
-        return self._files.exists(self._stem + names.APPEND_TIMES)
+        """Whether there is a file of append times; a kill as it is made leaves an empty one."""
+        return self._files.size(self._stem + names.APPEND_TIMES) > 0
 
     @property
     def size(self) -> int:
