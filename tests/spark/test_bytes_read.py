@@ -74,6 +74,16 @@ def test_late_records_cost_no_more_than_their_own_batches(tmp_path: Path) -> Non
     assert cost(read, newest) < 2 * BATCH_BYTES
 
 
+def test_the_end_of_a_log_without_indexes_is_found_by_headers_alone(tmp_path: Path) -> None:
+    files = PartitionFiles(tmp_path, interval_bytes=4096)
+    for number in range(600):
+        files.add([NINE_MS + 60_000 * number], value_bytes=8_000)
+    read = Read(tmp_path)
+    first = [GreaterThanOrEqual(TIME, minute(0)), LessThan(TIME, minute(6))]
+    assert len(read.rows(*first)) == 6
+    assert cost(read, *first) < 80 * 8_000, "one block, and 61 bytes of each batch of the log"
+
+
 def test_segments_that_are_too_early_as_a_whole_are_not_even_planned(tmp_path: Path) -> None:
     files = write(tmp_path)
     _, partitions = Read(tmp_path).plan(GreaterThanOrEqual(TIME, minute(85)))

@@ -25,7 +25,7 @@ from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.append_times.file import AppendTimeFile
 from horolog.storage.batches.log_file import LogFile
-from horolog.storage.batches.reader import HEADERS, BatchReader, ReadAhead, TornTail
+from horolog.storage.batches.reader import FEWEST_BYTES, HEADERS, BatchReader, ReadAhead, TornTail
 from horolog.storage.batches.slices import Slice
 from horolog.storage.batches.whole import whole_batches
 from horolog.storage.files import Files
@@ -248,7 +248,7 @@ class SegmentReader:
         seal = indexes.seal_facts(size)
         if seal is not None:
             return SegmentEnd(size, seal.next_offset)
-        log, end = self.batches(), SegmentEnd(0, self.base_offset)
+        log, end = self.batches(FEWEST_BYTES), SegmentEnd(0, self.base_offset)
         start = indexes.position_before(self.base_offset + ANY_SIZE, size)
         for begin in dict.fromkeys((start, 0)):  # the last entry may be of the batch that is torn
             try:
