@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from horolog.errors import RequestRefused
+from horolog.errors import ErrorCode, RequestRefused
 from horolog.spark.broker_log import BrokerLog
 from horolog.spark.file_log import FileLog
 from horolog.storage.names import TopicPartition
@@ -15,10 +15,27 @@ def served_bounds(
 ) -> tuple[Bounds, dict[TopicPartition, str]]:
     """Start and end of each log, and of partitions without a leader the sentence that says so.
 
+    Those that had none when the log's partitions were listed are not asked for: a client asks
+    again for as long as its requests may take.
+
     Raises:
         RequestRefused: a broker refuses a partition for good.
         NoAnswer: a broker does not answer.
     """
+    leaderless = log.leaderless if isinstance(log, BrokerLog) else frozenset()
+    unserved = {
+        each: f"{each}: {ErrorCode.leader_not_available.name.upper()}"
+        for each in partitions
+        if each in leaderless
+    }
+    bounds, more = _asked(log, [each for each in partitions if each not in leaderless])
+    return bounds, unserved | more
+
+
+def _asked(
+    log: BrokerLog | FileLog, partitions: Sequence[TopicPartition]
+) -> tuple[Bounds, dict[TopicPartition, str]]:
+    """The same, asked of each log; in halves where one lost its leader meanwhile."""
     try:
         earliest, latest = log.earliest(partitions), log.latest(partitions)
         return {each: (earliest[each], latest[each]) for each in partitions}, {}
@@ -28,6 +45,6 @@ def served_bounds(
         if len(partitions) == 1:
             return {}, {partitions[0]: str(error)}
     middle = len(partitions) // 2
-    bounds, unserved = served_bounds(log, partitions[:middle])
-    more, too = served_bounds(log, partitions[middle:])
+    bounds, unserved = _asked(log, partitions[:middle])
+    more, too = _asked(log, partitions[middle:])
     return bounds | more, unserved | too

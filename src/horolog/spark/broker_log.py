@@ -57,6 +57,8 @@ class BrokerLog:
         )
         self.topic_ids: dict[str, str] = {}
         """By topic, as `partitions` last found them; none from brokers before Kafka 2.8."""
+        self.leaderless: frozenset[TopicPartition] = frozenset()
+        """Those without a leader, as `partitions` last found them."""
 
     def __enter__(self) -> "BrokerLog":
         return self
@@ -86,6 +88,12 @@ class BrokerLog:
             for topic in answer.topics.values()
             for partition in topic.partitions
         ]
+        self.leaderless = frozenset(
+            TopicPartition(topic.name, number)
+            for topic in answer.topics.values()
+            for number, partition in topic.partitions.items()
+            if partition.leader is None
+        )
         self.topic_ids = {
             topic.name: kafka_uuid(topic.topic_id)
             for topic in answer.topics.values()
