@@ -20,6 +20,8 @@ from horolog.client import Client, ResourceType, retrying
 from horolog.client.queries import QueryBatch, TaskRows
 from horolog.clock import ManualClock
 from horolog.errors import ErrorCode, RequestRefused
+from horolog.metadata.rows import QueryRow
+from horolog.metadata.store import FILE_NAME, MetadataStore
 from horolog.record.attempts import FIRST_PRODUCER_ID, MOST_ROWS, AttemptId, slot_of
 from horolog.record.batch import iter_headers
 from horolog.record.builder import Record, build_batch, read_records
@@ -789,3 +791,16 @@ def _run_model(broker: RunningBroker, client: Client, steps: list[tuple[object, 
             case "expire":
                 broker.run(broker.broker.background_tasks.expire())
     assert values(broker) == expected
+
+
+def test_a_stored_query_that_is_too_long_is_ignored(broker: RunningBroker, tmp_path: Path) -> None:
+    broker.stop()
+    store = MetadataStore(tmp_path / FILE_NAME)
+    row = QueryRow("q" * 5_000_000, 0, 1, 1, 1, NOW_MS, -1, 1, 1000, "", 1, "[]", "{}")
+    for query in (row, row._replace(query="sound", slot=2)):
+        store.put_query(query)
+    store.close()
+    again = RunningBroker(tmp_path)
+    listed = run_command("queries", "list", "--bootstrap-server", again.address)
+    again.stop()
+    assert "sound" in listed.out

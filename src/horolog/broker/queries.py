@@ -63,6 +63,7 @@ class Queries:
         self._clock = clock
         self._topics = topics
         self._partitions = partitions
+        stored = [row for row in stored if _fits(row)]
         self._rows = {row.query: row for row in stored}
         self._of_slot = {row.slot: row.query for row in stored if row.batch >= 0}
         self._characters = sum(len(row.topics) for row in stored)
@@ -437,3 +438,15 @@ def _invalid(message: str) -> RequestRefused:
 
 def _changed(message: str) -> RequestRefused:
     return RequestRefused(ErrorCode.invalid_record, message)
+
+
+def _fits(row: QueryRow) -> bool:
+    """Whether a stored query is within the limits of `begin`: others fit into no answer."""
+    fits = (
+        len(row.query) <= MOST_NAME_CHARACTERS
+        and len(row.run) <= MOST_RUN_CHARACTERS
+        and len(row.topics) <= MOST_TOPICS_CHARACTERS
+    )
+    if not fits:
+        _LOG.error("The stored query %.60r is longer than any can be, and is ignored", row.query)
+    return fits
