@@ -74,7 +74,7 @@ format: $(MARK) ## put the code in the house style
 PEERS := .peers/kafka-4 .peers/kafka-3.9 .peers/kafka-streams .peers/mirror-maker .peers/spark .peers/go .peers/node .peers/old-clients \
 	.peers/old/kafka-2.0.1 .peers/old/kafka-2.8.2
 INTEROP := tests/interop/clients
-BENCH ?= produce unbatched fetch start lookup
+BENCH ?= produce unbatched fetch start lookup spark_small_reads
 BENCH_OPTIONS ?= --quick
 
 peers: $(PEERS:=/.complete) ## fetch Apache Kafka (4.x, 3.9, two of 2.x), Spark's Kafka connector, a Go, a Node and old Python clients: 225 MB
