@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -121,3 +124,24 @@ def test_a_record_without_headers_has_null_as_in_sparks_kafka_source() -> None:
     headers = shaper.shape(decoded(4)).column("headers").to_pylist()
     one = [{"key": "h", "value": None}]
     assert headers == [None, one, None, one]
+
+
+def test_the_columns_of_a_plain_read_need_no_pandas() -> None:
+    code = """
+import sys
+from horolog.record.builder import Record, build_batch
+from horolog.record.columns import decode
+from horolog.spark import columns
+from horolog.spark.rows import RowShaper, decoded_columns
+from horolog.storage.names import TopicPartition
+names = columns.default_columns(include_headers=False, include_timestamp_ms=False)
+shaper = RowShaper(names, [True] * len(names))
+shaper.begin(TopicPartition("orders", 0))
+batch = build_batch([Record(at, b"k", b"v") for at in (1000, -1, 2000)])
+(table,) = decode(batch, columns=decoded_columns(names))
+rows = shaper.shape(table)
+rows.validate(full=True)
+print(rows.column("timestamp").null_count, "pandas" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "False"]

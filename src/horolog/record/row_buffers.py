@@ -182,14 +182,14 @@ class RowBuffers:
                 case "headers":
                     column = self._finish_headers(field.type)
                 case "offset":
-                    column = pa.array(_fitted(self._offsets, self.count))
+                    column = arrow_of(_fitted(self._offsets, self.count), field.type)
                 case "timestamp_ms":
-                    column = pa.array(_fitted(self._times, self.count))
+                    column = arrow_of(_fitted(self._times, self.count), field.type)
                 case name if name in OF_PRODUCERS:
                     assert self.producers is not None
                     column = self.producers.column(name, self._offsets[: self.count])
                 case _:
-                    column = pa.array(_fitted(self._types, self.count))
+                    column = arrow_of(_fitted(self._types, self.count), field.type)
             columns.append(column)
         table = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         self.reserve(0)
@@ -218,6 +218,11 @@ def _column(wanted: int, rows: int, room: int) -> _ByteColumn:
 def empty_array(count: int, kind: Any) -> Any:
     """An array from Arrow's pool, which keeps what was freed: fresh pages cost more than rows."""
     return np.frombuffer(pa.allocate_buffer(count * np.dtype(kind).itemsize), kind, count)
+
+
+def arrow_of(values: Any, type_: pa.DataType) -> pa.Array:
+    """The same values in Arrow, all of them valid; `pa.array` would import pandas."""
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
 
 
 def _fitted(values: Any, count: int) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from horolog.record.row_buffers import arrow_of
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.spark import clocks, columns
 from horolog.spark.wanted import Interval
@@ -127,7 +128,7 @@ class RowShaper:
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(name * rows)]
         self._constants = {
             columns.TOPIC: pa.Array.from_buffers(pa.string(), rows, buffers),
-            columns.PARTITION: pa.array(np.full(rows, partition, np.int32)),
+            columns.PARTITION: arrow_of(np.full(rows, partition, np.int32), pa.int32()),
         }
 
 
@@ -175,16 +176,18 @@ def with_times_in(table: pa.RecordBatch, times_ms: Interval) -> pa.RecordBatch:
 
 def shown_times(times_ms: pa.Array) -> pa.Array:
     """Milliseconds as Spark's timestamps; null where Spark could not show them."""
-    values: npt.NDArray[np.int64] = times_ms.to_numpy(zero_copy_only=False)
+    # `to_numpy` would import pandas. No time of a record is null here.
+    values = np.frombuffer(times_ms.buffers()[1], np.int64)
+    values = values[times_ms.offset : times_ms.offset + len(times_ms)]
     hidden = (
         (values < columns.FIRST_TIMESTAMP_MS)
         | (values > columns.LAST_TIMESTAMP_MS)
         | (values == NO_TIMESTAMP)
     )
     # A time that wraps around here is one of the hidden ones.
-    microseconds = values * np.int64(1000)
-    mask = hidden if hidden.any() else None
-    return pa.array(microseconds, mask=mask).view(_TYPES[columns.TIMESTAMP])
+    microseconds = pa.py_buffer(values * np.int64(1000))
+    validity = pa.py_buffer(np.packbits(~hidden, bitorder="little")) if hidden.any() else None
+    return pa.Array.from_buffers(_TYPES[columns.TIMESTAMP], len(values), [validity, microseconds])
 
 
 def _null_where_empty(headers: pa.Array) -> pa.Array:
