@@ -1,6 +1,6 @@
 """Recovers the log of one partition, after a clean or an unclean shutdown.
 
-After a clean shutdown only the seal of the active segment is read. Otherwise the checksum of every
+After a clean shutdown only the seals of segments are read. Otherwise the checksum of every
 batch from the recovery point's segment on is verified, the log is truncated at the first damaged
 one, and the indexes are rebuilt (recovery/segments.py). A `Recovery` reports what was done.
 
