@@ -362,7 +362,8 @@ def test_several_paths_are_one_read(spark: Any, orders: PartitionFiles) -> None:
         ({"path": "/nowhere/at/all"}, "There is no path /nowhere/at/all"),
         ({}, "Option 'kafka.bootstrap.servers' must be specified"),
         ({"kafka.bootstrap.servers": "h:1"}, "One of the following options must be specified"),
-        ({"path": "/tmp", "startingOffset": "earliest"}, "Unknown option 'startingoffset'; did"),
+        ({"path": "/tmp", "startingOffset": "earliest"}, "Unknown option 'startingOffset'; did"),
+        ({"Bootstrap.Servers": "h:1"}, "Unknown option 'Bootstrap.Servers'; did you mean 'kafka."),
     ],
 )
 def test_a_mistake_is_reported_when_it_is_made_and_in_few_lines(

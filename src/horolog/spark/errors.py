@@ -2,8 +2,10 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
+from typing import Any
 
 from pyspark.errors import PySparkException, PythonException
 
@@ -14,6 +16,7 @@ from horolog.spark.workers import is_worker
 _OURS = re.compile(
     r"horolog(?:\.\w+)+: (?P<sentence>.+?)\s*(?:SQLSTATE: \w+|JVM stacktrace:|\n|\Z)"
 )
+_UNKNOWN = re.compile(r"(?<=^Unknown option ')[^']+")
 _HIDE = "SPARK_HIDE_TRACEBACK"
 
 
@@ -56,11 +59,35 @@ def without_spark() -> Iterator[None]:
         raise TaskFailed(ours["sentence"]) from None
 
 
+def remember_options(kind: type[Any]) -> None:
+    """Let a reader or writer of Spark's keep the names of its options as they are written.
+
+    A data source in Python gets them in lower case.
+    """
+    plain_option, plain_options = kind.option, kind.options
+
+    def remember(self: Any, names: Iterable[str]) -> None:
+        self._as_written = getattr(self, "_as_written", {}) | {each.lower(): each for each in names}
+
+    @wraps(plain_option)
+    def option(self: Any, key: str, value: Any) -> Any:
+        remember(self, [key])
+        return plain_option(self, key, value)
+
+    @wraps(plain_options)
+    def options(self: Any, **given: Any) -> Any:
+        remember(self, given)
+        return plain_options(self, **given)
+
+    kind.option, kind.options = option, options
+
+
 @contextmanager
-def beginning_with_ours(*, keep: bool = False) -> Iterator[None]:
+def beginning_with_ours(asked: object = None, *, keep: bool = False) -> Iterator[None]:
     """In the user's process: let an error of ours begin with its sentence, not with Spark's.
 
-    What Spark says is left out, or follows where it is to be kept.
+    What Spark says is left out, or follows where it is to be kept. An option that is not known is
+    named as it was written to the reader or writer that is `asked` (`remember_options`).
     """
     try:
         yield
@@ -69,10 +96,12 @@ def beginning_with_ours(*, keep: bool = False) -> Iterator[None]:
         ours = _OURS.search(said)
         if ours is None:
             raise
-        sentence = ours["sentence"] + (f"\n\n{said}" if keep else "")
+        written: Mapping[str, str] = getattr(asked, "_as_written", {})
+        ours_alone = _UNKNOWN.sub(lambda name: written.get(name[0], name[0]), ours["sentence"])
+        sentence = ours_alone + (f"\n\n{said}" if keep else "")
         for attribute in ("_desc", "_message"):  # of a classic session, of Connect
             if hasattr(error, attribute):
                 setattr(error, attribute, sentence)
-        if not str(error).startswith(ours["sentence"]):  # a task's error has a preface
+        if not str(error).startswith(ours_alone):  # a task's error has a preface
             raise PythonException(sentence) from None
         raise error.with_traceback(None) from None

@@ -15,7 +15,7 @@ from functools import wraps
 from typing import Any
 
 from horolog.spark.apart_table import ApartTables
-from horolog.spark.errors import beginning_with_ours
+from horolog.spark.errors import beginning_with_ours, remember_options
 from horolog.spark.pushes import marked
 
 
@@ -42,10 +42,11 @@ def adapt_loads(reader: type[Any], name: str) -> None:
             self.format(format)
         if not getattr(self, "_is_ours", False):
             return plain_load(self, path, None, schema, **options)
-        with beginning_with_ours():
+        with beginning_with_ours(self):
             return apart(plain_load(self, path, None, schema, **options))
 
     reader.format, reader.load = choose, load
+    remember_options(reader)
 
 
 def apart(frame: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from horolog.spark.errors import beginning_with_ours
+from horolog.spark.errors import beginning_with_ours, remember_options
 
 _UNSUPPORTED_MODE = "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"
 _UPDATE = (
@@ -36,6 +36,7 @@ def adapt_writes(spark: SparkSession, name: str) -> None:
     query = import_module(f"{package}.streaming.query").StreamingQuery
     for each in (writer, streaming):
         each.format = _choosing(each.format, name)
+        remember_options(each)
     writer.save = _saving(writer.save)
     streaming.outputMode = _in_mode(streaming.outputMode)
     streaming.start = _starting(streaming.start)
@@ -72,7 +73,7 @@ def _saving(plain: Callable[..., Any]) -> Callable[..., Any]:
             raise AnalysisException(
                 "A write goes to a broker: give it option 'kafka.bootstrap.servers' and no path"
             )
-        with beginning_with_ours():
+        with beginning_with_ours(self):
             try:
                 plain(self, None, None, mode, partitionBy, **options)
             except AnalysisException as error:
@@ -115,7 +116,7 @@ def _starting(plain: Callable[..., Any]) -> Callable[..., Any]:
         mode = outputMode if outputMode is not None else getattr(self, "_output_mode", None)
         if isinstance(mode, str) and mode.lower() == "update":
             raise AnalysisException(_UPDATE)
-        with beginning_with_ours():
+        with beginning_with_ours(self):
             return plain(self, path, None, outputMode, *others, **options)
 
     return start
