@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from patience import PATIENCE_S, eventually
 
 from horolog.cli import working as working_module
 from horolog.cli.working import Work, working
+from horolog.client import NoAnswer
 
 
 class Clock:
@@ -141,3 +143,18 @@ def test_an_error_of_the_work_is_passed_on() -> None:
         raise ValueError("wrong")
     with pytest.raises(typer.Exit), working("mirror", "records"):
         raise KeyboardInterrupt
+
+
+def test_what_fails_after_a_signal_that_the_work_obeys_ends_it_with_where_it_was(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stop = threading.Event()
+    with pytest.raises(ValueError, match="wrong"), working("mirror", "records", stop=stop):
+        raise ValueError("wrong")
+    stop.set()
+    with pytest.raises(NoAnswer, match="gone"), working("mirror", "records", stop=stop):
+        raise NoAnswer("gone")
+    with pytest.raises(typer.Exit) as ended, working("mirror", "records", stop=stop):
+        raise ValueError("the JVM has ended")
+    assert ended.value.exit_code == 143
+    assert "stopped at mirror: nothing done yet" in capsys.readouterr().err

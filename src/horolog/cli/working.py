@@ -20,6 +20,7 @@ from rich.table import Column
 
 from horolog.cli.screen import say, size
 from horolog.clock import SystemClock
+from horolog.errors import HorologError
 from horolog.times import format_time
 
 LOG_EVERY_S: Final = 30.0
@@ -110,7 +111,12 @@ class Work:
 
 @contextmanager
 def working(
-    what: str, unit: str, *, goes_on: str | None = None, count_tasks: CountTasks | None = None
+    what: str,
+    unit: str,
+    *,
+    goes_on: str | None = None,
+    count_tasks: CountTasks | None = None,
+    stop: threading.Event | None = None,
 ) -> Iterator[Work]:
     """Show how far work is until it ends, and say where, if Ctrl-C or SIGTERM ends it.
 
@@ -119,6 +125,8 @@ def working(
         unit: of what is counted.
         goes_on: the option and directory with which the same command goes on.
         count_tasks: of Spark.
+        stop: set by a signal that the work itself obeys. What fails afterwards, as Spark does whose
+            JVM got the signal, too, ends it as well.
 
     Raises:
         typer.Exit: a signal has ended it: 130 for Ctrl-C, 143 for SIGTERM.
@@ -135,12 +143,17 @@ def working(
         stack.enter_context(_shown(work, look))
         try:
             yield work
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Exception) as error:
+            is_interrupted = isinstance(error, KeyboardInterrupt)
+            is_stopped = stop is not None and stop.is_set()
+            if not is_interrupted and (not is_stopped or isinstance(error, HorologError)):
+                raise
             stack.close()
             logging.disable(logging.NOTSET)
             go_on = "" if goes_on is None else f". The same command with {goes_on} goes on there"
             say(f"stopped at {work}{go_on}")
-            raise typer.Exit(128 + (numbers or [signal.SIGINT])[0]) from None
+            number = signal.SIGINT if is_interrupted else signal.SIGTERM
+            raise typer.Exit(128 + (numbers or [number])[0]) from None
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """How far a job on Spark is."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def working_on(
-    spark: "SparkSession", what: str, unit: str, *, state: Path | None = None
+    spark: "SparkSession",
+    what: str,
+    unit: str,
+    *,
+    state: Path | None = None,
+    stop: threading.Event | None = None,
 ) -> Iterator[Work]:
     """Show how far a job is, and how many tasks of what Spark runs are done, until it ends.
 
@@ -25,7 +31,7 @@ def working_on(
 
     goes_on = None if state is None else f"--state {state}"
     with (
-        working(what, unit, goes_on=goes_on, count_tasks=lambda: _tasks(spark)) as work,
+        working(what, unit, goes_on=goes_on, count_tasks=lambda: _tasks(spark), stop=stop) as work,
         listening(work.count),
     ):
         yield work

@@ -146,7 +146,7 @@ def mirror(
         from horolog.jobs.mirroring import Control
         from horolog.jobs.mirroring import mirror as run
 
-        with working_on(spark, "mirror", "records", state=kept) as work:
+        with working_on(spark, "mirror", "records", state=kept, stop=stop) as work:
             work(0, 0)
             told: set[str] = set()
 

@@ -102,7 +102,7 @@ def reprocess(
         from horolog.jobs.mirroring import Control
         from horolog.jobs.reprocessing import reprocess as run
 
-        with working_on(spark, "reprocess", "records", state=state) as work:
+        with working_on(spark, "reprocess", "records", state=state, stop=stop) as work:
             work(0, 0)
 
             def follow(done: "Mirrored") -> None:
