@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from partition_files import PartitionFiles
 from storelogs import NOW, open_dir
 
 from golden import GOLDEN
@@ -177,3 +178,21 @@ def test_what_follows_damage_is_not_known(tmp_path: Path) -> None:
     )
     later.write_bytes(later.read_bytes()[:-3])
     assert read(tmp_path) == {TopicPartition("a", 0): {77}}
+
+
+def test_aborted_transactions_of_a_copy_of_the_logs_alone_stay_hidden(tmp_path: Path) -> None:
+    """Without `.txnindex`, which most segments never have, nothing else says that it is missing."""
+    files = PartitionFiles(tmp_path, topic=TRANSACTIONS.topic, base_offset=0)
+    files.add([5], producer_id=9)
+    files.end_transaction(9, commit=False)
+    files.roll()
+    files.add([5])
+    for index in files.directory.glob("*index"):
+        index.unlink()
+    log_dir = open_dir(tmp_path, ours=False)
+    try:
+        log = log_dir.logs[TRANSACTIONS]
+        (found,) = log.aborted_transactions(0, log.log_end_offset)
+        assert (found.producer_id, found.first_offset, found.last_offset) == (9, 0, 1)
+    finally:
+        log_dir.close()

@@ -103,6 +103,8 @@ class Indexes:
         self.is_checked = False
         """They are what the log says. Reset where an entry or a file turns out otherwise."""
         self._is_sealed = False
+        self.has_markers = False
+        """Whether a scan of the log has met control batches."""
         self._is_damaged = False  # the log is, so that its indexes cannot be checked
         self._unwritten: StorageFailed | None = None  # why the disk has not taken them
         self.is_growing = False
@@ -405,6 +407,7 @@ class Indexes:
         except CorruptBatch:
             self._is_damaged = True
             raise
+        self.has_markers = facts.has_markers
         if facts.untrue:
             _logger.warning("%d index entries do not fit %s", facts.untrue, self._log.path)
         with self._replacing:

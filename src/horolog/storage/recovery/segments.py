@@ -300,7 +300,11 @@ class SegmentRecovery:
                 return
 
     def mend_missing_indexes(self, present: set[str]) -> None:
-        """Rebuild from its log each index that a finished segment lacks."""
+        """Rebuild from its log each index that a finished segment lacks.
+
+        A copy without the offset index may lack the index of aborted transactions, too, which
+        most segments never have: it is then rebuilt as well, as Kafka does.
+        """
         for segment in self.segments[:-1]:
             needed = [
                 names.segment_file(segment.base_offset, suffix)
@@ -313,6 +317,8 @@ class SegmentRecovery:
                     segment.indexes.check(segment.size)
                 except CorruptBatch as error:
                     self._report.notes.append(f"{segment.log.path} is damaged: {error}")
+                if segment.indexes.has_markers and needed[0] in missing:
+                    self._with_markers.add(segment.base_offset)
 
     def rebuild_aborted(self, snapshots: list[int]) -> None:
         """Rebuild indexes of aborted transactions that are damaged, or of recovered segments.
