@@ -492,8 +492,12 @@ def test_statistics_say_how_far_it_came_where_a_batch_before_plain_ones_is_malfo
 def test_the_next_offset_of_a_buffer_is_that_after_its_last_whole_batch(log, data: st.DataObject):
     buffer = joined(log)[: data.draw(st.integers(0, len(joined(log))))]
     last = [header.next_offset for _, header in iter_headers(buffer)][-1:]
-    assert next_offset_of(buffer, BASE_OFFSET) == max([BASE_OFFSET, *last])
-    assert next_offset_of(buffer, INT64_MAX) == INT64_MAX
+    end = max([BASE_OFFSET, *last])
+    assert next_offset_of(buffer, BASE_OFFSET, end) == end
+    assert next_offset_of(buffer, INT64_MAX, INT64_MAX) == INT64_MAX
+    if last:
+        with pytest.raises(CorruptBatch, match=f"its log ends at {end - 1}"):
+            next_offset_of(buffer, BASE_OFFSET, end - 1)
 
 
 @pytest.mark.parametrize(

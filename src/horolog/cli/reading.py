@@ -16,6 +16,7 @@ from horolog.client import EARLIEST, LATEST, Client, Fetched, NoAnswer, RangeClo
 from horolog.client.deadline import Deadline
 from horolog.errors import ErrorCode, RequestRefused
 from horolog.record.batch import BatchHeader, iter_headers
+from horolog.record.batch_runs import next_offset_of
 from horolog.record.builder import Record, read_with_create_times
 from horolog.record.scan import timestamps
 from horolog.record.timestamps import NO_TIMESTAMP, TimestampType
@@ -238,6 +239,7 @@ def _fetch(
 
     Raises:
         RequestRefused: the position is beyond the log end, or another refusal of the broker.
+        CorruptBatch: a batch goes on beyond the log end.
     """
     while True:
         try:
@@ -262,6 +264,7 @@ def _fetch(
             )
             position = start
             continue
+        next_offset_of(fetched.records, position, fetched.high_watermark)
         return position, fetched
 
 

@@ -116,10 +116,12 @@ def _tables(
     offset, quiet_since_s = request.offset, time.monotonic()
     while offset < until:
         fetched = fetcher.fetch(replace(request, offset=offset))
+        damage = None
         try:
-            following = next_offset_of(fetched.records, offset)
-        except CorruptBatch:
-            following = offset  # `decode` gives what comes before the damage, and says what it is
+            following = next_offset_of(fetched.records, offset, fetched.high_watermark)
+        except CorruptBatch as error:
+            # `decode` gives what comes before the damage, and mostly says what it is.
+            following, damage = offset, error
         if offset < following < until:
             fetcher.send(replace(request, offset=following))
         yield from decode(
@@ -131,6 +133,8 @@ def _tables(
             columns=columns,
             aborted=fetched.aborted if request.read_committed else None,
         )
+        if damage is not None:
+            raise damage
         if following > offset:
             offset, quiet_since_s = following, time.monotonic()
         elif time.monotonic() - quiet_since_s > fetcher.timeout_ms / 1000:

@@ -12,6 +12,7 @@ import crc32c
 import numpy as np
 
 from horolog.buffers import Buffer
+from horolog.errors import CorruptBatch
 from horolog.record.batch import HEADER_SIZE, iter_headers, parse_header
 from horolog.record.codecs.stream import Codec
 from horolog.record.kernels import batch_twins, layout
@@ -116,11 +117,19 @@ class BatchRunReader:
         )
 
 
-def next_offset_of(buffer: Buffer, offset: int) -> int:
+def next_offset_of(buffer: Buffer, offset: int, log_end: int) -> int:
     """The offset after the last whole batch of any format in a buffer; at least `offset`.
 
+    A base offset has no checksum: one beyond the log end would have a reader skip all that is
+    before it.
+
+    Args:
+        buffer: what a broker gave.
+        offset: that it was asked for.
+        log_end: the high watermark, beyond which it gives nothing.
+
     Raises:
-        CorruptBatch: what follows is no batch.
+        CorruptBatch: what follows is no batch, or one goes on beyond the log end.
     """
     view = memoryview(buffer)
     reader, position = BatchRunReader(view, EVERYTHING), 0
@@ -129,6 +138,8 @@ def next_offset_of(buffer: Buffer, offset: int) -> int:
         position = run.ends[-1]
     for _, header in iter_headers(view, position):
         offset = max(offset, header.next_offset)
+    if view and offset > log_end:
+        raise CorruptBatch(f"A batch goes on to offset {offset - 1}, and its log ends at {log_end}")
     return offset
 
 

@@ -160,7 +160,7 @@ def fetches(
                     time.sleep(_ASK_AGAIN_S)
                 offset = following
                 continue
-            following = next_offset_of(fetched.records, offset)
+            following = next_offset_of(fetched.records, offset, fetched.high_watermark)
             if following > offset:
                 size = None if size is None else size - len(fetched.records)
                 if following < wanted.end:
