@@ -264,8 +264,14 @@ class FileLog:
             for part in self._parts[partition]:
                 for walk, position, header in headers_of(part, 0):
                     scan.add(header, partial(walk.batch, position, header))
-        except CorruptBatch:
-            scan.forget_open()  # the task that reads it reports it
+        except CorruptBatch as error:
+            # What is damaged is reported by the task that reads it, but for what it decides.
+            if scan.has_open:
+                data_lost(
+                    self._options,
+                    f"Which transactions of {partition} are committed is unknown: {error}",
+                )
+            scan.forget_open()
         if scan.has_open:
             log_dirs = self._log_dirs[partition]
             found = [committed_by(root.files, path, partition) for root, path in log_dirs]

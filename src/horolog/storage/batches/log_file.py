@@ -5,6 +5,9 @@ from horolog.storage.batches.reader import HEADERS, BatchReader, ReadAhead
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files, OpenFile
 
+MAX_OFFSETS = 1 << 31
+"""Of a segment: its indexes, Kafka's, have offsets relative to its first in 31 bits."""
+
 
 class LogFile:
     """The `.log` file of a segment, found under its name or the one it has once it is deleted."""
@@ -43,4 +46,7 @@ class LogFile:
         Raises:
             FileMissing: it is gone.
         """
-        return BatchReader(self.files, self.open(), size, ahead, self.base_offset, self.limit)
+        limit = self.base_offset + MAX_OFFSETS
+        if self.limit is not None:
+            limit = min(limit, self.limit)
+        return BatchReader(self.files, self.open(), size, ahead, self.base_offset, limit)

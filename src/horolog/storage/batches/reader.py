@@ -31,6 +31,7 @@ from horolog.record.batch import (
 )
 from horolog.record.old_format.plain import PlainMessages, list_messages
 from horolog.storage.files import Files, OpenFile
+from horolog.storage.names import MAX_OFFSET
 
 MAX_HELD_BYTES: Final = 256 << 20
 """A longer batch is never in memory as a whole."""
@@ -241,8 +242,8 @@ class BatchReader:
         if self._limit is not None and header.next_offset > self._limit:
             raise self._corrupt(
                 position,
-                f"the batch ends with offset {header.last_offset}, and what follows begins at "
-                f"{self._limit}",
+                f"the batch ends with offset {header.last_offset}, and the segment's offsets are "
+                f"before {self._limit}",
             )
 
     def _check_leap(self, position: int, header: BatchHeader) -> None:
@@ -479,6 +480,7 @@ class BatchReader:
         if end > len(window):
             raise self._corrupt(position, "the file became shorter while it was read")
         last, next_offset = begin, first.next_offset
+        limit = MAX_OFFSET if self._limit is None else self._limit
         while end + SMALLEST_BATCH <= len(window):
             base_offset, length = _OFFSET_AND_LENGTH.unpack_from(window, end)
             is_old = window[end + MAGIC_POSITION] != MAGIC
@@ -486,16 +488,17 @@ class BatchReader:
             least = end + (SMALLEST_BATCH if is_old else HEADER_SIZE)
             if base_offset >= end_offset or not least <= following <= len(window):
                 break
-            if base_offset < next_offset and not self.in_any_order:
-                break
             # A header that is out of the ordinary is judged when it is met.
             if is_old and window[end + MAGIC_POSITION] > MAGIC:
                 break
+            behind = base_offset + 1
+            if not is_old:
+                behind += _LAST_OFFSET_DELTA.unpack_from(window, end + _DELTA_POSITION)[0]
+            if not ((next_offset <= base_offset and behind <= limit) or self.in_any_order):
+                break
             if wants is not None and (is_old or not wants(parse_header(window, end))):
                 break
-            next_offset = base_offset + 1
-            if not is_old:
-                next_offset += _LAST_OFFSET_DELTA.unpack_from(window, end + _DELTA_POSITION)[0]
+            next_offset = behind
             last, end = end, following
         self._next = position + end - begin, parse_header(window, last).next_offset
         return memoryview(window)[begin:end]

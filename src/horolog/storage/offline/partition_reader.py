@@ -101,6 +101,7 @@ class PartitionReader:
         """Which transactions were aborted, and up to where all have ended.
 
         Raises:
+            CorruptBatch: damage hides how a transaction ended.
             StorageFailed: the disk refused.
         """
         scan = TransactionScan()
@@ -109,8 +110,9 @@ class PartitionReader:
                 walk = segment.batches(FEWEST_BYTES)
                 for position, header in walk.headers():
                     scan.add(header, partial(walk.batch, position, header))
-        except CorruptBatch:
-            scan.forget_open()  # a walk over its records reports it
+        except CorruptBatch:  # a walk over the records reports it, but for what it decides
+            if scan.has_open:
+                raise
         if scan.has_open:
             committed = committed_by(self._files, str(self.directory.parent), self.partition)
             if committed is not None:

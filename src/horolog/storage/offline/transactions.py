@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple
 
 from horolog.buffers import Buffer
-from horolog.record.batch import BatchHeader
+from horolog.record.batch import BatchHeader, verify_crc
 from horolog.record.markers import read_marker
 from horolog.storage import names
 from horolog.storage.adoption.transaction_state import read_prepared_commits
@@ -45,17 +45,24 @@ class TransactionScan:
         self._open: dict[int, int] = {}
 
     def add(self, header: BatchHeader, read: Callable[[], Buffer]) -> None:
-        """Take the next batch, which is only read if it is a marker."""
+        """Take the next batch, which is only read if it is a marker.
+
+        Raises:
+            CorruptBatch: it is a damaged one.
+        """
         producer_id = header.producer_id
         if not header.is_transactional:
             return
         if not header.is_control:
             self._open.setdefault(producer_id, header.base_offset)
             return
-        first_offset = self._open.pop(producer_id, None)
+        first_offset = self._open.get(producer_id)
         if first_offset is None:
             return
-        marker = read_marker(read())
+        batch = read()
+        verify_crc(batch, 0, header)
+        marker = read_marker(batch)
+        del self._open[producer_id]
         if marker is not None and marker.is_abort:
             self.aborted.append(AbortedRange(producer_id, first_offset, header.last_offset))
 
