@@ -36,7 +36,10 @@ SEGMENT_SUFFIXES = (
 REMOVED_AT_ONCE = (SEAL, BLOCKS, APPENDING)  # where a segment's files are renamed to be deleted
 SYNCED_BESIDE = (OFFSET_INDEX, TIME_INDEX, APPEND_TIMES)  # with the log of a finished segment
 
-REBUILT = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SEAL, BLOCKS)  # from the log, if they are missing
+REBUILT = (  # as far as the log tells, if they are missing
+    *(OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SEAL, BLOCKS, APPEND_TIMES, APPENDING),
+    *(SNAPSHOT, BATCHES, ATTEMPTS),
+)
 
 DELETED = ".deleted"
 CLEANED = ".cleaned"

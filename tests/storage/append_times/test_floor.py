@@ -193,6 +193,31 @@ def test_a_reset_is_not_undone_by_a_restart_of_any_kind(tmp_path: Path) -> None:
             assert append(log, 0, now=NOW).log_append_time_ms == NOW + 1 + (name != "idle")
 
 
+@pytest.mark.parametrize("damage", ["missing", "damaged", "directory"])
+@pytest.mark.parametrize("is_reset", [False, True])
+@pytest.mark.parametrize("config", [APPEND_TIME, TopicConfig()])
+def test_the_floor_is_found_again_after_a_clean_stop(
+    tmp_path: Path, config: TopicConfig, damage: str, is_reset: bool
+) -> None:
+    with new_log(tmp_path, config) as log:
+        append(log, NOW, now=NOW + 100 * DAY)
+        if is_reset:
+            log.reset_append_time(NOW)
+            append(log, NOW, now=NOW + 70)
+    with reopened(tmp_path, config) as (log_dir, _):
+        assert log_dir.close() == []
+    mark = partition_dir(tmp_path) / MARK
+    mark.write_text("none")
+    if damage != "damaged":
+        mark.unlink()
+    if damage == "directory":
+        mark.mkdir()
+    with reopened(tmp_path, config) as (_, log):
+        append(log, NOW, now=NOW + 1)
+        times = log.append_times(0, log.log_end_offset)
+        assert times[-1].ms == NOW + (70 if is_reset else 100 * DAY)
+
+
 @pytest.mark.parametrize("now", [-(1 << 63), (1 << 63) - 1])
 def test_the_first_and_the_last_time_can_be_append_times(tmp_path: Path, now: int) -> None:
     with new_log(tmp_path / "log", now=now) as log:

@@ -378,8 +378,10 @@ def test_something_else_in_the_place_of_a_file_that_is_rebuilt_is_set_aside(
     if stop == "clean":
         with reopened(path, CONFIG) as (log_dir, _):
             log_dir.close()
-    names = [f"{0:020d}{suffix}" for suffix in (".index", ".timeindex", ".seal", ".blocks")]
-    names += ["leader-epoch-checkpoint", "append-time-checkpoint.tmp"]
+    suffixes = (".index", ".timeindex", ".seal", ".blocks", ".appendtimes", ".appending.deleted")
+    names = [f"{0:020d}{suffix}" for suffix in (*suffixes, ".attempts", ".batches")]
+    names += ["leader-epoch-checkpoint", "append-time-checkpoint", "append-time-checkpoint.tmp"]
+    names += [file.name for file in partition_dir(path).glob("*.snapshot")]
     for name in names:
         file = partition_dir(path) / name
         file.unlink(missing_ok=True)

@@ -57,7 +57,7 @@ class _Loader:
         self.directory = directory
         self.plan = plan
         self.report = report
-        self.append_times = AppendTimes.read(files, directory)
+        self.append_times = AppendTimes(files, directory)
 
     def load(self, partition: TopicPartition) -> Log:
         plan = self.plan
@@ -66,6 +66,7 @@ class _Loader:
         )
         self.report.notes += notes
         self.report.warnings += warnings
+        self.append_times = AppendTimes.read(self.files, self.directory)
         topic_id = self._topic_id(present)
         checkpointed = plan.checkpointed.for_topic(topic_id)
         point = checkpointed.recovery_point
@@ -79,7 +80,7 @@ class _Loader:
         recovery.mend_missing_indexes(present)
         segments = recovery.segments
         end_offset = segments[-1].end.next_offset
-        if not plan.is_clean or recovery.is_foreign:
+        if not plan.is_clean or recovery.is_foreign or not self.append_times.is_saved:
             self._find_last_append_time(segments)
         self.append_times.truncate(end_offset)
         log_start_offset = max(log_start_offset, segments[0].base_offset)

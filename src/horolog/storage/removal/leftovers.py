@@ -64,7 +64,8 @@ def tidy(
         rebuilt = [
             name
             for name in os.listdir(directory)
-            if name.endswith((*names.REBUILT, names.TEMPORARY)) or name == names.LEADER_EPOCHS
+            if name.endswith((*names.REBUILT, names.TEMPORARY))
+            or name in (names.LEADER_EPOCHS, names.APPEND_TIME)
         ]
         warnings += [
             f"{moved} is not a regular file, and was set aside under this name"
