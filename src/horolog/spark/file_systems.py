@@ -276,7 +276,8 @@ class ArrowFiles(Files):
         except OSError as error:
             raise self._failed("look at", path, error) from None
 
-    def _length(self, file: OpenFile) -> int:
+    def length(self, file: OpenFile) -> int:
+        """How many bytes an open file has."""
         assert isinstance(file, _ArrowFile)
         return file.handle.size()
 

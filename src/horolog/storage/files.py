@@ -205,7 +205,7 @@ class Files(SystemCalls):
         try:
             return os.lseek(file.fd, position, os.SEEK_DATA)
         except OSError as error:  # none follows, or the file system does not know holes
-            return self._length(file) if error.errno == errno.ENXIO else position
+            return self.length(file) if error.errno == errno.ENXIO else position
 
     def will_need(self, file: OpenFile, size: int, position: int) -> None:
         """Have the disk read a stretch into the page cache at once; returns without waiting.
@@ -414,12 +414,13 @@ class Files(SystemCalls):
             file = self._opened(path, os.O_RDONLY)
         except FileMissing:
             return None
-        length = self._length(file)
+        length = self.length(file)
         if length > max_bytes:
             raise StorageFailed(f"{path} is longer than {max_bytes} bytes")
         return self.read_at(file, length, 0)
 
-    def _length(self, file: OpenFile) -> int:
+    def length(self, file: OpenFile) -> int:
+        """How many bytes an open file has."""
         return os.fstat(file.fd).st_size
 
     def _opened(self, path: str, flags: int, *, is_only_synced: bool = False) -> OpenFile:

@@ -43,7 +43,7 @@ from horolog.storage import Log, TopicPartition
 from horolog.storage.batches.reader import BatchReader
 from horolog.storage.batches.whole import whole_batches
 from horolog.storage.directory.checkpoints import EpochStart
-from horolog.storage.files import Files
+from horolog.storage.files import Files, OpenFile
 
 CONFIG = TopicConfig(index_interval_bytes=0, segment_bytes=1000)
 COUNT = 25
@@ -353,7 +353,20 @@ def test_eight_gigabytes_of_zeros_that_take_no_space_are_cut_off_at_once(path: P
 
 @pytest.mark.parametrize("stop", ["clean", "kill"])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_an_index_of_a_terabyte_costs_no_memory(disk_path: Path, suffix: str, stop: str) -> None:
+@pytest.mark.parametrize("at", [(1 << 31) // 24 * 24 - 12, 1 << 40])
+def test_an_index_of_a_terabyte_is_read_as_far_as_its_log_has_batches(
+    disk_path: Path, at: int, suffix: str, stop: str
+) -> None:
+    """In the first 2 GiB, which Kafka's may have, the last entry of either kind is the one here."""
+
+    class Counting(Files):
+        read_bytes = 0
+
+        def read_at(self, file: OpenFile, size: int, position: int) -> bytes:
+            data = super().read_at(file, size, position)
+            self.read_bytes += len(data)
+            return data
+
     with new_log(disk_path, CONFIG) as log:
         for number in range(COUNT):
             append(log, NOW + number * 7 % 20, NOW + number)
@@ -362,11 +375,13 @@ def test_an_index_of_a_terabyte_costs_no_memory(disk_path: Path, suffix: str, st
             log_dir.close()
     for index in partition_dir(disk_path).glob(f"*{suffix}"):
         with index.open("r+b") as file:
-            file.truncate(1 << 40)
-            file.seek((1 << 40) - 12)
+            file.truncate(5 << 40)
+            file.seek(at)
             file.write(b"\1" * 12)
-    with reopened(disk_path, CONFIG) as (_, log):
+    files = Counting()
+    with reopened(disk_path, CONFIG, files=files) as (_, log):
         expect(log, truth())
+    assert files.read_bytes < 16 << 20
 
 
 @pytest.mark.parametrize("ours", [True, False])

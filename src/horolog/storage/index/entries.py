@@ -17,6 +17,8 @@ from itertools import count
 from struct import Struct
 
 from horolog.errors import CorruptIndex
+from horolog.record.batch import SMALLEST_BATCH
+from horolog.storage.batches.log_file import LogFile
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files
 from horolog.storage.kept_blocks import Columns
@@ -46,12 +48,21 @@ class Entries:
     They begin at byte `start`, behind a header if the file has one.
     """
 
-    __slots__ = ("_content", "_count", "_files", "_layout", "_start", "capacity", "path")
+    __slots__ = ("_content", "_count", "_files", "_layout", "_log", "_start", "capacity", "path")
 
     def __init__(
-        self, files: Files, path: str, layout: Struct, max_bytes: int, *, start: int = 0
+        self,
+        files: Files,
+        path: str,
+        layout: Struct,
+        max_bytes: int,
+        *,
+        start: int = 0,
+        log: LogFile | None = None,
     ) -> None:
+        """See the class; of a `log`, each entry but one is about another of its batches."""
         self.path = path
+        self._log = log
         self._start = start
         self.capacity = max_bytes // layout.size
         self._files = files
@@ -189,12 +200,11 @@ class Entries:
         content.starts = known + found  # a new one: another thread may be searching in the old one
         return content.starts
 
-    def read(self, most: int | None = None) -> bytes:
-        """All that are in use, as they are, or the first `most`; empty if there is no such file."""
+    def read(self) -> bytes:
+        """All that are in use, as they are; empty if there is no such file."""
         width = self._layout.size
         try:
-            count = len(self)
-            data = self.read_between(0, count if most is None else min(count, most))
+            data = self.read_between(0, len(self))
         except FileMissing:
             return b""
         return data[: len(data) // width * width]
@@ -239,6 +249,9 @@ class Entries:
         start = self._start
         size = min(self._files.size(self.path), _MOST_BYTES)
         low, high = 0, (size - start) // self._layout.size
+        if self._log is not None:  # what is behind is untrue, and may be gigabytes
+            log_size = self._files.length(self._log.open())
+            high = min(high, log_size // SMALLEST_BATCH + 1)
         if high <= 0:
             return 0
         zero = bytes(self._layout.size)

@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from horolog.errors import CorruptBatch, CorruptIndex, StorageFailed
-from horolog.record.batch import SMALLEST_BATCH, BatchHeader
+from horolog.record.batch import BatchHeader
 from horolog.record.timestamps import NO_TIMESTAMP
 from horolog.storage import names
 from horolog.storage.batches.log_file import LogFile
@@ -89,8 +89,8 @@ class Indexes:
             max_bytes: an index of a segment that is appended to gets.
         """
         files, stem = log.files, log.path.removesuffix(names.LOG)
-        self.offsets = OffsetIndex(files, stem + names.OFFSET_INDEX, base_offset, max_bytes)
-        self.times = TimeIndex(files, stem + names.TIME_INDEX, base_offset, max_bytes)
+        self.offsets = OffsetIndex(files, stem + names.OFFSET_INDEX, base_offset, max_bytes, log)
+        self.times = TimeIndex(files, stem + names.TIME_INDEX, base_offset, max_bytes, log)
         self._log = log
         self._files = files
         self._stem = stem
@@ -348,12 +348,11 @@ class Indexes:
         Raises:
             CorruptBatch: the log is damaged.
         """
-        most = log_size // SMALLEST_BATCH + 1 if keep else 0  # whatever the files' lengths
         facts = IndexBuilder(
             self._base_offset,
             self._trust.interval_bytes,
-            self.offsets.entries.read(most),
-            self.times.entries.read(most),
+            self.offsets.entries.read() if keep else b"",
+            self.times.entries.read() if keep else b"",
         )
         return facts.add_all(self._log.batches(log_size).stretches())
 

@@ -13,6 +13,7 @@ Files stay Kafka's to the byte. One thread appends, any number look up.
 from struct import Struct
 from typing import NamedTuple
 
+from horolog.storage.batches.log_file import LogFile
 from horolog.storage.files import Files
 from horolog.storage.index.entries import Entries
 
@@ -32,9 +33,16 @@ class OffsetIndex:
 
     __slots__ = ("base_offset", "entries")
 
-    def __init__(self, files: Files, path: str, base_offset: int, max_bytes: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        base_offset: int,
+        max_bytes: int,
+        log: LogFile | None = None,
+    ) -> None:
         self.base_offset = base_offset
-        self.entries = Entries(files, path, _FORMAT, max_bytes)
+        self.entries = Entries(files, path, _FORMAT, max_bytes, log=log)
 
     @property
     def is_full(self) -> bool:

@@ -19,6 +19,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from horolog.record.timestamps import NO_TIMESTAMP
+from horolog.storage.batches.log_file import LogFile
 from horolog.storage.files import Files
 from horolog.storage.index.entries import Entries
 
@@ -38,9 +39,16 @@ class TimeIndex:
 
     __slots__ = ("_last", "base_offset", "entries")
 
-    def __init__(self, files: Files, path: str, base_offset: int, max_bytes: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        base_offset: int,
+        max_bytes: int,
+        log: LogFile | None = None,
+    ) -> None:
         self.base_offset = base_offset
-        self.entries = Entries(files, path, _FORMAT, max_bytes)
+        self.entries = Entries(files, path, _FORMAT, max_bytes, log=log)
         self._last: TimeEntry | None = None
 
     @property
