@@ -176,9 +176,12 @@ def wholes(data: Buffer) -> list[tuple[int, int]]:
 
 @given(log=logs_of_any_formats(), together=st.sampled_from([1, 3, 100]))
 def test_stretches_cut_anywhere_read_each_batch_once(log: list[bytes], together: int) -> None:
-    last_offsets = []
+    last_offsets: list[int] = []
+    types: list[int] = []
     for each in log:
         (_, header), *_ = iter_headers(each)
+        records = header.last_offset - (last_offsets[-1] if last_offsets else 999)
+        types += [0 if header.magic else -1] * records
         last_offsets.append(header.last_offset)
     end = last_offsets[-1] + 1
 
@@ -190,15 +193,17 @@ def test_stretches_cut_anywhere_read_each_batch_once(log: list[bytes], together:
 
     inside = range(1_001, end)
     for cuts in [(cut,) for cut in inside] + [(cut, cut + 1) for cut in inside[:-1]] + [inside]:
-        position, offsets = 1_000, []
+        position, offsets, kinds = 1_000, [], []
         for start, stop in pairwise((1_000, *cuts, end)):
             reader = RangeReader(start, stop, floor=1_000)
             for rows in reader.rows(pieces(start)):
                 offsets += rows.column("offset").to_pylist()
+                kinds += rows.column("timestamp_type").to_pylist()
             (found,) = reader.ranges
             assert found.start == position
             position = found.end
         assert offsets == list(range(1_000, end))
+        assert kinds == types
         assert position == end
 
 
@@ -255,12 +260,12 @@ def test_logs_of_old_formats_are_archived(tmp_path: Path) -> None:
         pytest.skip("no such golden files")
     run(source, tmp_path)
     read = Read(source, includeTimestampMs="true")
-    names = ("topic", "partition", "offset", "timestampMs", "key", "value")
+    names = ("topic", "partition", "offset", "timestampMs", "timestampType", "key", "value")
     rows = ({name: row[name] for name in names} for row in read.rows())
     expected = sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
     found = [{name: row[name] for name in names} for row in records_of(tmp_path / "archive")]
     assert found == expected
-    assert found
+    assert {row["timestampType"] for row in found} == {-1, 0, 1}
 
 
 def test_a_range_of_time_is_exact_and_stays_the_same(files: PartitionFiles, tmp_path: Path) -> None:

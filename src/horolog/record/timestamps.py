@@ -5,6 +5,8 @@ from typing import Final, NamedTuple
 
 NO_TIMESTAMP: Final = -1
 """The timestamp of a record that has none."""
+NO_TIMESTAMP_TYPE: Final = -1
+"""The type of the timestamps of format v0, which has none (Kafka's NoTimestampType)."""
 
 
 class TimestampType(IntEnum):

@@ -1,9 +1,10 @@
 """Checksums of records and of batches that do not depend on how they are cut into tables.
 
 A digest is a CRC-32C for each stream of values, in offset order: offsets, times, lengths of keys
-(-1 for null), bytes of keys, and so on. Equal records give equal digests, whatever holds them: a
-log, its archive, a log that was restored from it. Each CRC has the length of its stream beside it,
-so that the digest of records that follow each other is that of their digests (`joined`).
+(-1 for null), bytes of keys, and so on. Records of format v0, whose times have no type, count as
+CreateTime: a restored log holds them in v2. Equal records give equal digests, whatever holds them:
+a log, its archive, a log that was restored from it. Each CRC has the length of its stream beside
+it, so that the digest of records that follow each other is that of their digests (`joined`).
 """
 
 import re
@@ -14,6 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
+
+from horolog.record.timestamps import TimestampType
 
 NO_APPEND_TIME: Final = -(1 << 63)
 """Stands for an append time that is unknown."""
@@ -92,7 +95,10 @@ class RecordDigest:
             column = rows.column(name)
             if column.null_count:
                 column = column.fill_null(NO_APPEND_TIME)
-            streams[place].add(_bytes_of(column.to_numpy()))
+            values = column.to_numpy()
+            if name == "timestamp_type":
+                values = np.maximum(values, TimestampType.CREATE_TIME)
+            streams[place].add(_bytes_of(values))
         self._add_bytes(5, rows.column("key"))
         self._add_bytes(7, rows.column("value"))
         headers = rows.column("headers")

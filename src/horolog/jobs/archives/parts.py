@@ -9,7 +9,7 @@ many hours are mixed, as of years of rare events, small files of hours are joine
     offset              int64
     timestamp           UTC, null without a time and for years before 1 and after 9999
     timestampMs         the same, exactly; -1 is no time
-    timestampType       0 CreateTime, 1 LogAppendTime
+    timestampType       0 CreateTime, 1 LogAppendTime, -1 none (of format v0)
     headers             list of key and value
     appendTimeMs        when the broker appended it; null where that is unknown
     createTimeMs        the producer's time, where it is not timestampMs; else null

@@ -31,7 +31,7 @@ from horolog.record.header_table import HeaderTable, positions_of
 from horolog.record.markers import read_marker
 from horolog.record.old_format.sent import RUN_BYTES
 from horolog.record.stretches import Numbers
-from horolog.record.timestamps import NO_TIMESTAMP, AppendTimeStretch
+from horolog.record.timestamps import NO_TIMESTAMP, NO_TIMESTAMP_TYPE, AppendTimeStretch
 
 _DECODED: Final = ("key", "value", "headers", "offset", "timestamp_ms")
 SCHEMA: Final = pa.schema(
@@ -103,6 +103,8 @@ class RangeReader:
         self._max_bytes = max_bytes
         self._is_done = False
         self._least_offset = 0
+        self._untyped: list[tuple[int, int]] = []
+        """Of the piece's messages of v0, whose records have no type: first offset and the next."""
         self._last_append = NO_APPEND_TIME
         self._begun: int | None = None
         """Where the range that is being read begins, once a batch was met."""
@@ -185,6 +187,7 @@ class RangeReader:
         Those of older formats are converted; what is not wanted of these is left out.
         """
         positions = positions_of(view)
+        self._untyped = []
         if positions is None:
             return self._converted(view, piece)
         if positions:
@@ -196,6 +199,8 @@ class RangeReader:
         following = least_offset
         for position, header in iter_headers(view, 0, least_offset):
             is_old |= header.magic != MAGIC
+            if header.magic == 0:
+                self._add_untyped(self._least_offset, header.next_offset)
             end = position + header.size
             if header.last_offset < self._start:
                 first, following = end, header.next_offset
@@ -212,6 +217,11 @@ class RangeReader:
         parts = convert_all(view[first:end], MAGIC, least_offset=following, run_bytes=run_bytes)
         converted = memoryview(b"".join(part.data for part in parts))
         return converted, positions_of(converted) or ()
+
+    def _add_untyped(self, start: int, end: int) -> None:
+        if self._untyped and self._untyped[-1][1] == start:
+            start = self._untyped.pop()[0]
+        self._untyped.append((start, end))
 
     def _stop_at(self, base_offset: int) -> None:
         """End before a batch that is the next stretch's."""
@@ -282,6 +292,10 @@ class RangeReader:
         times = created
         if kinds.any():
             times = np.where(kinds == 1, numbers[place, of_batches.MAX_TIMESTAMP], created)
+        if self._untyped:
+            # Within a stretch as many of its bounds are passed as make an odd number.
+            passed = np.searchsorted(np.ravel(self._untyped), offsets, side="right")
+            kinds[(passed & 1 == 1) & (kinds == 0)] = NO_TIMESTAMP_TYPE
         appends = appended[place]
         rows = pa.RecordBatch.from_arrays(
             [

@@ -17,7 +17,7 @@ from horolog.record.codecs.lz4_frame import with_true_checksum
 from horolog.record.compression import CHUNK_BYTES, Codec, decompress_chunks
 from horolog.record.kernels import layout, message_twins
 from horolog.record.kernels.loading import MESSAGE_KERNELS
-from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP
+from horolog.record.timestamps import LOG_APPEND_TIME, NO_TIMESTAMP, NO_TIMESTAMP_TYPE
 
 _HEADS = (18, 26)  # bytes of a message before its key's length
 _I32 = 4
@@ -51,7 +51,7 @@ class OpenedBatch(NamedTuple):
 
 def timestamp_type_of(header: BatchHeader) -> int:
     """0 CreateTime, 1 LogAppendTime, -1 for messages of v0, whose records have none."""
-    return -1 if header.magic == 0 else header.attributes >> 3 & 1
+    return NO_TIMESTAMP_TYPE if header.magic == 0 else header.attributes >> 3 & 1
 
 
 def open_message(batch: Buffer, header: BatchHeader, *, max_bytes: int) -> OpenedBatch:
