@@ -46,6 +46,16 @@ def test_a_log_in_s3_is_read_as_on_disk(s3: S3Server, orders: PartitionFiles, sc
     assert len(Read(f"{scheme}://logs/kafka", **s3.options(), **late).rows()) == 50
 
 
+def test_a_pattern_of_paths_in_s3_is_read_as_on_disk(s3: S3Server, orders: PartitionFiles) -> None:
+    s3.upload(orders.log_dir, "logs/first/kafka")
+    s3.upload(orders.log_dir, "logs/other/kafka")
+    expected = Read(orders.log_dir).rows()
+    assert Read("s3a://logs/f*/kafka/orders-{0,1}", **s3.options()).rows() == expected
+    assert Read("s3a://logs/[a-z]*/", **s3.options()).rows() == expected
+    with pytest.raises(Misconfigured, match=r"No path matches s3a://logs/none\*"):
+        Read("s3a://logs/none*", **s3.options()).rows()
+
+
 def test_credentials_come_from_the_providers_chain_or_from_options(
     s3: S3Server, orders: PartitionFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

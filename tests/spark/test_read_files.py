@@ -105,6 +105,57 @@ def test_a_path_is_a_log_directory_a_partition_a_segment_or_above_them(
     assert Read(orders.logs[1], orders.logs[3]).offsets() == [*second, *everything[150:]]
 
 
+def test_a_path_may_be_a_pattern_as_of_sparks_file_sources(tmp_path: Path) -> None:
+    for broker in ("a", "b"):
+        for topic in ("orders", "clicks"):
+            for partition in (0, 1):
+                files = PartitionFiles(
+                    tmp_path / broker, topic=f"{broker}-{topic}", partition=partition
+                )
+                files.add([NINE_MS])
+                files.roll()
+                files.add([NINE_MS])
+    PartitionFiles(tmp_path / "a", topic="__consumer_offsets").add([NINE_MS])
+    (tmp_path / "a" / "notes").mkdir()
+    (tmp_path / "a" / "meta.properties").write_text("version=0")
+
+    def found(*patterns: str) -> set[str]:
+        read = Read(*(f"{tmp_path}/{pattern}" for pattern in patterns))
+        return {f"{row['topic']}-{row['partition']}" for row in read.rows()}
+
+    orders = {"a-orders-0", "a-orders-1", "b-orders-0", "b-orders-1"}
+    clicks = {each.replace("orders", "clicks") for each in orders}
+    assert found("*/*-orders-*") == orders
+    assert found("?/*-orders-[^1]") == {"a-orders-0", "b-orders-0"}
+    assert found("{a,b}/*-{or{d,x}ers,clicks}-0/") == {
+        *("a-orders-0", "b-orders-0"),
+        *("a-clicks-0", "b-clicks-0"),
+    }
+    assert found("[a-z]") == found("*", "a") == orders | clicks
+    assert found("a/*") == {each for each in orders | clicks if each.startswith("a")}
+    assert found("a/__consumer*") == {"__consumer_offsets-0"}
+    assert found("b/b-orders-0/*1.log") == {"b-orders-0"}
+    assert found("b/b-orders-0/*") == {"b-orders-0"}
+
+
+def test_a_path_that_is_there_literally_is_no_pattern(tmp_path: Path) -> None:
+    for directory in ("[ab]", "a"):
+        PartitionFiles(tmp_path / directory, topic=f"in-{len(directory)}").add([NINE_MS])
+    assert {row["topic"] for row in Read(tmp_path / "[ab]").rows()} == {"in-4"}
+    assert {row["topic"] for row in Read(tmp_path / "[ab]*").rows()} == {"in-1"}
+
+
+def test_a_pattern_that_nothing_matches_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match=r"No path matches .*/none-\*"):
+        Read(tmp_path / "none-*")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(Misconfigured, match=r"Nothing that matches .*/\* is or holds a Kafka log"):
+        Read(tmp_path / "*").plan()
+    with pytest.raises(Misconfigured, match="more than 1000 alternatives"):
+        Read(tmp_path / ("{a,b}" * 40))
+
+
 def test_a_path_without_a_log_is_named(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match=f"There is no path {tmp_path}/x"):
         Read(tmp_path / "x")
@@ -693,10 +744,10 @@ def test_a_segment_that_was_listed_before_its_last_append_is_read_to_its_end(
     entries = file_systems.Root.entries
     last = orders.logs[1]
 
-    def early(root: file_systems.Root) -> list[file_systems.FileEntry]:
+    def early(root: file_systems.Root, **how: bool) -> list[file_systems.FileEntry]:
         return [
             entry._replace(size=entry.size // 2) if entry.path == str(last) else entry
-            for entry in entries(root)
+            for entry in entries(root, **how)
         ]
 
     monkeypatch.setattr(file_systems.Root, "entries", early)

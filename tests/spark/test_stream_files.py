@@ -61,6 +61,21 @@ def test_a_live_log_directory_is_read_as_it_grows(broker: RunningBroker, client:
     assert query.next() == rows(1, range(2, 3), topic)
 
 
+def test_what_comes_to_match_a_pattern_is_read_from_then_on(
+    broker: RunningBroker, client: Client
+) -> None:
+    topic = new_topic(broker, partitions=1)
+    append(client, topic, 0, 5)
+    query = Query(broker.log_dir / f"{topic}-*", subscribe=topic, **EARLIEST)
+    assert query.next() == rows(0, range(5), topic)
+    client.create_partitions({topic: 2})
+    append(client, topic, 1, 3)
+    append(client, topic, 0, 1)
+    assert query.next() == rows(0, range(5, 6), topic) + rows(1, range(3), topic)
+    assert query.next() is None
+    assert query.again().next() is None
+
+
 STEP = st.one_of(
     st.tuples(st.just("append"), st.integers(0, 1), st.integers(1, 9)),
     st.tuples(st.just("read")),

@@ -74,8 +74,8 @@ class FileLog:
         named = set()
         for path in self._options.paths:
             root = self._stack.enter_context(Root(path, self._options.store))
-            for replica in find_replicas(root, may_miss=self._may_miss):
-                if root.path.startswith(replica.directory):
+            for match, replica in self._found(root):
+                if match.path.startswith(replica.directory):
                     named.add(replica.partition)
                 # Paths may overlap, or be several segments of one directory.
                 key = replica.partition, replica.directory
@@ -92,6 +92,19 @@ class FileLog:
             self._log_dirs[partition] = [
                 (root, replica.directory.rpartition("/")[0]) for root, replica in found
             ]
+
+    def _found(self, root: Root) -> list[tuple[Root, Replica]]:
+        """The replicas below a path, each with what it was found below."""
+        matches = root.matches(may_miss=self._may_miss)
+        may_miss = self._may_miss or len(matches) > 1
+        found = [
+            (match, replica)
+            for match in matches
+            for replica in find_replicas(match, may_miss=may_miss)
+        ]
+        if not found and not self._may_miss:
+            raise Misconfigured(f"Nothing that matches {root.name} is or holds a Kafka log")
+        return found
 
     def _check_topic(self, found: Sequence[Replica]) -> None:
         for replica in found:

@@ -7,6 +7,7 @@ indexes, seals and checkpoints are read the same way wherever they are.
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import cached_property
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -14,7 +15,7 @@ import pyarrow.fs as pafs
 
 from horolog.errors import Misconfigured, StorageFailed
 from horolog.spark.object_stores import NO_OPTIONS, StoreOptions, shown
-from horolog.spark.uris import local_path
+from horolog.spark.uris import alternatives, is_pattern, local_path, matches, split_pattern
 from horolog.storage import names
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files, OpenFile
@@ -51,13 +52,20 @@ class _Handle(Protocol):
 
 
 class Root:
-    """A path given to `load()`, opened: a directory, or a segment file. Close it after use."""
+    """A path given to `load()`, opened: a directory, or a segment file. Close it after use.
+
+    It may be a pattern, and its `matches` are what is to be read then.
+    """
 
     def __init__(self, uri: str, store: StoreOptions = NO_OPTIONS) -> None:
         self.uri = uri
         self.name = shown(uri)
         """The URI without credentials, for messages."""
-        system, self.path = system_of(uri, store)
+        above, self._pattern = split_pattern(uri)
+        system, self._above = system_of(above, store)
+        self.path = self._above
+        if self._pattern is not None:
+            self.path = f"{self._above.rstrip('/')}/{self._pattern}"
         self._system = system
         self._store = store
         self.is_local = isinstance(system, pafs.LocalFileSystem)
@@ -79,14 +87,58 @@ class Root:
         kind = self._info(self.path if path is None else path).type
         return bool(kind != pafs.FileType.NotFound)
 
-    def entries(self) -> list[FileEntry]:
+    def matches(self, *, may_miss: bool = False) -> "list[Root]":
+        """What matches the path now if it is a pattern, unless it is there literally; else itself.
+
+        They are closed with this one.
+
+        Raises:
+            Misconfigured: nothing is at the path, or matches it, unless it `may_miss`.
+        """
+        if self.exists():
+            return [self]
+        found = [] if self._pattern is None else self._matching(self._pattern)
+        if found or may_miss:
+            return found
+        if self._pattern is None:
+            raise Misconfigured(f"There is no path {self.name}")
+        raise Misconfigured(f"No path matches {self.name}, and none has this name")
+
+    def _matching(self, pattern: str) -> "list[Root]":
+        found: dict[str, None] = {}
+        for each in alternatives(pattern):
+            level = [self._above]
+            for part in each.split("/"):
+                if is_pattern(part):
+                    level = [path for above in level for path in self._matched_in(above, part)]
+                else:
+                    level = [f"{above.rstrip('/')}/{part}" for above in level]
+            found |= dict.fromkeys(path for path in level if self.exists(path))
+        return [self._at(path) for path in found]
+
+    def _matched_in(self, directory: str, pattern: str) -> list[str]:
+        if self._info(directory).type != pafs.FileType.Directory:
+            return []
+        infos = self._listed(pafs.FileSelector(directory, allow_not_found=True))
+        return sorted(info.path for info in infos if matches(info.base_name, pattern))
+
+    def _at(self, path: str) -> "Root":
+        root = copy(self)
+        root.path = path
+        root.name = path if self.is_local else f"{self.uri.partition(':')[0]}://{path}"
+        root._pattern = None
+        return root
+
+    def entries(self, *, may_miss: bool = False) -> list[FileEntry]:
         """Every file below the root, at any depth; of a file, itself.
 
         Raises:
-            Misconfigured: there is nothing at the path.
+            Misconfigured: there is nothing at the path, unless it `may_miss`.
         """
         info = self._info(self.path)
         if info.type == pafs.FileType.NotFound:
+            if may_miss:
+                return []
             raise Misconfigured(f"There is no path {self.name}")
         if info.type == pafs.FileType.File:
             return [_entry(info)]
@@ -111,16 +163,17 @@ class Root:
         if self.is_local:
             yield from _local_files_below(directory)
             return
-        try:
-            infos = self._system.get_file_info(
-                # A file or directory may go away while it is listed.
-                pafs.FileSelector(directory, recursive=True, allow_not_found=True)
-            )
-        except OSError as error:
-            raise StorageFailed(f"Cannot list {self.name}: {self._store.scrubbed(error)}") from None
-        for info in infos:
+        # A file or directory may go away while it is listed.
+        selector = pafs.FileSelector(directory, recursive=True, allow_not_found=True)
+        for info in self._listed(selector):
             if info.type == pafs.FileType.File:
                 yield _entry(info)
+
+    def _listed(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
+        try:
+            return list(self._system.get_file_info(selector))
+        except OSError as error:
+            raise StorageFailed(f"Cannot list {self.name}: {self._store.scrubbed(error)}") from None
 
 
 def _entry(info: pafs.FileInfo) -> FileEntry:

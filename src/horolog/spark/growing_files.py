@@ -168,8 +168,9 @@ class GrowingFiles:
 
 
 def _entries(root: Root, *, may_miss: bool) -> list[FileEntry]:
+    found = root.matches(may_miss=may_miss)
     try:
-        return root.entries()
+        return [entry for each in found for entry in each.entries(may_miss=True)]
     except Misconfigured:
         if not may_miss:
             raise

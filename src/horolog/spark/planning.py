@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from horolog.errors import Misconfigured
 from horolog.spark.bounds import Bounds, resolve
 from horolog.spark.broker_log import BrokerLog
 from horolog.spark.file_log import FileLog
@@ -38,8 +37,7 @@ def check_paths(options: ReadOptions) -> None:
     """
     for path in options.paths:
         with Root(path, options.store) as root:
-            if not root.exists():
-                raise Misconfigured(f"There is no path {root.name}")
+            root.matches()
 
 
 def tasks(options: ReadOptions, wanted: Wanted, cores: int | None) -> list[Task]:

@@ -79,9 +79,7 @@ def find_replicas(root: Root, *, may_miss: bool = False) -> list[Replica]:
     Raises:
         Misconfigured: there is nothing at the path, or nothing of Kafka's, unless it `may_miss`.
     """
-    if may_miss and not root.exists():
-        return []
-    entries = root.entries()
+    entries = root.entries(may_miss=may_miss)
     by_directory: dict[str, list[ListedSegment]] = defaultdict(list)
     for path, size, _ in entries:
         directory, _, name = path.rpartition("/")

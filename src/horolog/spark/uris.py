@@ -1,8 +1,14 @@
-"""Paths as users give them: URIs, or local paths."""
+"""Paths as users give them: URIs, or local paths; and patterns of them, as Spark's sources take."""
 
 import os
 import re
+from fnmatch import fnmatchcase
 
+from horolog.errors import Misconfigured
+
+_MOST_ALTERNATIVES = 1_000
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_LOCAL_MAGIC, _MAGIC = re.compile(r"[*?\[{]"), re.compile(r"[*\[{]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _S3_OF_HADOOP = re.compile(r"s3[an]://")
 
@@ -27,3 +33,57 @@ def local_path(path: str) -> str | None:
 def for_arrow(uri: str) -> str:
     """The URI in pyarrow's words: Spark's users write s3a for S3."""
     return _S3_OF_HADOOP.sub("s3://", uri)
+
+
+def split_pattern(path: str) -> tuple[str, str | None]:
+    """The path above the first directory of a pattern, and the pattern; None if there is none.
+
+    In a URI "?" begins its parameters, and neither these nor the bucket are of a pattern.
+    """
+    local = local_path(path)
+    head, mark, parameters = path.partition("?") if local is None else (local, "", "")
+    parts = head.split("/")
+    least, magic = (3, _MAGIC) if local is None else (1, _LOCAL_MAGIC)
+    for place, part in enumerate(parts):
+        if place >= least and magic.search(part):
+            above = "/".join(parts[:place]) or "/"
+            return above + mark + parameters, "/".join(parts[place:]).rstrip("/")
+    return path, None
+
+
+def is_pattern(part: str) -> bool:
+    """Whether one part of a pattern is itself one."""
+    return _LOCAL_MAGIC.search(part) is not None
+
+
+def alternatives(pattern: str) -> list[str]:
+    """The patterns that one with `{a,b}` stands for.
+
+    Raises:
+        Misconfigured: there are more than a thousand.
+    """
+    found, done = [pattern], list[str]()
+    while found:
+        each = found.pop()
+        match = _BRACES.search(each)
+        if match is None:
+            done.append(each)
+        else:
+            before, after = each[: match.start()], each[match.end() :]
+            found += (before + choice + after for choice in match[1].split(","))
+        if len(found) + len(done) > _MOST_ALTERNATIVES:
+            raise Misconfigured(
+                f"The pattern of a path has more than {_MOST_ALTERNATIVES} alternatives: use *"
+            )
+    return done
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Whether a file's name matches one part of a pattern: `*`, `?`, `[a-c]`, `[^a]`.
+
+    Names that begin with "." or "_" are hidden, as Spark's sources have it: only a pattern that
+    begins so matches them.
+    """
+    if name[:1] in ("_", ".") and pattern[:1] != name[:1]:
+        return False
+    return fnmatchcase(name, pattern.replace("[^", "[!"))
