@@ -109,6 +109,14 @@ def test_what_a_batch_cannot_do_is_said_first(spark: Any, broker: RunningBroker)
     assert said(to.mode("overwrite").save).startswith("Mode 'overwrite' is not supported: a log")
     assert said(to.mode("ignore").save).startswith("Mode 'ignore' is not supported: a log")
     assert said(lambda: to.mode("append").save("/x")).startswith("A write goes to a broker")
+    for as_table in (
+        lambda: to.saveAsTable("t"),
+        lambda: frame.write.saveAsTable("t", "Horolog"),
+        lambda: frame.write.saveAsTable("t", format="horolog", mode="append"),
+        lambda: spark.readStream.format("rate").load().writeStream.toTable("t", format="horolog"),
+    ):
+        assert "use CREATE TEMPORARY VIEW name USING horolog" in said(as_table).splitlines()[0]
+    assert not spark.catalog.tableExists("t")
     assert said(writer(frame, broker).save).startswith("Option 'topic' is required")
     assert said(writer(frame, broker, topic="t", **{"kafka.acks": "7"}).save).startswith(
         "Option 'kafka.acks' is '7'"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FORMAT = "horolog"
 
-_NO_TABLE = (
+NO_TABLE = (
     "Spark hands a Python data source no options of a table of its catalog, so that a table USING "
     "horolog cannot be queried: use CREATE TEMPORARY VIEW name USING horolog OPTIONS (...)"
 )
@@ -55,7 +55,7 @@ class LogSource(DataSource):
         super().__init__(options)
         if options.get("provider", "").lower() == FORMAT:  # the properties of CREATE TABLE
             with in_one_sentence():
-                raise Misconfigured(_NO_TABLE)
+                raise Misconfigured(NO_TABLE)
         self.load_id = uuid.uuid4().hex
         self.read: ReadOptions | None = None
         if any(name in options for name in _ASKS_FOR_A_READ):
@@ -109,7 +109,7 @@ class LogSource(DataSource):
         if not self.options:
             raise Misconfigured(
                 "Option 'kafka.bootstrap.servers' must be specified (or a path, of a read). If "
-                f"this is a table: {_NO_TABLE}"
+                f"this is a table: {NO_TABLE}"
             )
 
     def streamReader(self, schema: StructType) -> LogStreamReader | RefusedStream:

@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from horolog.spark.errors import beginning_with_ours, remember_options
+from horolog.spark.source import NO_TABLE
 
 _UNSUPPORTED_MODE = "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"
 _UPDATE = (
@@ -38,6 +39,8 @@ def adapt_writes(spark: SparkSession, name: str) -> None:
         each.format = _choosing(each.format, name)
         remember_options(each)
     writer.save = _saving(writer.save)
+    writer.saveAsTable = _refusing_tables(writer.saveAsTable, name)
+    streaming.toTable = _refusing_tables(streaming.toTable, name)
     streaming.outputMode = _in_mode(streaming.outputMode)
     streaming.start = _starting(streaming.start)
     for method in ("awaitTermination", "processAllAvailable"):
@@ -88,6 +91,18 @@ def _saving(plain: Callable[..., Any]) -> Callable[..., Any]:
                 plain(self, None, None, "append", partitionBy)
 
     return save
+
+
+def _refusing_tables(plain: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @wraps(plain)
+    def write(self: Any, *arguments: Any, **named: Any) -> Any:
+        given = named.get("format", arguments[1] if len(arguments) > 1 else None)
+        is_ours = getattr(self, "_is_ours", False) if given is None else given.lower() == name
+        if is_ours:
+            raise AnalysisException(f"{NO_TABLE}, and write with save(), or start() of a stream")
+        return plain(self, *arguments, **named)
+
+    return write
 
 
 def _in_mode(plain: Callable[..., Any]) -> Callable[..., Any]:
