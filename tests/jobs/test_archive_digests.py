@@ -68,3 +68,16 @@ def test_digests_of_batches_join_too(rows: list[list[int]]) -> None:
     second.add(numbers[2:], [b"two"])
     assert joined(first.text(), second.text()) == whole.text()
     assert joined("", whole.text()) == joined(whole.text(), "") == whole.text()
+
+
+def test_digests_are_those_of_archives_that_exist_already() -> None:
+    """Of records in format v0, too: archives once gave them type 0, as restored logs still do."""
+    row: dict[str, object] = {"key": b"k", "value": None, "offset": 7, "timestamp_ms": -1}
+    row |= {"headers": [{"key": "h", "value": b"1"}], "create_ms": -1, "append_ms": None}
+    known = (
+        "7671b78e:8 48674bc7:8 48674bc7:4 48674bc7:8 0ede89f2:8 "
+        "9522e17f:4 aa326b08:1 ffffffff:4 00000000:0 9522e17f:4 "
+        "9522e17f:4 b96298fc:1 9522e17f:4 90f599e3:1"
+    )
+    assert [digest_of([row | {"timestamp_type": kind}]) for kind in (0, -1)] == [known, known]
+    assert digest_of([row | {"timestamp_type": 1}]) != known

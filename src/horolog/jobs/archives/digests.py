@@ -97,7 +97,7 @@ class RecordDigest:
                 column = column.fill_null(NO_APPEND_TIME)
             values = column.to_numpy()
             if name == "timestamp_type":
-                values = np.maximum(values, TimestampType.CREATE_TIME)
+                values = np.maximum(values, np.int32(TimestampType.CREATE_TIME))  # as wide
             streams[place].add(_bytes_of(values))
         self._add_bytes(5, rows.column("key"))
         self._add_bytes(7, rows.column("value"))
