@@ -314,6 +314,7 @@ def test_requests_of_many_bytes_start_in_slices_on_any_connection(
     """Each may take milliseconds: forty connections with one each, and others waited for all."""
     stage = Stage(loop).connect()
     monkeypatch.setattr(turns, "SLICE_SECONDS", -1.0)  # over at once
+    monkeypatch.setattr(turns, "QUICK_SECONDS", 60.0)
     clients = [stage, *(stage.join() for _ in range(5))]
     for n, client in enumerate(clients):
         client.feed(request(b"many%d" % n, size=QUICK_BYTES + 1))
@@ -324,6 +325,23 @@ def test_requests_of_many_bytes_start_in_slices_on_any_connection(
     for n in range(2, 7):
         stage.turn_once()
         assert len(stage.asked) == n + 1
+    assert all(client.transport.sent for client in clients)
+
+
+def test_quick_requests_of_many_connections_start_in_slices_too(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may be answered with a megabyte: hundreds at once held up the event loop."""
+    stage = Stage(loop).connect()
+    monkeypatch.setattr(turns, "SLICE_SECONDS", -1.0)  # over at once
+    monkeypatch.setattr(turns, "QUICK_SECONDS", 0.0)
+    clients = [stage, *(stage.join() for _ in range(5))]
+    for n, client in enumerate(clients):
+        client.feed(request(b"quick%d" % n))
+    assert stage.asked == [b"quick0"]
+    for n in range(2, 7):
+        stage.turn_once()
+        assert len(stage.asked) == n
     assert all(client.transport.sent for client in clients)
 
 
@@ -358,8 +376,9 @@ def test_requests_that_came_together_are_begun_in_slices_and_connections_take_tu
 ) -> None:
     stage = Stage(loop).connect()
     monkeypatch.setattr(turns, "SLICE_SECONDS", -1.0)  # over at once
+    monkeypatch.setattr(turns, "QUICK_SECONDS", 60.0)
     stage.feed(b"".join(request(b"<%03d>" % n) for n in range(6)))
-    assert stage.transport.sent == b"<000><001>"
+    assert stage.transport.sent == b"<000>"
     assert not stage.transport.is_reading
     other = MemoryTransport()
     other.protocol = connection = ServerConnection(stage.shared, LISTENER)

@@ -41,7 +41,7 @@ READ_AHEAD_BYTES: Final = 256 * 1024
 READ_AHEAD_OF_WAIT_BYTES: Final = 16 * 1024
 # A request of ordinary size waits for memory once, not at each step of its growth.
 WAITED_FOR_BYTES: Final = 1 << 20
-# A request of so few bytes is quick, and starts even if others have used up the slice.
+# A request of so few bytes is quick, and starts a while after others have used up the slice.
 QUICK_BYTES: Final = 4 * 1024
 IN_FLIGHT_BYTES: Final = 16 << 20
 IN_FLIGHT_REQUESTS: Final = 64
@@ -334,11 +334,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Whether to start a request now; if not, it is started at this connection's turn."""
         if self._waits_for_slice:
             return False
-        if (
-            self._begun or (size > QUICK_BYTES and not self._is_its_turn)
-        ) and self._shared.turns.is_over():
+        if self._is_its_turn and not self._begun:
+            return True
+        turns = self._shared.turns
+        is_quick = size <= QUICK_BYTES and not self._begun
+        if turns.is_over_for_quick() if is_quick else turns.is_over():
             self._waits_for_slice = True
-            self._shared.turns.wait(self._on_turn)
+            turns.wait(self._on_turn)
             return False
         return True
 

@@ -1,9 +1,9 @@
 """How much is received and started before the event loop serves other connections.
 
-A client may send thousands of small requests at once, and many clients may send a large one each.
-In one iteration of the event loop each connection that is called may start one quick request, and
-all of them together start and receive as much more as fits a slice. The others continue in turn,
-in the next iteration.
+A client may send thousands of small requests at once, and many clients may send one each, small or
+large. In one iteration of the event loop connections start requests and receive large ones for a
+slice, then quick requests only, one of each connection, for a little longer. The others continue in
+turn, in the next iterations.
 """
 
 import asyncio
@@ -13,6 +13,8 @@ from time import perf_counter
 from typing import Final
 
 SLICE_SECONDS: Final = 0.005
+QUICK_SECONDS: Final = 0.005
+"""How much longer than a slice quick ones are started: each may be answered with much."""
 
 
 class ConnectionTurns:
@@ -35,6 +37,18 @@ class ConnectionTurns:
             self._start_slice()
             return False
         return perf_counter() >= self._until
+
+    def is_over_for_quick(self) -> bool:
+        """As `is_over`, for the first request of a connection in this iteration, if it is quick.
+
+        No slice starts for one that comes soon after the last slice: to end it takes an iteration.
+        """
+        now = perf_counter()
+        if self._is_scheduled:
+            return now >= self._until + QUICK_SECONDS
+        if now >= self._until:
+            self._start_slice()
+        return False
 
     def wait(self, go_on: Callable[[], None]) -> None:
         """Call back in a later iteration, in order; to be called when `is_over`."""
