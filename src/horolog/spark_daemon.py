@@ -24,6 +24,7 @@ _IMPORTS = (
     "pyarrow.compute",
     "horolog.spark.source",
     "horolog.spark.write_task",
+    "encodings.idna",  # of every address that a socket connects to
 )
 _THREADS = Path("/proc/self/task")
 _ALLOCATOR = "JE_ARROW_MALLOC_CONF"  # of the jemalloc that pyarrow brings along
@@ -53,17 +54,36 @@ def import_ahead() -> bool:
     else:
         os.environ[_ALLOCATOR] = given
     from horolog.record.kernels.loading import COLUMN_KERNELS  # noqa: PLC0415 - as in `main`
+    from horolog.wire.api import ApiKey  # noqa: PLC0415 - as in `main`
+    from horolog.wire.codec import preload_asking  # noqa: PLC0415 - as in `main`
 
     COLUMN_KERNELS.load()
+    for api in ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH:
+        preload_asking(api)
     if len(list(_THREADS.iterdir())) > 1:
         return False
     import numpy as np  # noqa: PLC0415 - as in `main`
 
     # Else all workers would draw the same numbers. Python's own `random` sees to that itself.
     os.register_at_fork(after_in_child=np.random.seed)
+    _forget_importers_of_pyspark()
     gc.freeze()  # a collection in a worker would copy every page that it looks at
     gc.enable()
     return True
+
+
+def _forget_importers_of_pyspark() -> None:
+    """Leave none that a worker, which invalidates all caches of importers, has to ask.
+
+    Each package within pyspark.zip has one, which would read the zip's whole list of files again,
+    0.1 s together; new ones share the list that has been read.
+    """
+    import pyspark  # noqa: PLC0415 - as in `main`
+
+    root = str(Path(pyspark.__file__).parents[1])
+    for path in list(sys.path_importer_cache):
+        if path.startswith(root):
+            del sys.path_importer_cache[path]
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from running_broker import RunningBroker
 from streaming_query import append
@@ -39,6 +40,44 @@ def test_it_becomes_sparks_own_where_an_import_has_started_a_thread() -> None:
     command, port = started(JE_ARROW_MALLOC_CONF="background_thread:true")
     assert "-m pyspark.daemon pyspark.worker" in command
     assert 0 < port < 1 << 16
+
+
+_READ_AHEAD_OF_TIME = """
+import sys
+from horolog.spark_daemon import import_ahead
+assert import_ahead()
+print([path for path in sys.path_importer_cache if "pyspark.zip" in path])
+imported = set(sys.modules)
+from horolog.spark.options import ReadOptions
+from horolog.spark.plan import OffsetRange
+from horolog.spark.reading import read_task
+from horolog.spark.wanted import Wanted
+from horolog.storage.names import TopicPartition
+options = ReadOptions.parse({{"kafka.bootstrap.servers": {address!r}, "subscribe": "clicks"}})
+task = (OffsetRange(TopicPartition("clicks", 0), 0, 1, until=1 << 40),)
+print(sum(batch.num_rows for batch in read_task(task, Wanted(), options, ("value",), (True,))))
+print(sorted(set(sys.modules) - imported))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed by Linux")
+def test_what_it_forks_reads_without_another_import_or_look_into_pysparks_zip(
+    broker: RunningBroker,
+) -> None:
+    broker.create_topic("clicks")
+    with Client(broker.address) as client:
+        append(client, "clicks", 0, 3, 100)
+    libraries = Path(pyspark.__file__).parent / "python" / "lib"
+    zips = [str(libraries / "pyspark.zip"), *map(str, libraries.glob("py4j-*.zip"))]
+    path = os.pathsep.join([*zips, *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", _READ_AHEAD_OF_TIME.format(address=broker.address)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["[]", "3", "[]"]
 
 
 @pytest.mark.spark

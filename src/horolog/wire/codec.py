@@ -26,11 +26,11 @@ from functools import cache
 from typing import Any
 
 from horolog.buffers import Buffer
-from horolog.wire.api import ApiKey
+from horolog.wire.api import SUPPORTED, ApiKey
 from horolog.wire.careful_reader import MAX_FIELDS, TooManyFields, Unreadable
 from horolog.wire.malformed import MalformedRequest, MalformedResponse
 from horolog.wire.reader import Reader, reader_of
-from horolog.wire.schema import Kind, load
+from horolog.wire.schema import Kind, knows, load
 from horolog.wire.writer import Pieces, Unwritable, Writer, writer_of
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "encode_request",
     "encode_response",
     "preload",
+    "preload_asking",
     "request_pieces",
 ]
 
@@ -111,6 +112,17 @@ def preload(api_key: ApiKey, version: int) -> None:
     """Load the schemas of this version, so that its first request does not wait for them."""
     _reader("request", api_key, version)
     _writer("response", api_key, version)
+
+
+def preload_asking(api_key: ApiKey) -> None:
+    """Load the schemas that a client needs to ask a broker which knows our newest version.
+
+    A field of its request that this version lacks is looked for in all others.
+    """
+    version = SUPPORTED[api_key].max
+    _writer("request", api_key, version)
+    _reader("response", api_key, version)
+    knows("request", api_key, "")
 
 
 @cache
