@@ -62,6 +62,34 @@ def test_epochs_are_written_as_kafka_writes_them(tmp_path: Path) -> None:
     assert checkpoints.read_epochs(FILES, str(path)) == epochs
 
 
+@pytest.mark.parametrize(
+    ("entries", "is_right"),
+    [
+        ("", True),
+        ("0 0\n1 0\n", True),
+        ("2147483647 9223372036854775807\n", True),
+        ("2147483648 0\n", False),
+        ("0 9223372036854775808\n", False),
+        ("0 5\n1 4\n", False),
+        ("0 0\n1 -1\n", False),
+    ],
+)
+@pytest.mark.parametrize("space", [" ", "  "])  # Kafka reads any white space, and writes one
+def test_epochs_are_read_up_to_the_ends_of_their_types(
+    tmp_path: Path, entries: str, space: str, *, is_right: bool
+) -> None:
+    path = tmp_path / "leader-epoch-checkpoint"
+    lines = entries.splitlines()
+    path.write_text(f"0\n{len(lines)}\n{entries.replace(' ', space)}")
+    if is_right:
+        wanted = [EpochStart(*map(int, line.split())) for line in lines]
+        assert checkpoints.read_epochs(FILES, str(path)) == wanted
+        lines.append("")
+    path.write_text(f"0\n{len(lines)}\n{entries.replace(' ', space)}")
+    with pytest.raises(CorruptFile, match="leader-epoch-checkpoint"):
+        checkpoints.read_epochs(FILES, str(path))
+
+
 def test_epochs_that_do_not_grow_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "leader-epoch-checkpoint"
     path.write_text("0\n2\n3 45\n3 60\n")

@@ -24,6 +24,36 @@ def test_epochs_are_on_disk_as_soon_as_they_begin(epochs: LeaderEpochs, tmp_path
     assert epochs.latest == 6
 
 
+def test_what_a_log_tells_of_epochs_is_written_once(tmp_path: Path) -> None:
+    written = list[str]()
+
+    class Counting(Files):
+        def rename(self, source: str, target: str) -> None:
+            written.append(target)
+            super().rename(source, target)
+
+    path = str(tmp_path / "leader-epoch-checkpoint")
+    one_by_one = LeaderEpochs(Files(), path, [EpochStart(2, 40)])
+    told = [
+        (1, 0),
+        (2, 40),
+        (3, 50),
+        (3, 55),
+        (5, 60),
+        (4, 65),
+        (6, 60),
+        *enumerate(range(99, 900)),
+    ]
+    for epoch, start in told:
+        if epoch > one_by_one.latest:
+            one_by_one.assign(epoch, start)
+    epochs = LeaderEpochs(Counting(), path, [EpochStart(2, 40)])
+    epochs.learn(EpochStart(*each) for each in told)
+    assert epochs.entries == one_by_one.entries
+    assert read_epochs(Files(), path) == list(epochs.entries)
+    assert written == [path]
+
+
 def test_the_same_epoch_begins_once(epochs: LeaderEpochs) -> None:
     epochs.assign(6, 90)
     assert epochs.entries[-1] == EpochStart(6, 80)

@@ -4,14 +4,15 @@ Both columns strictly grow. The list is small and is written whole whenever it
 changes, before a batch of the new epoch is appended.
 """
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from horolog.storage.directory.checkpoints import EpochStart, write_epochs
 from horolog.storage.files import Files
 
 NO_EPOCH = -1
+_START_OFFSET = attrgetter("start_offset")
 
 
 class LeaderEpochs:
@@ -38,10 +39,20 @@ class LeaderEpochs:
         kept = [e for e in self.entries if e.epoch < epoch and e.start_offset < start_offset]
         self._set([*kept, EpochStart(epoch, start_offset)], sync=sync)
 
+    def learn(self, found: Iterable[EpochStart]) -> None:
+        """Assign each epoch that is newer than those before it, and write them at once."""
+        entries = list(self.entries)
+        for entry in found:
+            if not entries or entry.epoch > entries[-1].epoch:
+                while entries and entries[-1].start_offset >= entry.start_offset:
+                    entries.pop()
+                entries.append(entry)
+        self._set(entries)
+
     def epoch_at(self, offset: int) -> int:
         """In which epoch an offset was written, -1 if that is not known."""
         entries = self.entries
-        number = bisect_right(entries, offset, key=attrgetter("start_offset"))
+        number = bisect_right(entries, offset, key=_START_OFFSET)
         return entries[number - 1].epoch if number else NO_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart | None:
@@ -58,14 +69,15 @@ class LeaderEpochs:
 
     def truncate_from_end(self, offset: int, *, write: bool = True) -> None:
         """Forget epochs that begin at or after `offset`; not written, the file has them still."""
-        self._set([entry for entry in self.entries if entry.start_offset < offset], write=write)
+        entries = self.entries
+        self._set(entries[: bisect_left(entries, offset, key=_START_OFFSET)], write=write)
 
     def truncate_from_start(self, offset: int) -> None:
         """Let the epoch that was current at `offset` begin there, and forget those before."""
         current = self.epoch_at(offset)
         if current == NO_EPOCH:
             return
-        later = [entry for entry in self.entries if entry.start_offset > offset]
+        later = self.entries[bisect_right(self.entries, offset, key=_START_OFFSET) :]
         self._set([EpochStart(current, offset), *later])
 
     def _set(self, entries: Sequence[EpochStart], *, sync: bool = True, write: bool = True) -> None:

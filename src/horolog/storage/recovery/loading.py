@@ -210,9 +210,7 @@ class _Loader:
         if not recovery.epochs and (recovery.is_foreign or not entries):
             recovery.learn_from_last_batches()
         epochs = LeaderEpochs(self.files, path, entries)
-        for epoch, start in recovery.epochs:
-            if epoch > epochs.latest:
-                epochs.assign(epoch, start)
+        epochs.learn(recovery.epochs)
         return epochs
 
     def _leader_epoch(self, latest: int, *, ends_early: bool) -> int:
