@@ -1,8 +1,9 @@
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from horolog.cli.jobs.following import following
+from horolog.cli.jobs.following import running_tasks
 
 pytestmark = pytest.mark.spark
 
@@ -14,13 +15,12 @@ def slow(batches: Any) -> Any:
     yield from batches
 
 
-def test_the_tasks_of_what_spark_runs_are_followed(spark: Any) -> None:
-    said: list[tuple[int, int]] = []
-    with following(spark, lambda done, total, _: said.append((done, total))):
-        spark.range(0, 4, 1, 4).mapInArrow(slow, "id long").collect()
-    assert said
-    assert {total for _, total in said} == {4}
-    assert all(0 <= done <= 4 for done, _ in said)
-    ended = len(said)
-    spark.range(0, 4, 1, 4).mapInArrow(slow, "id long").collect()
-    assert len(said) == ended
+def test_the_tasks_of_what_spark_runs_are_counted(spark: Any) -> None:
+    seen = set()
+    with ThreadPoolExecutor(1) as pool:
+        ran = pool.submit(spark.range(0, 4, 1, 4).mapInArrow(slow, "id long").collect)
+        while not ran.done():
+            seen.add(running_tasks(spark))
+    assert {total for _, total in seen} == {0, 4}
+    assert all(0 <= done <= 4 for done, _ in seen)
+    assert running_tasks(spark) == (0, 0)

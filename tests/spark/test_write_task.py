@@ -9,7 +9,7 @@ import pytest
 from running_broker import RunningBroker
 
 from horolog.client import Client, NoAnswer, scan
-from horolog.errors import RequestRefused
+from horolog.errors import Misconfigured
 from horolog.spark.errors import RowsRefused
 from horolog.spark.sink_rows import SinkColumns
 from horolog.spark.write_options import WriteOptions
@@ -117,7 +117,7 @@ def test_rows_that_are_no_records_are_named(
 
 
 def test_brokers_that_refuse_or_do_not_answer_are_named(broker: RunningBroker) -> None:
-    with pytest.raises(RequestRefused, match="INVALID_TOPIC"):
+    with pytest.raises(Misconfigured, match="'no/topic' contains one or more characters other"):
         write(broker.address, [TEXT], rows(value=["1"]), topic="no/topic")
     gone = {"kafka.delivery.timeout.ms": "50", "topic": "t"}
     with pytest.raises(NoAnswer, match=r"127\.0\.0\.1:9"):

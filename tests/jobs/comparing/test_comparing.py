@@ -175,7 +175,7 @@ def test_a_mirror_is_proved_by_its_map_of_offsets(
     source.create_topic("t", 2, retention_ms="-1")
     target.create_topic("west.t", 2, retention_ms="-1")
     produce(target.address, "west.t", 0, records(900, 3))
-    asked = {"rename": "t=west.t", "from_": T0_MS + 2}
+    asked = {"rename": "t=west.t", "from_": T0_MS + 2, "into_nonempty": True}
     for number in range(6):
         for partition in range(2):
             produce(source.address, "t", partition, records(5 * number, 5))

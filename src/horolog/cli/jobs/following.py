@@ -31,13 +31,15 @@ def working_on(
 
     goes_on = None if state is None else f"--state {state}"
     with (
-        working(what, unit, goes_on=goes_on, count_tasks=lambda: _tasks(spark), stop=stop) as work,
+        working(
+            what, unit, goes_on=goes_on, count_tasks=lambda: running_tasks(spark), stop=stop
+        ) as work,
         listening(work.count),
     ):
         yield work
 
 
-def _tasks(spark: "SparkSession") -> tuple[int, int]:
+def running_tasks(spark: "SparkSession") -> tuple[int, int]:
     """How many tasks of the running stages are done, and how many there are.
 
     Nothing is known over Spark Connect, nor before Spark has started.
