@@ -384,6 +384,13 @@ def test_an_index_of_a_terabyte_is_read_as_far_as_its_log_has_batches(
     assert files.read_bytes < 16 << 20
 
 
+@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", "append-time-checkpoint"])
+def test_a_checkpoint_that_is_too_long_is_taken_for_damaged(path: Path, name: str) -> None:
+    os.truncate(partition_dir(path) / name, 1 << 40)
+    with reopened(path, CONFIG) as (_, log):
+        expect(log, truth())
+
+
 @pytest.mark.parametrize("ours", [True, False])
 @pytest.mark.parametrize("stop", ["clean", "kill"])
 @pytest.mark.parametrize("what", ["directory", "fifo", "link"])

@@ -316,6 +316,8 @@ def _number(text: str, least: int, most: int) -> int:
 
 
 def _read(files: Files, path: str, damage: list[str] | None = None) -> str | None:
+    if damage is None and files.size(path) > _MAX_BYTES:
+        raise CorruptFile(f"{path} is longer than {_MAX_BYTES} bytes")
     data = files.read_whole(path, _MAX_BYTES)
     if data is None:
         return None
