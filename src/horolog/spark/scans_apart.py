@@ -18,6 +18,8 @@ from horolog.spark.apart_table import ApartTables
 from horolog.spark.errors import beginning_with_ours, remember_options
 from horolog.spark.pushes import marked
 
+_TABLES = "_horolog_apart_tables"  # kept with the gateway, as what it asks the JVM is the same
+
 
 def adapt_loads(reader: type[Any], name: str) -> None:
     """Let `load()` of this class of DataFrameReader keep the scans of a format apart."""
@@ -71,7 +73,10 @@ def _with_scans_apart(frame: Any) -> Any:
 
     gateway, shared = frame.sparkSession.sparkContext._gateway, frame._jdf
     jvm = gateway.jvm
-    tables = ApartTables(gateway, shared.getClass().getClassLoader())
+    tables = vars(gateway).get(_TABLES)  # getattr would ask the JVM
+    if tables is None:
+        tables = ApartTables(gateway, shared.getClass().getClassLoader())
+        setattr(gateway, _TABLES, tables)
     relation = shared.queryExecution().analyzed()
     python, created = tables.source(relation)
     pickles: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]  # py4j and PySpark lack types
