@@ -89,6 +89,7 @@ INTERNAL_TOPICS: Final = frozenset(
 )
 MAX_OFFSET: Final = (1 << 63) - 1
 MAX_BASE_OFFSET: Final = MAX_OFFSET - (1 << 32)  # behind it a segment has no room for its offsets
+MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1  # to the first of a segment: 31 bits of an index entry
 MAX_PARTITION: Final = (1 << 31) - 1  # a partition index is an int32 on the wire
 
 _PARTITION_FILES = frozenset(

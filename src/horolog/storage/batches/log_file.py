@@ -5,9 +5,6 @@ from horolog.storage.batches.reader import HEADERS, BatchReader, ReadAhead
 from horolog.storage.file_errors import FileMissing
 from horolog.storage.files import Files, OpenFile
 
-MAX_OFFSETS = 1 << 31
-"""Of a segment: its indexes, Kafka's, have offsets relative to its first in 31 bits."""
-
 
 class LogFile:
     """The `.log` file of a segment, found under its name or the one it has once it is deleted."""
@@ -46,7 +43,7 @@ class LogFile:
         Raises:
             FileMissing: it is gone.
         """
-        limit = self.base_offset + MAX_OFFSETS
+        limit = self.base_offset + names.MAX_RELATIVE_OFFSET + 1
         if self.limit is not None:
             limit = min(limit, self.limit)
         return BatchReader(self.files, self.open(), size, ahead, self.base_offset, limit)

@@ -12,7 +12,7 @@ and the second finds what the first has written; a lock keeps them apart.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from horolog.buffers import Buffer
@@ -35,7 +35,6 @@ from horolog.storage.logs.epochs import LeaderEpochs
 from horolog.storage.segments.finished import write_companions
 from horolog.storage.segments.reader import SegmentReader
 
-_MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
 _COMPANIONS = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.BLOCKS)
 
 
@@ -225,7 +224,7 @@ class CopiedLog:
     def _has_room(self, active: SegmentReader, header: BatchHeader, append_ms: int | None) -> bool:
         if active.size and active.size + header.size > self._segment_bytes:
             return False
-        if header.last_offset - active.base_offset > _MAX_RELATIVE_OFFSET:
+        if header.last_offset - active.base_offset > names.MAX_RELATIVE_OFFSET:
             return False
         if append_ms is None or not active.has_append_times:
             return True

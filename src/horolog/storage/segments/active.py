@@ -25,7 +25,6 @@ from horolog.storage.index.growing import IndexWriter
 from horolog.storage.index.segment_end import SegmentEnd
 from horolog.storage.segments.segment import Segment
 
-MAX_RELATIVE_OFFSET = (1 << 31) - 1
 _STAMPED = HAS_APPEND_TIMES | OF_APPEND_TIME
 _WITH_CREATE_TIMES = HAS_APPEND_TIMES | OF_CREATE_TIME
 
@@ -257,7 +256,7 @@ class ActiveSegment:
         segment = self.segment
         return (
             segment.end.size <= segment_bytes - size
-            and last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
+            and last_offset - segment.base_offset <= names.MAX_RELATIVE_OFFSET
             and not (self._entries is not None and self._entries.are_full)
             and (
                 append_time_ms == self._append_times.last_ms

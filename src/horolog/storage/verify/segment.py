@@ -37,7 +37,6 @@ from horolog.storage.verify.findings import (
 )
 from horolog.storage.verify.judging import header_fault, records_fault
 
-_MAX_RELATIVE_OFFSET = (1 << 31) - 1
 _MAX_FINDINGS = 100
 _MAX_EPOCHS = 10_000
 _STEP_BYTES = 4 << 20
@@ -185,7 +184,7 @@ class SegmentWalk:
         if (
             header_fault(listed.header) is not None
             or offsets[0] < facts.next_offset
-            or offsets[-1] - facts.base_offset > _MAX_RELATIVE_OFFSET
+            or offsets[-1] - facts.base_offset > names.MAX_RELATIVE_OFFSET
         ):
             return False
         data = log.start_of(position, listed.end)
@@ -243,7 +242,7 @@ class SegmentWalk:
             )
         elif isinstance(wrong := header_fault(header) or records_fault(header, batch), str):
             what = f"The batch is not what it claims to be: {wrong}"
-        elif header.last_offset - facts.base_offset > _MAX_RELATIVE_OFFSET:
+        elif header.last_offset - facts.base_offset > names.MAX_RELATIVE_OFFSET:
             what = (
                 f"The batch ends with offset {header.last_offset}, too far from the segment's "
                 f"{facts.base_offset} for an index"
